@@ -49,17 +49,17 @@ class KeyedContext(KeyedStates):
         self.side.add(tag, value, self.timestamp_ms)
 
     def register_event_time_timer(self, time_ms: int) -> None:
-        self._operator.timers.register_event_time_timer(self._backend.current_key, _VOID, time_ms)
+        self._operator.timers.event_time.add(self._backend.current_key, _VOID, time_ms)
 
     def delete_event_time_timer(self, time_ms: int) -> None:
-        self._operator.timers.delete_event_time_timer(self._backend.current_key, _VOID, time_ms)
+        self._operator.timers.event_time.delete(self._backend.current_key, _VOID, time_ms)
 
     def register_processing_time_timer(self, time_ms: int) -> None:
-        self._operator.timers.register_processing_time_timer(self._backend.current_key, _VOID, time_ms)
+        self._operator.timers.processing_time.add(self._backend.current_key, _VOID, time_ms)
         self._operator.wake_ups.arm()
 
     def delete_processing_time_timer(self, time_ms: int) -> None:
-        self._operator.timers.delete_processing_time_timer(self._backend.current_key, _VOID, time_ms)
+        self._operator.timers.processing_time.delete(self._backend.current_key, _VOID, time_ms)
 
 
 class KeyedFunctionOperator(Operator):
@@ -115,7 +115,7 @@ class KeyedFunctionOperator(Operator):
         out: list[Any] = []
         out_stamps: list[int | None] = []
         self._ctx.time_domain = "event"
-        while (timer := self.timers.pop_next_event_time(watermark_ms)) is not None:
+        while (timer := self.timers.event_time.pop_next(watermark_ms)) is not None:
             self._call_timer(timer, timer[0], out, out_stamps)
         self._send(out, out_stamps)
         self.output.emit_watermark(watermark_ms)
@@ -124,7 +124,7 @@ class KeyedFunctionOperator(Operator):
         self.wake_ups.passed(time_ms)
         out: list[Any] = []
         self._ctx.time_domain = "processing"
-        while (timer := self.timers.pop_next_processing_time(time_ms)) is not None:
+        while (timer := self.timers.processing_time.pop_next(time_ms)) is not None:
             # What happens in processing time has no event time (Flink erases the timestamp).
             self._call_timer(timer, None, out, [])
         self._ctx.time_domain = "event"

@@ -195,7 +195,7 @@ class IntervalJoinOperator(TwoInputOperator):
             raise self.user_error("join function", item_in_hand(batch.values, iterator), error) from error
         if cleanup:
             timer_keys, times = zip(*cleanup, strict=True)
-            self._timers.register_event_time_timers(timer_keys, [side.name] * len(times), times)
+            self._timers.event_time.register(timer_keys, [side.name] * len(times), times)
         if late:
             self._drop(side, batch.take(late))
         self._ctx.side.flush(self.output)
@@ -226,7 +226,7 @@ class IntervalJoinOperator(TwoInputOperator):
     def process_watermark(self, timestamp_ms: int) -> None:
         self._clock.advance(timestamp_ms)
         sides = {_LEFT: self._left, _RIGHT: self._right}
-        for time_ms, key, name in self._timers.pop_due_event_time(self._clock.watermark_ms):
+        for time_ms, key, name in self._timers.event_time.pop_due(self._clock.watermark_ms):
             side = sides[name]
             self._backend.set_current_key(key)
             side.own.forget(key, time_ms - max(0, side.upper_ms))

@@ -136,13 +136,13 @@ class FirstByWatermarkOperator(_Deduplicate):
         if written:
             self._kept.update_many(list(written), list(written.values()))
             times = [time_ms for _, time_ms, _ in written.values()]
-            self._timers.register_event_time_timers(list(written), [None] * len(times), times)
+            self._timers.event_time.register(list(written), [None] * len(times), times)
         if late:
             self.context.metrics.count("numLateRecordsDropped", late)
 
     def process_watermark(self, timestamp_ms: int) -> None:
         self._clock.advance(timestamp_ms)
-        due = self._timers.pop_due_event_time(self._clock.watermark_ms)
+        due = self._timers.event_time.pop_due(self._clock.watermark_ms)
         keys = [key for _, key, _ in due]
         out: list[Any] = []
         out_stamps: list[int] = []

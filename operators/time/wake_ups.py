@@ -24,7 +24,7 @@ class WakeUps:
 
     def arm(self) -> None:
         """Have a wake-up for the earliest processing-time timer, unless there is one by then."""
-        due_ms = self._timers.next_processing_time()
+        due_ms = self._timers.processing_time.next_time()
         if due_ms is None or due_ms == MAX_TIMESTAMP_MS:
             return
         due_ms += self._delay_ms

@@ -39,16 +39,16 @@ class TriggerCallContext(NamespacedStates):
         return self._operator.context.processing_time_ms()
 
     def register_event_time_timer(self, time_ms: int) -> None:
-        self._operator.timers.register_event_time_timer(self._backend.current_key, self.namespace, time_ms)
+        self._operator.timers.event_time.add(self._backend.current_key, self.namespace, time_ms)
 
     def delete_event_time_timer(self, time_ms: int) -> None:
-        self._operator.timers.delete_event_time_timer(self._backend.current_key, self.namespace, time_ms)
+        self._operator.timers.event_time.delete(self._backend.current_key, self.namespace, time_ms)
 
     def register_processing_time_timer(self, time_ms: int) -> None:
-        self._operator.timers.register_processing_time_timer(self._backend.current_key, self.namespace, time_ms)
+        self._operator.timers.processing_time.add(self._backend.current_key, self.namespace, time_ms)
 
     def delete_processing_time_timer(self, time_ms: int) -> None:
-        self._operator.timers.delete_processing_time_timer(self._backend.current_key, self.namespace, time_ms)
+        self._operator.timers.processing_time.delete(self._backend.current_key, self.namespace, time_ms)
 
     def merge_state(self, state: Any) -> None:
         merge: Callable[[Any, Sequence[Any]], None] | None = getattr(state, "merge_namespaces", None)

@@ -126,7 +126,7 @@ class WindowOperator(Operator):
         window_keys, window_starts = zip(*windows, strict=True)
         last = self._assigner.size_ms - 1
         ends = [start + last for start in window_starts]
-        self._timers.register_event_time_timers(window_keys, window_starts, ends)
+        self._timers.event_time.register(window_keys, window_starts, ends)
 
     def _add_with_late_ones(self, keys: list[Any], starts: list[int], values: list[Any]) -> list[bool]:
         """The same when some windows have fired already, or are gone; returns which are gone."""
@@ -154,7 +154,7 @@ class WindowOperator(Operator):
 
     def _register_cleanup(self, keys: Sequence[Any], starts: Sequence[int]) -> None:
         times = [self._assigner.cleanup_time(start, self._allowed_lateness_ms) for start in starts]
-        self._timers.register_event_time_timers(keys, starts, times)
+        self._timers.event_time.register(keys, starts, times)
 
     def _drop(self, late: Batch) -> None:
         if self._late_tag is None:
@@ -171,7 +171,7 @@ class WindowOperator(Operator):
     def process_watermark(self, timestamp_ms: int) -> None:
         self._clock.advance(timestamp_ms)
         watermark_ms = self._clock.watermark_ms
-        due = self._timers.pop_due_event_time(watermark_ms)
+        due = self._timers.event_time.pop_due(watermark_ms)
         if due:
             self._fire(due, watermark_ms)
         self.output.emit_watermark(watermark_ms)

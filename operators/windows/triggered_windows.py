@@ -42,6 +42,7 @@ from operators.windows.functions import ProcessAllWindowFunction, ProcessWindowF
 from operators.windows.merging import MergingWindows
 from operators.windows.operator import check_lateness, check_window_spec
 from operators.windows.triggers import Trigger, TriggerResult
+from state_backends.api import TimerQueue
 from state_backends.base import ListStateDescriptor
 
 _TIMER_DELAY_MS = 1
@@ -184,11 +185,7 @@ class TriggeredWindowOperator(Operator):
         for window in merged:
             ctx.namespace = namespace_of(window)
             self._guarded("trigger", where, partial(trigger.clear, window, ctx))
-            cleanup_ms = self._cleanup_time(window)
-            if self._assigner.is_event_time:
-                self.timers.delete_event_time_timer(key, ctx.namespace, cleanup_ms)
-            else:
-                self.timers.delete_processing_time_timer(key, ctx.namespace, cleanup_ms)
+            self._cleanup_timers().delete(key, ctx.namespace, self._cleanup_time(window))
         ctx.merged = ()
 
     def _add(self, key: Any, window: Window, state_namespace: Any, value: Any, stamp: int | None) -> None:
@@ -204,7 +201,7 @@ class TriggeredWindowOperator(Operator):
     def process_watermark(self, timestamp_ms: int) -> None:
         self.clock.advance(timestamp_ms)
         watermark_ms = self.clock.watermark_ms
-        while (timer := self.timers.pop_next_event_time(watermark_ms)) is not None:
+        while (timer := self.timers.event_time.pop_next(watermark_ms)) is not None:
             self._on_timer(*timer, self._trigger.on_event_time, of_cleanup=self._assigner.is_event_time)
         self._send()
         self._wake_ups.arm()
@@ -212,7 +209,7 @@ class TriggeredWindowOperator(Operator):
 
     def on_processing_time(self, time_ms: int) -> None:
         self._wake_ups.passed(time_ms)
-        while (timer := self.timers.pop_next_processing_time(time_ms - _TIMER_DELAY_MS)) is not None:
+        while (timer := self.timers.processing_time.pop_next(time_ms - _TIMER_DELAY_MS)) is not None:
             self._on_timer(*timer, self._trigger.on_processing_time, of_cleanup=not self._assigner.is_event_time)
         self._send()
         self._wake_ups.arm()
@@ -355,12 +352,11 @@ class TriggeredWindowOperator(Operator):
 
     def _register_cleanup(self, key: Any, window: Window, namespace: Any) -> None:
         cleanup_ms = self._cleanup_time(window)
-        if cleanup_ms == MAX_TIMESTAMP_MS:
-            return
-        if self._assigner.is_event_time:
-            self.timers.register_event_time_timer(key, namespace, cleanup_ms)
-        else:
-            self.timers.register_processing_time_timer(key, namespace, cleanup_ms)
+        if cleanup_ms != MAX_TIMESTAMP_MS:
+            self._cleanup_timers().add(key, namespace, cleanup_ms)
+
+    def _cleanup_timers(self) -> TimerQueue:
+        return self.timers.event_time if self._assigner.is_event_time else self.timers.processing_time
 
     # --- the user's functions -----------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What the states of all backends have in common: the current key, the order of a map, and what they refuse."""
+"""What the states of all backends have in common: the order of a map, and what they refuse."""
 
 from __future__ import annotations
 
@@ -7,30 +7,6 @@ from typing import Any
 
 from state_backends.base import StateArgumentError
 from state_backends.codec import StateCodec
-
-
-class KeyContext:
-    """The current key of a backend, shared by all its state handles.
-
-    :ivar key: the key that single access refers to; ``None``, which no key can be, until one was set
-    """
-
-    __slots__ = ("key",)
-
-    def __init__(self) -> None:
-        self.key: Any = None
-
-    def require(self) -> Any:
-        """The current key.
-
-        :raises StateArgumentError: when none was set
-        """
-        if self.key is None:
-            raise StateArgumentError(
-                "keyed state was used without a current key: it belongs to a keyed stream and can be reached "
-                "only while a record or timer of some key is processed."
-            )
-        return self.key
 
 
 def checked_elements(name: str, elements: Iterable[Any]) -> list[Any]:

@@ -159,6 +159,10 @@ class TimerQueue:
         """
         self._table.add(keys, namespaces, times, self._index)
 
+    def add(self, key: Any, namespace: Any, time: int) -> None:
+        """:meth:`register` one timer. One in the past fires at the next advance."""
+        self.register((key,), (namespace,), (time,))
+
     def delete(self, key: Any, namespace: Any, time: int) -> None:
         """Remove a timer if it is there."""
         timer = (time, key, namespace)
@@ -280,69 +284,9 @@ class TimerService:
 
     __slots__ = ("event_time", "processing_time")
 
-    def __init__(self, event_time_table: TimerTable, processing_time_table: TimerTable) -> None:
-        self.event_time = TimerQueue(event_time_table)
-        self.processing_time = TimerQueue(processing_time_table)
-
-    def register_event_time_timer(self, key: Any, namespace: Any, time: int) -> None:
-        """Fire when the watermark reaches ``time``; one in the past fires at the next advance."""
-        self.event_time.register((key,), (namespace,), (time,))
-
-    def register_event_time_timers(
-        self, keys: Sequence[Any], namespaces: Sequence[Any], times: Sequence[int]
-    ) -> None:
-        """:meth:`register_event_time_timer` for each record of a batch."""
-        self.event_time.register(keys, namespaces, times)
-
-    def delete_event_time_timer(self, key: Any, namespace: Any, time: int) -> None:
-        """Remove an event-time timer if it is there."""
-        self.event_time.delete(key, namespace, time)
-
-    def pop_due_event_time(self, watermark: int) -> list[Timer]:
-        """Remove and return all event-time timers that are due, in firing order."""
-        return self.event_time.pop_due(watermark)
-
-    def pop_next_event_time(self, watermark: int) -> Timer | None:
-        """Remove and return the next due event-time timer."""
-        return self.event_time.pop_next(watermark)
-
-    def next_event_time(self) -> int | None:
-        """The time of the earliest event-time timer."""
-        return self.event_time.next_time()
-
-    def num_event_time_timers(self) -> int:
-        """How many event-time timers there are."""
-        return len(self.event_time)
-
-    def register_processing_time_timer(self, key: Any, namespace: Any, time: int) -> None:
-        """Fire when processing time reaches ``time``."""
-        self.processing_time.register((key,), (namespace,), (time,))
-
-    def register_processing_time_timers(
-        self, keys: Sequence[Any], namespaces: Sequence[Any], times: Sequence[int]
-    ) -> None:
-        """:meth:`register_processing_time_timer` for each record of a batch."""
-        self.processing_time.register(keys, namespaces, times)
-
-    def delete_processing_time_timer(self, key: Any, namespace: Any, time: int) -> None:
-        """Remove a processing-time timer if it is there."""
-        self.processing_time.delete(key, namespace, time)
-
-    def pop_due_processing_time(self, now: int) -> list[Timer]:
-        """Remove and return all processing-time timers that are due, in firing order."""
-        return self.processing_time.pop_due(now)
-
-    def pop_next_processing_time(self, now: int) -> Timer | None:
-        """Remove and return the next due processing-time timer."""
-        return self.processing_time.pop_next(now)
-
-    def next_processing_time(self) -> int | None:
-        """When the one physical wake-up is needed: the earliest processing-time timer."""
-        return self.processing_time.next_time()
-
-    def num_processing_time_timers(self) -> int:
-        """How many processing-time timers there are."""
-        return len(self.processing_time)
+    def __init__(self, event_time: TimerQueue, processing_time: TimerQueue) -> None:
+        self.event_time = event_time
+        self.processing_time = processing_time
 
     def rebuild_index(self) -> None:
         """Derive the indices from the tables, as after a restore."""

@@ -3,9 +3,6 @@
 A state is found again after a restore by its name, so names are unique in one operator and are never
 given to another kind of state. The functions are the program's own and are not part of a snapshot; they
 must be pure, or a replay will not give what the first run gave.
-
-State with time-to-live is made in two layers: the backend lays one that knows the time over one that stores pairs of
-last access time and content (:mod:`state_backends.ttl.states`), whose descriptor says so.
 """
 
 from __future__ import annotations
@@ -39,7 +36,6 @@ class StateDescriptor:
 
     :ivar name: unique within one operator
     :ivar ttl: how long its content lives; ``None`` = for ever
-    :ivar ttl_wrapped: the content comes as pairs of last access time and content: the layer above knows the time
     :raises StateArgumentError: on an empty or reserved name
     """
 
@@ -47,12 +43,6 @@ class StateDescriptor:
 
     name: str
     ttl: StateTtlConfig | None = field(default=None, kw_only=True)
-    ttl_wrapped: bool = field(default=False, kw_only=True, repr=False)
-
-    @property
-    def needs_ttl(self) -> bool:
-        """Whether the layer that knows the time is still to be laid over this state."""
-        return self.ttl is not None and not self.ttl_wrapped
 
     def __post_init__(self) -> None:
         if not self.name:

@@ -72,10 +72,6 @@ class StateTtlConfig:
                 f"cleanup_incrementally is a number of entries per access, not {self.cleanup_incrementally!r}."
             )
 
-    def expired(self, last_access_ms: int, now_ms: int) -> bool:
-        """Whether what was accessed then has expired now."""
-        return expires_at_ms(last_access_ms, self.ttl_ms) <= now_ms
-
     def latest_expired_ms(self, now_ms: int) -> int:
         """The last access time up to which everything has expired now; for loops that compare a number."""
         # The cap: at the end of time everything that could be accessed before it has expired, and nothing earlier can
@@ -91,8 +87,3 @@ class StateTtlConfig:
     def returns_expired(self) -> bool:
         """Whether a reader gets what has expired and is still there."""
         return self.visibility is StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
-
-
-def expires_at_ms(last_access_ms: int, ttl_ms: int) -> int:
-    """When what was accessed then expires: the sum, capped at the end of time (TtlUtils.getExpirationTimestamp)."""
-    return min(last_access_ms + ttl_ms, MAX_TIME_MS)

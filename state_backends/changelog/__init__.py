@@ -4,7 +4,7 @@
 * ``segment``: the file format of a part of the log
 * ``log``: changes on their way from states into segments, and segments on their way into files
 * ``history``: who refers to which segment and which materialised snapshot: a pure machine
-* ``states``, ``folding_states``, ``timers``: states that log what they do
+* ``entries``, ``timers``: tables of states, and timers, that log what is done to them
 * ``strategy``, ``materialization``: checkpoints of log and materialised snapshot, and the latter made in the background
 * ``keyed_backend``, ``backend``: all of it put together
 

@@ -10,20 +10,12 @@ Records do not say key groups: a key has the same one for ever, so a replay into
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, repeat
 from typing import Any, cast
 
-from state_backends.api import KeyedState, KeyedStateBackend, ListState, MapState, TimerQueue
-from state_backends.base import (
-    AggregatingStateDescriptor,
-    ListStateDescriptor,
-    MapStateDescriptor,
-    ReducingStateDescriptor,
-    StateKind,
-    StateTtlConfig,
-    ValueStateDescriptor,
-)
+from state_backends.api import KeyedStateBackend, ListEntries, MapEntries, TimerQueue
+from state_backends.base import StateKind, StateTtlConfig
 from state_backends.changelog.segment import LoggedStateId
 from state_backends.codec import StateCodec
 from state_backends.snapshots import MigratingCodec, check_key
@@ -48,29 +40,6 @@ REMOVE_TIMERS = 7
 TTL_VARIANT = "ttl"
 _FOR_EVER = StateTtlConfig(1 << 62)
 """Stands for the time-to-live that the program will declare: a replay must not let anything expire."""
-
-
-def second(_before: Any, after: Any) -> Any:
-    """As a reduce or add function: what is added takes the place of what is there."""
-    return after
-
-
-def identity(value: Any) -> Any:
-    """As a result function: the accumulator itself."""
-    return value
-
-
-def stored_accumulators(name: str, template: AggregatingStateDescriptor | None = None) -> AggregatingStateDescriptor:
-    """A descriptor under which an aggregating state gives its accumulators as they are, and takes them so.
-
-    :param template: what the program has declared, if it has
-    """
-    ttl, is_wrapped = (None, False) if template is None else (template.ttl, template.ttl_wrapped)
-    return AggregatingStateDescriptor(name, _nothing, second, identity, second, ttl=ttl, ttl_wrapped=is_wrapped)
-
-
-def _nothing() -> None:
-    return None
 
 
 class Replay:
@@ -123,19 +92,16 @@ class Replay:
         if kind is StateKind.TIMERS:
             _apply_to_timers(state, operation, keys, namespaces, payload)
         elif operation == CLEAR:
-            state.clear_many(keys, namespaces)
-        elif kind is StateKind.LIST:
-            self._apply_to_list(state, operation, keys, namespaces, payload)
+            state.delete_many(keys, namespaces)
         elif kind is StateKind.MAP:
-            self._apply_to_map(state, operation, keys, namespaces, payload)
-        else:
+            self._apply_to_maps(state, operation, keys, namespaces, payload)
+        elif kind is not StateKind.LIST:
             _expect(operation, (PUT,), kind.value)
-            if kind is StateKind.VALUE:
-                state.update_many(keys, payload, namespaces)
-            elif kind is StateKind.REDUCING:
-                state.add_many(keys, payload, [], namespaces)
-            else:
-                state.add_many(keys, namespaces, payload)
+            state.put_many(keys, namespaces, payload)
+        elif operation == APPEND:
+            state.append_many(keys, namespaces, payload)
+        else:
+            self._apply_to_lists(state, operation, keys, namespaces, payload)
 
     def _check_keys(self, operation: int, name: str, namespaces: Iterable[Any], payload: Iterable[Any]) -> None:
         for namespace in namespaces:
@@ -144,57 +110,41 @@ class Replay:
             for map_key in chain.from_iterable(payload):
                 check_key(map_key, f"a map key of state {name!r}", self._migrated)
 
-    def _apply_to_list(
-        self, state: ListState, operation: int, keys: list[Any], namespaces: list[Any] | None, payload: Any
+    def _apply_to_lists(
+        self, lists: ListEntries, operation: int, keys: list[Any], namespaces: list[Any] | None, payload: Any
     ) -> None:
-        if operation == APPEND:
-            state.add_many(keys, payload, namespaces)
-            return
         _expect(operation, (PUT, EXTEND), "list")
-        for position, key in enumerate(keys):
-            self._scope(state, key, namespaces, position)
+        for namespace, elements in self._one_by_one(keys, namespaces, payload):
             if operation == EXTEND:
-                state.add_all(payload[position])
+                lists.extend(namespace, elements)
             else:
-                state.update(payload[position] or [])
+                lists.put(namespace, elements or None)
 
-    def _apply_to_map(
-        self, state: MapState, operation: int, keys: list[Any], namespaces: list[Any] | None, payload: Any
+    def _apply_to_maps(
+        self, maps: MapEntries, operation: int, keys: list[Any], namespaces: list[Any] | None, payload: Any
     ) -> None:
         _expect(operation, (PUT_ENTRIES, REMOVE_ENTRIES), "map")
-        for position, key in enumerate(keys):
-            self._scope(state, key, namespaces, position)
+        for namespace, entries in self._one_by_one(keys, namespaces, payload):
             if operation == PUT_ENTRIES:
-                state.put_all(payload[position])
+                maps.put_all(namespace, entries)
             else:
-                for map_key in payload[position]:
-                    state.remove(map_key)
+                for map_key in entries:
+                    maps.remove(namespace, map_key)
 
-    def _scope(self, state: KeyedState, key: Any, namespaces: list[Any] | None, position: int) -> None:
-        self._backend.set_current_key(key)
-        state.set_namespace(None if namespaces is None else namespaces[position])
+    def _one_by_one(
+        self, keys: list[Any], namespaces: list[Any] | None, payload: list[Any]
+    ) -> Iterator[tuple[Any, Any]]:
+        """Namespace and payload of each key, which is the current one meanwhile."""
+        for key, namespace, one in zip(keys, namespaces or repeat(None, len(keys)), payload, strict=True):
+            self._backend.set_current_key(key)
+            yield namespace, one
 
     def _make(self, state: LoggedStateId) -> Any:
-        """A handle of the backend that stores what it is given."""
-        backend, name = self._backend, state.name
-        ttl, is_wrapped = (_FOR_EVER, True) if state.variant == TTL_VARIANT else (None, False)
-        match state.kind:
-            case StateKind.TIMERS:
-                service = backend.timer_service(name)
-                return service.event_time if state.variant == "event" else service.processing_time
-            case StateKind.VALUE:
-                return backend.value_state(ValueStateDescriptor(name, ttl=ttl, ttl_wrapped=is_wrapped))
-            case StateKind.LIST:
-                return backend.list_state(ListStateDescriptor(name, ttl=ttl, ttl_wrapped=is_wrapped))
-            case StateKind.MAP:
-                return backend.map_state(MapStateDescriptor(name, ttl=ttl, ttl_wrapped=is_wrapped))
-            case StateKind.REDUCING:
-                return backend.reducing_state(ReducingStateDescriptor(name, second, ttl=ttl, ttl_wrapped=is_wrapped))
-            case StateKind.AGGREGATING:
-                template = AggregatingStateDescriptor(
-                    name, _nothing, second, identity, ttl=ttl, ttl_wrapped=is_wrapped
-                )
-                return backend.aggregating_state(stored_accumulators(name, template))
+        """A table of the backend, or a queue of its timers."""
+        if state.kind is StateKind.TIMERS:
+            service = self._backend.timer_service(state.name)
+            return service.event_time if state.variant == "event" else service.processing_time
+        return self._backend.stored(state.name, state.kind, _FOR_EVER if state.variant == TTL_VARIANT else None)
 
 
 def _expect(operation: int, possible: tuple[int, ...], kind: str) -> None:

@@ -10,38 +10,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from state_backends.api import (
-    AggregatingState,
-    BackendEnvironment,
-    KeyedStateBackend,
-    ListState,
-    MapState,
-    ReducingState,
-    TimerService,
-    ValueState,
-)
-from state_backends.base import (
-    AggregatingStateDescriptor,
-    BackgroundWork,
-    KeyGroupRange,
-    KeyType,
-    ListStateDescriptor,
-    MapStateDescriptor,
-    ReducingStateDescriptor,
-    StateDescriptor,
-    StateKind,
-    ValueStateDescriptor,
-)
-from state_backends.changelog.changes import TTL_VARIANT, stored_accumulators
-from state_backends.changelog.folding_states import LoggedAggregatingState, LoggedReducingState
+from state_backends.api import BackendEnvironment, KeyedStateBackend, KeyScope, TimerService
+from state_backends.base import BackgroundWork, KeyType, StateDescriptor, StateKind, StateTtlConfig
+from state_backends.changelog.changes import TTL_VARIANT
+from state_backends.changelog.entries import LoggedEntries, LoggedMapEntries
 from state_backends.changelog.history import Cleanup, LogHistory, SnapshotPlan
 from state_backends.changelog.log import ChangeLog, SharedUploads
 from state_backends.changelog.materialization import Materialization
 from state_backends.changelog.restore import check_logs, last_number, may_be_referred_to, replay, restorable_handles
 from state_backends.changelog.segment import LoggedStateId
-from state_backends.changelog.states import LoggedListState, LoggedMapState, LoggedValueState
 from state_backends.changelog.strategy import ChangelogSnapshotStrategy, InlineSnapshot
-from state_backends.changelog.timers import LoggedTimerService
+from state_backends.changelog.timers import LoggedTimerQueue
 from state_backends.snapshots import (
     ChangelogKeyedStateHandle,
     KeyedSnapshotStrategy,
@@ -81,7 +60,7 @@ class _Materialized:
     uploads: SharedUploads | None
 
 
-class ChangelogKeyedStateBackend:
+class ChangelogKeyedStateBackend(KeyedStateBackend):
     """Keyed state of one subtask, with a log of its changes."""
 
     def __init__(
@@ -115,7 +94,7 @@ class ChangelogKeyedStateBackend:
         self._running: Materialization | None = None
         self._failures = 0
         self._options = SnapshotOptions()
-        self._services: dict[str, LoggedTimerService] = {}
+        self._services: dict[str, TimerService] = {}
         self._is_disposed = False
         interval = settings.materialization_interval_ms
         self._due_ms = None if interval is None else environment.now_ms() + interval
@@ -123,75 +102,34 @@ class ChangelogKeyedStateBackend:
     # --- state ----------------------------------------------------------------------------------------------------
 
     @property
-    def key_type(self) -> KeyType | None:
-        """The type of all keys; ``None`` until the first one when it was not declared."""
-        return self._inner.key_type
+    def scope(self) -> KeyScope:
+        """The keys of the backend."""
+        return self._inner.scope
 
-    @property
-    def max_parallelism(self) -> int:
-        """The number of key groups of the operator."""
-        return self._inner.max_parallelism
+    def table(self, descriptor: StateDescriptor) -> Any:
+        """The table of a state, without what has expired."""
+        stored = self.stored(descriptor.name, descriptor.kind, descriptor.ttl)
+        return stored if descriptor.ttl is None else with_ttl(stored, descriptor, self._environment.now_ms)
 
-    @property
-    def key_group_range(self) -> KeyGroupRange:
-        """The key groups that this subtask owns."""
-        return self._inner.key_group_range
-
-    @property
-    def current_key(self) -> Any:
-        """The key that single access refers to."""
-        return self._inner.current_key
-
-    def set_current_key(self, key: Any) -> None:
-        """Scope single access to a key."""
-        self._inner.set_current_key(key)
-
-    def clear_current_key(self) -> None:
-        """Scope single access to no key."""
-        self._inner.clear_current_key()
-
-    def value_state(self, descriptor: ValueStateDescriptor) -> ValueState:
-        """The value state of that name."""
-        if descriptor.needs_ttl:
-            return with_ttl(self.value_state, descriptor, self._environment.now_ms)
-        return LoggedValueState(self._inner.value_state(descriptor), self._inner, self._log, self._index(descriptor))
-
-    def list_state(self, descriptor: ListStateDescriptor) -> ListState:
-        """The list state of that name."""
-        if descriptor.needs_ttl:
-            return with_ttl(self.list_state, descriptor, self._environment.now_ms)
-        return LoggedListState(self._inner.list_state(descriptor), self._inner, self._log, self._index(descriptor))
-
-    def map_state(self, descriptor: MapStateDescriptor) -> MapState:
-        """The map state of that name."""
-        if descriptor.needs_ttl:
-            return with_ttl(self.map_state, descriptor, self._environment.now_ms)
-        return LoggedMapState(self._inner.map_state(descriptor), self._inner, self._log, self._index(descriptor))
-
-    def reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState:
-        """The reducing state of that name."""
-        if descriptor.needs_ttl:
-            return with_ttl(self.reducing_state, descriptor, self._environment.now_ms)
-        inner = self._inner.reducing_state(descriptor)
-        return LoggedReducingState(inner, inner, self._inner, self._log, self._index(descriptor))
-
-    def aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState:
-        """The aggregating state of that name."""
-        if descriptor.needs_ttl:
-            return with_ttl(self.aggregating_state, descriptor, self._environment.now_ms)
-        inner = self._inner.aggregating_state(descriptor)
-        stored = self._inner.aggregating_state(stored_accumulators(descriptor.name, descriptor))
-        return LoggedAggregatingState(inner, stored, self._inner, self._log, self._index(descriptor))
+    def stored(self, name: str, kind: StateKind, ttl: StateTtlConfig | None) -> Any:
+        """The table of a state as it is stored."""
+        below = self._inner.stored(name, kind, ttl)
+        self._schemas.declare(name, ttl)
+        index = self._log.register(LoggedStateId(name, kind, "" if ttl is None else TTL_VARIANT))
+        if kind is StateKind.MAP:
+            return LoggedMapEntries(below, self._log, index)
+        return LoggedEntries(below, self._log, index, is_list=kind is StateKind.LIST)
 
     def timer_service(self, name: str) -> TimerService:
         """The timers of that name, the same object at each call."""
         service = self._services.get(name)
         if service is None:
-            event, processing = (
-                self._log.register(LoggedStateId(name, StateKind.TIMERS, domain)) for domain in ("event", "processing")
-            )
-            service = LoggedTimerService(self._inner.timer_service(name), self._log, event, processing)
-            self._services[name] = service
+            below = self._inner.timer_service(name)
+            queues = [
+                LoggedTimerQueue(queue, self._log, self._log.register(LoggedStateId(name, StateKind.TIMERS, domain)))
+                for domain, queue in (("event", below.event_time), ("processing", below.processing_time))
+            ]
+            service = self._services[name] = TimerService(*queues)
         return service
 
     def num_entries(self, state_name: str | None = None) -> int:
@@ -209,11 +147,6 @@ class ChangelogKeyedStateBackend:
     def fingerprint(self) -> bytes:
         """A digest of the content: equal for equal state, whatever its history and its backend."""
         return self._inner.fingerprint()
-
-    def _index(self, descriptor: StateDescriptor) -> int:
-        self._schemas.declare(descriptor)
-        variant = TTL_VARIANT if descriptor.ttl_wrapped else ""
-        return self._log.register(LoggedStateId(descriptor.name, descriptor.kind, variant))
 
     # --- restore --------------------------------------------------------------------------------------------------
 

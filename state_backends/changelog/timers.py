@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from state_backends.api import Timer, TimerQueue, TimerService
+from state_backends.api import Timer, TimerQueue
 from state_backends.changelog.changes import ADD_TIMERS, REMOVE_TIMERS
 from state_backends.changelog.log import ChangeLog
 
@@ -72,13 +72,3 @@ class LoggedTimerQueue(TimerQueue):
 
     def _log_change(self, operation: int, keys: list[Any], namespaces: list[Any], times: list[int]) -> None:
         self._log.append_made(operation, self._index_in_log, keys, namespaces, times)
-
-
-class LoggedTimerService(TimerService):
-    """The timers of one name, over those of the backend below."""
-
-    __slots__ = ()
-
-    def __init__(self, inner: TimerService, log: ChangeLog, event_index: int, processing_index: int) -> None:
-        self.event_time = LoggedTimerQueue(inner.event_time, log, event_index)
-        self.processing_time = LoggedTimerQueue(inner.processing_time, log, processing_index)

@@ -1,6 +1,6 @@
 """Reducing state of the heap backend held in columns: keys and values in arrays, for folds over whole batches.
 
-It is the same state as :class:`state_backends.heap.folding_states.HeapReducingState` keeps in dicts: the same name and
+It is the same state as :class:`state_backends.api.ReducingState` keeps in dicts: the same name and
 kind, the same bytes in a snapshot, so that a job may go from one form to the other, by a restore or while it runs. What
 it cannot hold is what a column cannot: values are ints of 64 bits or floats, all of one type, and have no namespace.
 

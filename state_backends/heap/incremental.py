@@ -49,6 +49,7 @@ from state_backends.snapshots import (
     StoreFile,
     StreamFactory,
     StreamStateHandle,
+    discard_all,
     full_handle,
 )
 
@@ -329,14 +330,7 @@ class IncrementalHeapTask(SnapshotTask[KeyedStateHandle]):
         )
 
     def _discard(self) -> None:
-        first_problem: OSError | None = None
-        for stream in self._streams:
-            try:
-                stream.discard()
-            except OSError as problem:
-                first_problem = first_problem or problem
-        if first_problem is not None:
-            raise first_problem
+        discard_all(self._streams)
 
     def fingerprint(self) -> tuple[object, ...]:
         """How far the task has come."""

@@ -1,55 +1,36 @@
 """The heap state backend: keyed state of one subtask in live dicts, one per key group.
 
 It keeps Python values as they are and encodes them only for a snapshot. How a snapshot stays untouched by
-what is processed meanwhile is in :mod:`state_backends.base.sharded_table`; the states themselves are in
-:mod:`state_backends.heap.states` and :mod:`state_backends.heap.folding_states`.
+what is processed meanwhile is in :mod:`state_backends.base.sharded_table`; what the handles of states do with it is in
+:mod:`state_backends.heap.entries`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from state_backends.api import (
-    AggregatingState,
-    HeapTimerTable,
-    KeyContext,
-    ListState,
-    MapState,
-    ReducingState,
-    TimerService,
-    ValueState,
-)
+from state_backends.api import HeapTimerTable, KeyedStateBackend, KeyScope, TimerQueue, TimerService
 from state_backends.base import (
     RESERVED_NAME_PREFIX,
-    AggregatingStateDescriptor,
     FrozenShard,
-    KeyGroupError,
     KeyGroupRange,
     KeyType,
-    ListStateDescriptor,
-    MapStateDescriptor,
     ReducingStateDescriptor,
     StateArgumentError,
     StateDescriptor,
     StateKind,
     StateSchemaError,
     StateTtlConfig,
-    ValueStateDescriptor,
     as_written,
-    check_keys,
-    check_parallelism,
-    infer_key_type,
-    key_group_function,
 )
 from state_backends.codec import StateCodec, default_codec
+from state_backends.heap.entries import HeapEntries, HeapMapEntries
 from state_backends.heap.expiry import UnexpiredEntries, cleanup_of
-from state_backends.heap.folding_states import HeapAggregatingState, HeapReducingState
 from state_backends.heap.incremental import CheckedReader, IncrementalHeapStrategy, full_format_parts, restored_base
 from state_backends.heap.state_table import HeapSnapshotResources, StateTable
-from state_backends.heap.states import HeapListState, HeapMapState, HeapValueState
 from state_backends.snapshots import (
     EncodedBlock,
     FullKeyedStateHandle,
@@ -57,7 +38,6 @@ from state_backends.snapshots import (
     FullSnapshotTask,
     KeyedSnapshotStrategy,
     KeyedStateHandle,
-    SnapshotHeader,
     SnapshotOptions,
     SnapshotResources,
     SnapshotType,
@@ -75,15 +55,12 @@ if TYPE_CHECKING:
 DEFAULT_KEY_CACHE_ENTRIES = 1 << 20
 """How many keys each table remembers the shard of; about 40 bytes each, beside the key itself."""
 
-DescriptorT = TypeVar("DescriptorT", bound=StateDescriptor)
-StateT = TypeVar("StateT")
-
 
 def _no_time() -> int:
     return 0
 
 
-class HeapKeyedStateBackend:
+class HeapKeyedStateBackend(KeyedStateBackend):
     """Keyed state of one subtask, in memory."""
 
     def __init__(
@@ -108,19 +85,10 @@ class HeapKeyedStateBackend:
             in them and is never given to another one. ``None`` = all snapshots are full
         :raises KeyGroupError: when the range does not fit the max parallelism
         """
-        check_parallelism(1, max_parallelism)
-        if key_group_range.last >= max_parallelism:
-            raise KeyGroupError(f"key groups {key_group_range} exceed the max parallelism {max_parallelism}.")
         assert key_cache_entries > 0
-        self.key_type: KeyType | None = key_type
-        self.max_parallelism = max_parallelism
-        self.key_group_range = key_group_range
+        self._scope = KeyScope(key_type, max_parallelism, key_group_range)
         self._codec = default_codec() if codec is None else codec
-        self._typed_group_of = None if key_type is None else key_group_function(key_type, max_parallelism)
         self._key_cache_entries = key_cache_entries
-        # Checking one scalar key is a comparison of types; anything else takes the long way.
-        self._plain_key_type = _plain_type(key_type)
-        self._keys = KeyContext()
         self._tables: dict[str, StateTable] = {}
         self._timer_services: dict[str, TimerService] = {}
         self._schemas = StateSchemas(self._codec)
@@ -131,61 +99,26 @@ class HeapKeyedStateBackend:
             self._incremental = IncrementalHeapStrategy(self._pin, key_group_range, incremental_id)
 
     @property
-    def current_key(self) -> Any:
-        """The key that single access refers to.
+    def scope(self) -> KeyScope:
+        """The keys of the backend."""
+        return self._scope
 
-        :raises StateArgumentError: when none was set
-        """
-        return self._keys.require()
+    def table(self, descriptor: StateDescriptor) -> Any:
+        """The table of a state, without what has expired."""
+        stored = self.stored(descriptor.name, descriptor.kind, descriptor.ttl)
+        if descriptor.ttl is None:
+            return stored
+        cleanup = cleanup_of(self._tables[descriptor.name], descriptor.ttl, self._now_ms)
+        return with_ttl(stored, descriptor, self._now_ms, cleanup)
 
-    def set_current_key(self, key: Any) -> None:
-        """Scope single access to a key.
-
-        :raises KeyTypeError: when it is not of the declared type
-        """
-        if type(key) is not self._plain_key_type:
-            check_keys((key,), self.key_type or self._adopt_key_type(infer_key_type(key)))
-        self._keys.key = key
-
-    def clear_current_key(self) -> None:
-        """Scope single access to no key: it raises until another key is set."""
-        self._keys.key = None
-
-    def value_state(self, descriptor: ValueStateDescriptor) -> ValueState:
-        """The value state of that name.
-
-        :raises StateSchemaError: when the name belongs to a state of another kind
-        """
-        if descriptor.needs_ttl:
-            return self._expiring(self.value_state, descriptor)
-        return HeapValueState(self._keys, self._declared(descriptor), descriptor)
-
-    def list_state(self, descriptor: ListStateDescriptor) -> ListState:
-        """The list state of that name.
-
-        :raises StateSchemaError: when the name belongs to a state of another kind
-        """
-        if descriptor.needs_ttl:
-            return self._expiring(self.list_state, descriptor)
-        return HeapListState(self._keys, self._declared(descriptor))
-
-    def map_state(self, descriptor: MapStateDescriptor) -> MapState:
-        """The map state of that name.
-
-        :raises StateSchemaError: when the name belongs to a state of another kind
-        """
-        if descriptor.needs_ttl:
-            return self._expiring(self.map_state, descriptor)
-        return HeapMapState(self._keys, self._declared(descriptor))
-
-    def reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState:
-        """The reducing state of that name.
-
-        :raises StateSchemaError: when the name belongs to a state of another kind
-        """
-        if descriptor.needs_ttl:
-            return self._expiring(self.reducing_state, descriptor)
-        return HeapReducingState(self._keys, self._declared(descriptor), descriptor)
+    def stored(self, name: str, kind: StateKind, ttl: StateTtlConfig | None) -> Any:
+        """The table of a state as it is stored."""
+        table = self._table(name, kind)
+        self._schemas.declare(name, ttl)
+        if ttl is not None:
+            self._ttl[name] = ttl
+        entries = HeapMapEntries if kind is StateKind.MAP else HeapEntries
+        return entries(self._scope, table)
 
     def reducing_columns(self, descriptor: ReducingStateDescriptor) -> HeapReducingColumns:
         """The reducing state of that name, to be folded into by whole columns, as its module says.
@@ -200,7 +133,7 @@ class HeapKeyedStateBackend:
                 f"state {descriptor.name!r} has time-to-live, and columns do not note when a value was accessed. "
                 "Leave ttl out, or use the row operator."
             )
-        self._schemas.declare(descriptor)
+        self._schemas.declare(descriptor.name, None)
         if not isinstance(self._tables.get(descriptor.name), ColumnStateTable):
             self.reducing_state(descriptor)
         return HeapReducingColumns(self, descriptor)
@@ -216,19 +149,11 @@ class HeapKeyedStateBackend:
 
         table = self._tables[name]
         if not isinstance(table, ColumnStateTable):
-            settled = self.key_type or self._adopt_key_type(key_type)
-            entries = ColumnEntries(settled, self.max_parallelism, self.key_group_range, self._codec, dtype)
+            scope = self._scope
+            settled = scope.key_type or scope.adopt(key_type)
+            entries = ColumnEntries(settled, scope.max_parallelism, scope.key_group_range, self._codec, dtype)
             table = self._tables[name] = columns_of(table, entries)
         return table
-
-    def aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState:
-        """The aggregating state of that name.
-
-        :raises StateSchemaError: when the name belongs to a state of another kind
-        """
-        if descriptor.needs_ttl:
-            return self._expiring(self.aggregating_state, descriptor)
-        return HeapAggregatingState(self._keys, self._declared(descriptor), descriptor)
 
     def timer_service(self, name: str) -> TimerService:
         """The timers of that name, the same object at each call."""
@@ -238,7 +163,7 @@ class HeapKeyedStateBackend:
                 HeapTimerTable(self._table(f"{RESERVED_NAME_PREFIX}{domain}_{name}", StateKind.TIMERS))
                 for domain in ("event", "processing")
             ]
-            service = self._timer_services[name] = TimerService(*tables)
+            service = self._timer_services[name] = TimerService(*map(TimerQueue, tables))
         return service
 
     def num_entries(self, state_name: str | None = None) -> int:
@@ -277,12 +202,9 @@ class HeapKeyedStateBackend:
         return self._pin()
 
     def _pin(self) -> HeapSnapshotResources:
+        scope = self._scope
         resources = HeapSnapshotResources(
-            list(self._tables.values()),
-            self._codec,
-            self.key_type,
-            self.max_parallelism,
-            self.key_group_range,
+            list(self._tables.values()), self._codec, scope.key_type, scope.max_parallelism, scope.key_group_range
         )
         resources.schema = self._schemas.written()
         now = self._now_ms()
@@ -316,7 +238,7 @@ class HeapKeyedStateBackend:
             of records differ in a way that cannot be followed
         """
         assert not any(map(len, self._tables.values())), "restore into a backend that has state"
-        found = [one for one in handles if one.key_group_range.intersection(self.key_group_range) is not None]
+        found = [one for one in handles if one.key_group_range.intersection(self._scope.key_group_range) is not None]
         for handle in found:
             is_full = isinstance(handle, FullKeyedStateHandle)
             for part in full_format_parts(handle):
@@ -324,17 +246,17 @@ class HeapKeyedStateBackend:
         for service in self._timer_services.values():
             service.rebuild_index()
         if self._incremental is not None:
-            base = restored_base(found, self.key_group_range)
+            base = restored_base(found, self._scope.key_group_range)
             own_id = self._incremental.backend_id
-            self._incremental = IncrementalHeapStrategy(self._pin, self.key_group_range, own_id, base)
+            self._incremental = IncrementalHeapStrategy(self._pin, self._scope.key_group_range, own_id, base)
 
     def _restore_part(self, handle: FullKeyedStateHandle, reader: StateReader) -> None:
-        common = handle.key_group_range.intersection(self.key_group_range)
+        common = handle.key_group_range.intersection(self._scope.key_group_range)
         if common is None:
             return
         with reader.open(handle.stream) as file:
             snapshot = FullSnapshotReader(file, handle, self._codec)
-            self._check_header(snapshot.header)
+            self._scope.check_restored(snapshot.header.key_type, snapshot.header.max_parallelism)
             states = {state.name for state in snapshot.header.states if state.kind != StateKind.TIMERS.value}
             snapshot.codec = self._schemas.restore(snapshot.header.schema, states, snapshot.path)
             with as_written(snapshot.path):
@@ -387,50 +309,6 @@ class HeapKeyedStateBackend:
         table.registered = table.registered or register
         return table
 
-    def _declared(self, descriptor: StateDescriptor) -> StateTable:
-        """The table of a state that the program declares."""
-        table = self._table(descriptor.name, descriptor.kind)
-        self._schemas.declare(descriptor)
-        if descriptor.ttl is not None:
-            self._ttl[descriptor.name] = descriptor.ttl
-        return table
-
-    def _expiring(self, make: Callable[[DescriptorT], StateT], descriptor: DescriptorT) -> StateT:
-        """A state with time-to-live over one that stores pairs of last access and content."""
-        assert descriptor.ttl is not None
-        cleanup = cleanup_of(self._declared(descriptor), descriptor.ttl, self._now_ms)
-        return with_ttl(make, descriptor, self._now_ms, cleanup)
-
     def _new_table(self, name: str, kind: StateKind) -> StateTable:
-        return StateTable(name, kind, self._codec, self._group_of, self.key_group_range, self._key_cache_entries)
-
-    def _adopt_key_type(self, key_type: KeyType) -> KeyType:
-        self.key_type = key_type
-        self._plain_key_type = _plain_type(key_type)
-        self._typed_group_of = key_group_function(key_type, self.max_parallelism)
-        return key_type
-
-    def _group_of(self, key: Any) -> int:
-        if self._typed_group_of is None:
-            self._adopt_key_type(infer_key_type(key))
-        assert self._typed_group_of is not None
-        return self._typed_group_of(key)
-
-    def _check_header(self, header: SnapshotHeader) -> None:
-        if self.key_type is None:
-            self._adopt_key_type(header.key_type)
-        if header.key_type != self.key_type:
-            raise StateSchemaError(
-                f"the snapshot has keys of type {header.key_type}, the program declares {self.key_type}: "
-                "the same key would belong to another key group. Declare the key type of the snapshot."
-            )
-        if header.max_parallelism != self.max_parallelism:
-            raise StateSchemaError(
-                f"the snapshot has max parallelism {header.max_parallelism}, the operator {self.max_parallelism}: "
-                "keys would change their key group. Set the max parallelism of the snapshot."
-            )
-
-
-def _plain_type(key_type: KeyType | None) -> type | None:
-    """The Python type that says all about a key of this type; ``None`` for tuples and undeclared keys."""
-    return None if key_type is None or key_type.name == "TUPLE" else key_type.python_type
+        group_of, limit = self._scope.any_group_of, self._key_cache_entries
+        return StateTable(name, kind, self._codec, group_of, self._scope.key_group_range, limit)

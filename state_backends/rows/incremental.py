@@ -51,6 +51,7 @@ from state_backends.snapshots import (
     StoreFile,
     StreamFactory,
     StreamStateHandle,
+    discard_all,
 )
 
 UPLOAD_CHUNK_BYTES = 1 << 20
@@ -309,15 +310,7 @@ class NativeSnapshotTask(SnapshotTask[KeyedStateHandle]):
         return kept
 
     def _discard(self) -> None:
-        first_problem: OSError | None = None
-        streams = self._finished if self._stream is None else [*self._finished, self._stream]
-        for stream in streams:
-            try:
-                stream.discard()
-            except OSError as problem:
-                first_problem = first_problem or problem
-        if first_problem is not None:
-            raise first_problem
+        discard_all(self._finished if self._stream is None else [*self._finished, self._stream])
 
     def _path(self, name: str) -> str:
         return posixpath.join(self._pinned.directory, name)

@@ -24,6 +24,7 @@ from state_backends.snapshots.contract import (
     SnapshotType,
     StateReader,
     StreamFactory,
+    discard_all,
     run_to_completion,
 )
 from state_backends.snapshots.file_places import (
@@ -181,6 +182,7 @@ __all__ = [
     "content_digest",
     "copy_as_savepoint",
     "describe_stream",
+    "discard_all",
     "full_handle",
     "keyed_alternatives",
     "locate_snapshot",

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import BinaryIO, Generic, Protocol, TypeVar
 
@@ -114,6 +115,21 @@ class CheckpointStream(ABC):
 
         :raises OSError: when it cannot be deleted
         """
+
+
+def discard_all(streams: Iterable[CheckpointStream]) -> None:
+    """Discard each of some streams, also when another one cannot be.
+
+    :raises OSError: the first problem
+    """
+    first_problem: OSError | None = None
+    for stream in streams:
+        try:
+            stream.discard()
+        except OSError as problem:
+            first_problem = first_problem or problem
+    if first_problem is not None:
+        raise first_problem
 
 
 class StreamFactory(Protocol):

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
-from state_backends.base import StateDescriptor, StateKind, StateMigrationError, StateSchemaError
+from state_backends.base import StateKind, StateMigrationError, StateSchemaError, StateTtlConfig
 from state_backends.codec import (
     Compatibility,
     RecordSchema,
@@ -64,18 +64,18 @@ class StateSchemas:
         self._has_ttl: dict[str, bool] = {}
         self._restored: set[str] = set()
 
-    def declare(self, descriptor: StateDescriptor) -> None:
+    def declare(self, name: str, ttl: StateTtlConfig | None) -> None:
         """The program declares a state.
 
         :raises StateSchemaError: when it has time-to-live and what is known of it has not, or the other way round
         """
-        has_ttl = descriptor.ttl is not None
-        known = self._has_ttl.setdefault(descriptor.name, has_ttl)
+        has_ttl = ttl is not None
+        known = self._has_ttl.setdefault(name, has_ttl)
         if known is not has_ttl:
-            before = "restored" if descriptor.name in self._restored else "declared"
+            before = "restored" if name in self._restored else "declared"
             was, now = ("without", "with") if has_ttl else ("with", "without")
             raise StateSchemaError(
-                f"state {descriptor.name!r} was {before} {was} time-to-live and is declared {now} it. What is stored "
+                f"state {name!r} was {before} {was} time-to-live and is declared {now} it. What is stored "
                 f"differs: the time of the last access stands beside each value. Declare it {was} ttl= (its duration "
                 "may change), or give the new state another name."
             )

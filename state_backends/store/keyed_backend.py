@@ -1,9 +1,8 @@
 """Keyed state of one subtask over an ordered store, whichever kind of store that is.
 
-The states are in :mod:`state_backends.store.states` and :mod:`state_backends.store.folding_states`, how their entries
-lie in rows in :mod:`state_backends.rows.layout`. Snapshots are full, written from a pinned view of the store, or
-consist of the store's own files (:mod:`state_backends.rows.incremental`): the type of a snapshot and the settings of
-the backend decide.
+How the entries of states lie in rows is in :mod:`state_backends.rows.layout`. Snapshots are full, written from a pinned
+view of the store, or consist of the store's own files (:mod:`state_backends.rows.incremental`): the type of a snapshot
+and the settings of the backend decide.
 
 The working directory is made, and the store opened, when the first row is read or written. Until then every snapshot of
 either form is empty.
@@ -16,26 +15,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from state_backends.api import (
-    AggregatingState,
-    BackendEnvironment,
-    ListState,
-    MapState,
-    ReducingState,
-    TimerService,
-    ValueState,
-)
+from state_backends.api import BackendEnvironment, KeyedStateBackend, KeyScope, TimerQueue, TimerService
 from state_backends.base import (
     RESERVED_NAME_PREFIX,
-    AggregatingStateDescriptor,
-    KeyGroupRange,
-    KeyType,
-    ListStateDescriptor,
-    MapStateDescriptor,
-    ReducingStateDescriptor,
     StateDescriptor,
     StateKind,
-    ValueStateDescriptor,
+    StateTtlConfig,
     as_written,
 )
 from state_backends.rows import (
@@ -68,20 +53,19 @@ from state_backends.snapshots import (
     content_digest,
     describe_stream,
 )
-from state_backends.store.folding_states import StoreAggregatingState, StoreReducingState
+from state_backends.store.entries import StoreEntries, StoreMapEntries
 from state_backends.store.meta import StoreMeta
 from state_backends.store.named_states import StoreTables
 from state_backends.store.native_restore import NativeTarget, restore_native
-from state_backends.store.parts import KeyScope, StatePart, StoreAccess, StoreTable
+from state_backends.store.parts import StatePart, StoreAccess
 from state_backends.store.pinned import StoreSnapshotResources, rows_of_blocks
-from state_backends.store.states import StoreListState, StoreMapState, StoreValueState
 from state_backends.store.timers import StoreTimerTable
 from state_backends.ttl import TtlRowFilter, with_ttl
 
 __all__ = ["StoreKeyedStateBackend"]
 
 
-class StoreKeyedStateBackend:
+class StoreKeyedStateBackend(KeyedStateBackend):
     """Keyed state of one subtask, in an ordered store.
 
     :ivar kind: of the store
@@ -121,83 +105,20 @@ class StoreKeyedStateBackend:
     # --- keys and states ----------------------------------------------------------------------------------------------
 
     @property
-    def key_type(self) -> KeyType | None:
-        """The type of all keys; ``None`` until the first one when it was not declared."""
-        return self._scope.key_type
+    def scope(self) -> KeyScope:
+        """The keys of the backend."""
+        return self._scope
 
-    @property
-    def max_parallelism(self) -> int:
-        """The number of key groups of the operator."""
-        return self._scope.max_parallelism
+    def table(self, descriptor: StateDescriptor) -> Any:
+        """The table of a state, without what has expired."""
+        stored = self.stored(descriptor.name, descriptor.kind, descriptor.ttl)
+        return stored if descriptor.ttl is None else with_ttl(stored, descriptor, self._environment.now_ms)
 
-    @property
-    def key_group_range(self) -> KeyGroupRange:
-        """The key groups that this subtask owns."""
-        return self._scope.key_group_range
-
-    @property
-    def current_key(self) -> Any:
-        """The key that single access refers to.
-
-        :raises StateArgumentError: when none was set
-        """
-        return self._scope.require()
-
-    def set_current_key(self, key: Any) -> None:
-        """Scope single access to a key.
-
-        :raises KeyTypeError: when it is not of the declared type
-        """
-        self._scope.set(key)
-
-    def clear_current_key(self) -> None:
-        """Scope single access to no key: it raises until another key is set."""
-        self._scope.key = None
-
-    def value_state(self, descriptor: ValueStateDescriptor) -> ValueState:
-        """The value state of that name.
-
-        :raises StateSchemaError: when the name belongs to a state of another kind
-        """
-        if descriptor.needs_ttl:
-            return with_ttl(self.value_state, descriptor, self._environment.now_ms)
-        return StoreValueState(self._scope, self._declared(descriptor), self._access, descriptor)
-
-    def list_state(self, descriptor: ListStateDescriptor) -> ListState:
-        """The list state of that name.
-
-        :raises StateSchemaError: when the name belongs to a state of another kind
-        """
-        if descriptor.needs_ttl:
-            return with_ttl(self.list_state, descriptor, self._environment.now_ms)
-        return StoreListState(self._scope, self._declared(descriptor), self._access)
-
-    def map_state(self, descriptor: MapStateDescriptor) -> MapState:
-        """The map state of that name.
-
-        :raises StateSchemaError: when the name belongs to a state of another kind
-        """
-        if descriptor.needs_ttl:
-            return with_ttl(self.map_state, descriptor, self._environment.now_ms)
-        return StoreMapState(self._scope, self._declared(descriptor), self._access)
-
-    def reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState:
-        """The reducing state of that name.
-
-        :raises StateSchemaError: when the name belongs to a state of another kind
-        """
-        if descriptor.needs_ttl:
-            return with_ttl(self.reducing_state, descriptor, self._environment.now_ms)
-        return StoreReducingState(self._scope, self._declared(descriptor), self._access, descriptor)
-
-    def aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState:
-        """The aggregating state of that name.
-
-        :raises StateSchemaError: when the name belongs to a state of another kind
-        """
-        if descriptor.needs_ttl:
-            return with_ttl(self.aggregating_state, descriptor, self._environment.now_ms)
-        return StoreAggregatingState(self._scope, self._declared(descriptor), self._access, descriptor)
+    def stored(self, name: str, kind: StateKind, ttl: StateTtlConfig | None) -> Any:
+        """The table of a state as it is stored."""
+        self._schemas.declare(name, ttl)
+        entries = StoreMapEntries if kind is StateKind.MAP else StoreEntries
+        return entries(self._scope, self._tables.declared(name, kind, ttl), self._access)
 
     def timer_service(self, name: str) -> TimerService:
         """The timers of that name, the same object at each call."""
@@ -207,8 +128,8 @@ class StoreKeyedStateBackend:
                 self._tables.registered(f"{RESERVED_NAME_PREFIX}{domain}_{name}", StateKind.TIMERS)
                 for domain in ("event", "processing")
             ]
-            timers = [StoreTimerTable(self._scope, table.plain, self._access) for table in tables]
-            service = self._timer_services[name] = TimerService(*timers)
+            queues = [TimerQueue(StoreTimerTable(self._scope, table.plain, self._access)) for table in tables]
+            service = self._timer_services[name] = TimerService(*queues)
         return service
 
     def num_entries(self, state_name: str | None = None) -> int:
@@ -280,7 +201,7 @@ class StoreKeyedStateBackend:
     def meta(self) -> StoreMeta:
         """What the rows mean, as of now."""
         states, schema = self._tables.states(), self._schemas.written()
-        return StoreMeta(self.key_type, self.max_parallelism, self.key_group_range, states, schema)
+        return StoreMeta(self._scope.key_type, self._scope.max_parallelism, self._scope.key_group_range, states, schema)
 
     def restore(self, handles: Iterable[KeyedStateHandle], reader: StateReader) -> None:
         """Read the entries of the own key groups from snapshots into this backend, which must be empty.
@@ -294,7 +215,7 @@ class StoreKeyedStateBackend:
             read
         """
         assert self._is_empty(), "restore into a backend that has state"
-        wanted = [one for one in handles if one.key_group_range.intersection(self.key_group_range) is not None]
+        wanted = [one for one in handles if one.key_group_range.intersection(self._scope.key_group_range) is not None]
         full = [one for one in wanted if isinstance(one, FullKeyedStateHandle)]
         if len(full) < len(wanted):
             self._restore_native(wanted, reader)
@@ -344,7 +265,7 @@ class StoreKeyedStateBackend:
         """The rows of a part, by key group."""
         store = self._access.opened
         if store is not None:
-            groups = self.key_group_range
+            groups = self._scope.key_group_range
             for group, state_id in occupied_parts(store, groups.first, groups.last):
                 if state_id == part.state_id:
                     yield group, part_rows(store, group, state_id)
@@ -369,7 +290,7 @@ class StoreKeyedStateBackend:
             self.kind,
             environment.file_system,
             posixpath.join(environment.working_dir, "snapshots"),
-            self.key_group_range,
+            self._scope.key_group_range,
             environment.unique,
             self._encoded_meta,
             base,
@@ -384,12 +305,8 @@ class StoreKeyedStateBackend:
         pinned = None if store is None else store.snapshot()
         return StoreSnapshotResources(self._codec, self.meta(), pinned, self._ttl_filter.for_full_snapshot())
 
-    def _declared(self, descriptor: StateDescriptor) -> StoreTable:
-        self._schemas.declare(descriptor)
-        return self._tables.declared(descriptor)
-
     def _restore_full(self, handle: FullKeyedStateHandle, reader: StateReader) -> None:
-        common = handle.key_group_range.intersection(self.key_group_range)
+        common = handle.key_group_range.intersection(self._scope.key_group_range)
         assert common is not None
         with reader.open(handle.stream) as file:
             snapshot = FullSnapshotReader(file, handle, self._codec)
@@ -417,7 +334,7 @@ class StoreKeyedStateBackend:
             self.store_directory,
             posixpath.join(environment.working_dir, "restore"),
             environment.unique,
-            self.key_group_range,
+            self._scope.key_group_range,
             self._codec,
         )
         store, meta, base = restore_native(handles, reader, target)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from state_backends.base import StateDescriptor, StateKind, StateSchemaError
+from state_backends.api import KeyScope
+from state_backends.base import StateKind, StateSchemaError, StateTtlConfig
 from state_backends.codec import StateCodec
 from state_backends.snapshots import StateId
 from state_backends.store.meta import next_state_id
-from state_backends.store.parts import KeyScope, StatePart, StoreTable
+from state_backends.store.parts import StatePart, StoreTable
 from state_backends.ttl import TtlRowFilter
 
 _NO_ID = -1
@@ -42,16 +43,16 @@ class StoreTables:
         """(state id, state), ascending by id."""
         return tuple(sorted((part.state_id, part.state) for table in self for part in table.parts()))
 
-    def declared(self, descriptor: StateDescriptor) -> StoreTable:
+    def declared(self, name: str, kind: StateKind, ttl: StateTtlConfig | None) -> StoreTable:
         """A state that the running program declares.
 
         :raises StateSchemaError: when the name belongs to a state of another kind
         """
-        table = self.registered(descriptor.name, descriptor.kind)
-        if descriptor.ttl is not None:
+        table = self.registered(name, kind)
+        if ttl is not None:
             table.has_ttl = True
             for part in table.parts():
-                self._ttl_filter.register(part.state_id, table.kind, descriptor.ttl)
+                self._ttl_filter.register(part.state_id, table.kind, ttl)
         return table
 
     def registered(self, name: str, kind: StateKind) -> StoreTable:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from state_backends.api import Timer, check_time
+from state_backends.api import KeyScope, Timer, check_time
 from state_backends.rows import PART_BYTES, encode_time, occupied_parts, part_rows, timer_columns
-from state_backends.store.parts import KeyScope, StatePart, StoreAccess
+from state_backends.store.parts import StatePart, StoreAccess
 
 
 class StoreTimerTable:

@@ -99,9 +99,9 @@ def fired_timer_in_the_log() -> object:
     """A timer that has fired is gone after a restore."""
     world = World()
     backend = world.backend()
-    backend.timer_service("t").register_processing_time_timers([1, 2], [None, None], [5, 6])
-    backend.timer_service("t").pop_next_processing_time(5)
-    return again(world, backend).timer_service("t").num_processing_time_timers()
+    backend.timer_service("t").processing_time.register([1, 2], [None, None], [5, 6])
+    backend.timer_service("t").processing_time.pop_next(5)
+    return len(again(world, backend).timer_service("t").processing_time)
 
 
 def grown_session() -> object:

@@ -44,7 +44,7 @@ def savepoint(files: MemoryFileSystem, counts: dict[str, Any]) -> str:
     writer = SnapshotWriter("words")
     backend = writer.keyed_operator("count", STRING)
     backend.value_state(COUNT).update_many(list(counts), list(counts.values()))
-    backend.timer_service("alarm").register_event_time_timers(["a", "a"], [None, None], [40, 50])
+    backend.timer_service("alarm").event_time.register(["a", "a"], [None, None], [40, 50])
     return writer.write(files, "/savepoints")
 
 

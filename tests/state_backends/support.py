@@ -160,5 +160,5 @@ def string_keys_snapshot() -> bytes:
         backend.value_state(VALUE).update({word: 1, "x": {"y": word}})
         backend.map_state(MAP).put_all(dict.fromkeys(word, 1))
         backend.list_state(LIST).set_namespace(word)
-        backend.timer_service("t").register_event_time_timer(word, word, len(word))
+        backend.timer_service("t").event_time.add(word, word, len(word))
     return snapshot_bytes(backend)

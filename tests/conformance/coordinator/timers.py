@@ -69,23 +69,23 @@ class _Timers:
             case "key":
                 self._key = op["key"]
             case "register_event":
-                service.register_event_time_timer(self._key, op["ns"], op["time"])
+                service.event_time.add(self._key, op["ns"], op["time"])
             case "delete_event":
-                service.delete_event_time_timer(self._key, op["ns"], op["time"])
+                service.event_time.delete(self._key, op["ns"], op["time"])
             case "register_processing":
                 self._register_processing(op["ns"], op["time"])
             case "delete_processing":
-                service.delete_processing_time_timer(self._key, op["ns"], op["time"])
+                service.processing_time.delete(self._key, op["ns"], op["time"])
             case "advance_watermark":
-                while (timer := service.pop_next_event_time(op["time"])) is not None:
+                while (timer := service.event_time.pop_next(op["time"])) is not None:
                     fired.append(timer)
             case "set_processing_time":
                 fired = self._processing_time(op["time"], op.get("callback_registers"))
         return fired
 
     def _register_processing(self, namespace: Any, time: int) -> None:
-        earliest = self.service.next_processing_time()
-        self.service.register_processing_time_timer(self._key, namespace, time)
+        earliest = self.service.processing_time.next_time()
+        self.service.processing_time.add(self._key, namespace, time)
         self._wake_ups.arm()
         if earliest is None or time < earliest:
             self._moved_to = time
@@ -95,15 +95,15 @@ class _Timers:
             raise MalformedVector(f"a timer at {callback_registers} that registers itself anew fires without end")
         fired: list[Timer] = []
         if min(self._clock.asked_ms, default=_END_OF_TIME) <= time:
-            while (timer := self.service.pop_next_processing_time(time)) is not None:
+            while (timer := self.service.processing_time.pop_next(time)) is not None:
                 fired.append(timer)
                 if callback_registers is not None:
-                    self.service.register_processing_time_timer(timer[1], timer[2], callback_registers)
+                    self.service.processing_time.add(timer[1], timer[2], callback_registers)
         self._clock.stands_at(time)
         self._wake_ups.passed(time)
         self._wake_ups.arm()
         if self._moved_to is not None and self._moved_to <= time:
-            self._moved_to = self.service.next_processing_time()
+            self._moved_to = self.service.processing_time.next_time()
         return fired
 
 
@@ -119,8 +119,8 @@ def timer_service(vector: Vector) -> list[str]:
         check_fields(op, {"op", *_OPERATIONS[op["op"]]}, f"operation {op['op']}")
         observed = {
             "fired": timers.apply(op),
-            "event_timers": timers.service.num_event_time_timers(),
-            "processing_timers": timers.service.num_processing_time_timers(),
+            "event_timers": len(timers.service.event_time),
+            "processing_timers": len(timers.service.processing_time),
             "physical_timer": timers.physical_timer,
         }
         check_fields(wanted, observed, f"expect of op {position}")

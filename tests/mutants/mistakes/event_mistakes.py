@@ -13,9 +13,9 @@ from operators.time import EventClock, WakeUps
 from operators.time.periodic_watermarks import PeriodicWatermarks
 from operators.windows import TriggeredWindowOperator
 from operators.windows.merging import MergingWindows
-from state_backends.changelog import folding_states, states
+from state_backends.changelog.entries import LoggedEntries
 from state_backends.changelog.timers import LoggedTimerQueue
-from tests.mutants.mutant import replaced, together
+from tests.mutants.mutant import replaced
 
 # --- processing-time timers --------------------------------------------------------------------------------------
 
@@ -98,10 +98,10 @@ def grown_sessions_not_persisted() -> Iterator[None]:
 def merge_not_logged() -> Iterator[None]:
     """The changelog does not hear that the contents of one session have moved to another."""
 
-    def unlogged(inner: Any, stored: Any, log: Any, index: int, key: Any, target: Any, sources: Any) -> None:
-        inner.merge_namespaces(target, list(sources))
+    def unlogged(table: Any, target: Any, sources: Any, merge: Any) -> None:
+        table._inner.merge(target, sources, merge)
 
-    with together(replaced(states, log_merged=unlogged), replaced(folding_states, log_merged=unlogged)):
+    with replaced(LoggedEntries, merge=unlogged):
         yield
 
 

@@ -12,8 +12,7 @@ from engine.runtime.job.job_state import RECOVERING, RESTARTING
 from engine.runtime.storage import restored_channels
 from operators.log.memory_transaction_log import MemoryTransactionLog
 from operators.log.transaction_log import OK, OPEN, Request
-from state_backends.heap import keyed_backend as heap
-from state_backends.store import parts as store_parts
+from state_backends.api import key_scope
 from tests.mutants.mutant import replaced, together
 
 
@@ -92,6 +91,6 @@ def keys_routed_by_hash() -> Iterator[None]:
     def by_hash(key_type: object, max_parallelism: int) -> Callable[[Any], int]:
         return lambda key: hash(str(key)) % max_parallelism
 
-    everywhere = (partitioner, restored_channels, heap, store_parts)
+    everywhere = (partitioner, restored_channels, key_scope)
     with together(*(replaced(module, key_group_function=by_hash) for module in everywhere)):
         yield

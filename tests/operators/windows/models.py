@@ -149,4 +149,4 @@ def assert_agreement(
     for harness in windows.subtasks:
         keyed = harness.context.keyed
         timers = keyed.timer_service("window-timers")
-        assert (keyed.num_entries(), timers.num_event_time_timers(), timers.num_processing_time_timers()) == (0, 0, 0)
+        assert (keyed.num_entries(), len(timers.event_time), len(timers.processing_time)) == (0, 0, 0)

@@ -61,7 +61,7 @@ def test_state_is_gone_after_cleanup() -> None:
     harness.watermark(14)
 
     assert harness.context.keyed.num_entries() == 0
-    assert harness.context.keyed.timer_service("window-timers").next_event_time() is None
+    assert harness.context.keyed.timer_service("window-timers").event_time.next_time() is None
 
 
 def test_late_records_are_dropped_and_counted() -> None:

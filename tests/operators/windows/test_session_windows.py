@@ -43,7 +43,7 @@ def sums(**options: Any) -> TriggeredWindowOperator:
 
 def timers_of(harness: Harness) -> tuple[int, int]:
     service = harness.context.keyed.timer_service("window-timers")
-    return service.num_event_time_timers(), service.num_processing_time_timers()
+    return len(service.event_time), len(service.processing_time)
 
 
 # --- the set of sessions of a key -----------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ def sums(assigner: WindowAssigner, trigger: Trigger | None = None, **options: An
 
 def nothing_left(harness: Harness) -> bool:
     service = harness.context.keyed.timer_service("window-timers")
-    timers = service.num_event_time_timers() + service.num_processing_time_timers()
+    timers = len(service.event_time) + len(service.processing_time)
     return (harness.context.keyed.num_entries(), timers) == (0, 0)
 
 

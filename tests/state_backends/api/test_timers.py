@@ -43,24 +43,24 @@ def test_timers_are_those_of_flink(make: Maker, vector: Vector, one_by_one: bool
         if kind == "key":
             key = op["key"]
         elif kind == "register_event":
-            timers.register_event_time_timer(key, op["ns"], op["time"])
+            timers.event_time.add(key, op["ns"], op["time"])
         elif kind == "delete_event":
-            timers.delete_event_time_timer(key, op["ns"], op["time"])
+            timers.event_time.delete(key, op["ns"], op["time"])
         elif kind == "register_processing":
-            timers.register_processing_time_timer(key, op["ns"], op["time"])
+            timers.processing_time.add(key, op["ns"], op["time"])
         elif kind == "advance_watermark":
-            fired = advance(timers.pop_due_event_time, timers.pop_next_event_time, op["time"])
+            fired = advance(timers.event_time.pop_due, timers.event_time.pop_next, op["time"])
         else:
             assert kind == "set_processing_time"
             assert op["callback_registers"] is None
-            advance(timers.pop_due_processing_time, timers.pop_next_processing_time, op["time"])
+            advance(timers.processing_time.pop_due, timers.processing_time.pop_next, op["time"])
         if "fired" in expect:
             assert sorted(map(tuple, expect["fired"])) == sorted(fired)
-        assert expect.get("event_timers", timers.num_event_time_timers()) == timers.num_event_time_timers()
-        processing = timers.num_processing_time_timers()
+        assert expect.get("event_timers", len(timers.event_time)) == len(timers.event_time)
+        processing = len(timers.processing_time)
         assert expect.get("processing_timers", processing) == processing
         if "physical_timer" in expect:
-            assert expect["physical_timer"] == timers.next_processing_time()
+            assert expect["physical_timer"] == timers.processing_time.next_time()
 
 
 @pytest.mark.parametrize("vector", vectors("key_grouped_priority_queue"))
@@ -75,7 +75,7 @@ def test_the_queue_is_partitioned_by_key_group(make: Maker, vector: Vector) -> N
         taken = make.world.snapshot(backend)
         part = make(STRING, maximum, group, group)
         part.restore(taken.handles, taken.reader)
-        return sorted([key, time] for time, key, _ in part.timer_service("t").pop_due_event_time(1000))
+        return sorted([key, time] for time, key, _ in part.timer_service("t").event_time.pop_due(1000))
 
     queue = backend.timer_service("t").event_time
     heads = []
@@ -185,30 +185,30 @@ def test_event_and_processing_time_do_not_mix(make: Maker) -> None:
     """The two domains of a service, and two services, are separate sets."""
     backend = make()
     one, other = backend.timer_service("one"), backend.timer_service("other")
-    one.register_event_time_timer(1, None, 5)
-    one.register_processing_time_timer(1, None, 6)
-    other.register_processing_time_timers([1], [None], [7])
-    other.delete_event_time_timer(1, None, 5)
-    one.delete_processing_time_timer(1, None, 7)
+    one.event_time.add(1, None, 5)
+    one.processing_time.add(1, None, 6)
+    other.processing_time.register([1], [None], [7])
+    other.event_time.delete(1, None, 5)
+    one.processing_time.delete(1, None, 7)
 
     assert backend.timer_service("one") is one
-    assert (one.next_event_time(), one.next_processing_time(), other.next_processing_time()) == (5, 6, 7)
-    assert other.next_event_time() is None
-    assert one.pop_next_processing_time(6) == (6, 1, None)
-    assert other.pop_due_processing_time(7) == [(7, 1, None)]
-    assert one.pop_next_event_time(4) is None
+    assert (one.event_time.next_time(), one.processing_time.next_time(), other.processing_time.next_time()) == (5, 6, 7)
+    assert other.event_time.next_time() is None
+    assert one.processing_time.pop_next(6) == (6, 1, None)
+    assert other.processing_time.pop_due(7) == [(7, 1, None)]
+    assert one.event_time.pop_next(4) is None
 
 
 def test_services_made_before_a_restore_see_the_restored_timers(make: Maker) -> None:
     """An operator may ask for its timers before its state is restored."""
     backend = make()
-    backend.timer_service("t").register_event_time_timer(1, "w", 5)
+    backend.timer_service("t").event_time.add(1, "w", 5)
     taken = make.world.snapshot(backend)
     fresh = make()
     early = fresh.timer_service("t")
     fresh.restore(taken.handles, taken.reader)
 
-    assert early.pop_due_event_time(5) == [(5, 1, "w")]
+    assert early.event_time.pop_due(5) == [(5, 1, "w")]
 
 
 @pytest.mark.parametrize("time", [1.0, True, None, 1 << 63, -(1 << 63) - 1])
@@ -216,10 +216,10 @@ def test_a_time_must_be_an_int(make: Maker, time: Any) -> None:
     """A float or oversized time is refused before anything changes."""
     timers = service(make)
     with pytest.raises(StateArgumentError, match="int of 64 bits"):
-        timers.register_event_time_timer(7, None, time)
+        timers.event_time.add(7, None, time)
 
-    assert timers.num_event_time_timers() == 0
-    assert timers.next_event_time() is None
+    assert len(timers.event_time) == 0
+    assert timers.event_time.next_time() is None
 
 
 def test_a_timer_of_a_foreign_key_is_refused(make: Maker) -> None:
@@ -227,4 +227,4 @@ def test_a_timer_of_a_foreign_key_is_refused(make: Maker) -> None:
     backend = make(max_parallelism=8, first=0, last=3)
     foreign = next(key for key in range(50) if key_group_for(key, 8) >= 4)
     with pytest.raises(KeyGroupError):
-        backend.timer_service("t").register_event_time_timer(foreign, None, 1)
+        backend.timer_service("t").event_time.add(foreign, None, 1)

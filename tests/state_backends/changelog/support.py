@@ -183,7 +183,7 @@ def filled(world: World, **options: Any) -> ChangelogKeyedStateBackend:
     backend.list_state(LIST).add_many([1, 2, 1], [1, 2, 3])
     backend.set_current_key(1)
     backend.map_state(MAP).put("a", 1)
-    backend.timer_service("t").register_event_time_timers([1, 2], [None, None], [5, 6])
+    backend.timer_service("t").event_time.register([1, 2], [None, None], [5, 6])
     return backend
 
 

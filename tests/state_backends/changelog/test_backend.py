@@ -91,7 +91,7 @@ FAILING: dict[str, Callable[[ChangelogKeyedStateBackend, list[int]], None]] = {
     "collect": lambda backend, keys: backend.aggregating_state(COLLECT).add_many(keys, None, [7, 8, 9, 10]),
     "clear": lambda backend, keys: backend.list_state(LIST).clear_many(keys),
     "clear map": lambda backend, keys: backend.map_state(MAP).clear_many(keys),
-    "timers": lambda backend, keys: backend.timer_service("t").register_event_time_timers(keys, keys, keys),
+    "timers": lambda backend, keys: backend.timer_service("t").event_time.register(keys, keys, keys),
 }
 
 

@@ -182,7 +182,7 @@ def all_files() -> bytes:
         backend.value_state(VALUE).update({word: 1, "x": {"y": word}})
         backend.map_state(MAP).put_all(dict.fromkeys(word, 1))
         backend.reducing_state(SUM).add_many([word, "ada"], [1, 2], [], [word, word])
-        backend.timer_service("t").register_event_time_timer(word, word, len(word))
+        backend.timer_service("t").event_time.add(word, word, len(word))
         world.checkpoint(backend, number + 1)
         if number == 3:
             work = backend.materialize()

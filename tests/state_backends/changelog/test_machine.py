@@ -313,7 +313,7 @@ class ChangelogMachine(DifferentialMachine):
                 part.notify_checkpoint_complete(self.last_number)
             self.check_retained()
             for part in parts:
-                part.timer_service("t").register_event_time_timers(*self.own_timer(part, key))
+                part.timer_service("t").event_time.register(*self.own_timer(part, key))
         self.queue.cancel()
         for part in parts:
             part.dispose()

@@ -103,9 +103,9 @@ def test_a_batch_is_one_record() -> None:
     sums.add_many([1, 2] * 500, None, [0] * 1000)
     assert backend._log.next_number == 1
     backend.value_state(VALUE).update_many(list(range(1000)), [0] * 1000)
-    backend.timer_service("t").register_event_time_timers(list(range(100)), [None] * 100, [5] * 100)
+    backend.timer_service("t").event_time.register(list(range(100)), [None] * 100, [5] * 100)
     assert backend._log.next_number == 3
-    assert backend.timer_service("t").pop_due_event_time(5)
+    assert backend.timer_service("t").event_time.pop_due(5)
     assert backend._log.next_number == 4
 
 
@@ -117,6 +117,6 @@ def test_reading_logs_nothing() -> None:
     value.update_many([], [])
     collect.add_many([], None, [])
     collect.clear_many([])
-    backend.timer_service("t").register_event_time_timers([], [], [])
-    assert backend.timer_service("t").pop_due_event_time(5) == []
+    backend.timer_service("t").event_time.register([], [], [])
+    assert backend.timer_service("t").event_time.pop_due(5) == []
     assert backend._log.next_number == 0

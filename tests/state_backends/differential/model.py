@@ -77,9 +77,9 @@ class States:
                 state.update(value)
         for domain, time, key, namespace in sorted(model.timers, key=repr, reverse=True):
             if domain == "event":
-                self.timers.register_event_time_timer(key, namespace, time)
+                self.timers.event_time.add(key, namespace, time)
             else:
-                self.timers.register_processing_time_timer(key, namespace, time)
+                self.timers.processing_time.add(key, namespace, time)
 
     def check(self, model: Model) -> None:
         """Every entry of the model is here, and no other."""
@@ -107,8 +107,8 @@ class States:
     def num_timers(self, domain: str) -> int:
         """How many timers there are."""
         is_event = domain == "event"
-        return self.timers.num_event_time_timers() if is_event else self.timers.num_processing_time_timers()
+        return len(self.timers.event_time) if is_event else len(self.timers.processing_time)
 
     def next_time(self, domain: str) -> int | None:
         """The time of the next timer."""
-        return self.timers.next_event_time() if domain == "event" else self.timers.next_processing_time()
+        return self.timers.event_time.next_time() if domain == "event" else self.timers.processing_time.next_time()

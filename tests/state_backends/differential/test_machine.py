@@ -240,7 +240,7 @@ class DifferentialMachine(RuleBasedStateMachine):
     def register_timers(self, keys: list[int], namespace: Any, time: int, domain: str) -> None:
         """Register timers."""
         service = self.states.timers
-        register = service.register_event_time_timers if domain == "event" else service.register_processing_time_timers
+        register = service.event_time.register if domain == "event" else service.processing_time.register
         register(keys, [namespace] * len(keys), [time] * len(keys))
         self.model.timers |= {(domain, time, key, namespace) for key in keys}
 
@@ -248,7 +248,7 @@ class DifferentialMachine(RuleBasedStateMachine):
     def delete_timer(self, key: int, namespace: Any, time: int, domain: str) -> None:
         """Delete a timer, if it is there."""
         service = self.states.timers
-        delete = service.delete_event_time_timer if domain == "event" else service.delete_processing_time_timer
+        delete = service.event_time.delete if domain == "event" else service.processing_time.delete
         delete(key, namespace, time)
         self.model.timers.discard((domain, time, key, namespace))
 
@@ -258,10 +258,10 @@ class DifferentialMachine(RuleBasedStateMachine):
         due = {timer[1:] for timer in self.model.timers if timer[0] == "event" and timer[1] <= now}
         fired = []
         if one_by_one:
-            while (timer := self.states.timers.pop_next_event_time(now)) is not None:
+            while (timer := self.states.timers.event_time.pop_next(now)) is not None:
                 fired.append(timer)
         else:
-            fired = self.states.timers.pop_due_event_time(now)
+            fired = self.states.timers.event_time.pop_due(now)
         assert len(fired) == len(due)
         assert set(fired) == due
         assert [timer[0] for timer in fired] == sorted(timer[0] for timer in fired)

@@ -69,8 +69,8 @@ def fill(backend: KeyedStateBackend, keys: int = 40) -> KeyedStateBackend:
         collect = backend.aggregating_state(COLLECT)
         collect.set_namespace((key, key + 10))
         collect.add(key)
-        backend.timer_service("windows").register_event_time_timer(key, (key, key + 10), key + 10)
-        backend.timer_service("windows").register_processing_time_timer(key, None, 5)
+        backend.timer_service("windows").event_time.add(key, (key, key + 10), key + 10)
+        backend.timer_service("windows").processing_time.add(key, None, 5)
     backend.reducing_state(SUM).add_many(own, own, [])
     return backend
 
@@ -149,7 +149,7 @@ def _write(backend: KeyedStateBackend, key: Any, kind: str, namespace: Any, cont
     if kind == "timer":
         service = backend.timer_service("t")
         for index in range(len(content)):
-            service.register_event_time_timer(key, namespace, (index - 1) << 40)
+            service.event_time.add(key, namespace, (index - 1) << 40)
         return
     states: dict[str, Any] = {
         "value": backend.value_state(VALUE),
@@ -200,8 +200,8 @@ def _empty(backend: KeyedStateBackend) -> None:
         state.clear_many([0])
     backend.reducing_state(SUM).clear_many([0])
     backend.aggregating_state(COLLECT).clear_many([0], [(0, 10)])
-    backend.timer_service("windows").pop_due_event_time(100)
-    backend.timer_service("windows").pop_due_processing_time(100)
+    backend.timer_service("windows").event_time.pop_due(100)
+    backend.timer_service("windows").processing_time.pop_due(100)
 
 
 @EVERY_FORM
@@ -275,7 +275,7 @@ def test_any_rescale_keeps_every_entry_once(name: str, kind: Any) -> None:
                 found = world.backend(name, groups=groups)
                 found.restore(given_handles, location.reader())
                 assert found.fingerprint() == expected
-                assert found.timer_service("windows").num_event_time_timers() == len(found.keys("value"))
+                assert len(found.timer_service("windows").event_time) == len(found.keys("value"))
 
 
 @EVERY_BACKEND
@@ -327,14 +327,14 @@ def test_states_may_be_declared_before_the_restore(name: str, kind: Any) -> None
     assert sums.get_many([7]) == [None]
     backend.restore(taken.handles, taken.reader)
     assert sums.get_many([7]) == [7]
-    assert early.num_event_time_timers() == 40
+    assert len(early.event_time) == 40
     new.add_many([7], [1], [])
     sums.add_many([7], [1], [])
 
     assert new.get_many([7]) == [1]
     assert sums.get_many([7, 8]) == [8, 8]
     assert backend.num_entries() == original.num_entries() + 1
-    assert len(early.pop_due_event_time(19)) == 10
+    assert len(early.event_time.pop_due(19)) == 10
 
 
 @EVERY_FORM
@@ -422,7 +422,7 @@ for word in ("ada", "bob", "eve", "mallory", "trent", "zoe"):
     backend.value_state(VALUE).update({word: 1, "x": {"y": word}})
     backend.map_state(MAP).put_all(dict.fromkeys(word, 1))
     backend.list_state(LIST).add_many([word], [word], [word])
-    backend.timer_service("t").register_event_time_timer(word, word, len(word))
+    backend.timer_service("t").event_time.add(word, word, len(word))
 print(hashlib.sha256(canonical_bytes(world, backend)).hexdigest())
 world.snapshot(backend)
 for path in world.file_system.walk_files("/"):

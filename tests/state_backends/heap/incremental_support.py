@@ -64,7 +64,7 @@ def fill(backend: HeapKeyedStateBackend, count: int = 60) -> None:
             state.set_namespace(namespace)
             state.add(key)
         backend.map_state(MAP).put("m", key)
-        backend.timer_service("t").register_event_time_timer(key, None, key)
+        backend.timer_service("t").event_time.add(key, None, key)
 
 
 def restored(

@@ -134,13 +134,13 @@ class HeapMachine(RuleBasedStateMachine):
     @rule(key=KEYS, namespace=NAMESPACES, time=st.integers(0, 6))
     def register_timer(self, key: int, namespace: Any, time: int) -> None:
         """Register a timer."""
-        self.service.register_event_time_timer(key, namespace, time)
+        self.service.event_time.add(key, namespace, time)
         self.timers.add((time, key, namespace))
 
     @rule(watermark=st.integers(0, 3))
     def fire_timers(self, watermark: int) -> None:
         """Take what is due."""
-        fired = self.service.pop_due_event_time(watermark)
+        fired = self.service.event_time.pop_due(watermark)
         assert set(fired) == {timer for timer in self.timers if timer[0] <= watermark}
         assert len(set(fired)) == len(fired)
         self.timers -= set(fired)
@@ -227,8 +227,8 @@ class HeapMachine(RuleBasedStateMachine):
             else:
                 assert found.get() == expected
         assert self.backend.num_entries() == len(self.model)
-        assert self.service.num_event_time_timers() == len(self.timers)
-        assert self.service.next_event_time() == min((timer[0] for timer in self.timers), default=None)
+        assert len(self.service.event_time) == len(self.timers)
+        assert self.service.event_time.next_time() == min((timer[0] for timer in self.timers), default=None)
 
 
 class _Many:

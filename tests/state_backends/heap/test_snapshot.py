@@ -64,7 +64,7 @@ def filled(entries: int = 40, **options: Any) -> HeapKeyedStateBackend:
     """A backend with some of every kind of state."""
     backend = heap(**options)
     for key in range(entries):
-        if backend._group_of(key) not in backend.key_group_range:
+        if backend._scope.any_group_of(key) not in backend.key_group_range:
             continue
         backend.set_current_key(key)
         backend.value_state(VALUE).update({"key": [key]})
@@ -73,9 +73,9 @@ def filled(entries: int = 40, **options: Any) -> HeapKeyedStateBackend:
         collect = backend.aggregating_state(COLLECT)
         collect.set_namespace((key, key + 10))
         collect.add(key)
-        backend.timer_service("windows").register_event_time_timer(key, (key, key + 10), key + 10)
-        backend.timer_service("windows").register_processing_time_timer(key, None, 5)
-    own = [key for key in range(entries) if backend._group_of(key) in backend.key_group_range]
+        backend.timer_service("windows").event_time.add(key, (key, key + 10), key + 10)
+        backend.timer_service("windows").processing_time.add(key, None, 5)
+    own = [key for key in range(entries) if backend._scope.any_group_of(key) in backend.key_group_range]
     backend.reducing_state(SUM).add_many(own, own, [])
     return backend
 
@@ -151,12 +151,12 @@ MUTATIONS: dict[str, Mutation] = {
     "clear": lambda backend: backend.value_state(VALUE).clear_many(list(range(40))),
     "update": lambda backend: backend.value_state(VALUE).update_many(list(range(40)), [0] * 40),
     "merge": _merge,
-    "timers set": lambda backend: backend.timer_service("windows").register_event_time_timers(
+    "timers set": lambda backend: backend.timer_service("windows").event_time.register(
         list(range(40)), [None] * 40, [1] * 40
     ),
-    "timers deleted": lambda backend: backend.timer_service("windows").delete_event_time_timer(0, (0, 10), 10),
-    "timers fired": lambda backend: backend.timer_service("windows").pop_due_event_time(100),
-    "timer fired": lambda backend: backend.timer_service("windows").pop_next_processing_time(100),
+    "timers deleted": lambda backend: backend.timer_service("windows").event_time.delete(0, (0, 10), 10),
+    "timers fired": lambda backend: backend.timer_service("windows").event_time.pop_due(100),
+    "timer fired": lambda backend: backend.timer_service("windows").processing_time.pop_next(100),
 }
 
 
@@ -191,8 +191,8 @@ def test_everything_comes_back() -> None:
     assert again.state_names() == backend.state_names()
     assert again.num_entries() == backend.num_entries() == 5 * 40
     timers = again.timer_service("windows")
-    assert timers.num_event_time_timers() == timers.num_processing_time_timers() == 40
-    assert timers.next_processing_time() == 5
+    assert len(timers.event_time) == len(timers.processing_time) == 40
+    assert timers.processing_time.next_time() == 5
 
 
 @given(st.permutations(range(12)), st.permutations(["value", "sum", "list"]), st.booleans())
@@ -212,7 +212,7 @@ def test_equal_state_gives_equal_bytes_whatever_its_history(
             backend.value_state(VALUE).update((key, "v"))
             backend.list_state(LIST).add(key)
             backend.map_state(MAP).put_all(dict.fromkeys(keys, 0))
-            backend.timer_service("t").register_event_time_timer(key, None, key // 3)
+            backend.timer_service("t").event_time.add(key, None, key // 3)
         return backend
 
     changed = build(order, declared)

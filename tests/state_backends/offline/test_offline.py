@@ -90,7 +90,7 @@ def test_namespaces_lists_maps_and_timers_are_entries_too() -> None:
     backend.list_state(ListStateDescriptor("log")).add_many([3, 3], ["x", "y"], [(0, 9), (0, 9)])
     backend.set_current_key(3)
     backend.map_state(SEEN).put("b", 1)
-    backend.timer_service("alarm").register_event_time_timers([3, 3], [None, None], [50, 40])
+    backend.timer_service("alarm").event_time.register([3, 3], [None, None], [50, 40])
     content = SnapshotContent.at(files, writer.write(files, "/savepoints"))
 
     (operator,) = content.operators()

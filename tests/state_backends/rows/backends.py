@@ -155,7 +155,7 @@ def fill(backend: KeyedStateBackend, keys: Sequence[str], value: Any = "x" * 40,
         lists.set_namespace(None)
         maps.put_all({f"m{i}": value for i in range(3)})
         sums.add(number)
-        timers.register_event_time_timer(key, number, number * 10)
+        timers.event_time.add(key, number, number * 10)
 
 
 def heap_like(groups: KeyGroupRange = ALL) -> HeapKeyedStateBackend:

@@ -104,7 +104,7 @@ def fill(keyed: KeyedStateBackend, record: Any) -> None:
             states["aggregating"].add(record)
             states["expiring"].update(record)
             states["plain"].update({"seconds": 7})
-    keyed.timer_service("t").register_event_time_timer(1, None, 5)
+    keyed.timer_service("t").event_time.add(1, None, 5)
 
 
 @paths

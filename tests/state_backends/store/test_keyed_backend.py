@@ -131,7 +131,7 @@ def test_a_key_of_another_subtask_is_refused() -> None:
     with pytest.raises(KeyGroupError):
         backend.list_state(LIST).add_many([foreign], [1])
     with pytest.raises(KeyGroupError):
-        backend.timer_service("t").delete_event_time_timer(foreign, None, 1)
+        backend.timer_service("t").event_time.delete(foreign, None, 1)
     with pytest.raises(KeyGroupError, match="exceed the max parallelism 8"):
         World().backend("memory", groups=KeyGroupRange(0, 8))
 
@@ -158,9 +158,9 @@ def test_what_was_deleted_before_leaves_no_row(backend: KeyedStateBackend) -> No
     sums.add_many([1, 2], [None, None], [])
     backend.value_state(VALUE).update_many([1, 2], [1, 2])
     backend.value_state(VALUE).update_many([1, 2], [None, None])
-    timers.register_event_time_timers([1, 2, 1], [None] * 3, [5, 6, 5])
-    timers.pop_due_event_time(5)
-    timers.delete_event_time_timer(2, None, 6)
+    timers.event_time.register([1, 2, 1], [None] * 3, [5, 6, 5])
+    timers.event_time.pop_due(5)
+    timers.event_time.delete(2, None, 6)
 
     assert isinstance(backend, StoreKeyedStateBackend)
     store = backend._access.opened

@@ -16,18 +16,17 @@ from state_backends.base import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from state_backends.base.ttl_settings import expires_at_ms
 
 times = st.integers(-(1 << 63), MAX_TIME_MS)
 
 
 @settings(max_examples=50)
 @given(times, st.integers(1, MAX_TIME_MS), times)
-def test_the_two_forms_of_the_rule_agree(last_access_ms: int, ttl_ms: int, now_ms: int) -> None:
-    """Comparing the end with now, and the last access with a limit, is the same, at the end of time too."""
-    config = StateTtlConfig(ttl_ms)
+def test_state_lives_from_its_last_access_for_its_time_to_live(last_access_ms: int, ttl_ms: int, now_ms: int) -> None:
+    """Comparing the last access with a limit is comparing the end with now; the end is never past that of time."""
+    end_ms = min(last_access_ms + ttl_ms, MAX_TIME_MS)
 
-    assert config.expired(last_access_ms, now_ms) == (last_access_ms <= config.latest_expired_ms(now_ms))
+    assert (last_access_ms <= StateTtlConfig(ttl_ms).latest_expired_ms(now_ms)) == (end_ms <= now_ms)
 
 
 @pytest.mark.parametrize(
@@ -35,10 +34,9 @@ def test_the_two_forms_of_the_rule_agree(last_access_ms: int, ttl_ms: int, now_m
     [(0, 100, 100), (-50, 100, 50), (MAX_TIME_MS - 10, 100, MAX_TIME_MS), (5, MAX_TIME_MS, MAX_TIME_MS)],
 )
 def test_the_sum_is_capped(last_access_ms: int, ttl_ms: int, end_ms: int) -> None:
-    """State lives from its last access for its time-to-live, never past the end of time."""
-    assert expires_at_ms(last_access_ms, ttl_ms) == end_ms
-    assert not StateTtlConfig(ttl_ms).expired(last_access_ms, end_ms - 1)
-    assert StateTtlConfig(ttl_ms).expired(last_access_ms, end_ms)
+    """State expires at its end and not a millisecond before, which is the end of time at the latest."""
+    limit_of = StateTtlConfig(ttl_ms).latest_expired_ms
+    assert limit_of(end_ms - 1) < last_access_ms <= limit_of(end_ms)
 
 
 @pytest.mark.parametrize("ttl_ms", [0, -1, 1.5, "100", None, True])
@@ -59,7 +57,6 @@ def test_time_to_live_is_an_option_of_every_descriptor() -> None:
     """It is given by name, beside whatever else a descriptor has, and is off unless given."""
     ttl = StateTtlConfig(5)
 
-    assert ValueStateDescriptor("v", 7, ttl=ttl).needs_ttl
+    assert ValueStateDescriptor("v", 7, ttl=ttl).ttl == ttl
     assert ReducingStateDescriptor("r", max, ttl=ttl).ttl == ttl
-    assert not ListStateDescriptor("l").needs_ttl
-    assert not ListStateDescriptor("l", ttl=ttl, ttl_wrapped=True).needs_ttl
+    assert ListStateDescriptor("l").ttl is None
