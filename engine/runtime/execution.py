@@ -281,7 +281,7 @@ class Execution:
                 self.plan.fingerprint,
                 self.config.mode,
                 self.config.seed,
-                manager.incarnation,
+                manager.deployment.environment.incarnation,
             )
         )
         for at_ns, operation, payload in self._orders:
@@ -322,7 +322,7 @@ class Execution:
         while self.run_events(self._progress_every) == self._progress_every and not self.manager.is_over:
             manager = self.manager
             completed = manager.coordinator.statistics.completed
-            progress(Progress(self.kernel.now_ns, manager.source_records, completed, manager.job.attempt))
+            progress(Progress(self.kernel.now_ns, manager.sources.records, completed, manager.job.attempt))
 
     def run_events(self, max_events: int | None = None) -> int:
         """Run until nothing is left to happen, the job is over, or ``max_events`` events were executed; whoever is
@@ -334,23 +334,24 @@ class Execution:
 
     def _result(self, started_ns: int) -> ExecutionResult:
         manager = self.manager
+        deployment, sent = manager.deployment, manager.sources.records
         sent_again = 0 if manager.acking is None else manager.acking.statistics.replayed
         return ExecutionResult(
             state=manager.job.state,
             error=manager.job.error,
             attempts=manager.job.attempt,
-            incarnation=manager.incarnation,
+            incarnation=deployment.environment.incarnation,
             started_ns=started_ns,
             ended_ns=self.kernel.now_ns,
-            restores=tuple(manager.restores),
-            source_records=manager.source_records + sent_again,
-            replayed_records=manager.counts.read_again(manager.source_records) + sent_again,
+            restores=tuple(deployment.restores),
+            source_records=sent + sent_again,
+            replayed_records=deployment.counts.read_again(sent) + sent_again,
             checkpoints=manager.coordinator.statistics,
-            counters=manager.counters,
-            tasks=manager.counts.reports(manager.tasks.values()),
+            counters=deployment.environment.counters,
+            tasks=deployment.counts.reports(manager.tasks.values()),
             choices=self.choices,
             notes=tuple(manager.job.notes),
-            losses=tuple(manager.losses),
+            losses=tuple(deployment.environment.losses),
             events_executed=self.kernel.executed,
             savepoints=tuple(manager.savepoints.reports),
             local_recovery=manager.local.report(),

@@ -179,7 +179,7 @@ def walk_of_record() -> Walk:
     job = _second_job()
     job.run_until((1 + _WARM_RECORDS) * RECORD_NS)
     walk = job.follow_instant()
-    assert job.run.manager.source_records == 1 + _WARM_RECORDS, job.run.manager.source_records
+    assert job.run.manager.sources.records == 1 + _WARM_RECORDS, job.run.manager.sources.records
     return walk
 
 
@@ -189,7 +189,7 @@ def walk_of_barrier() -> Walk:
     job.run_until((1 + _WARM_RECORDS) * RECORD_NS)
     job.run.manager.tasks[0, 0].rest(CHECKPOINT_NS)
     job.run_until(CHECKPOINT_NS)
-    assert job.run.manager.source_records == 1 + _WARM_RECORDS, job.run.manager.source_records
+    assert job.run.manager.sources.records == 1 + _WARM_RECORDS, job.run.manager.sources.records
     walk = job.follow_instant()
     assert job.completed == 1, "the checkpoint takes virtual time: its way cannot be told from that of records"
     return walk

@@ -184,7 +184,7 @@ class Machine:
         while True:
             state.processes += 1
             ended, jobs = state.execution.manager, state.jobs
-            behind = ended.incarnation if jobs.goes_on(state.world.checkpoints) else 0
+            behind = ended.deployment.environment.incarnation if jobs.goes_on(state.world.checkpoints) else 0
             try:
                 state.execution = self._process(state.world, state.watcher, jobs, behind=behind)
                 return

@@ -75,7 +75,7 @@ class Shared:
     def process_started(self, view: CaseView) -> None:
         """Another process; each invariant says so, one is enough."""
         if view is not self.view:
-            self._reports.append(view.execution.manager.losses)
+            self._reports.append(view.execution.manager.deployment.environment.losses)
         self.view = view
         if view.start is not None:
             self.drained |= view.start.order.kind == DRAIN

@@ -196,7 +196,7 @@ def undisturbed(
     if finished.outcome == CUT_OFF and manager.job.attempt == 1:
         raise ConfigurationError(
             f"{job} is too long to be searched: without faults it has not ended after {finished.events:,} events of the"
-            f" kernel and {manager.source_records:,} records read; it must end within {MOST_EVENTS:,} events\n"
+            f" kernel and {manager.sources.records:,} records read; it must end within {MOST_EVENTS:,} events\n"
             f"  runs with faults take several times as many, and are cut off after {_BOUNDS.events:,}\n"
             "  fix: give the job fewer records, with --param NAME=VALUE if job() takes their number, or in its file;"
             " give a source without an end one"

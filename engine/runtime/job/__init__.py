@@ -1,13 +1,15 @@
-"""The job as a whole. ``job_manager`` deploys attempts and hears what tasks report; ``checkpoint_driver`` carries out
-what the checkpoint coordinator says; ``failover``, with its ``regions``, decides what is deployed after a failure.
-``savepoints`` are what users ask for, ``operator_coordinators`` what operators bring along. ``end_of_input`` says who
-may finish when; ``job_state`` and ``record_counts`` say how far the job has come.
+"""The job as a whole. ``job_manager`` hears what tasks report; ``deployment`` builds and starts the tasks of an
+attempt; ``checkpoint_driver`` carries out what the checkpoint coordinator says; ``failover``, with its ``regions``,
+decides what is deployed after a failure. ``savepoints`` are what users ask for, ``operator_coordinators`` what
+operators bring along. ``end_of_input`` says who may finish when; ``job_state`` and ``record_counts`` say how far the
+job has come.
 """
 
 from __future__ import annotations
 
+from engine.runtime.job.deployment import Restore
 from engine.runtime.job.failover import NO_RESTART_HELPS, TaskKilledError
-from engine.runtime.job.job_manager import JobManager, Restore
+from engine.runtime.job.job_manager import JobManager
 from engine.runtime.job.job_state import ENDED, FAILED, FINISHED, RUNNING, STOPPED
 from engine.runtime.job.record_counts import TaskReport
 from engine.runtime.job.savepoints import SavepointOrder, SavepointReport

@@ -13,7 +13,6 @@ Theory of operation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.checkpoint.coordinator import (
@@ -27,20 +26,20 @@ from engine.checkpoint.coordinator import (
     TaskStatus,
 )
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
-from engine.observe.events import AttemptStarted, Instrument
+from engine.observe.events import Instrument
 from engine.runtime.config import RunConfig
 from engine.runtime.hook import JOB_MANAGER, around_of
 from engine.runtime.job.checkpoint_driver import CheckpointDriver, Unsettled
+from engine.runtime.job.deployment import Deployment
 from engine.runtime.job.end_of_input import EndOfInput
 from engine.runtime.job.failover import Failover, FinalCheckpointError, HeartbeatTimeoutError, TaskKilledError
 from engine.runtime.job.job_state import FINISHED, RECOVERING, RUNNING, STOPPED, JobProgress
 from engine.runtime.job.operator_coordinators import OperatorCoordinators
-from engine.runtime.job.record_counts import RecordCounts
 from engine.runtime.job.regions import Region
 from engine.runtime.job.savepoints import Savepoints
 from engine.runtime.kernel import Post
 from engine.runtime.storage import CheckpointFiles, LocalFiles
-from engine.runtime.tasks import TaskEnvironment, build_tasks
+from engine.runtime.tasks import SourceProgress, TaskEnvironment
 
 if TYPE_CHECKING:
     from engine.checkpoint.coordinator import CheckpointStatistics
@@ -56,18 +55,6 @@ if TYPE_CHECKING:
     from state_backends.snapshots import CheckpointStorage
 
 _FINAL_RETRY_NS = 10_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Restore:
-    """How one attempt began: from ``checkpoint_id``, or from nothing; ``problems`` are checkpoints passed over;
-    ``tasks``: which were deployed, ``None`` = all."""
-
-    attempt: int
-    checkpoint_id: int | None
-    time_ns: int
-    problems: tuple[str, ...] = ()
-    tasks: tuple[str, ...] | None = None
 
 
 class JobManager:
@@ -95,34 +82,57 @@ class JobManager:
         self.config = config
         self.hook = hook
         self.around = around_of(hook, JOB_MANAGER)
-        self._provenance = provenance
-        self._state_backend = config.backend()
         self.kernel = kernel
+        state_backend = config.backend()
         self.files = CheckpointFiles(
             storage,
             plan,
             incarnation,
             config.allow_non_restored_state,
             savepoint_files,
-            self._state_backend.name,
+            state_backend.name,
             provenance,
             around=self.around,
         )
-        self.incarnation = incarnation
-        self.instrument = instrument
         self.job = JobProgress(kernel)
         self.note = self.job.note
-        self.restores: list[Restore] = []
         self.local = LocalFiles(storage, output_dir, keeps_state=config.local_recovery, note=self.job.note)
-        self.source_records = 0
-        self.counts = RecordCounts()
-        self.counters: dict[tuple[str, int], dict[str, int]] = {}
-        self.losses: dict[str, None] = {}
+        every = None if config.checkpoint_interval is None else config.checkpoint_interval.records
+        self.sources = SourceProgress(config.batch_size, every, self._interval_over)
         self.post = Post(kernel, hook, self)
-        self.tasks: dict[TaskId, Task] = {}
         self.acking = acking
         if acking is not None:
             acking.attach(self.job.note, self._task_named)
+        self.deployment = Deployment(
+            TaskEnvironment(
+                plan=plan,
+                attempt=0,
+                incarnation=incarnation,
+                kernel=kernel,
+                master=self,
+                sources=self.sources,
+                post=self.post,
+                protocol=config.protocol,
+                cost=config.cost,
+                storage=storage,
+                location=self.files.location,
+                file_system=file_system,
+                output_dir=output_dir,
+                instrument=instrument,
+                state_backend=state_backend,
+                local=self.local,
+                snapshot_compression=config.snapshot_compression,
+                allow_non_restored_state=config.allow_non_restored_state,
+                debloating=config.debloating,
+                hook=hook,
+                provenance=provenance,
+                tracking=acking,
+            ),
+            config,
+            self.files,
+            self.job,
+        )
+        self.tasks = self.deployment.tasks
         self._not_running: dict[TaskId, None] = {}
         self._graph = CheckpointGraph.of(plan)
         self.savepoints = Savepoints(kernel, self.job, self)
@@ -130,19 +140,13 @@ class JobManager:
         self.coordinators = OperatorCoordinators(self.plan, self)
         self.coordinator = self._new_coordinator()
         self.driver = self._new_driver()
-        self._file_system = file_system
-        self._output_dir = output_dir
         self._choices = choices
         self.is_over = False
         """Whether nothing more can come of the job."""
         self.swept: tuple[str, ...] = ()
         """Files in the shared scope that the last sweep has deleted: no checkpoint referred to them."""
-        interval = config.checkpoint_interval
-        self._records_interval = None if interval is None else interval.records
-        self._records_to_trigger = self._records_interval or 0
-        tasks = self._graph.tasks()
         self.end = EndOfInput(
-            tasks,
+            self._graph.tasks(),
             finish_early=config.checkpoints_after_tasks_finish and config.protocol.takes_checkpoints,
             final_attempts=config.final_checkpoint_attempts,
         )
@@ -189,9 +193,9 @@ class JobManager:
             savepoints=self.savepoints,
             operator_coordinators=self.coordinators,
             unsettled=self._unsettled,
-            counts=self.counts,
+            counts=self.deployment.counts,
             listener=self,
-            instrument=self.instrument,
+            instrument=self.deployment.environment.instrument,
             around=self.around,
         )
 
@@ -234,38 +238,16 @@ class JobManager:
         self.job.state = RUNNING
         self.job.deployment = self.job.attempt + 1
         self.local.deployed(self.plan)
-        if self._records_interval is not None:
-            self._records_to_trigger = self._records_interval
+        self.sources.begin_interval()
         if restored is not None and restored.dropped:
             self.note(f"state of operators that the job does not have was dropped: {', '.join(restored.dropped)}")
         self.deploy(self._graph.tasks(), restored, problems)
 
     def deploy(self, ids: Region, restored: RestoredJob | None, problems: tuple[str, ...]) -> None:
         """Deploy these tasks, which are all or a region, as the next attempt."""
-        self.job.attempt += 1
-        now = self.kernel.now_ns
-        checkpoint_id = None if restored is None else restored.checkpoint_id
-        self.counts.replaced([self.tasks[one] for one in ids if one in self.tasks], checkpoint_id, self.source_records)
-        everything = len(ids) == len(self._graph.tasks())
-        if everything or self.acking is None:
-            tasks = build_tasks(
-                self.plan,
-                self._environment(restored),
-                restored,
-                capacity=self.config.capacity,
-                output_capacity=self.config.output_capacity,
-                only=None if everything else ids,
-            )
-        else:
-            tasks = self.acking.replace_tasks(self.plan, self._environment(), ids, self.tasks)
-        names = None if everything else tuple(task.name for task in tasks.values())
-        self.restores.append(Restore(self.job.attempt, checkpoint_id, now, problems, names))
-        if self.instrument is not None:
-            self.instrument(AttemptStarted(now, self.job.attempt, checkpoint_id))
-        if everything:
-            self.tasks.clear()
-        self.tasks.update(tasks)
-        self.counts.deployed(tasks.values())
+        tasks = self.deployment.build(ids, restored, problems)
+        now, checkpoint_id = self.kernel.now_ns, None if restored is None else restored.checkpoint_id
+        everything = self.deployment.is_everything(ids)
         if everything:
             self._not_running.clear()
         self.tasks_down(ids)
@@ -276,31 +258,13 @@ class JobManager:
             self.coordinators.reset(checkpoint_id, {} if restored is None else restored.coordinators)
         else:
             self.coordinators.subtasks_reset(ids, checkpoint_id)
-        for task in tasks.values():
-            if task.state != "created":
-                # It has died while records in flight were put back.
-                continue
-            if restored is not None and task.plan.vertex in restored.finished_vertices:
-                task.start_finished()
-                continue
-            self._start(task, restored)
+        self.deployment.start(tasks.values(), restored)
         self.coordinators.deployed(ids)
         for task in tasks.values():
             # A task with restored records in flight does not run yet: it could not say which of them its state holds.
             if task.state == "finished" or (task.state == "running" and task.gate.is_recovered):
                 self._runs(task)
         self._begin_to_checkpoint()
-
-    def _start(self, task: Task, restored: RestoredJob | None) -> None:
-        uids = {context.uid for context in task.contexts}
-        checkpoint_id = None if restored is None else restored.checkpoint_id
-        state = {} if restored is None else restored.for_task(task.plan.subtask, uids)
-        if task.hook is None:
-            task.start(state, checkpoint_id)
-        else:
-            # The others are deployed nevertheless: each in a process of its own.
-            with task.hook.alone():
-                task.start(state, checkpoint_id)
 
     def tasks_down(self, ids: Region) -> None:
         """These tasks are to be deployed anew."""
@@ -312,36 +276,6 @@ class JobManager:
         self._not_running.pop(task.task_id, None)
         if task.state == "running":
             self.coordinator.on_task_status(task.task_id, TaskStatus.RUNNING)
-
-    def _environment(self, restored: RestoredJob | None = None) -> TaskEnvironment:
-        return TaskEnvironment(
-            plan=self.plan,
-            attempt=self.job.attempt,
-            incarnation=self.incarnation,
-            kernel=self.kernel,
-            master=self,
-            post=self.post,
-            protocol=self.config.protocol,
-            cost=self.config.cost,
-            storage=self.files.storage,
-            location=self.files.location,
-            file_system=self._file_system,
-            output_dir=self._output_dir,
-            instrument=self.instrument,
-            state_backend=self._state_backend,
-            local_file_system=self.local.file_system,
-            working_dir=self.local.working_dir,
-            local_state=self.local.stores,
-            snapshot_compression=self.config.snapshot_compression,
-            counters=self.counters,
-            losses=self.losses,
-            starts_from_another_run=restored is not None and self.files.is_adopted(restored.checkpoint_id),
-            allow_non_restored_state=self.config.allow_non_restored_state,
-            debloating=self.config.debloating,
-            hook=self.hook,
-            provenance=self._provenance,
-            tracking=self.acking,
-        )
 
     def _task_named(self, name: str) -> Task | None:
         return next((task for task in self.tasks.values() if task.name == name and task.state == "running"), None)
@@ -478,14 +412,8 @@ class JobManager:
             now = self.kernel.now_ns
             self.driver.execute(self.coordinator.on_backlog(task.task_id, is_backlog, now))
 
-    def source_emitted(self, records: int) -> None:
-        """Count towards a checkpoint interval given in records."""
-        self.source_records += records
-        if self._records_interval is not None:
-            self._records_to_trigger -= records
-            if self._records_to_trigger <= 0:
-                self._records_to_trigger += self._records_interval
-                self.kernel.schedule(self.kernel.now_ns, "records_interval_over", self, self.job.deployment)
+    def _interval_over(self) -> None:
+        self.kernel.schedule(self.kernel.now_ns, "records_interval_over", self, self.job.deployment)
 
     def records_interval_over(self, deployment: int) -> None:
         """The sources have emitted enough for the next periodic checkpoint (kernel event)."""
@@ -497,16 +425,9 @@ class JobManager:
         whose barriers alone free what some tasks hold back for the barriers of this one that will never come. The same
         when nothing but somebody's wish triggers checkpoints, and this one has got lost on its way."""
         is_lost = reason is CheckpointFailureReason.CHECKPOINT_EXPIRED
-        if self._records_interval is not None or (self.config.checkpoint_interval is None and is_lost):
+        if self.sources.interval is not None or (self.config.checkpoint_interval is None and is_lost):
             again_ns = self.kernel.now_ns + _FINAL_RETRY_NS
             self.kernel.schedule(again_ns, "records_interval_over", self, self.job.deployment)
-
-    def slice_records(self) -> int:
-        """One batch, or what is missing to the next checkpoint when the interval counts records."""
-        batch_size = self.config.batch_size
-        if self._records_interval is None:
-            return batch_size
-        return max(1, min(batch_size, self._records_to_trigger))
 
     # -- what users ask -------------------------------------------------------------------------------------------
 
@@ -616,7 +537,7 @@ class JobManager:
             self.end.fingerprint(),
             self.savepoints.fingerprint(),
             self.failover.fingerprint(),
-            self._records_to_trigger,
+            self.sources.missing,
             self.coordinator.fingerprint(now),
             self.coordinators.fingerprint(),
             None if self.acking is None else self.acking.fingerprint(),

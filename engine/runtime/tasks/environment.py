@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from engine.observe.provenance import Provenance
     from engine.runtime.hook import RunHook
     from engine.runtime.kernel import Post
+    from engine.runtime.storage import LocalFiles
     from engine.runtime.tasks.operator_messages import BarrierProcessed, OperatorEvent
+    from engine.runtime.tasks.source_progress import SourceProgress
     from engine.runtime.tasks.task import Task
     from engine.runtime.tasks.tracking import RunTracking
-    from state_backends.local import LocalStateStores
     from state_backends.snapshots import CheckpointLocation, CheckpointStorage
 
 
@@ -58,12 +59,6 @@ class Master(Protocol):
     def source_backlog(self, task: Task, is_backlog: bool) -> None:
         """A source has begun, or ended, to work off a backlog."""
 
-    def source_emitted(self, records: int) -> None:
-        """A source has emitted further records."""
-
-    def slice_records(self) -> int:
-        """How many records a source may emit in one go."""
-
     def note(self, text: str) -> None:
         """Something a user should know that is no error."""
 
@@ -77,6 +72,8 @@ class TaskEnvironment:
     incarnation: int
     kernel: Kernel
     master: Master
+    sources: SourceProgress
+    """Told of what sources emit."""
     post: Post
     protocol: CheckpointProtocol
     cost: CostModel
@@ -87,12 +84,10 @@ class TaskEnvironment:
     output_dir: str
     instrument: Instrument | None
     state_backend: StateBackend
-    local_file_system: FileSystem
-    """Of state backends that keep files while they run."""
-    working_dir: str
-    """Below it each keyed backend has a directory of its own."""
+    local: LocalFiles
+    """What tasks keep beside them while they run."""
     snapshot_compression: str
-    counters: dict[tuple[str, int], dict[str, int]]
+    counters: dict[tuple[str, int], dict[str, int]] = field(default_factory=dict)
     """``(operator uid, subtask) -> counter name -> value``, over all attempts of the run."""
     losses: dict[str, None] = field(default_factory=dict)
     """What sinks can never commit, in the order of telling, over all attempts of the run."""
@@ -107,8 +102,6 @@ class TaskEnvironment:
     """Who is told what caused what, if anybody is."""
     tracking: RunTracking | None = None
     """Absent when records are not tracked."""
-    local_state: LocalStateStores | None = None
-    """Where tasks keep copies of their state, if they do."""
     _key_types: dict[int, KeyTypeAgreement] = field(default_factory=dict, init=False)
 
     def key_type_agreement(self, vertex: int) -> KeyTypeAgreement:

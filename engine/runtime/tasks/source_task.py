@@ -51,7 +51,7 @@ class SourceTask(Task):
             if not records:
                 return
         else:
-            records = 1 if self.takes_single_records else self.environment.master.slice_records()
+            records = 1 if self.takes_single_records else self.environment.sources.slice_records()
             limit = self.source.slice_limit(records) if self.record_cost_ns else 0
         if limit and self.record_cost_ns:
             self._begin_slice(limit)
@@ -126,7 +126,7 @@ class SourceTask(Task):
         """So many records were read; those of a task that was given up count for nobody."""
         if emitted and not self.disowned:
             self.records_out += emitted
-            self.environment.master.source_emitted(emitted)
+            self.environment.sources.emitted(emitted)
 
     @property
     def committed_records(self) -> int | None:

@@ -80,8 +80,9 @@ class TaskCheckpointing:
         """The attempt starts from this checkpoint."""
         self._protocol = TaskCheckpointProtocol(checkpoint_id)
         task = self._task
-        if task.environment.local_state is not None:
-            self.local = task.environment.local_state.for_task(local_state_name(task.plan, task.vertex))
+        stores = task.environment.local.stores
+        if stores is not None:
+            self.local = stores.for_task(local_state_name(task.plan, task.vertex))
             self.local.restoring(checkpoint_id)
 
     # -- what happens to the task -----------------------------------------------------------------------------

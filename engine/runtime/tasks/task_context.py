@@ -112,14 +112,14 @@ class TaskOperatorContext:
         unique = safe_file_name(f"{self.uid}-{self.subtask}-{self.incarnation}-{self.attempt}-{tried}")
         uploads = SharedStreams(environment.storage, f"{unique}-background")
         self._executor = TaskExecutor(self._task, self.name, uploads, self._await_materialization)
-        working_dir = posixpath.join(environment.working_dir, unique)
+        working_dir = posixpath.join(environment.local.working_dir, unique)
         self._working_dirs.append(working_dir)
         return environment.state_backend.create_keyed_backend(
             BackendEnvironment(
                 self.plan.key_type,
                 self.max_parallelism,
                 key_group_range_for_index(self.max_parallelism, self.parallelism, self.subtask),
-                environment.local_file_system,
+                environment.local.file_system,
                 working_dir,
                 unique,
                 self._executor,
@@ -180,7 +180,7 @@ class TaskOperatorContext:
         if self.keyed is not None:
             self.keyed.dispose()
         for directory in self._working_dirs:
-            self._task.environment.local_file_system.delete_tree(directory)
+            self._task.environment.local.file_system.delete_tree(directory)
 
     def perish(self) -> None:
         """The process of the task is gone, and local files are left as they are until they are swept."""

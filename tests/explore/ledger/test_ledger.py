@@ -396,7 +396,7 @@ def test_a_fork_of_a_run_has_a_ledger_of_its_own() -> None:
     execution.manager.start(None)
     execution.kernel.run(400)
     fork = copy.deepcopy(execution)
-    twin = fork.manager._provenance
+    twin = fork.manager.deployment.environment.provenance
     assert isinstance(twin, EffectLedger)
     before = ledger.fingerprint()
     fork.kernel.run()

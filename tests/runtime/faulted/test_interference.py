@@ -373,7 +373,7 @@ def test_a_zombie_can_neither_end_nor_run_for_the_job() -> None:
     source.count(5)
 
     task.disowned = source.disowned = False
-    assert manager.source_records == 0
+    assert manager.sources.records == 0
     assert manager.end.fingerprint() == expected
     assert manager.fingerprint() == before
 

@@ -160,7 +160,7 @@ def test_a_bad_shared_file_makes_its_checkpoint_unusable_and_the_older_one_is_us
     second.results = CollectedResults()
     second.run()
 
-    (restore, *_) = second.execution.manager.restores
+    (restore, *_) = second.execution.manager.deployment.restores
     assert restore.checkpoint_id == older
     assert f"checkpoint {newest} cannot be used" in restore.problems[0]
     assert path in restore.problems[0]

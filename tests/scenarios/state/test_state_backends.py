@@ -81,7 +81,7 @@ def test_regions_fail_over_alone(name: str, snapshot: str) -> None:
     ran, _ = watched(settings(name, snapshot, failover="region", retained=1), kills=kills)
 
     assert ran.committed == expected()
-    assert any(restore.tasks is not None for restore in ran.execution.manager.restores)
+    assert any(restore.tasks is not None for restore in ran.execution.manager.deployment.restores)
 
 
 @pytest.mark.parametrize("retained", [1, 3])

@@ -1,0 +1,102 @@
+"""The tasks of a job: built for each attempt, put in the place of those that they succeed, and started."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from engine.observe.events import AttemptStarted
+from engine.runtime.job.record_counts import RecordCounts
+from engine.runtime.tasks import CREATED, build_tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from engine.checkpoint.coordinator import TaskId
+    from engine.runtime.config import RunConfig
+    from engine.runtime.job.job_state import JobProgress
+    from engine.runtime.job.regions import Region
+    from engine.runtime.storage import CheckpointFiles, RestoredJob
+    from engine.runtime.tasks import Task, TaskEnvironment
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """How one attempt began: from ``checkpoint_id``, or from nothing; ``problems`` are checkpoints passed over;
+    ``tasks``: which were deployed, ``None`` = all."""
+
+    attempt: int
+    checkpoint_id: int | None
+    time_ns: int
+    problems: tuple[str, ...] = ()
+    tasks: tuple[str, ...] | None = None
+
+
+class Deployment:
+    """The tasks that are deployed. ``environment`` is what those of all attempts share."""
+
+    def __init__(
+        self, environment: TaskEnvironment, config: RunConfig, files: CheckpointFiles, job: JobProgress
+    ) -> None:
+        self.environment = environment
+        self.tasks: dict[TaskId, Task] = {}
+        self.counts = RecordCounts()
+        self.restores: list[Restore] = []
+        self._capacity, self._output_capacity = config.capacity, config.output_capacity
+        self._files = files
+        self._job = job
+
+    def is_everything(self, ids: Region) -> bool:
+        """Whether these are all tasks, and no region."""
+        return len(ids) == len(self._files.plan.subtasks)
+
+    def build(self, ids: Region, restored: RestoredJob | None, problems: tuple[str, ...]) -> dict[TaskId, Task]:
+        """Build these tasks, which are all or a region, as the next attempt. They take the place of those that they
+        succeed; none is started."""
+        common, plan, job, everything = self.environment, self._files.plan, self._job, self.is_everything(ids)
+        job.attempt += 1
+        now, checkpoint_id = common.kernel.now_ns, None if restored is None else restored.checkpoint_id
+        gone = [self.tasks[one] for one in ids if one in self.tasks]
+        self.counts.replaced(gone, checkpoint_id, common.sources.records)
+        is_from_elsewhere = restored is not None and self._files.is_adopted(restored.checkpoint_id)
+        environment = replace(common, plan=plan, attempt=job.attempt, starts_from_another_run=is_from_elsewhere)
+        if everything or common.tracking is None:
+            tasks = build_tasks(
+                plan,
+                environment,
+                restored,
+                capacity=self._capacity,
+                output_capacity=self._output_capacity,
+                only=None if everything else ids,
+            )
+        else:
+            tasks = common.tracking.replace_tasks(plan, environment, ids, self.tasks)
+        names = None if everything else tuple(task.name for task in tasks.values())
+        self.restores.append(Restore(job.attempt, checkpoint_id, now, problems, names))
+        if common.instrument is not None:
+            common.instrument(AttemptStarted(now, job.attempt, checkpoint_id))
+        if everything:
+            self.tasks.clear()
+        self.tasks.update(tasks)
+        self.counts.deployed(tasks.values())
+        return tasks
+
+    def start(self, tasks: Iterable[Task], restored: RestoredJob | None) -> None:
+        """Start tasks that were built, each with its part of ``restored``."""
+        for task in tasks:
+            if task.state != CREATED:
+                # It has died while records in flight were put back.
+                continue
+            if restored is not None and task.plan.vertex in restored.finished_vertices:
+                task.start_finished()
+            elif task.hook is None:
+                self._start(task, restored)
+            else:
+                # The others are deployed nevertheless: each in a process of its own.
+                with task.hook.alone():
+                    self._start(task, restored)
+
+    def _start(self, task: Task, restored: RestoredJob | None) -> None:
+        uids = {context.uid for context in task.contexts}
+        state = {} if restored is None else restored.for_task(task.plan.subtask, uids)
+        task.start(state, None if restored is None else restored.checkpoint_id)
