@@ -9,7 +9,7 @@ and takes no time. The last steps write the records in flight, as soon as both p
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.checkpoint.barriers import AlignmentMetrics, barrier_fingerprint
 from engine.checkpoint.coordinator import Acknowledge, SharedState, SubtaskCheckpointMetrics
@@ -34,10 +34,12 @@ from state_backends.snapshots import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from engine.elements.batch import Batch
-    from engine.runtime.tasks.task import Task
+    from engine.runtime.channels import Channel
+    from engine.runtime.tasks.operator_chain import OperatorChain
+    from engine.runtime.tasks.place import TaskPlace
     from engine.runtime.tasks.task_checkpoint import TaskCheckpointing
     from engine.runtime.tasks.task_context import TaskOperatorContext
     from state_backends.local import LocalSnapshot
@@ -69,12 +71,28 @@ class _Piece:
     result: SnapshotResult[Any] | None = None
 
 
+class WorkingTask(Protocol):
+    """The task whose snapshot it is."""
+
+    records_out: int
+
+    @property
+    def busy_until_ns(self) -> int:
+        """When the time is over that its operators have spent so far."""
+
+    def fail(self, error: Exception) -> None:
+        """End it."""
+
+
 @dataclass(slots=True, eq=False)
 class AsyncSnapshot:
     """Synchronous part at :meth:`start`, then one step of the asynchronous part per kernel event."""
 
     owner: TaskCheckpointing
-    task: Task
+    task: WorkingTask
+    place: TaskPlace
+    chain: OperatorChain
+    inputs: Sequence[Channel]
     barrier: CheckpointBarrier
     metrics: AlignmentMetrics
     sent: dict[int, int]
@@ -101,11 +119,11 @@ class AsyncSnapshot:
     @property
     def name(self) -> str:
         """For fingerprints of the kernel."""
-        return f"{self.task.name}/checkpoint {self.barrier.checkpoint_id}"
+        return f"{self.place.name}/checkpoint {self.barrier.checkpoint_id}"
 
     def start(self) -> None:
         """Capture all state now; write it in the events to come."""
-        recovery, environment = self.owner.local, self.task.environment
+        recovery, environment = self.owner.local, self.place.environment
         self.location = environment.location(self.barrier.checkpoint_id)
         if recovery is not None and self.barrier.options.kind is not SnapshotKind.SAVEPOINT:
             unique = f"{environment.incarnation}-{environment.attempt}"
@@ -113,18 +131,18 @@ class AsyncSnapshot:
         self.started_ns = self.sync_ended_ns = self.task.busy_until_ns
         self.read = self.task.records_out
         try:
-            for operator, context in zip(self.task.operators, self.task.contexts, strict=True):
-                with self.task.around("user.snapshot", operator):
+            for operator, context in zip(self.chain.operators, self.chain.contexts, strict=True):
+                with self.place.around("user.snapshot", operator):
                     operator.snapshot_state(self.barrier.checkpoint_id)
                 self._prepare(context)
         except Exception:
             # Of errors alone: what is no error is a death, and a dead process cleans up nothing.
             self.cancel()
             raise
-        if self.task.watched is not None:
-            self.task.watched.provenance.snapshot(self.barrier.checkpoint_id)
+        if self.chain.watched is not None:
+            self.chain.watched.provenance.snapshot(self.barrier.checkpoint_id)
         self.sync_ended_ns = self.task.busy_until_ns
-        self._schedule_step(self.sync_ended_ns - self.task.kernel.now_ns)
+        self._schedule_step(self.sync_ended_ns - self.place.kernel.now_ns)
 
     def _prepare(self, context: TaskOperatorContext) -> None:
         uid, operator, checkpoint_id = context.uid, context.name, self.barrier.checkpoint_id
@@ -132,7 +150,7 @@ class AsyncSnapshot:
             if backend is None:
                 continue
             streams = self._stream_factory(uid, kind)
-            compression = self.task.environment.snapshot_compression
+            compression = self.place.environment.snapshot_compression
             options = SnapshotOptions(_snapshot_type(self.barrier), compression)
             strategy = backend.snapshot_strategy(options)
             factory = streams if self.local is None else self.local.streams(uid, kind, streams, strategy)
@@ -150,7 +168,8 @@ class AsyncSnapshot:
             self.pieces.append(_Piece(uid, operator, kind, task, streams))
 
     def _stream_factory(self, uid: str, kind: str) -> FsStreamFactory:
-        environment, subtask, checkpoint_id = self.task.environment, self.task.plan.subtask, self.barrier.checkpoint_id
+        place, checkpoint_id = self.place, self.barrier.checkpoint_id
+        environment, subtask = place.environment, place.plan.subtask
         # With the number of the checkpoint: files in the shared scope of all checkpoints lie side by side.
         unique = f"{uid}-{subtask}-{kind}-{environment.incarnation}-{environment.attempt}-{checkpoint_id}"
         return self.location.stream_factory(unique)
@@ -163,7 +182,7 @@ class AsyncSnapshot:
 
     def capture_failed(self) -> None:
         """The input part of the channel state will never end: decline, unless the abort is reported at once anyway."""
-        self.task.kernel.schedule(self.task.kernel.now_ns, "decline_lost_capture", self)
+        self.place.kernel.schedule(self.place.kernel.now_ns, "decline_lost_capture", self)
 
     def decline_lost_capture(self, _payload: None = None) -> None:
         """See :meth:`capture_failed` (kernel event)."""
@@ -180,24 +199,24 @@ class AsyncSnapshot:
             return False
         state, self.channel_state = self.channel_state.take(checkpoint_id), None
         self._count_captured(state)
-        if self.task.watched is not None:
-            watched = self.task.watched
-            watched.stored(checkpoint_id, provenance.INPUT, self.task.inputs, state.inputs)
+        watched = self.chain.watched
+        if watched is not None:
+            watched.stored(checkpoint_id, provenance.INPUT, self.inputs, state.inputs)
             watched.stored(checkpoint_id, provenance.OUTPUT, self.owner.output_channels(), state.outputs)
-        head = self.task.contexts[0].uid
+        head = self.chain.contexts[0].uid
         for kind, channels, captured in (
-            (INPUT, self.task.inputs, state.inputs),
+            (INPUT, self.inputs, state.inputs),
             (OUTPUT, self.owner.output_channels(), state.outputs),
         ):
             named = [
-                (self.task.environment.channel_name(channel.plan), list(map(_columns, captured[channel.index])))
+                (self.place.environment.channel_name(channel.plan), list(map(_columns, captured[channel.index])))
                 for channel in channels
                 if captured.get(channel.index)
             ]
             if named:
                 factory = self._stream_factory(head, kind)
                 writing = ChannelStateSnapshotTask(ChannelStateResources(named), factory)
-                self.pieces.append(_Piece(head, self.task.contexts[0].name, kind, writing, factory))
+                self.pieces.append(_Piece(head, self.chain.contexts[0].name, kind, writing, factory))
         return True
 
     def _count_captured(self, state: ChannelState) -> None:
@@ -209,20 +228,20 @@ class AsyncSnapshot:
 
     def step(self, _payload: None = None) -> None:
         """One bounded piece of the asynchronous part (kernel event)."""
-        task = self.task
+        place = self.place
         if self.cancelled:
             return
-        if task.hook is None:
+        if place.hook is None:
             self._step()
-        elif task.hook.may("step", target=self):
-            with task.around("snapshot.async.step"):
+        elif place.hook.may("step", target=self):
+            with place.around("snapshot.async.step"):
                 self._step()
 
     def _step(self) -> None:
         if self.position == len(self.pieces) and self.channel_state is not None:
             if self.channel_state.is_failed(self.barrier.checkpoint_id):
                 self.cancel()
-                self._guard(lambda: self._failed(ChannelStateLostError(self.task.name, self.barrier.checkpoint_id)))
+                self._guard(lambda: self._failed(ChannelStateLostError(self.place.name, self.barrier.checkpoint_id)))
                 return
             if not self._take_channel_state():
                 self.waits = True
@@ -248,7 +267,7 @@ class AsyncSnapshot:
                 self.persisted_records += 0 if handle is None else handle.records
             elif self.local is not None:
                 piece.result = self.local.finished(piece.uid, piece.kind, piece.result)
-        self._schedule_step(self.task.environment.cost.storage_ns(*piece.streams.written.take()))
+        self._schedule_step(self.place.environment.cost.storage_ns(*piece.streams.written.take()))
 
     def _failed(self, error: Exception) -> None:
         if isinstance(error, StateError):
@@ -266,7 +285,7 @@ class AsyncSnapshot:
             self.task.fail(error)
 
     def _schedule_step(self, delay_ns: int) -> None:
-        self.task.kernel.schedule(self.task.kernel.now_ns + delay_ns, "step", self)
+        self.place.kernel.schedule(self.place.kernel.now_ns + delay_ns, "step", self)
 
     def cancel(self) -> None:
         """Give up: every piece is cancelled, files written so far are deleted, resources released."""
@@ -283,7 +302,7 @@ class AsyncSnapshot:
     def _discard_uploads(self, handle: object) -> None:
         """Delete the shared files of a part that was finished: no registry has heard of them. Private ones go with the
         directory of the checkpoint. (A log of changes sends its files again, under their old names.)"""
-        environment = self.task.environment
+        environment = self.place.environment
         if isinstance(handle, IncrementalKeyedStateHandle):
             for file, is_new in handle.shared():
                 try:
@@ -296,18 +315,18 @@ class AsyncSnapshot:
         """What the coordinator gets."""
         if self.local is not None:
             self.local.store()
-        operators = {context.uid: SubtaskSnapshot() for context in self.task.contexts}
+        operators = {context.uid: SubtaskSnapshot() for context in self.chain.contexts}
         for piece in self.pieces:
             assert piece.result is not None
             parts: dict[str, Any] = {piece.kind: piece.result.job_manager_state}
             operators[piece.uid] = replace(operators[piece.uid], **parts)
         return Acknowledge(
             checkpoint_id=self.barrier.checkpoint_id,
-            attempt=self.task.attempt,
-            task=self.task.task_id,
+            attempt=self.place.attempt,
+            task=self.place.task_id,
             state=TaskSnapshot(operators, self.sent, self.received, self.read),
             metrics=self.measured(),
-            shared=shared_state(operators, self.task.plan.subtask, self.barrier.checkpoint_id),
+            shared=shared_state(operators, self.place.plan.subtask, self.barrier.checkpoint_id),
             uses_union_state=any(_has_union_state(snapshot) for snapshot in operators.values()),
         )
 
@@ -318,11 +337,11 @@ class AsyncSnapshot:
             start_delay_ns=self.metrics.start_delay_ns,
             alignment_ns=self.metrics.alignment_ns,
             sync_ns=self.sync_ended_ns - self.started_ns,
-            async_ns=max(0, self.task.kernel.now_ns - self.sync_ended_ns),
+            async_ns=max(0, self.place.kernel.now_ns - self.sync_ended_ns),
             checkpointed_bytes=sum(result.persisted_bytes for result in results),
             full_bytes=sum(result.size_bytes for result in results),
             processed_bytes=self.metrics.bytes_processed_during_alignment,
-            persisted_bytes=self.persisted_records * self.task.environment.cost.record_bytes,
+            persisted_bytes=self.persisted_records * self.place.environment.cost.record_bytes,
         )
 
     def fingerprint(self) -> object:

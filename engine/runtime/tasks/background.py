@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from engine.runtime.storage import SharedStreams
-    from engine.runtime.tasks.task import Task
+    from engine.runtime.tasks.place import TaskPlace
     from state_backends.base import BackgroundWork
 
 
@@ -36,15 +36,24 @@ class Materializing(Protocol):
 class TaskExecutor:
     """Implements :class:`state_backends.base.Executor` for one backend of one task."""
 
-    __slots__ = ("_bytes", "_done", "_is_closed", "_queue", "_started_ns", "_task", "_uploads", "name")
+    __slots__ = ("_bytes", "_done", "_fail", "_is_closed", "_place", "_queue", "_started_ns", "_uploads", "name")
 
-    def __init__(self, task: Task, name: str, uploads: SharedStreams, done: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        place: TaskPlace,
+        name: str,
+        uploads: SharedStreams,
+        *,
+        done: Callable[[], None],
+        fail: Callable[[Exception], None],
+    ) -> None:
         """``name``: of the operator, for traces and fingerprints; ``uploads``: how the work reaches checkpoint storage;
-        ``done`` is called at the end of each work."""
+        ``done`` is called at the end of each work; ``fail`` ends the task."""
         self._uploads = uploads
         self._done = done
-        self.name = f"{task.name}/{name}"
-        self._task = task
+        self.name = f"{place.name}/{name}"
+        self._place = place
+        self._fail = fail
         self._queue: deque[BackgroundWork] = deque()
         self._started_ns = 0
         self._bytes = 0
@@ -58,22 +67,22 @@ class TaskExecutor:
             self._begin()
 
     def _begin(self) -> None:
-        self._started_ns, self._bytes = self._task.kernel.now_ns, 0
+        self._started_ns, self._bytes = self._place.kernel.now_ns, 0
         self._schedule(0)
 
     def _schedule(self, delay_ns: int) -> None:
-        kernel = self._task.kernel
+        kernel = self._place.kernel
         kernel.schedule(kernel.now_ns + delay_ns, "step", self)
 
     def step(self, _payload: None = None) -> None:
         """One bounded piece of the oldest work (kernel event)."""
         if self._is_closed:
             return
-        task = self._task
-        if task.hook is None:
+        place = self._place
+        if place.hook is None:
             self._step()
-        elif task.hook.may("step", target=self):
-            with task.around("background.step"):
+        elif place.hook.may("step", target=self):
+            with place.around("background.step"):
                 self._step()
 
     def _step(self) -> None:
@@ -85,12 +94,12 @@ class TaskExecutor:
         except Exception as error:
             # A local store whose disk fails can be trusted no longer: the task goes back to a checkpoint.
             error.add_note(f"in {work.name} of {self.name}")
-            self._task.fail(error)
+            self._fail(error)
             return
         if moved is not None:
             self._bytes += moved
             files, _ = self._uploads.take_written()
-            self._schedule(self._task.environment.cost.storage_ns(files, moved))
+            self._schedule(self._place.environment.cost.storage_ns(files, moved))
             return
         self._queue.popleft()
         self._trace(work)
@@ -99,11 +108,11 @@ class TaskExecutor:
         self._done()
 
     def _trace(self, work: BackgroundWork) -> None:
-        task = self._task
-        if task.environment.instrument is not None:
-            took_ns = task.kernel.now_ns - self._started_ns
-            task.environment.instrument(
-                BackgroundWorkDone(task.kernel.now_ns, task.attempt, self.name, work.name, self._bytes, took_ns)
+        place = self._place
+        if place.environment.instrument is not None:
+            took_ns = place.kernel.now_ns - self._started_ns
+            place.environment.instrument(
+                BackgroundWorkDone(place.kernel.now_ns, place.attempt, self.name, work.name, self._bytes, took_ns)
             )
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from engine.elements.batch import MAX_TIMESTAMP_MS
 from engine.elements.events import Event, Watermark, WatermarkStatus
-from engine.elements.operator import TwoInputOperator
+from engine.elements.operator import Operator, TwoInputOperator
 from engine.runtime.channels import ChainOutput, WatermarkValve
 from engine.runtime.storage import take_over_state
 
@@ -35,6 +35,8 @@ class OperatorChain:
         self.operators = [plan.factory() for plan in plans]
         self.contexts: list[TaskOperatorContext] = []
         self.valve = WatermarkValve(inputs)
+        self.watched: WatchedChain | None = None
+        """Who tells what caused what, if anybody wants to know."""
         self._around = around
 
     # -- building ---------------------------------------------------------------------------------------------
@@ -46,6 +48,7 @@ class OperatorChain:
         watched: WatchedChain | None,
     ) -> None:
         """Connect the operators with each other and with the writers of their edges."""
+        self.watched = watched
         by_edge = {writer.edge: writer for writer in writers}
         plans, seen = self.plans, self.operators
         outputs = [ChainOutput() for _ in plans]
@@ -83,6 +86,13 @@ class OperatorChain:
             operator.open()
         for context in self.contexts:
             context.refuse_unclaimed_state()
+
+    def finish(self) -> None:
+        """The last record has come."""
+        for operator in self.operators:
+            if type(operator).finish is not Operator.finish:
+                with self._around("operator.finish"):
+                    operator.finish()
 
     def close(self) -> None:
         """Nothing more comes, and nothing more is expected."""

@@ -32,8 +32,8 @@ from engine.elements.events import (
 from engine.elements.operator import Operator
 from engine.observe.events import TaskState, TimerFired
 from engine.runtime.channels import Channel, CheckpointedInputGate, Element, RecordWriter, TaskDebloater
-from engine.runtime.hook import nothing_around
 from engine.runtime.tasks.operator_chain import OperatorChain
+from engine.runtime.tasks.place import TaskPlace
 from engine.runtime.tasks.task_checkpoint import TaskCheckpointing
 from engine.runtime.tasks.task_context import TaskOperatorContext
 from engine.runtime.tasks.task_end import TaskEnd
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from engine.graph.plan import SubtaskPlan, VertexPlan
-    from engine.runtime.hook import Around, TaskHook
+    from engine.runtime.hook import TaskHook
     from engine.runtime.storage import RestoredOperator
     from engine.runtime.tasks.environment import TaskEnvironment
     from engine.runtime.tasks.loops import Loop
@@ -126,7 +126,9 @@ class Task:
         self._spent_until_ns = 0
         """When the time is over that operators have charged for what they have done."""
         self.hook: TaskHook | None = None if environment.hook is None else environment.hook.for_task(self)
-        self.around: Around = nothing_around if self.hook is None else self.hook.around
+        self.place = TaskPlace(plan, vertex, environment, self.hook)
+        """What the parts of the task know of it."""
+        self.around = self.place.around
         self.timers = TaskTimers(self, self.kernel, self.around)
         self.tracking = None if environment.tracking is None else environment.tracking.for_task(self)
 
@@ -139,11 +141,13 @@ class Task:
         self.chain = OperatorChain(self.vertex.operators, len(self.inputs), self.around)
         edges = self.environment.plan.edges
         looped = [channel for channel in self.inputs if edges[channel.plan.edge].is_feedback]
-        self.end = TaskEnd(self, looped)
         for channel in looped:
             # No watermark ever comes on it.
             self.chain.valve.on_status(channel.input_index, True)
-        self.checkpointing = TaskCheckpointing(self, None)
+        self.checkpointing = checkpointing = TaskCheckpointing(
+            self, self.place, self.chain, self.inputs, self.writers
+        )
+        self.end = TaskEnd(self, self.place, self.chain, self.timers, checkpointing, len(self.inputs), looped)
         protocol = self.environment.protocol
         back_edges = [channel.input_index for channel in looped]
         self.gate = CheckpointedInputGate(
@@ -161,7 +165,7 @@ class Task:
             self.gate.debloater = TaskDebloater(self.environment.debloating, self.kernel, bounded)
         self.operators = self.chain.operators
         if self.environment.provenance is not None:
-            self.watched = WatchedChain.of(self, self.operators, self.chain.plans)
+            self.watched = WatchedChain.of(self.place, self.operators, self.chain.plans)
         self.chain.connect(self.writers, partial(TaskOperatorContext, self), self.watched)
         self.contexts = self.chain.contexts
         receivers = [self._receiver(channel) for channel in self.inputs]
@@ -223,7 +227,7 @@ class Task:
         if self.state != RUNNING:
             return
         if self.is_stopping:
-            self._survives(self.end.await_barriers_coming_back)
+            self._survives(self._await_barriers_coming_back)
             return
         if self._mail or (self._slice_records and not (self.inputs and self.gate.has_priority_event)):
             return
@@ -394,7 +398,8 @@ class Task:
 
     def end_loop(self) -> None:
         """The loop is over (mail)."""
-        self.end.end_loop()
+        if not self.is_stopping:
+            self.end.end_loop()
 
     def end_input(self) -> None:
         """The last record has come."""
@@ -435,6 +440,17 @@ class Task:
         self._set_state(FINISHED)
         self.environment.master.task_reached_end(self)
         self.environment.master.task_finished(self)
+
+    def _await_barriers_coming_back(self) -> None:
+        """The job stops with a savepoint whose barrier has yet to come round: what comes back ahead of it is in the
+        savepoint, and is not processed."""
+        while self.gate.handler.pending_checkpoint_ids:
+            channel = self.gate.next_back_edge()
+            if channel is None:
+                return
+            element = channel.take()
+            if not isinstance(element, Batch):
+                self.handle_event(channel, element)
 
     def await_stop(self) -> None:
         """The snapshot of a savepoint that stops the job was taken: wait for its completion, process nothing more.

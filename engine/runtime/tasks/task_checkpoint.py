@@ -10,7 +10,7 @@ checkpoint.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from engine.checkpoint.barriers import AbortCheckpoint, TriggerSnapshot
 from engine.checkpoint.coordinator import Decline, SubtaskCheckpointMetrics
@@ -36,16 +36,18 @@ from engine.elements.events import CancelCheckpointMarker
 from engine.elements.operator import Operator
 from engine.observe.events import SnapshotAcknowledged, SnapshotTaken
 from engine.runtime.storage import local_state_name
-from engine.runtime.tasks.async_snapshot import AsyncSnapshot
+from engine.runtime.tasks.async_snapshot import AsyncSnapshot, WorkingTask
 from engine.runtime.tasks.operator_messages import BarrierProcessed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from engine.checkpoint.barriers import AlignmentFinished, AlignmentMetrics
-    from engine.elements.events import CheckpointBarrier
-    from engine.runtime.channels import Channel
-    from engine.runtime.tasks.task import Task
+    from engine.elements.events import CheckpointBarrier, Event
+    from engine.runtime.channels import Channel, RecordWriter
+    from engine.runtime.tasks.operator_chain import OperatorChain
+    from engine.runtime.tasks.place import TaskPlace
+    from engine.runtime.tasks.task_end import TaskEnd
     from state_backends.local import TaskLocalRecovery
 
 
@@ -63,13 +65,44 @@ class StopAbortedError(WeirError):
         )
 
 
+class CheckpointedTask(WorkingTask, Protocol):
+    """The task whose checkpoints they are."""
+
+    @property
+    def end(self) -> TaskEnd:
+        """What it waits for before it ends."""
+
+    def broadcast(self, event: Event) -> None:
+        """Send ``event`` on all outputs."""
+
+    def finish(self) -> None:
+        """No snapshot is being written any more: go on closing."""
+
+    def await_stop(self) -> None:
+        """The savepoint that stops the job was taken."""
+
+    def stop(self) -> None:
+        """The savepoint that stops the job is complete."""
+
+
 class TaskCheckpointing:
     """Everything about checkpoints in one attempt of one task."""
 
-    def __init__(self, task: Task, restored_checkpoint_id: int | None) -> None:
+    def __init__(
+        self,
+        task: CheckpointedTask,
+        place: TaskPlace,
+        chain: OperatorChain,
+        inputs: Sequence[Channel],
+        writers: Sequence[RecordWriter],
+    ) -> None:
         self._task = task
+        self._place = place
+        self._chain = chain
+        self._inputs = inputs
+        self._writers = writers
         self.channel_state = ChannelStateWriter()
-        self._protocol = TaskCheckpointProtocol(restored_checkpoint_id)
+        self._protocol = TaskCheckpointProtocol(None)
         self.local: TaskLocalRecovery | None = None
         """The copies of this task's state that are kept beside it, if any are."""
         self._running: dict[int, AsyncSnapshot] = {}
@@ -79,10 +112,10 @@ class TaskCheckpointing:
     def restored(self, checkpoint_id: int | None) -> None:
         """The attempt starts from this checkpoint."""
         self._protocol = TaskCheckpointProtocol(checkpoint_id)
-        task = self._task
-        stores = task.environment.local.stores
+        place = self._place
+        stores = place.environment.local.stores
         if stores is not None:
-            self.local = stores.for_task(local_state_name(task.plan, task.vertex))
+            self.local = stores.for_task(local_state_name(place.plan, place.vertex))
             self.local.restoring(checkpoint_id)
 
     # -- what happens to the task -----------------------------------------------------------------------------
@@ -117,7 +150,7 @@ class TaskCheckpointing:
 
     def arm_alignment_timer(self, checkpoint_id: int, at_ns: int) -> None:
         """The alignment of a checkpoint may take until ``at_ns``."""
-        kernel = self._task.kernel
+        kernel = self._place.kernel
         kernel.schedule(
             max(at_ns, kernel.now_ns), "receive_mail", self._task, ("alignment_timeout", (checkpoint_id,))
         )
@@ -166,9 +199,9 @@ class TaskCheckpointing:
 
     def snapshot_failed(self, checkpoint_id: int, error: Exception) -> None:
         """The asynchronous part failed; what it wrote is deleted already."""
-        task = self._task
+        place = self._place
         self._measure(checkpoint_id)
-        task.environment.master.note(f"checkpoint {checkpoint_id} failed in {task.name}: {error}")
+        place.environment.master.note(f"checkpoint {checkpoint_id} failed in {place.name}: {error}")
         reason = CheckpointFailureReason.CHECKPOINT_ASYNC_EXCEPTION
         if isinstance(error, OSError):
             reason = CheckpointFailureReason.IO_EXCEPTION
@@ -204,7 +237,7 @@ class TaskCheckpointing:
 
     def output_channels(self) -> Iterator[Channel]:
         """Every channel that the task sends on."""
-        for writer in self._task.writers:
+        for writer in self._writers:
             yield from writer.channels
 
     # -- what the protocol says -------------------------------------------------------------------------------
@@ -243,10 +276,10 @@ class TaskCheckpointing:
                 local.confirm(checkpoint_id)
             elif isinstance(instruction, NotifyOperatorsAborted):
                 local.abort(checkpoint_id)
-        task = self._task
-        for position in range(first, len(task.operators)):
-            operator, context = task.operators[position], task.contexts[position]
-            with task.around(_POINTS[type(instruction)], operator, ("notify_rest", (instruction, position))) as goes_on:
+        chain, around = self._chain, self._place.around
+        for position in range(first, len(chain.operators)):
+            operator, context = chain.operators[position], chain.contexts[position]
+            with around(_POINTS[type(instruction)], operator, ("notify_rest", (instruction, position))) as goes_on:
                 if not goes_on:
                     return
                 match instruction:
@@ -282,30 +315,30 @@ class TaskCheckpointing:
         if isinstance(instruction, StopTask):
             self._task.stop()
         else:
-            self._task.fail(StopAbortedError(self._task.name, instruction.checkpoint_id))
+            self._task.fail(StopAbortedError(self._place.name, instruction.checkpoint_id))
 
     def _decline(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
-        task, (measured_id, measured) = self._task, self._measured
+        place, (measured_id, measured) = self._place, self._measured
         metrics = measured if measured_id == checkpoint_id else None
-        message = Decline(checkpoint_id, task.attempt, task.task_id, reason, metrics=metrics)
-        task.environment.post.to_master(task.name, "receive_decline", message)
+        message = Decline(checkpoint_id, place.attempt, place.task_id, reason, metrics=metrics)
+        place.environment.post.to_master(place.name, "receive_decline", message)
 
     def _take(self, barrier: CheckpointBarrier, metrics: AlignmentMetrics) -> None:
-        task, checkpoint_id = self._task, barrier.checkpoint_id
-        for operator in task.operators:
+        place, checkpoint_id = self._place, barrier.checkpoint_id
+        for operator in self._chain.operators:
             if type(operator).prepare_snapshot_pre_barrier is not Operator.prepare_snapshot_pre_barrier:
-                with task.around("operator.prepare"):
+                with place.around("operator.prepare"):
                     operator.prepare_snapshot_pre_barrier(checkpoint_id)
         # The barrier leaves before the state is captured, but no record can come between the two: both happen
         # between two elements, and what the pre-barrier hook emitted is ahead of the barrier.
         sent = {channel.index: channel.sent_records for channel in self.output_channels()}
-        received = {channel.index: channel.received_records for channel in task.inputs}
+        received = {channel.index: channel.received_records for channel in self._inputs}
         options = barrier.options
         # It is open already where records that come back are logged, whatever form the barrier has.
         has_state = options.needs_channel_state or self.channel_state.is_open(checkpoint_id)
         state = self._open_channel_state(barrier) if has_state else None
-        with task.around("barrier.forward"):
-            for writer in task.writers:
+        with place.around("barrier.forward"):
+            for writer in self._writers:
                 if writer.supports_unaligned:
                     form, overtaken = barrier, state
                 else:
@@ -314,26 +347,28 @@ class TaskCheckpointing:
                     channel.put_barrier(form, overtaken)
         if state is not None:
             if options.timeoutable and options.aligned_timeout_ns is not None:
-                due_ns = max(task.kernel.now_ns, barrier.timestamp_ns + options.aligned_timeout_ns)
-                task.kernel.schedule(due_ns, "receive_mail", task, ("output_timeout", (checkpoint_id,)))
+                due_ns = max(place.kernel.now_ns, barrier.timestamp_ns + options.aligned_timeout_ns)
+                place.kernel.schedule(due_ns, "receive_mail", self._task, ("output_timeout", (checkpoint_id,)))
             state.finish_output(checkpoint_id)
-        snapshot = AsyncSnapshot(self, task, barrier, metrics, sent, received, state)
+        snapshot = AsyncSnapshot(
+            self, self._task, place, self._chain, self._inputs, barrier, metrics, sent, received, state
+        )
         self._running[checkpoint_id] = snapshot
-        instrument = task.environment.instrument
+        instrument = place.environment.instrument
         if instrument is not None:
-            now = task.kernel.now_ns
+            now = place.kernel.now_ns
             instrument(
                 SnapshotTaken(
-                    now, task.attempt, checkpoint_id, task.name, metrics.alignment_ns, metrics.start_delay_ns
+                    now, place.attempt, checkpoint_id, place.name, metrics.alignment_ns, metrics.start_delay_ns
                 )
             )
-        with task.around("snapshot.sync"):
+        with place.around("snapshot.sync"):
             snapshot.start()
-        if any(plan.create_coordinator is not None for plan in task.vertex.operators):
-            processed = BarrierProcessed(checkpoint_id, task.task_id, task.attempt)
-            task.environment.post.to_master(task.name, "barrier_processed", processed)
+        if any(plan.create_coordinator is not None for plan in place.vertex.operators):
+            processed = BarrierProcessed(checkpoint_id, place.task_id, place.attempt)
+            place.environment.post.to_master(place.name, "barrier_processed", processed)
         if options.stop is not None:
-            task.await_stop()
+            self._task.await_stop()
 
     def _open_channel_state(self, barrier: CheckpointBarrier) -> ChannelStateWriter:
         state, checkpoint_id = self.channel_state, barrier.checkpoint_id
@@ -351,18 +386,18 @@ class TaskCheckpointing:
                 self._task.finish()
 
     def _acknowledge(self, checkpoint_id: int) -> None:
-        task = self._task
-        with task.around("ack.send", rest=("acknowledge_late", (checkpoint_id,))) as goes_on:
+        place = self._place
+        with place.around("ack.send", rest=("acknowledge_late", (checkpoint_id,))) as goes_on:
             if not goes_on:
                 return
             snapshot = self._running.pop(checkpoint_id)
             message = snapshot.acknowledgement()
-            if task.environment.instrument is not None:
+            if place.environment.instrument is not None:
                 size = message.metrics.checkpointed_bytes
-                task.environment.instrument(
-                    SnapshotAcknowledged(task.kernel.now_ns, task.attempt, checkpoint_id, task.name, size)
+                place.environment.instrument(
+                    SnapshotAcknowledged(place.kernel.now_ns, place.attempt, checkpoint_id, place.name, size)
                 )
-            task.environment.post.to_master(task.name, "receive_acknowledge", message)
+            place.environment.post.to_master(place.name, "receive_acknowledge", message)
 
     def fingerprint(self) -> object:
         """The protocol's state and the snapshots under way."""

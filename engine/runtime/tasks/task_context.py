@@ -111,7 +111,9 @@ class TaskOperatorContext:
         # An attempt deploys a subtask once, so that no two backends ever have one name, those of other runs included.
         unique = safe_file_name(f"{self.uid}-{self.subtask}-{self.incarnation}-{self.attempt}-{tried}")
         uploads = SharedStreams(environment.storage, f"{unique}-background")
-        self._executor = TaskExecutor(self._task, self.name, uploads, self._await_materialization)
+        self._executor = TaskExecutor(
+            self._task.place, self.name, uploads, done=self._await_materialization, fail=self._task.fail
+        )
         working_dir = posixpath.join(environment.local.working_dir, unique)
         self._working_dirs.append(working_dir)
         return environment.state_backend.create_keyed_backend(

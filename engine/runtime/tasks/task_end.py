@@ -15,25 +15,65 @@ Rules.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from engine.elements.batch import Batch
-from engine.elements.events import EndOfData
-from engine.elements.operator import Operator
+from engine.elements.events import EndOfData, Event
 
 if TYPE_CHECKING:
     from engine.runtime.channels import Channel
-    from engine.runtime.tasks.task import Task
+    from engine.runtime.tasks.loops import Loop
+    from engine.runtime.tasks.operator_chain import OperatorChain
+    from engine.runtime.tasks.place import TaskPlace
+    from engine.runtime.tasks.task_checkpoint import TaskCheckpointing
+    from engine.runtime.tasks.task_timers import TaskTimers
+
+
+class EndingTask(Protocol):
+    """The task whose end it is."""
+
+    input_ended: bool
+    loop: Loop | None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended in any way."""
+
+    def end_input(self) -> None:
+        """The last record has come."""
+
+    def finish(self) -> None:
+        """Close, unless something has to be waited for; asks here."""
+
+    def finish_now(self) -> None:
+        """Close."""
+
+    def broadcast(self, event: Event) -> None:
+        """Send ``event`` on all outputs."""
 
 
 class TaskEnd:
-    """What ``task`` still waits for before it ends. ``back_edges``: its inputs on which records come back; neither end
-    of data nor of partition is awaited there."""
+    """What ``task`` still waits for before it ends. ``inputs``: how many it has; ``back_edges``: those on which records
+    come back; neither end of data nor of partition is awaited there."""
 
-    def __init__(self, task: Task, back_edges: list[Channel]) -> None:
+    def __init__(
+        self,
+        task: EndingTask,
+        place: TaskPlace,
+        chain: OperatorChain,
+        timers: TaskTimers,
+        checkpointing: TaskCheckpointing,
+        inputs: int,
+        back_edges: list[Channel],
+    ) -> None:
         self._task = task
+        self._kernel = place.kernel
+        self._is_source = place.vertex.is_source
+        self._takes_checkpoints = place.environment.protocol.takes_checkpoints
+        self._chain = chain
+        self._timers = timers
+        self._checkpointing = checkpointing
         self._back_edges = back_edges
-        self._awaited_inputs = len(task.inputs) - len(back_edges)
+        self._awaited_inputs = inputs - len(back_edges)
         self._ended_channels = 0
         self._closed_channels = 0
         self._may_finish = False
@@ -74,44 +114,26 @@ class TaskEnd:
     def loop_is_over(self) -> None:
         """Nothing is under way any more in the loop that the task is part of, and nothing may be added: timers are
         quiet as behind the end of data, which the heads of the loop now send round."""
-        task = self._task
-        task.timers.silence()
+        self._timers.silence()
         if self._back_edges:
-            task.kernel.schedule(task.kernel.now_ns, "receive_mail", task, ("end_loop", ()))
+            self._kernel.schedule(self._kernel.now_ns, "receive_mail", self._task, ("end_loop", ()))
 
     def end_loop(self) -> None:
         """The loop is over, and that is known at its head."""
-        if not self._task.input_ended and not self._task.is_stopping:
+        if not self._task.input_ended:
             self._end_input_if_due()
 
     def end_input(self) -> None:
         """The last record has come: finish the operators, and say so downstream."""
         task = self._task
-        assert not task.input_ended, task.name
+        assert not task.input_ended
         task.input_ended = True
         # What timers emitted would come behind the end of data (Flink quiesces the processing time service before it
         # finishes an operator).
-        task.timers.silence()
-        for operator in task.operators:
-            if type(operator).finish is not Operator.finish:
-                with task.around("operator.finish"):
-                    operator.finish()
-        task.checkpointing.end_of_data()
+        self._timers.silence()
+        self._chain.finish()
+        self._checkpointing.end_of_data()
         task.broadcast(EndOfData())
-
-    # -- a savepoint that stops the job ---------------------------------------------------------------------------
-
-    def await_barriers_coming_back(self) -> None:
-        """The job stops with a savepoint whose barrier has yet to come round: what comes back ahead of it is in the
-        savepoint, and is not processed."""
-        task = self._task
-        while task.gate.handler.pending_checkpoint_ids:
-            channel = task.gate.next_back_edge()
-            if channel is None:
-                return
-            element = channel.take()
-            if not isinstance(element, Batch):
-                task.handle_event(channel, element)
 
     # -- closing --------------------------------------------------------------------------------------------------
 
@@ -120,9 +142,7 @@ class TaskEnd:
         task = self._task
         if not task.is_running:
             return
-        if task.environment.protocol.takes_checkpoints and not (
-            self._may_finish and task.checkpointing.final_checkpoint_completed
-        ):
+        if self._takes_checkpoints and not (self._may_finish and self._checkpointing.final_checkpoint_completed):
             # Only a confirmed checkpoint behind the end of the data lets sinks commit their last part; and half a
             # vertex must not be gone while the other half still waits for one.
             self.waits_to_finish = True
@@ -131,7 +151,7 @@ class TaskEnd:
             self._finish_when_consumed = True
             return
         self.is_closing = True
-        if not task.checkpointing.is_writing:
+        if not self._checkpointing.is_writing:
             # Otherwise a checkpoint that all others complete would wait for this task until it times out (Flink:
             # ``SubtaskCheckpointCoordinator.waitForPendingCheckpoints``).
             task.finish_now()
@@ -140,10 +160,9 @@ class TaskEnd:
         """What a finished task has sent is in no checkpoint any more, unless its receivers have taken it: a barrier may
         have overtaken records that are still on their way (Flink: ``allDataProcessed``), and what an operator sends
         when it hears of a completed checkpoint comes behind the last barrier."""
-        task = self._task
-        if not task.environment.protocol.takes_checkpoints:
+        if not self._takes_checkpoints:
             return True
-        left = [channel for channel in task.checkpointing.output_channels() if channel.queued_records]
+        left = [channel for channel in self._checkpointing.output_channels() if channel.queued_records]
         for channel in left:
             channel.is_awaited = True
         return not left
@@ -158,7 +177,7 @@ class TaskEnd:
         """All tasks of the vertex have come to their end, and a checkpoint behind that is complete."""
         self._may_finish = True
         # Nothing more can come to a source that may finish.
-        if self.waits_to_finish or self._task.vertex.is_source:
+        if self.waits_to_finish or self._is_source:
             self._task.finish()
 
     def fingerprint(self) -> object:

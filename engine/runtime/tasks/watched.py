@@ -7,7 +7,7 @@ tell who emits, routers that put the cause on what is sent. A run without proven
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
@@ -31,7 +31,13 @@ if TYPE_CHECKING:
     from engine.graph.partitioner import Routed, Router
     from engine.graph.plan import OperatorPlan
     from engine.runtime.channels import Channel
-    from engine.runtime.tasks.task import Task
+    from engine.runtime.tasks.place import TaskPlace
+
+
+class Watched(Protocol):
+    """A task whose operators may be watched."""
+
+    watched: WatchedChain | None
 
 
 class WatchedRouter:
@@ -39,7 +45,7 @@ class WatchedRouter:
 
     __slots__ = ("_router", "_sender")
 
-    def __init__(self, router: Router, sender: Task) -> None:
+    def __init__(self, router: Router, sender: Watched) -> None:
         self._router = router
         self._sender = sender
 
@@ -132,26 +138,26 @@ class _Receiver:
 class WatchedChain:
     """The operators of one task, as whoever wants to know what caused what sees them."""
 
-    def __init__(self, task: Task, provenance: TaskProvenance, facts: TaskFacts) -> None:
-        self._task = task
+    def __init__(self, place: TaskPlace, provenance: TaskProvenance, facts: TaskFacts) -> None:
+        self._environment = place.environment
         self._provenance = provenance
         self._facts = facts.operators
 
     @classmethod
-    def of(cls, task: Task, operators: Sequence[Operator], plans: Sequence[OperatorPlan]) -> WatchedChain:
+    def of(cls, place: TaskPlace, operators: Sequence[Operator], plans: Sequence[OperatorPlan]) -> WatchedChain:
         """The chain of ``operators``, none of which is set up yet."""
-        environment = task.environment
+        environment = place.environment
         assert environment.provenance is not None
         facts = TaskFacts(
-            task.name,
-            task.plan.subtask,
-            task.vertex.parallelism,
-            task.vertex.max_parallelism,
-            task.attempt,
+            place.name,
+            place.plan.subtask,
+            place.vertex.parallelism,
+            place.vertex.max_parallelism,
+            place.attempt,
             environment.incarnation,
             tuple(map(_facts, operators, plans)),
         )
-        chain = cls(task, environment.provenance.task(facts), facts)
+        chain = cls(place, environment.provenance.task(facts), facts)
         for operator, one in zip(operators, facts.operators, strict=True):
             operator.lineage = chain._provenance.lineage(one.uid)
             if isinstance(operator, SourceOperator):
@@ -182,7 +188,7 @@ class WatchedChain:
                 assert isinstance(batch, TracedBatch), f"records without causes: {batch!r}"
                 causes += batch.causes
             if causes:
-                name = self._task.environment.channel_name(channel.plan)
+                name = self._environment.channel_name(channel.plan)
                 self._provenance.stored(checkpoint_id, side, name.edge, name.sender, name.receiver, causes)
 
     def receiver(self, process: Callable[[Batch], None]) -> Callable[[Batch], None]:

@@ -32,7 +32,7 @@ def barrier_before_state() -> Iterator[None]:
     start = AsyncSnapshot.start
 
     def later(snapshot: AsyncSnapshot) -> None:
-        snapshot.task.kernel.schedule(snapshot.task.kernel.now_ns, "captured_late", snapshot)
+        snapshot.place.kernel.schedule(snapshot.place.kernel.now_ns, "captured_late", snapshot)
 
     def captured_late(snapshot: AsyncSnapshot, _payload: object = None) -> None:
         if not snapshot.cancelled and snapshot.task.state == "running":

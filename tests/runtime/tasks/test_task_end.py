@@ -8,7 +8,7 @@ from typing import Any, cast
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
 from engine.runtime.hook import nothing_around
-from engine.runtime.tasks import Task
+from engine.runtime.tasks.operator_chain import OperatorChain
 from engine.runtime.tasks.task_end import TaskEnd
 
 
@@ -29,25 +29,29 @@ class Finishing(Operator):
 class FakeTask:
     """What the end of a task needs of it; ``told`` is what it was asked to do."""
 
-    name = "fake[0]"
     is_running = True
     input_ended = False
-    around = staticmethod(nothing_around)
+    loop = None
 
     def __init__(self) -> None:
         self.told: list[str] = []
-        self.inputs: list[Any] = []
-        self.environment = SimpleNamespace(
-            protocol=SimpleNamespace(takes_checkpoints=False, stores_channel_state=False)
+        protocol = SimpleNamespace(takes_checkpoints=False)
+        place = SimpleNamespace(
+            kernel=None, vertex=SimpleNamespace(is_source=False), environment=SimpleNamespace(protocol=protocol)
         )
+        chain = OperatorChain([], 0, nothing_around)
+        chain.operators = [Finishing(self.told)]
         self.checkpointing = SimpleNamespace(is_writing=False, end_of_data=lambda: self.told.append("last snapshot"))
-        self.timers = SimpleNamespace(silence=lambda: self.told.append("silence"))
-        self.operators = [Finishing(self.told)]
-        self.end = TaskEnd(cast("Task", self), [])
+        timers = SimpleNamespace(silence=lambda: self.told.append("silence"))
+        self.end = TaskEnd(self, *cast("Any", (place, chain, timers, self.checkpointing)), inputs=1, back_edges=[])
 
     def broadcast(self, event: object) -> None:
         """Whoever reads is told."""
         self.told.append(type(event).__name__)
+
+    def end_input(self) -> None:
+        """As the task does."""
+        self.end.end_input()
 
     def finish(self) -> None:
         """As the task does."""
@@ -61,7 +65,7 @@ class FakeTask:
 def test_timers_are_quiet_before_operators_finish() -> None:
     """What a timer emitted behind the end of data would come too late for whoever reads."""
     task = FakeTask()
-    task.end.end_input()
+    task.end_input()
 
     assert task.input_ended
     assert task.told == ["silence", "finish", "last snapshot", "EndOfData"]
