@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from engine.runtime.storage import RestoredOperator
     from engine.runtime.tasks.task_context import TaskOperatorContext
     from engine.runtime.tasks.watched import WatchedChain
+    from state_backends.local import TaskLocalRecovery
 
 
 class OperatorChain:
@@ -74,10 +75,12 @@ class OperatorChain:
 
     # -- life -------------------------------------------------------------------------------------------------
 
-    def open(self, restored: Mapping[str, RestoredOperator], checkpoint_id: int | None) -> None:
+    def open(
+        self, restored: Mapping[str, RestoredOperator], checkpoint_id: int | None, local: TaskLocalRecovery | None
+    ) -> None:
         """Take over state and open."""
         for context in self.contexts:
-            context.restore(restored.get(context.uid), checkpoint_id)
+            context.restore(restored.get(context.uid), checkpoint_id, local)
         # Last first: what an operator emits while it opens must find the next one open (Flink does the same).
         for operator in reversed(self.operators):
             with self._around("user.restore", operator):

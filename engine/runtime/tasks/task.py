@@ -166,7 +166,7 @@ class Task:
         self.operators = self.chain.operators
         if self.environment.provenance is not None:
             self.watched = WatchedChain.of(self.place, self.operators, self.chain.plans)
-        self.chain.connect(self.writers, partial(TaskOperatorContext, self), self.watched)
+        self.chain.connect(self.writers, partial(TaskOperatorContext, self, self.place, self.timers), self.watched)
         self.contexts = self.chain.contexts
         receivers = [self._receiver(channel) for channel in self.inputs]
         self._receivers = receivers if self.hook is None else list(map(self.hook.within_process, receivers))
@@ -188,7 +188,7 @@ class Task:
             self.wake()
 
     def _open(self, restored: Mapping[str, RestoredOperator], checkpoint_id: int | None) -> None:
-        self.chain.open(restored, checkpoint_id)
+        self.chain.open(restored, checkpoint_id, self.checkpointing.local)
 
     def _survives(self, step: Callable[[], None]) -> bool:
         """Whether a step goes well; an error in it fails the task."""
@@ -384,6 +384,10 @@ class Task:
         if self.gate.debloater is not None:
             due_ns = self.gate.debloater.next_period()
             self.kernel.schedule(due_ns, "receive_mail", self, ("debloat", ()))
+
+    def report_backlog(self, is_backlog: bool) -> None:
+        """The source has begun, or ended, to work off a backlog."""
+        self.environment.master.source_backlog(self, is_backlog)
 
     def input_recovered(self) -> None:
         """All restored records in flight are behind us."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.elements.errors import JobChangedError, JobGraphError, StateError
 from engine.elements.operator import OperatorMetrics
@@ -17,8 +17,10 @@ from state_backends.base import StateSchemaError, key_group_range_for_index
 from state_backends.snapshots import remote_only, restore_backend, safe_file_name
 
 if TYPE_CHECKING:
-    from engine.runtime.tasks.task import Task
+    from engine.runtime.tasks.place import TaskPlace
+    from engine.runtime.tasks.task_timers import TaskTimers
     from state_backends.files import FileSystem
+    from state_backends.local import TaskLocalRecovery
 
 
 class Counters:
@@ -34,27 +36,55 @@ class Counters:
         self._values[name] = self._values.get(name, 0) + amount
 
 
+class OperatorHost(Protocol):
+    """The task of an operator."""
+
+    full_outputs: int
+
+    @property
+    def clock_ns(self) -> int:
+        """What its processing-time clock shows."""
+
+    def spend(self, virtual_ns: int) -> None:
+        """What it has just done takes so long."""
+
+    def credit_returned(self) -> None:
+        """One full output has credit again."""
+
+    def report_backlog(self, is_backlog: bool) -> None:
+        """Its source has begun, or ended, to work off a backlog."""
+
+    def fail(self, error: Exception) -> None:
+        """End it."""
+
+
 class TaskOperatorContext:
     """Implements :class:`engine.elements.operator.OperatorContext` for one operator of one task."""
 
-    def __init__(self, task: Task, plan: OperatorPlan, output: ChainOutput) -> None:
-        environment = task.environment
+    def __init__(
+        self, task: OperatorHost, place: TaskPlace, timers: TaskTimers, plan: OperatorPlan, output: ChainOutput
+    ) -> None:
+        environment = place.environment
         self.plan = plan
         self.uid = plan.uid
         self.name = plan.name
-        self.subtask = task.plan.subtask
-        self.parallelism = task.vertex.parallelism
-        self.max_parallelism = task.vertex.max_parallelism
+        self.subtask = place.plan.subtask
+        self.parallelism = place.vertex.parallelism
+        self.max_parallelism = place.vertex.max_parallelism
         self.attempt = environment.attempt
         self.incarnation = environment.incarnation
         self.checkpointing_enabled = environment.protocol.takes_checkpoints
         self.publish_at_once = environment.protocol.tracks_records
         self.starts_from_another_run = environment.starts_from_another_run
-        self.metrics: OperatorMetrics = Counters(environment.counters.setdefault((plan.uid, task.plan.subtask), {}))
+        self.metrics: OperatorMetrics = Counters(environment.counters.setdefault((plan.uid, place.plan.subtask), {}))
         self.keyed: KeyedStateBackend | None = None
         self.operator: OperatorStateBackend | None = None
         self.holds_input = False
         self._task = task
+        self._environment = environment
+        self._place = place
+        self._timers = timers
+        self._local: TaskLocalRecovery | None = None
         self._output = output
         self._executor: TaskExecutor | None = None
         self._working_dirs: list[str] = []
@@ -63,8 +93,12 @@ class TaskOperatorContext:
         self._restored: RestoredOperator | None = None
         self._restored_checkpoint_id: int | None = None
 
-    def restore(self, restored: RestoredOperator | None, checkpoint_id: int | None) -> None:
-        """State of the checkpoint that the attempt starts from; ``None`` on a fresh start."""
+    def restore(
+        self, restored: RestoredOperator | None, checkpoint_id: int | None, local: TaskLocalRecovery | None
+    ) -> None:
+        """State of the checkpoint that the attempt starts from; ``None`` on a fresh start. ``local``: the copies beside
+        the task, if there are any."""
+        self._local = local
         self._restored = restored
         self._restored_checkpoint_id = checkpoint_id
         # Keyed state that was restored is carried into the next checkpoint even if the operator never asks for it.
@@ -83,11 +117,11 @@ class TaskOperatorContext:
 
     def file_system(self) -> FileSystem:
         """The file system of sources and sinks."""
-        return self._task.environment.file_system
+        return self._environment.file_system
 
     def resolve_path(self, path: str) -> str:
         """A relative path is below the run's output directory."""
-        return self._task.environment.resolve_path(path)
+        return self._environment.resolve_path(path)
 
     def keyed_backend(self) -> KeyedStateBackend:
         """Keyed state, with what was restored."""
@@ -100,19 +134,19 @@ class TaskOperatorContext:
                 self.keyed = self._restore_keyed_backend(self._restored)
                 if self.keyed.key_type is not None:
                     # Else a key that failed the last attempt would be the first one of this, and pass.
-                    agreement = self._task.environment.key_type_agreement(self._task.plan.vertex)
+                    agreement = self._environment.key_type_agreement(self._place.plan.vertex)
                     agreement.adopt(self.keyed.key_type)
             self._await_materialization()
         return self.keyed
 
     def _create_keyed_backend(self, tried: int) -> KeyedStateBackend:
         assert not self._is_closed, f"{self.name}: keyed state after the end of the task"
-        environment = self._task.environment
+        environment = self._environment
         # An attempt deploys a subtask once, so that no two backends ever have one name, those of other runs included.
         unique = safe_file_name(f"{self.uid}-{self.subtask}-{self.incarnation}-{self.attempt}-{tried}")
         uploads = SharedStreams(environment.storage, f"{unique}-background")
         self._executor = TaskExecutor(
-            self._task.place, self.name, uploads, done=self._await_materialization, fail=self._task.fail
+            self._place, self.name, uploads, done=self._await_materialization, fail=self._task.fail
         )
         working_dir = posixpath.join(environment.local.working_dir, unique)
         self._working_dirs.append(working_dir)
@@ -131,7 +165,7 @@ class TaskOperatorContext:
         )
 
     def _restore_keyed_backend(self, restored: RestoredOperator) -> KeyedStateBackend:
-        local, handles, reader = self._task.checkpointing.local, restored.keyed, restored.reader
+        local, handles, reader = self._local, restored.keyed, restored.reader
         return restore_backend(
             remote_only(handles, reader) if local is None else local.keyed_candidates(self.uid, handles, reader),
             self._create_keyed_backend,
@@ -150,7 +184,7 @@ class TaskOperatorContext:
         backend: object = self.keyed
         if self._awaits_materialization or self._is_closed or not isinstance(backend, Materializing):
             return
-        due_ms, kernel = backend.materialization_due_ms, self._task.kernel
+        due_ms, kernel = backend.materialization_due_ms, self._place.kernel
         if due_ms is not None:
             self._awaits_materialization = True
             # The backend goes by the clock of the task.
@@ -182,7 +216,7 @@ class TaskOperatorContext:
         if self.keyed is not None:
             self.keyed.dispose()
         for directory in self._working_dirs:
-            self._task.environment.local.file_system.delete_tree(directory)
+            self._environment.local.file_system.delete_tree(directory)
 
     def perish(self) -> None:
         """The process of the task is gone, and local files are left as they are until they are swept."""
@@ -215,7 +249,7 @@ class TaskOperatorContext:
         if self._restored is None or self.operator is None:
             return
         unclaimed = self.operator.undeclared()
-        if unclaimed and not self._task.environment.allow_non_restored_state:
+        if unclaimed and not self._environment.allow_non_restored_state:
             raise JobChangedError(
                 f"checkpoint {self._restored_checkpoint_id} holds operator state of {self.name!r} (uid {self.uid!r}) "
                 f"that it does not ask for: {', '.join(unclaimed)}\n"
@@ -226,7 +260,7 @@ class TaskOperatorContext:
         self.operator.forget_undeclared()
 
     def _restore_operator_backend(self, restored: RestoredOperator) -> OperatorStateBackend:
-        local, handles, reader = self._task.checkpointing.local, restored.operator, restored.reader
+        local, handles, reader = self._local, restored.operator, restored.reader
         return restore_backend(
             remote_only(handles, reader) if local is None else local.operator_candidates(self.uid, handles, reader),
             lambda tried: OperatorStateBackend(),
@@ -244,7 +278,7 @@ class TaskOperatorContext:
 
     def register_processing_timer_ns(self, time_ns: int) -> None:
         """See the contract."""
-        self._task.timers.register(time_ns, self.plan.position)
+        self._timers.register(time_ns, self.plan.position)
 
     def spend(self, virtual_ns: int) -> None:
         """See the contract."""
@@ -269,8 +303,8 @@ class TaskOperatorContext:
                 f"operator {self.name!r} sends to its coordinator, but has none\n"
                 "  give the object that makes the operator a method create_coordinator()"
             )
-        message = OperatorEvent(self.uid, self._task.task_id, self.attempt, plain_copy(event, self.name))
-        self._task.environment.post.to_master(self._task.name, "operator_event", message)
+        message = OperatorEvent(self.uid, self._place.task_id, self.attempt, plain_copy(event, self.name))
+        self._environment.post.to_master(self._place.name, "operator_event", message)
 
     def fingerprint(self) -> object:
         """Background work still to be done."""
@@ -278,8 +312,8 @@ class TaskOperatorContext:
 
     def report_loss(self, what: str) -> None:
         """See the contract."""
-        self._task.environment.losses[what] = None
+        self._environment.losses[what] = None
 
     def report_backlog(self, is_backlog: bool) -> None:
         """See the contract."""
-        self._task.environment.master.source_backlog(self._task, is_backlog)
+        self._task.report_backlog(is_backlog)
