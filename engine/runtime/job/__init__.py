@@ -1,4 +1,4 @@
-"""The job as a whole. ``job_manager`` hears what tasks report; ``deployment`` builds and starts the tasks of an
+"""The job as a whole. ``job_manager`` hears what tasks report; ``task_deployment`` builds and starts the tasks of an
 attempt; ``checkpoint_driver`` carries out what the checkpoint coordinator says; ``failover``, with its ``regions``,
 decides what is deployed after a failure. ``savepoints`` are what users ask for, ``operator_coordinators`` what
 operators bring along. ``end_of_input`` says who may finish when; ``job_state`` and ``record_counts`` say how far the
@@ -7,12 +7,12 @@ job has come.
 
 from __future__ import annotations
 
-from engine.runtime.job.deployment import Restore
 from engine.runtime.job.failover import NO_RESTART_HELPS, TaskKilledError
 from engine.runtime.job.job_manager import JobManager
 from engine.runtime.job.job_state import ENDED, FAILED, FINISHED, RUNNING, STOPPED
 from engine.runtime.job.record_counts import TaskReport
 from engine.runtime.job.savepoints import SavepointOrder, SavepointReport
+from engine.runtime.job.task_deployment import Restore
 
 __all__ = [
     "ENDED",

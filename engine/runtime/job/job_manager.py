@@ -30,13 +30,13 @@ from engine.observe.events import Instrument
 from engine.runtime.config import RunConfig
 from engine.runtime.hook import JOB_MANAGER, around_of
 from engine.runtime.job.checkpoint_driver import CheckpointDriver, Unsettled
-from engine.runtime.job.deployment import Deployment
 from engine.runtime.job.end_of_input import EndOfInput
 from engine.runtime.job.failover import Failover, FinalCheckpointError, HeartbeatTimeoutError, TaskKilledError
 from engine.runtime.job.job_state import FINISHED, RECOVERING, RUNNING, STOPPED, JobProgress
 from engine.runtime.job.operator_coordinators import OperatorCoordinators
 from engine.runtime.job.regions import Region
 from engine.runtime.job.savepoints import Savepoints
+from engine.runtime.job.task_deployment import TaskDeployment
 from engine.runtime.kernel import Post
 from engine.runtime.storage import CheckpointFiles, LocalFiles
 from engine.runtime.tasks import SourceProgress, TaskEnvironment
@@ -103,7 +103,7 @@ class JobManager:
         self.acking = acking
         if acking is not None:
             acking.attach(self.job.note, self._task_named)
-        self.deployment = Deployment(
+        self.deployment = TaskDeployment(
             TaskEnvironment(
                 plan=plan,
                 attempt=0,

@@ -32,7 +32,7 @@ class Restore:
     tasks: tuple[str, ...] | None = None
 
 
-class Deployment:
+class TaskDeployment:
     """The tasks that are deployed. ``environment`` is what those of all attempts share."""
 
     def __init__(
