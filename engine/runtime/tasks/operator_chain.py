@@ -15,30 +15,30 @@ from engine.runtime.channels import ChainOutput, WatermarkValve
 from engine.runtime.storage import take_over_state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from engine.elements.batch import Batch
     from engine.graph.plan import OperatorPlan
     from engine.runtime.channels import RecordWriter
-    from engine.runtime.hook import Around
     from engine.runtime.storage import RestoredOperator
+    from engine.runtime.tasks.place import TaskPlace
     from engine.runtime.tasks.task_context import TaskOperatorContext
     from engine.runtime.tasks.watched import WatchedChain
     from state_backends.local import TaskLocalRecovery
 
 
 class OperatorChain:
-    """The operators of one task. ``around``: of the task, see :mod:`engine.runtime.hook`; ``inputs``: how many channels
-    bring event time."""
+    """The operators of the task at a place. ``inputs``: how many channels bring event time."""
 
-    def __init__(self, plans: Sequence[OperatorPlan], inputs: int, around: Around) -> None:
-        self.plans = plans
-        self.operators = [plan.factory() for plan in plans]
+    def __init__(self, place: TaskPlace, inputs: int) -> None:
+        self.plans = place.vertex.operators
+        self.operators = [plan.factory() for plan in self.plans]
         self.contexts: list[TaskOperatorContext] = []
         self.valve = WatermarkValve(inputs)
         self.watched: WatchedChain | None = None
         """Who tells what caused what, if anybody wants to know."""
-        self._around = around
+        self._place = place
+        self._around = place.around
 
     # -- building ---------------------------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ class OperatorChain:
             with self._around("user.close"):
                 operator.close()
 
-    def close_anyhow(self, complain: Callable[[Exception], None]) -> None:
+    def close_anyhow(self) -> None:
         """The task is dead already; what closing still complains about must not hide why."""
         for operator in self.operators:
             try:
@@ -112,25 +112,32 @@ class OperatorChain:
             except AssertionError:
                 raise
             except Exception as error:
-                complain(error)
+                self._note(f"closing {self._place.name} after a failure: {error}")
 
-    def dispose(self, complain: Callable[[Exception], None]) -> None:
+    def dispose(self) -> None:
         """Close the state; what it leaves behind is swept with the next start."""
         for context in self.contexts:
             try:
                 context.close()
             except OSError as error:
-                complain(error)
+                self._note(f"local state of {self._place.name} could not be deleted: {error}")
 
-    def perish(self, complain: Callable[[Exception], None]) -> None:
+    def perish(self) -> None:
         """The process of the task is gone. What a dead process does not hold, open files above all, is let go."""
         for operator in self.operators:
             try:
                 operator.abandon()
             except OSError as error:
-                complain(error)
+                self._note(f"{self._place.name} died with a file that cannot be closed: {error}")
         for context in self.contexts:
             context.perish()
+
+    def _note(self, text: str) -> None:
+        self._place.environment.master.note(text)
+
+    def materialize(self, position: int) -> None:
+        """The keyed state of the operator at ``position`` is due to be materialised (mail)."""
+        self.contexts[position].materialize()
 
     # -- event time ---------------------------------------------------------------------------------------------
 

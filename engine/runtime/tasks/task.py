@@ -53,9 +53,15 @@ Mail = tuple[str, tuple[Any, ...]]
 """A method of the task, and its arguments."""
 
 _TAKEN_BY = {
+    "notify_checkpoint_complete": "checkpointing",
+    "notify_stop_complete": "checkpointing",
+    "notify_checkpoint_aborted": "checkpointing",
     "output_timeout": "checkpointing",
     "notify_rest": "checkpointing",
     "acknowledge_late": "checkpointing",
+    "end_loop": "end",
+    "may_finish": "end",
+    "materialize": "chain",
     "fire_timers": "timers",
     "release_watermarks": "hook",
     "acker_reply": "spout",
@@ -138,7 +144,7 @@ class Task:
         """Attach channels; then the operators can be built."""
         self.inputs = list(inputs)
         self.writers = list(writers)
-        self.chain = OperatorChain(self.vertex.operators, len(self.inputs), self.around)
+        self.chain = OperatorChain(self.place, len(self.inputs))
         edges = self.environment.plan.edges
         looped = [channel for channel in self.inputs if edges[channel.plan.edge].is_feedback]
         for channel in looped:
@@ -400,11 +406,6 @@ class Task:
 
     # -- the end ------------------------------------------------------------------------------------------------
 
-    def end_loop(self) -> None:
-        """The loop is over (mail)."""
-        if not self.is_stopping:
-            self.end.end_loop()
-
     def end_input(self) -> None:
         """The last record has come."""
         self.end.end_input()
@@ -426,7 +427,7 @@ class Task:
         self.broadcast(EndOfPartition())
         self.checkpointing.abandon()
         if self._survives(self.chain.close):
-            self._dispose()
+            self.chain.dispose()
             self._set_state(FINISHED)
             self.environment.master.task_finished(self)
 
@@ -540,37 +541,11 @@ class Task:
             return
         self.gate.on_trigger(barrier, self.kernel.now_ns)
 
-    def notify_checkpoint_complete(self, checkpoint_id: int, last_subsumed_id: int) -> None:
-        """The coordinator says that a checkpoint is durable."""
-        self.checkpointing.notify_complete(checkpoint_id, last_subsumed_id)
-        if self.end.waits_to_finish:
-            self.finish()
-
-    def notify_stop_complete(self, checkpoint_id: int, last_subsumed_id: int) -> None:
-        """The savepoint with which the job stops is durable. The coordinator says so until it is heard."""
-        self.notify_checkpoint_complete(checkpoint_id, last_subsumed_id)
-
-    def notify_checkpoint_aborted(self, checkpoint_id: int, latest_completed_id: int) -> None:
-        """The coordinator says that a checkpoint will never complete."""
-        self.checkpointing.notify_aborted(checkpoint_id, latest_completed_id)
-
     def coordinator_event(self, position: int, event: Any) -> None:
         """The coordinator of the operator at ``position`` has sent something. Behind the end of the data, or behind the
         savepoint that stops the job, nothing may come of it any more."""
         if not self.input_ended and not self.is_stopping:
             self.operators[position].on_coordinator_event(event)
-
-    def may_finish(self, confirmed_id: int | None = None) -> None:
-        """All tasks of the vertex have come to their end, and a checkpoint behind that is complete: finish as soon as
-        nothing more can come. ``confirmed_id``: the newest checkpoint that is complete; the news of it may have been
-        lost, and there is no further one to make up for that."""
-        if confirmed_id is not None:
-            self.checkpointing.confirm(confirmed_id)
-        self.end.may_finish()
-
-    def materialize(self, position: int) -> None:
-        """The keyed state of the operator at ``position`` is due to be materialised (mail)."""
-        self.contexts[position].materialize()
 
     def timer_fires(self, position: int, time_ns: int) -> None:
         """A timer is due that the operator at ``position`` has asked for."""
@@ -626,19 +601,13 @@ class Task:
 
     def _clean_up(self) -> None:
         self.checkpointing.abandon()
-        self.chain.close_anyhow(lambda error: self._note(f"closing {self.name} after a failure: {error}"))
-        self._dispose()
-
-    def _dispose(self) -> None:
-        self.chain.dispose(lambda error: self._note(f"local state of {self.name} could not be deleted: {error}"))
+        self.chain.close_anyhow()
+        self.chain.dispose()
 
     def perish(self) -> None:
         """The process of the task is gone: nothing of it goes on, and nothing is cleaned up."""
         self.checkpointing.perish()
-        self.chain.perish(lambda error: self._note(f"{self.name} died with a file that cannot be closed: {error}"))
-
-    def _note(self, text: str) -> None:
-        self.environment.master.note(text)
+        self.chain.perish()
 
     def _set_state(self, state: str, cause: Exception | None = None) -> None:
         self.state = state

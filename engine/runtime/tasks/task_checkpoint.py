@@ -169,9 +169,15 @@ class TaskCheckpointing:
         for channel in self.output_channels():
             channel.barrier_timeout(checkpoint_id)
 
-    def notify_complete(self, checkpoint_id: int, last_subsumed_id: int) -> None:
-        """The coordinator says that a checkpoint is durable."""
+    def notify_checkpoint_complete(self, checkpoint_id: int, last_subsumed_id: int) -> None:
+        """The coordinator says that a checkpoint is durable (mail)."""
         self._execute(self._protocol.on_complete(checkpoint_id, last_subsumed_id))
+        if self._task.end.waits_to_finish:
+            self._task.finish()
+
+    def notify_stop_complete(self, checkpoint_id: int, last_subsumed_id: int) -> None:
+        """The savepoint with which the job stops is durable (mail). The coordinator says so until it is heard."""
+        self.notify_checkpoint_complete(checkpoint_id, last_subsumed_id)
 
     def confirm(self, checkpoint_id: int) -> None:
         """This checkpoint, or a newer one, is durable; nothing happens if that is known."""
@@ -179,8 +185,8 @@ class TaskCheckpointing:
         if instructions:
             self._execute(instructions)
 
-    def notify_aborted(self, checkpoint_id: int, latest_completed_id: int) -> None:
-        """The coordinator gave up on a checkpoint."""
+    def notify_checkpoint_aborted(self, checkpoint_id: int, latest_completed_id: int) -> None:
+        """The coordinator says that a checkpoint will never complete (mail)."""
         self._abandon_channel_state(checkpoint_id)
         self._execute(self._protocol.on_abort(checkpoint_id, latest_completed_id))
 

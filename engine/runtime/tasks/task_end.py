@@ -32,6 +32,7 @@ class EndingTask(Protocol):
     """The task whose end it is."""
 
     input_ended: bool
+    is_stopping: bool
     loop: Loop | None
 
     @property
@@ -119,8 +120,8 @@ class TaskEnd:
             self._kernel.schedule(self._kernel.now_ns, "receive_mail", self._task, ("end_loop", ()))
 
     def end_loop(self) -> None:
-        """The loop is over, and that is known at its head."""
-        if not self._task.input_ended:
+        """The loop is over, and that is known at its head (mail)."""
+        if not self._task.input_ended and not self._task.is_stopping:
             self._end_input_if_due()
 
     def end_input(self) -> None:
@@ -173,8 +174,12 @@ class TaskEnd:
             self._finish_when_consumed = False
             self._task.finish()
 
-    def may_finish(self) -> None:
-        """All tasks of the vertex have come to their end, and a checkpoint behind that is complete."""
+    def may_finish(self, confirmed_id: int | None = None) -> None:
+        """All tasks of the vertex have come to their end, and a checkpoint behind that is complete: finish as soon as
+        nothing more can come (mail). ``confirmed_id``: the newest checkpoint that is complete; the news of it may have
+        been lost, and there is no further one to make up for that."""
+        if confirmed_id is not None:
+            self._checkpointing.confirm(confirmed_id)
         self._may_finish = True
         # Nothing more can come to a source that may finish.
         if self.waits_to_finish or self._is_source:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
@@ -30,20 +30,24 @@ class FakeTask:
     """What the end of a task needs of it; ``told`` is what it was asked to do."""
 
     is_running = True
-    input_ended = False
+    input_ended = is_stopping = False
     loop = None
 
     def __init__(self) -> None:
         self.told: list[str] = []
         protocol = SimpleNamespace(takes_checkpoints=False)
-        place = SimpleNamespace(
-            kernel=None, vertex=SimpleNamespace(is_source=False), environment=SimpleNamespace(protocol=protocol)
+        place: Any = SimpleNamespace(
+            kernel=None,
+            vertex=SimpleNamespace(is_source=False, operators=()),
+            environment=SimpleNamespace(protocol=protocol),
+            around=nothing_around,
         )
-        chain = OperatorChain([], 0, nothing_around)
+        chain = OperatorChain(place, 0)
         chain.operators = [Finishing(self.told)]
         self.checkpointing = SimpleNamespace(is_writing=False, end_of_data=lambda: self.told.append("last snapshot"))
         timers = SimpleNamespace(silence=lambda: self.told.append("silence"))
-        self.end = TaskEnd(self, *cast("Any", (place, chain, timers, self.checkpointing)), inputs=1, back_edges=[])
+        parts: Any = (place, chain, timers, self.checkpointing)
+        self.end = TaskEnd(self, *parts, inputs=1, back_edges=[])
 
     def broadcast(self, event: object) -> None:
         """Whoever reads is told."""
