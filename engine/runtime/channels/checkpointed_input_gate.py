@@ -65,9 +65,6 @@ class GateReader(Protocol):
     def input_recovered(self) -> None:
         """All restored records in flight are behind us."""
 
-    def debloat_later(self) -> None:
-        """Come back when the next period of buffer debloating is over: there is something to measure again."""
-
 
 class GateCheckpoints(Protocol):
     """What takes the snapshots that the barriers on a gate ask for."""
@@ -147,8 +144,6 @@ class CheckpointedInputGate:
         self._readable.append(channel)
         if self.debloater is not None:
             self.debloater.input_available()
-            if self.debloater.rests:
-                self._reader.debloat_later()
         self._reader.wake()
 
     def priority_arrived(self, channel: Channel) -> None:

@@ -123,13 +123,17 @@ class CreditCalculator:
 class TaskDebloater:
     """Sets the credit of the input channels of one task, period by period."""
 
-    __slots__ = ("_calculator", "_channels", "_due_ns", "_kernel", "_meter", "_received", "rests", "settings")
+    __slots__ = ("_calculator", "_channels", "_due_ns", "_kernel", "_meter", "_received", "_task", "rests", "settings")
 
-    def __init__(self, settings: DebloatSettings, kernel: Kernel, channels: Sequence[Channel]) -> None:
-        """``channels``: those whose credit may change, at least one; they have the same credit now."""
+    def __init__(
+        self, settings: DebloatSettings, kernel: Kernel, channels: Sequence[Channel], task: object
+    ) -> None:
+        """``channels``: those whose credit may change, at least one; they have the same credit now. ``task`` hears by
+        mail that a period is over."""
         assert channels, "there is no input to keep short"
         self.settings = settings
         self._kernel = kernel
+        self._task = task
         self._channels = tuple(channels)
         self._calculator = CreditCalculator(settings, channels[0].input_credit)
         self._meter = ThroughputMeter()
@@ -145,6 +149,18 @@ class TaskDebloater:
     def input_available(self) -> None:
         """There is something to read again."""
         self._meter.input_available(self._kernel.now_ns)
+        if self.rests:
+            self.begin_period()
+
+    def begin_period(self) -> None:
+        """A period begins; the task hears of its end."""
+        self._kernel.schedule(self.next_period(), "receive_mail", self._task, ("debloat", ()))
+
+    def debloat(self) -> None:
+        """A period is over (mail)."""
+        self.period_over()
+        if not self.rests:
+            self.begin_period()
 
     def next_period(self) -> int:
         """A period begins that somebody waits for: when it ends."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from engine.checkpoint.barriers import barrier_fingerprint
@@ -53,20 +54,21 @@ Mail = tuple[str, tuple[Any, ...]]
 """A method of the task, and its arguments."""
 
 _TAKEN_BY = {
-    "notify_checkpoint_complete": "checkpointing",
-    "notify_stop_complete": "checkpointing",
-    "notify_checkpoint_aborted": "checkpointing",
-    "output_timeout": "checkpointing",
-    "notify_rest": "checkpointing",
-    "acknowledge_late": "checkpointing",
-    "end_loop": "end",
-    "may_finish": "end",
-    "materialize": "chain",
-    "fire_timers": "timers",
-    "release_watermarks": "hook",
-    "acker_reply": "spout",
-    "acking_tick": "spout",
-    "commit_offsets": "spout",
+    "debloat": attrgetter("gate.debloater"),
+    "notify_checkpoint_complete": attrgetter("checkpointing"),
+    "notify_stop_complete": attrgetter("checkpointing"),
+    "notify_checkpoint_aborted": attrgetter("checkpointing"),
+    "output_timeout": attrgetter("checkpointing"),
+    "notify_rest": attrgetter("checkpointing"),
+    "acknowledge_late": attrgetter("checkpointing"),
+    "end_loop": attrgetter("end"),
+    "may_finish": attrgetter("end"),
+    "materialize": attrgetter("chain"),
+    "fire_timers": attrgetter("timers"),
+    "release_watermarks": attrgetter("hook"),
+    "acker_reply": attrgetter("spout"),
+    "acking_tick": attrgetter("spout"),
+    "commit_offsets": attrgetter("spout"),
 }
 """Mail for a part of the task; all other mail names a method of the task itself."""
 
@@ -168,7 +170,7 @@ class Task:
         )
         if self.environment.debloating is not None and self.inputs:
             bounded = [channel for channel in self.inputs if channel not in looped]
-            self.gate.debloater = TaskDebloater(self.environment.debloating, self.kernel, bounded)
+            self.gate.debloater = TaskDebloater(self.environment.debloating, self.kernel, bounded, self)
         self.operators = self.chain.operators
         if self.environment.provenance is not None:
             self.watched = WatchedChain.of(self.place, self.operators, self.chain.plans)
@@ -190,7 +192,8 @@ class Task:
             self.watched.provenance.restored(checkpoint_id)
         if self._survives(lambda: self._open(restored, checkpoint_id)):
             self._set_state(RUNNING)
-            self.debloat_later()
+            if self.gate.debloater is not None:
+                self.gate.debloater.begin_period()
             self.wake()
 
     def _open(self, restored: Mapping[str, RestoredOperator], checkpoint_id: int | None) -> None:
@@ -378,19 +381,6 @@ class Task:
         """The alignment timer of a checkpoint fires (mail)."""
         self.gate.on_timeout(checkpoint_id, self.kernel.now_ns)
 
-    def debloat(self) -> None:
-        """A period of buffer debloating is over (mail)."""
-        assert self.gate.debloater is not None
-        self.gate.debloater.period_over()
-        if not self.gate.debloater.rests:
-            self.debloat_later()
-
-    def debloat_later(self) -> None:
-        """Come back when the next period of buffer debloating is over, if there is any."""
-        if self.gate.debloater is not None:
-            due_ns = self.gate.debloater.next_period()
-            self.kernel.schedule(due_ns, "receive_mail", self, ("debloat", ()))
-
     def report_backlog(self, is_backlog: bool) -> None:
         """The source has begun, or ended, to work off a backlog."""
         self.environment.master.source_backlog(self, is_backlog)
@@ -521,7 +511,7 @@ class Task:
                 self.interrupt()
             if self.state == RUNNING:
                 part = _TAKEN_BY.get(operation)
-                getattr(self if part is None else getattr(self, part), operation)(*arguments)
+                getattr(self if part is None else part(self), operation)(*arguments)
         except AssertionError:
             raise
         except Exception as error:

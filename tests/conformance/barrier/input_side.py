@@ -401,9 +401,6 @@ class InputReplay:
     def input_recovered(self) -> None:
         """All restored records are behind us."""
 
-    def debloat_later(self) -> None:
-        """Nothing is debloated here."""
-
     # --- the task's protocol --------------------------------------------------------------------------------------
 
     def _carry_out(self, instructions: Iterable[TaskInstruction], due: TriggerSnapshot | None = None) -> None:

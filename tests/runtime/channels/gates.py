@@ -185,9 +185,6 @@ class Receiver:
         """Noted."""
         self.told.append("recovered")
 
-    def debloat_later(self) -> None:
-        """Nothing is debloated here."""
-
     # --- reading ---
 
     def read(self, most: int | None = None) -> list[Any]:

@@ -207,7 +207,8 @@ def test_any_measurements_keep_the_credit_in_bounds(
 def test_all_inputs_of_a_task_get_the_same_credit() -> None:
     """Desired is what the task takes of all of them together; only those that hold something share it."""
     links = [Link(capacity=100), Link(capacity=100), Link(capacity=100)]
-    debloater = TaskDebloater(DebloatSettings(1_000, 200, samples=1), links[0].kernel, [link.channel for link in links])
+    channels = [link.channel for link in links]
+    debloater = TaskDebloater(DebloatSettings(1_000, 200, samples=1), links[0].kernel, channels, None)
     debloater.input_available()
     for link in links[:2]:
         link.put(records(*range(30)))
@@ -224,7 +225,7 @@ def test_all_inputs_of_a_task_get_the_same_credit() -> None:
 def test_a_task_that_has_done_nothing_keeps_its_credit() -> None:
     """There is nothing to go by."""
     link = Link(capacity=100)
-    debloater = TaskDebloater(DebloatSettings(1_000, 200, samples=1), link.kernel, [link.channel])
+    debloater = TaskDebloater(DebloatSettings(1_000, 200, samples=1), link.kernel, [link.channel], None)
     link.kernel.now_ns += 500
 
     debloater.period_over()
@@ -236,7 +237,7 @@ def test_periods_go_on_where_they_would_have_ended_all_along() -> None:
     """Who had nothing to read has no further period, and the next one ends at a multiple of its length."""
     link = Link(capacity=100)
     kernel = link.kernel
-    debloater = TaskDebloater(DebloatSettings(1_000, 200, samples=1), kernel, [link.channel])
+    debloater = TaskDebloater(DebloatSettings(1_000, 200, samples=1), kernel, [link.channel], None)
     started_ns = kernel.now_ns
     assert debloater.next_period() == started_ns + 200
 
@@ -262,7 +263,7 @@ def test_the_fingerprint_tells_measurements_apart() -> None:
 
     def fingerprint(taken: int, idle: bool, period: bool) -> object:
         link = Link(capacity=100)
-        debloater = TaskDebloater(DebloatSettings(1_000, 200), link.kernel, [link.channel])
+        debloater = TaskDebloater(DebloatSettings(1_000, 200), link.kernel, [link.channel], None)
         link.put(records(*range(50)))
         debloater.input_available()
         link.kernel.now_ns += 100
