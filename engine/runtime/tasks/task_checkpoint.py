@@ -99,7 +99,7 @@ class TaskCheckpointing:
         self._task = task
         self._place = place
         self._chain = chain
-        self._inputs = inputs
+        self._input_channels = inputs
         self._writers = writers
         self.channel_state = ChannelStateWriter()
         self._protocol = TaskCheckpointProtocol(None)
@@ -338,7 +338,7 @@ class TaskCheckpointing:
         # The barrier leaves before the state is captured, but no record can come between the two: both happen
         # between two elements, and what the pre-barrier hook emitted is ahead of the barrier.
         sent = {channel.index: channel.sent_records for channel in self.output_channels()}
-        received = {channel.index: channel.received_records for channel in self._inputs}
+        received = {channel.index: channel.received_records for channel in self._input_channels}
         options = barrier.options
         # It is open already where records that come back are logged, whatever form the barrier has.
         has_state = options.needs_channel_state or self.channel_state.is_open(checkpoint_id)
@@ -357,7 +357,7 @@ class TaskCheckpointing:
                 place.kernel.schedule(due_ns, "receive_mail", self._task, ("output_timeout", (checkpoint_id,)))
             state.finish_output(checkpoint_id)
         snapshot = AsyncSnapshot(
-            self, self._task, place, self._chain, self._inputs, barrier, metrics, sent, received, state
+            self, self._task, place, self._chain, self._input_channels, barrier, metrics, sent, received, state
         )
         self._running[checkpoint_id] = snapshot
         instrument = place.environment.instrument
