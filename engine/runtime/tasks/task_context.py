@@ -45,6 +45,9 @@ class OperatorHost(Protocol):
     def clock_ns(self) -> int:
         """What its processing-time clock shows."""
 
+    def clock_ms(self) -> int:
+        """The same in ms."""
+
     def spend(self, virtual_ns: int) -> None:
         """What it has just done takes so long."""
 
