@@ -50,7 +50,8 @@ _ANNOUNCEMENT_NUMBER = 0
 
 
 class Channel(OutputQueue):
-    """One FIFO between two tasks of one attempt."""
+    """One FIFO between two tasks of one attempt. It is one object with the sender's half: there may be a million
+    channels, and every batch reads and writes the credit that both halves share."""
 
     __slots__ = (
         "_arrived",
