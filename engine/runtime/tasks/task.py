@@ -34,10 +34,10 @@ from engine.elements.operator import Operator
 from engine.observe.events import TaskState, TimerFired
 from engine.runtime.channels import Channel, CheckpointedInputGate, Element, RecordWriter, TaskDebloater
 from engine.runtime.tasks.operator_chain import OperatorChain
-from engine.runtime.tasks.place import TaskPlace
 from engine.runtime.tasks.task_checkpoint import TaskCheckpointing
 from engine.runtime.tasks.task_context import TaskOperatorContext
 from engine.runtime.tasks.task_end import TaskEnd
+from engine.runtime.tasks.task_place import TaskPlace
 from engine.runtime.tasks.task_timers import TaskTimers
 from engine.runtime.tasks.watched import WatchedChain
 

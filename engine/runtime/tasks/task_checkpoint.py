@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from engine.elements.events import CheckpointBarrier, Event
     from engine.runtime.channels import Channel, RecordWriter
     from engine.runtime.tasks.operator_chain import OperatorChain
-    from engine.runtime.tasks.place import TaskPlace
     from engine.runtime.tasks.task_end import TaskEnd
+    from engine.runtime.tasks.task_place import TaskPlace
     from state_backends.local import TaskLocalRecovery
 
 

@@ -17,7 +17,7 @@ from state_backends.base import StateSchemaError, key_group_range_for_index
 from state_backends.snapshots import remote_only, restore_backend, safe_file_name
 
 if TYPE_CHECKING:
-    from engine.runtime.tasks.place import TaskPlace
+    from engine.runtime.tasks.task_place import TaskPlace
     from engine.runtime.tasks.task_timers import TaskTimers
     from state_backends.files import FileSystem
     from state_backends.local import TaskLocalRecovery

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from engine.runtime.channels import Channel
     from engine.runtime.tasks.loops import Loop
     from engine.runtime.tasks.operator_chain import OperatorChain
-    from engine.runtime.tasks.place import TaskPlace
     from engine.runtime.tasks.task_checkpoint import TaskCheckpointing
+    from engine.runtime.tasks.task_place import TaskPlace
     from engine.runtime.tasks.task_timers import TaskTimers
 
 
