@@ -21,7 +21,7 @@ from engine.elements.batch import MIN_TIMESTAMP_MS, Batch
 from engine.elements.columns import ColumnBatch, concatenated
 from engine.elements.errors import ConfigurationError, JobChangedError, MalformedStateError, WeirError, shorten
 from engine.elements.operator import Operator, OperatorFactory
-from engine.elements.source import Source, SplitReader
+from engine.elements.source import Source, SourceCheckpointListener, SplitReader
 from operators.sources.source_context import CompletedPositions, OperatorSourceContext
 from operators.time import IDLENESS, Idleness, WatermarkEmitter, WatermarkStrategy, missing_timestamps, stamp
 from state_backends.base import Shape, anything, flag, list_of, number, optional, row, text, whole
@@ -140,9 +140,10 @@ class SourceOperator(Operator):
 
     def _begin_source(self) -> None:
         self._source_context = OperatorSourceContext(self)
-        make_listener = getattr(self._source, "checkpoint_listener", None)
-        if make_listener is not None:
-            self._completed = CompletedPositions(make_listener(self._source_context))
+        make = getattr(self._source, "checkpoint_listener", None)
+        listener: SourceCheckpointListener | None = None if make is None else make(self._source_context)
+        if listener is not None:
+            self._completed = CompletedPositions(listener)
 
     def _begun(self, ids: Sequence[str]) -> list[SavedSplit]:
         """The splits of this subtask with a position that is not from a checkpoint; and those that nobody has."""

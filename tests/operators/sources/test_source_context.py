@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,6 +61,28 @@ def test_splits_that_have_ended_are_told_of_too() -> None:
     task.close()
     task.close()
     assert spec.recorder.closed == 1
+
+
+class UnheardSource(SequenceSource):
+    """Could have a listener, and has none."""
+
+    def checkpoint_listener(self, context: SourceContext) -> None:
+        """See the contract."""
+
+
+@pytest.mark.parametrize("source", [SequenceSource(0, 4), UnheardSource(0, 4)])
+def test_a_source_without_a_listener_notes_no_positions(source: SequenceSource) -> None:
+    """Checkpoints are taken, completed and aborted, and nothing of them piles up."""
+    task = Harness(SourceOperator(source))
+    operator = task.operator
+    assert isinstance(operator, SourceOperator)
+    for number in range(1, 4):
+        operator.emit_next(1)
+        task.snapshot(number)
+    task.complete(2)
+    operator.notify_checkpoint_aborted(3)
+    assert operator._completed is None
+    task.close()
 
 
 @given(st.lists(st.tuples(st.sampled_from(["snapshot", "complete", "abort"]), st.integers(1, 6)), max_size=20))
