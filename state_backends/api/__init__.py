@@ -9,7 +9,6 @@ from state_backends.api.key_scope import KeyScope
 from state_backends.api.keyed_backend import KeyedStateBackend
 from state_backends.api.operator_state import OperatorBroadcastState, OperatorListState, OperatorStateBackend
 from state_backends.api.state_backend import BackendEnvironment, StateBackend
-from state_backends.api.state_rules import sorted_map
 from state_backends.api.states import AggregatingState, KeyedState, ListState, MapState, ReducingState, ValueState
 from state_backends.api.tables import (
     BackendEntries,
@@ -54,5 +53,4 @@ __all__ = [
     "TimerService",
     "ValueState",
     "check_time",
-    "sorted_map",
 ]

@@ -18,7 +18,6 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from state_backends.api.state_rules import sorted_map
 from state_backends.base import (
     Shape,
     StateArgumentError,
@@ -170,7 +169,7 @@ class OperatorBroadcastState:
 
     def sorted_entries(self) -> dict[Any, Any]:
         """The map in canonical order; what a snapshot writes."""
-        return sorted_map(self._entries, self._codec)
+        return self._codec.sorted_map(self._entries)
 
 
 OperatorState = OperatorListState | OperatorBroadcastState

@@ -18,12 +18,12 @@ from itertools import islice
 from operator import length_hint
 from typing import Any, Generic, TypeVar
 
-from state_backends.api.state_rules import checked_elements, lost_accumulator, no_merge_function
 from state_backends.api.tables import Entries, First, Fold, KeyedTable, ListEntries, MapEntries, Namespaces
 from state_backends.base import (
     IMMUTABLE_TYPES,
     AggregatingStateDescriptor,
     ReducingStateDescriptor,
+    StateArgumentError,
     ValueStateDescriptor,
     check_lengths,
 )
@@ -146,7 +146,16 @@ class ListState(KeyedState[ListEntries]):
         self._table.merge(target, sources, operator.iadd)
 
     def _checked(self, elements: Iterable[Any]) -> list[Any]:
-        return checked_elements(self._table.name, elements)
+        """What is added, as a new list."""
+        name = self._table.name
+        if elements is None:
+            raise StateArgumentError(f"list state {name!r} was given None: pass an empty list to mean nothing.")
+        checked = list(elements)
+        if any(element is None for element in checked):
+            raise StateArgumentError(
+                f"list state {name!r} was given an element that is None: store a value that stands for it."
+            )
+        return checked
 
 
 class MapState(KeyedState[MapEntries]):
@@ -342,7 +351,7 @@ class AggregatingState(_FoldingState):
                 else:
                     accumulator = add(create() if accumulator is None else accumulator, value)
                     if accumulator is None:
-                        raise lost_accumulator(self._table.name)
+                        raise _lost_accumulator(self._table.name)
                     shard[stored_key] = accumulator
                 if out is not None:
                     out.append(None if accumulator is None else get_result(accumulator))
@@ -361,8 +370,18 @@ class AggregatingState(_FoldingState):
         """
         merge = self._descriptor.merge
         if merge is None:
-            raise no_merge_function(self._table.name)
+            raise StateArgumentError(
+                f"aggregating state {self._table.name!r} has no merge function, which merging windows need: "
+                "give its descriptor merge=(accumulator, accumulator) -> accumulator."
+            )
         self._table.merge(target, sources, merge)
+
+
+def _lost_accumulator(name: str) -> StateArgumentError:
+    return StateArgumentError(
+        f"the add function of aggregating state {name!r} returned None. It must return the accumulator, also when it "
+        "changed it in place."
+    )
 
 
 def _folds(descriptor: AggregatingStateDescriptor) -> tuple[First, Fold]:
@@ -372,7 +391,7 @@ def _folds(descriptor: AggregatingStateDescriptor) -> tuple[First, Fold]:
     def added(accumulator: Any, value: Any) -> Any:
         accumulator = add(accumulator, value)
         if accumulator is None:
-            raise lost_accumulator(name)
+            raise _lost_accumulator(name)
         return accumulator
 
     return lambda value: added(create(), value), added

@@ -101,6 +101,10 @@ class StateCodec:
         """The error that says which part of ``value`` made :attr:`pack` raise ``problem``."""
         return explain_refusal(value, what, self.registry, problem)
 
+    def sorted_map(self, entries: dict[Any, Any]) -> dict[Any, Any]:
+        """The same map with its entries in the order of their encoded keys."""
+        return {key: entries[key] for key in sorted(entries, key=self.encode)}
+
     def array_header(self, length: int) -> bytes:
         """The bytes that stand before ``length`` encoded elements to make them one encoded list."""
         header: bytes = self._packer.pack_array_header(length)

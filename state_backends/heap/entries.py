@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from state_backends.api import Batch, First, Fold, KeyScope, Namespaces, sorted_map
+from state_backends.api import Batch, First, Fold, KeyScope, Namespaces
 from state_backends.base import Shard, check_lengths
 from state_backends.heap.state_table import StateTable
 
@@ -208,15 +208,15 @@ class HeapMapEntries(_HeapTable):
 
     def items(self, namespace: Any) -> list[tuple[Any, Any]]:
         """All map keys with their values."""
-        return list(sorted_map(self._map(namespace), self.codec).items())
+        return list(self.codec.sorted_map(self._map(namespace)).items())
 
     def keys(self, namespace: Any) -> list[Any]:
         """All map keys."""
-        return list(sorted_map(self._map(namespace), self.codec))
+        return list(self.codec.sorted_map(self._map(namespace)))
 
     def values(self, namespace: Any) -> list[Any]:
         """All values."""
-        return list(sorted_map(self._map(namespace), self.codec).values())
+        return list(self.codec.sorted_map(self._map(namespace)).values())
 
     def is_empty(self, namespace: Any) -> bool:
         """Whether the map has no entry."""

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from state_backends.api import sorted_map
 from state_backends.base import FrozenShard, KeyGroupRange, KeyType, ShardedTable, StateKind, TableSnapshot
 from state_backends.codec import StateCodec
 from state_backends.snapshots import Contents, DecodedBlock, EncodedBlock, FullSnapshotResources, StateId
@@ -57,7 +56,7 @@ class StateTable:
     def encode_value(self, value: Any) -> bytes:
         """The bytes of a stored value; a map with its entries in canonical order."""
         if self.kind is StateKind.MAP:
-            value = sorted_map(value, self.codec)
+            value = self.codec.sorted_map(value)
         return self.codec.pack(value)
 
     def refusal(self, stored_key: Any, value: Any, problem: Exception) -> Exception:
