@@ -256,12 +256,8 @@ BY_AREA: tuple[AreaMutant, ...] = (
         probes.base_of_an_upload,
         "incremental checkpoints of which one is aborted after a task has written its part",
         "uploaded but unconfirmed files are never a base; a placeholder for an unknown key is an error",
-        _OUTPUT | _FILES | {"V5"},
+        _OUTPUT | _FILES | {"V5", "V21"},
         example="examples/scenarios/shared_files.py",
-        why_not=(
-            "a second safeguard hides it: the coordinator refuses a placeholder that it does not know, the checkpoint"
-            " expires, and its abort takes the base back; the job loses checkpoints, which no invariant forbids"
-        ),
     ),
     AreaMutant(
         FENCES,

@@ -26,6 +26,7 @@ from engine.explore.invariants.savepoints import NothingLeftAfterDrain, Savepoin
 from engine.explore.invariants.snapshots import CanonicalBytes, CompleteMeansWhole
 from engine.explore.invariants.times import TimeGoesOn
 from engine.explore.invariants.transactions import CommitOnCompletion, Fencing
+from engine.explore.invariants.upload_bases import ConfirmedBase
 from engine.explore.invariants.visible_rows import CoveredRows
 from engine.explore.run import Invariant
 
@@ -62,6 +63,7 @@ _CLASSES: tuple[type[Watcher], ...] = (
     SavepointsStay,
     StartsWhereItWasStopped,
     NothingLeftAfterDrain,
+    ConfirmedBase,
     Assertions,
 )
 
