@@ -5,8 +5,8 @@ and that run made once more.
 from __future__ import annotations
 
 from engine.cli.cases.failing import OpenedRun, open_run
-from engine.cli.cases.loading import load_subject, load_subject_and_scenario
 from engine.cli.cases.named_run import resolve, write_token
+from engine.cli.cases.subjects import load_subject, load_subject_and_scenario
 
 __all__ = [
     "OpenedRun",

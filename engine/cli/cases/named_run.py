@@ -42,7 +42,7 @@ def resolve(name: str, job: str | None, typed: Sequence[str]) -> NamedRun:
     Raises :class:`ConfigurationError` when the token or the file is no good, of another job, or of a job file that has
     to be named, and :class:`engine.elements.errors.JobFileError` when the job file cannot be loaded.
     """
-    from engine.cli.cases.loading import load_subject
+    from engine.cli.cases.subjects import load_subject
 
     token, invariant = _of_file(name) if _is_file(name) else (parse_token(name), None)
     if job is None:

@@ -34,7 +34,7 @@ def regression_test(subject: Subject, case: Case, violation: Violation, *, promi
         "",
         "from __future__ import annotations",
         "",
-        *(["from engine.cli.cases.loading import load_subject"] if from_file else []),
+        *(["from engine.cli.cases import load_subject"] if from_file else []),
         f"from engine.explore import {', '.join(names)}",
         "from engine.explore.invariants import invariants_for",
         "",

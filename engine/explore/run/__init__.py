@@ -1,6 +1,6 @@
-"""One case carried out and judged: ``runner`` makes its processes in the world of a ``subject`` (the job under test)
-and tells each ``invariant``. ``references`` says what a job must commit, ``measure`` how large it is. ``selfcheck`` and
-``fences`` find what is not deterministic.
+"""One case carried out and judged: ``runner`` makes its processes in the world of a ``job_under_test`` and tells each
+``invariant``. ``references`` says what a job must commit, ``measure`` how large it is. ``selfcheck`` and ``fences``
+find what is not deterministic.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from engine.explore.run.fences import fenced
 from engine.explore.run.file_outputs import directory_in, without_rows
 from engine.explore.run.invariant import Invariant, Violation
 from engine.explore.run.job_sequence import SAVEPOINTS_DIR, Jobs, Start
+from engine.explore.run.job_under_test import OUTPUT_DIR, SinkInMemory, Subject, World
 from engine.explore.run.measure import Measure
 from engine.explore.run.references import RUNS, Reference, calm_cases
 from engine.explore.run.runner import (
@@ -23,7 +24,6 @@ from engine.explore.run.runner import (
     run_case,
 )
 from engine.explore.run.selfcheck import SelfCheckReport, Surroundings, self_check
-from engine.explore.run.subject import OUTPUT_DIR, SinkInMemory, Subject, World
 from engine.explore.run.tape import TraceTape, trace_digest
 
 __all__ = [

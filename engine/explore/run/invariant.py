@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from engine.explore.cases import Case
+    from engine.explore.run.job_under_test import Subject
     from engine.explore.run.runner import CaseView, FinishedCase
-    from engine.explore.run.subject import Subject
     from engine.observe.provenance import Provenance
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from engine.elements.errors import ConfigurationError
 from engine.explore.cases import CANCEL, Savepoint, run_config
-from engine.explore.run.subject import CHECKPOINTS_DIR
+from engine.explore.run.job_under_test import CHECKPOINTS_DIR
 from engine.observe.events import CheckpointCompleted
 from engine.runtime.faulted import PROCESS
 from engine.runtime.job import SavepointOrder, SavepointReport

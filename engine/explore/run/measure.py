@@ -15,7 +15,7 @@ from engine.observe.points import POINTS
 from operators.table.staged_sink import StagedFileSink
 
 if TYPE_CHECKING:
-    from engine.explore.run.subject import Subject
+    from engine.explore.run.job_under_test import Subject
 
 _OF_SINKS = tuple(name for name in POINTS if name.startswith(("sink.", "operator.")) and name != "sink.abort")
 

@@ -23,7 +23,7 @@ from engine.explore.opinion import ORDERS, Opinion, compare_outputs, read_record
 from engine.explore.run.runner import CUT_OFF, Bounds, FinishedCase, run_case
 
 if TYPE_CHECKING:
-    from engine.explore.run.subject import Subject, World
+    from engine.explore.run.job_under_test import Subject, World
     from engine.faults.injector import FaultInjector
     from engine.graph.plan import ExecutionPlan
 
@@ -115,7 +115,7 @@ class References:
 
     def _plans(self) -> tuple[World, list[ExecutionPlan]]:
         """The job in a world of its own, and with another parallelism if it can have one."""
-        from engine.explore.run.subject import World
+        from engine.explore.run.job_under_test import World
 
         world, subject = World(), self._subject
         plans = [subject.in_world(subject.plan(), world)]

@@ -22,8 +22,8 @@ from engine.explore.cases import FIFO, PCT, Case
 from engine.explore.run.file_outputs import directory_in
 from engine.explore.run.invariant import Invariant, Violation
 from engine.explore.run.job_sequence import Jobs, Start
+from engine.explore.run.job_under_test import OUTPUT_DIR, Subject, World
 from engine.explore.run.noted_files import NotedFileSystem
-from engine.explore.run.subject import OUTPUT_DIR, Subject, World
 from engine.faults.injector import FaultInjector
 from engine.runtime.execution import Execution, ExecutionResult, Progress, who_waits
 from engine.runtime.faulted import ProcessDiedError
