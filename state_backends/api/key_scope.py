@@ -23,11 +23,12 @@ class KeyScope:
 
     :ivar key: the key that single access refers to; ``None``, which no key can be, until one was set
     :ivar key_type: the declared type of all keys; ``None`` = that of the snapshot restored, else of the first key
+    :ivar plain_key_type: the Python type that says all about a key; ``None`` for tuples and undeclared keys
     :ivar max_parallelism: the number of key groups of the operator
     :ivar key_group_range: those that the backend owns
     """
 
-    __slots__ = ("_group_of", "_plain_key_type", "key", "key_group_range", "key_type", "max_parallelism")
+    __slots__ = ("_group_of", "key", "key_group_range", "key_type", "max_parallelism", "plain_key_type")
 
     def __init__(self, key_type: KeyType | None, max_parallelism: int, key_group_range: KeyGroupRange) -> None:
         """No current key.
@@ -42,8 +43,7 @@ class KeyScope:
         self.max_parallelism = max_parallelism
         self.key_group_range = key_group_range
         self._group_of: Callable[[Any], int] | None = None
-        # The Python type that says all about a key; None for tuples and undeclared keys.
-        self._plain_key_type: type | None = None
+        self.plain_key_type: type | None = None
         if key_type is not None:
             self.adopt(key_type)
 
@@ -52,7 +52,7 @@ class KeyScope:
 
         :raises KeyTypeError: when it is not of the declared type
         """
-        if type(key) is not self._plain_key_type:
+        if type(key) is not self.plain_key_type:
             check_keys((key,), self.key_type or self.adopt(infer_key_type(key)))
         self.key = key
 
@@ -110,6 +110,6 @@ class KeyScope:
     def adopt(self, key_type: KeyType) -> KeyType:
         """From now on, all keys are of that type."""
         self.key_type = key_type
-        self._plain_key_type = None if key_type.name == "TUPLE" else key_type.python_type
+        self.plain_key_type = None if key_type.name == "TUPLE" else key_type.python_type
         self._group_of = key_group_function(key_type, self.max_parallelism)
         return key_type

@@ -29,11 +29,12 @@ from state_backends.snapshots import KeyedSnapshotStrategy, KeyedStateHandle, Sn
 
 
 class KeyedStateBackend(Protocol):
-    """Keyed state of one subtask: states by name, timers, snapshots, restore."""
+    """Keyed state of one subtask: states by name, timers, snapshots, restore.
 
-    @property
-    def scope(self) -> KeyScope:
-        """The keys of the backend."""
+    :ivar scope: its keys
+    """
+
+    scope: KeyScope
 
     @property
     def key_type(self) -> KeyType | None:
@@ -63,7 +64,11 @@ class KeyedStateBackend(Protocol):
 
         :raises KeyTypeError: when it is not of the declared type
         """
-        self.scope.set(key)
+        scope = self.scope
+        if type(key) is scope.plain_key_type:  # without another call on the way of every record
+            scope.key = key
+        else:
+            scope.set(key)
 
     def clear_current_key(self) -> None:
         """Scope single access to no key: it raises until another key is set."""

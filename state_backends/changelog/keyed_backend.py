@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from state_backends.api import BackendEnvironment, KeyedStateBackend, KeyScope, TimerService
+from state_backends.api import BackendEnvironment, KeyedStateBackend, TimerService
 from state_backends.base import BackgroundWork, KeyType, StateDescriptor, StateKind, StateTtlConfig
 from state_backends.changelog.changes import TTL_VARIANT
 from state_backends.changelog.entries import LoggedEntries, LoggedMapEntries
@@ -77,6 +77,7 @@ class ChangelogKeyedStateBackend(KeyedStateBackend):
         self._environment = environment
         self._settings = settings
         self._inner = below(environment.key_type)
+        self.scope = self._inner.scope
         self._history = LogHistory()
         self._log = ChangeLog(
             self._history,
@@ -100,11 +101,6 @@ class ChangelogKeyedStateBackend(KeyedStateBackend):
         self._due_ms = None if interval is None else environment.now_ms() + interval
 
     # --- state ----------------------------------------------------------------------------------------------------
-
-    @property
-    def scope(self) -> KeyScope:
-        """The keys of the backend."""
-        return self._inner.scope
 
     def table(self, descriptor: StateDescriptor) -> Any:
         """The table of a state, without what has expired."""
@@ -165,6 +161,7 @@ class ChangelogKeyedStateBackend(KeyedStateBackend):
             # What is materialised may be empty, and the log alone would make a guess of the first key.
             self._inner.dispose()
             self._inner = self._below(key_type)
+            self.scope = self._inner.scope
         below: list[KeyedStateHandle] = []
         for handle in restored:
             below += handle.materialized if isinstance(handle, ChangelogKeyedStateHandle) else (handle,)

@@ -86,7 +86,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         :raises KeyGroupError: when the range does not fit the max parallelism
         """
         assert key_cache_entries > 0
-        self._scope = KeyScope(key_type, max_parallelism, key_group_range)
+        self.scope = KeyScope(key_type, max_parallelism, key_group_range)
         self._codec = default_codec() if codec is None else codec
         self._key_cache_entries = key_cache_entries
         self._tables: dict[str, StateTable] = {}
@@ -97,11 +97,6 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._incremental: IncrementalHeapStrategy | None = None
         if incremental_id is not None:
             self._incremental = IncrementalHeapStrategy(self._pin, key_group_range, incremental_id)
-
-    @property
-    def scope(self) -> KeyScope:
-        """The keys of the backend."""
-        return self._scope
 
     def table(self, descriptor: StateDescriptor) -> Any:
         """The table of a state, without what has expired."""
@@ -118,7 +113,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         if ttl is not None:
             self._ttl[name] = ttl
         entries = HeapMapEntries if kind is StateKind.MAP else HeapEntries
-        return entries(self._scope, table)
+        return entries(self.scope, table)
 
     def reducing_columns(self, descriptor: ReducingStateDescriptor) -> HeapReducingColumns:
         """The reducing state of that name, to be folded into by whole columns, as its module says.
@@ -149,7 +144,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
         table = self._tables[name]
         if not isinstance(table, ColumnStateTable):
-            scope = self._scope
+            scope = self.scope
             settled = scope.key_type or scope.adopt(key_type)
             entries = ColumnEntries(settled, scope.max_parallelism, scope.key_group_range, self._codec, dtype)
             table = self._tables[name] = columns_of(table, entries)
@@ -202,7 +197,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         return self._pin()
 
     def _pin(self) -> HeapSnapshotResources:
-        scope = self._scope
+        scope = self.scope
         resources = HeapSnapshotResources(
             list(self._tables.values()), self._codec, scope.key_type, scope.max_parallelism, scope.key_group_range
         )
@@ -238,7 +233,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             of records differ in a way that cannot be followed
         """
         assert not any(map(len, self._tables.values())), "restore into a backend that has state"
-        found = [one for one in handles if one.key_group_range.intersection(self._scope.key_group_range) is not None]
+        found = [one for one in handles if one.key_group_range.intersection(self.scope.key_group_range) is not None]
         for handle in found:
             is_full = isinstance(handle, FullKeyedStateHandle)
             for part in full_format_parts(handle):
@@ -246,17 +241,17 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         for service in self._timer_services.values():
             service.rebuild_index()
         if self._incremental is not None:
-            base = restored_base(found, self._scope.key_group_range)
+            base = restored_base(found, self.scope.key_group_range)
             own_id = self._incremental.backend_id
-            self._incremental = IncrementalHeapStrategy(self._pin, self._scope.key_group_range, own_id, base)
+            self._incremental = IncrementalHeapStrategy(self._pin, self.scope.key_group_range, own_id, base)
 
     def _restore_part(self, handle: FullKeyedStateHandle, reader: StateReader) -> None:
-        common = handle.key_group_range.intersection(self._scope.key_group_range)
+        common = handle.key_group_range.intersection(self.scope.key_group_range)
         if common is None:
             return
         with reader.open(handle.stream) as file:
             snapshot = FullSnapshotReader(file, handle, self._codec)
-            self._scope.check_restored(snapshot.header.key_type, snapshot.header.max_parallelism)
+            self.scope.check_restored(snapshot.header.key_type, snapshot.header.max_parallelism)
             states = {state.name for state in snapshot.header.states if state.kind != StateKind.TIMERS.value}
             snapshot.codec = self._schemas.restore(snapshot.header.schema, states, snapshot.path)
             with as_written(snapshot.path):
@@ -310,5 +305,5 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         return table
 
     def _new_table(self, name: str, kind: StateKind) -> StateTable:
-        group_of, limit = self._scope.any_group_of, self._key_cache_entries
-        return StateTable(name, kind, self._codec, group_of, self._scope.key_group_range, limit)
+        group_of, limit = self.scope.any_group_of, self._key_cache_entries
+        return StateTable(name, kind, self._codec, group_of, self.scope.key_group_range, limit)

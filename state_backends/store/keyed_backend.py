@@ -91,11 +91,11 @@ class StoreKeyedStateBackend(KeyedStateBackend):
         self.store_directory = posixpath.join(environment.working_dir, "store")
         self._environment = environment
         self._codec = environment.codec
-        self._scope = KeyScope(environment.key_type, environment.max_parallelism, environment.key_group_range)
+        self.scope = KeyScope(environment.key_type, environment.max_parallelism, environment.key_group_range)
         self._access = StoreAccess(environment.codec, self._open_store)
         self._timer_services: dict[str, TimerService] = {}
         self._ttl_filter = TtlRowFilter(environment.now_ms) if ttl_filter is None else ttl_filter
-        self._tables = StoreTables(self._scope, environment.codec, self._ttl_filter)
+        self._tables = StoreTables(self.scope, environment.codec, self._ttl_filter)
         self._schemas = StateSchemas(environment.codec)
         self._full = FullSnapshotStrategy(self._pin)
         self._native: IncrementalSnapshotStrategy | None = None
@@ -103,11 +103,6 @@ class StoreKeyedStateBackend(KeyedStateBackend):
         self._disposed = False
 
     # --- keys and states ----------------------------------------------------------------------------------------------
-
-    @property
-    def scope(self) -> KeyScope:
-        """The keys of the backend."""
-        return self._scope
 
     def table(self, descriptor: StateDescriptor) -> Any:
         """The table of a state, without what has expired."""
@@ -118,7 +113,7 @@ class StoreKeyedStateBackend(KeyedStateBackend):
         """The table of a state as it is stored."""
         self._schemas.declare(name, ttl)
         entries = StoreMapEntries if kind is StateKind.MAP else StoreEntries
-        return entries(self._scope, self._tables.declared(name, kind, ttl), self._access)
+        return entries(self.scope, self._tables.declared(name, kind, ttl), self._access)
 
     def timer_service(self, name: str) -> TimerService:
         """The timers of that name, the same object at each call."""
@@ -128,7 +123,7 @@ class StoreKeyedStateBackend(KeyedStateBackend):
                 self._tables.registered(f"{RESERVED_NAME_PREFIX}{domain}_{name}", StateKind.TIMERS)
                 for domain in ("event", "processing")
             ]
-            queues = [TimerQueue(StoreTimerTable(self._scope, table.plain, self._access)) for table in tables]
+            queues = [TimerQueue(StoreTimerTable(self.scope, table.plain, self._access)) for table in tables]
             service = self._timer_services[name] = TimerService(*queues)
         return service
 
@@ -201,7 +196,7 @@ class StoreKeyedStateBackend(KeyedStateBackend):
     def meta(self) -> StoreMeta:
         """What the rows mean, as of now."""
         states, schema = self._tables.states(), self._schemas.written()
-        return StoreMeta(self._scope.key_type, self._scope.max_parallelism, self._scope.key_group_range, states, schema)
+        return StoreMeta(self.scope.key_type, self.scope.max_parallelism, self.scope.key_group_range, states, schema)
 
     def restore(self, handles: Iterable[KeyedStateHandle], reader: StateReader) -> None:
         """Read the entries of the own key groups from snapshots into this backend, which must be empty.
@@ -215,7 +210,7 @@ class StoreKeyedStateBackend(KeyedStateBackend):
             read
         """
         assert self._is_empty(), "restore into a backend that has state"
-        wanted = [one for one in handles if one.key_group_range.intersection(self._scope.key_group_range) is not None]
+        wanted = [one for one in handles if one.key_group_range.intersection(self.scope.key_group_range) is not None]
         full = [one for one in wanted if isinstance(one, FullKeyedStateHandle)]
         if len(full) < len(wanted):
             self._restore_native(wanted, reader)
@@ -265,7 +260,7 @@ class StoreKeyedStateBackend(KeyedStateBackend):
         """The rows of a part, by key group."""
         store = self._access.opened
         if store is not None:
-            groups = self._scope.key_group_range
+            groups = self.scope.key_group_range
             for group, state_id in occupied_parts(store, groups.first, groups.last):
                 if state_id == part.state_id:
                     yield group, part_rows(store, group, state_id)
@@ -290,7 +285,7 @@ class StoreKeyedStateBackend(KeyedStateBackend):
             self.kind,
             environment.file_system,
             posixpath.join(environment.working_dir, "snapshots"),
-            self._scope.key_group_range,
+            self.scope.key_group_range,
             environment.unique,
             self._encoded_meta,
             base,
@@ -306,12 +301,12 @@ class StoreKeyedStateBackend(KeyedStateBackend):
         return StoreSnapshotResources(self._codec, self.meta(), pinned, self._ttl_filter.for_full_snapshot())
 
     def _restore_full(self, handle: FullKeyedStateHandle, reader: StateReader) -> None:
-        common = handle.key_group_range.intersection(self._scope.key_group_range)
+        common = handle.key_group_range.intersection(self.scope.key_group_range)
         assert common is not None
         with reader.open(handle.stream) as file:
             snapshot = FullSnapshotReader(file, handle, self._codec)
             header = snapshot.header
-            self._scope.check_restored(header.key_type, header.max_parallelism)
+            self.scope.check_restored(header.key_type, header.max_parallelism)
             names = _names_without_timers(header.states)
             snapshot.codec = self._schemas.restore(header.schema, names, describe_stream(handle.stream))
             with as_written(snapshot.path):
@@ -334,12 +329,12 @@ class StoreKeyedStateBackend(KeyedStateBackend):
             self.store_directory,
             posixpath.join(environment.working_dir, "restore"),
             environment.unique,
-            self._scope.key_group_range,
+            self.scope.key_group_range,
             self._codec,
         )
         store, meta, base = restore_native(handles, reader, target)
         self._use_store(store, base)
-        self._scope.check_restored(meta.key_type, meta.max_parallelism)
+        self.scope.check_restored(meta.key_type, meta.max_parallelism)
         path = describe_stream(next(handles[0].streams()))
         codec = self._schemas.restore(meta.schema, _names_without_timers(state for _, state in meta.states), path)
         rewrite_rows(store, meta.states, codec, self._codec)

@@ -64,7 +64,7 @@ def filled(entries: int = 40, **options: Any) -> HeapKeyedStateBackend:
     """A backend with some of every kind of state."""
     backend = heap(**options)
     for key in range(entries):
-        if backend._scope.any_group_of(key) not in backend.key_group_range:
+        if backend.scope.any_group_of(key) not in backend.key_group_range:
             continue
         backend.set_current_key(key)
         backend.value_state(VALUE).update({"key": [key]})
@@ -75,7 +75,7 @@ def filled(entries: int = 40, **options: Any) -> HeapKeyedStateBackend:
         collect.add(key)
         backend.timer_service("windows").event_time.add(key, (key, key + 10), key + 10)
         backend.timer_service("windows").processing_time.add(key, None, 5)
-    own = [key for key in range(entries) if backend._scope.any_group_of(key) in backend.key_group_range]
+    own = [key for key in range(entries) if backend.scope.any_group_of(key) in backend.key_group_range]
     backend.reducing_state(SUM).add_many(own, own, [])
     return backend
 
