@@ -148,7 +148,12 @@ class AgainstADict(RuleBasedStateMachine):
 
 
 class TestAgainstADict(AgainstADict.TestCase):  # type: ignore[misc]
-    settings = settings(max_examples=15, stateful_step_count=25, deadline=None)
+    settings = settings(max_examples=5, stateful_step_count=25, deadline=None)
+
+
+@pytest.mark.slow
+class TestAgainstADictForLonger(AgainstADict.TestCase):  # type: ignore[misc]
+    settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
 
 
 def test_a_checkpoint_consists_of_links_and_private_files(store: RocksDBStore, tmp_path: Path) -> None:
