@@ -14,17 +14,7 @@ from operators.sources import CollectionSource, Pause, SequenceSource
 from operators.time import WatermarkStrategy
 from operators.windows import TumblingEventTimeWindows
 from state_backends.files import MemoryFileSystem
-from tests.runtime.support import (
-    BASE_DIR,
-    MS,
-    US,
-    Trace,
-    every,
-    expected_counts,
-    files_below,
-    run,
-    running_count,
-)
+from tests.runtime.support import BASE_DIR, MS, US, Trace, every, expected_counts, files_below, run, running_count
 
 BATCH_SIZES = (1, 7, 256, 4096)
 RECORDS = 2_000

@@ -181,9 +181,7 @@ def test_a_changed_job_is_refused_by_uid() -> None:
     with pytest.raises(JobChangedError, match="count"):
         execution(changed, file_system=files, restore=True, incarnation=2).run()
 
-    allowed = execution(
-        changed, file_system=files, restore=True, incarnation=2, allow_non_restored_state=True
-    ).run()
+    allowed = execution(changed, file_system=files, restore=True, incarnation=2, allow_non_restored_state=True).run()
     assert allowed.raise_on_failure().restores[0].checkpoint_id == 1
 
 

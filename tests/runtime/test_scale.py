@@ -41,9 +41,7 @@ def test_a_thousand_subtasks_restart() -> None:
     """One task of a thousand is killed: all go back to the checkpoint, and the result is right."""
     results = CollectedResults()
 
-    result = run(
-        wide_job(results), kills=[("copy[250]", 4 * US)], batch_size=2, checkpoint_interval=every(ns=3 * US)
-    )
+    result = run(wide_job(results), kills=[("copy[250]", 4 * US)], batch_size=2, checkpoint_interval=every(ns=3 * US))
 
     assert result.restores[1].checkpoint_id == 1
     assert Counter(results.records) == Counter(range(RECORDS))

@@ -60,9 +60,7 @@ def test_json_holds_every_record_in_flight_once(unaligned: Weir) -> None:
     into, out_of = channels(inspected, "sum", "input"), channels(inspected, "numbers", "output")
     in_flight = [record["value"]["$tuple"][1] for channel in into + out_of for record in channel["records"]]
     summed = sum(
-        entry["value"]["$tuple"][1]
-        for subtask in sums["subtasks"]
-        for entry in subtask["keyed"]["states"][0]["shown"]
+        entry["value"]["$tuple"][1] for subtask in sums["subtasks"] for entry in subtask["keyed"]["states"][0]["shown"]
     )
 
     assert into

@@ -79,10 +79,7 @@ def test_a_wrong_restart_strategy_says_how_it_is_written(text: str, message: str
         ("fixed:0:1ms", FixedDelayRestart(0, 1_000_000)),
         ("exponential", ExponentialDelayRestart()),
         ("exponential:2m", ExponentialDelayRestart(120_000_000_000, 120_000_000_000)),
-        (
-            "exponential:10ms:1s:2:1m:0.5",
-            ExponentialDelayRestart(10_000_000, 1_000_000_000, 2.0, 60_000_000_000, 0.5),
-        ),
+        ("exponential:10ms:1s:2:1m:0.5", ExponentialDelayRestart(10_000_000, 1_000_000_000, 2.0, 60_000_000_000, 0.5)),
         ("rate", FailureRateRestart()),
         (" rate:2:1m:10ms ", FailureRateRestart(2, 60_000_000_000, 10_000_000)),
     ],

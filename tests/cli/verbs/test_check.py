@@ -131,9 +131,7 @@ def test_a_bound_is_named_and_raised(small: Weir) -> None:
     answer = small("check", "small.py", "--time", "1ms", "--faults", "lose", "--no-reduction")
     assert answer.exit_code == 2
     assert "unknown: the search stopped at its bound of 0.001 s (--time)" in answer.last_line
-    assert answer.last_line.endswith(
-        "small.py --mode aligned --faults lose --no-reduction --crashes 1 --time 0.01s"
-    )
+    assert answer.last_line.endswith("small.py --mode aligned --faults lose --no-reduction --crashes 1 --time 0.01s")
 
 
 def test_wrong_usage(small: Weir) -> None:

@@ -76,9 +76,7 @@ def test_text_shows_the_same(stored: Weir) -> None:
 
 
 @pytest.mark.parametrize("how", ["storage", "job", "checkpoint", "metadata", "relative"])
-def test_a_checkpoint_is_found_however_it_is_named(
-    stored: Weir, how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_is_found_however_it_is_named(stored: Weir, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A storage or job directory stands for its newest checkpoint."""
     checkpoint = newest(stored)
     paths = {

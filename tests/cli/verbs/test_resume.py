@@ -202,8 +202,7 @@ def test_a_job_file_that_is_gone_is_named(weir: Weir) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prepare", "message"),
-    [("missing", "there is no such storage directory"), ("empty", "no run was started here")],
+    ("prepare", "message"), [("missing", "there is no such storage directory"), ("empty", "no run was started here")]
 )
 def test_a_directory_without_a_descriptor_is_refused(weir: Weir, prepare: str, message: str) -> None:
     """What is missing is said, and no missing directory is created by looking."""

@@ -122,9 +122,7 @@ def test_orders_that_show_are_all_endings() -> None:
 @pytest.mark.parametrize("mode", ["aligned", "at-least-once", "unaligned"])
 def test_states_are_counted_alike_again(mode: str) -> None:
     """The same search finds the same states, transitions and endings."""
-    first, second = (
-        outcomes(straight(), CheckOrder(calm_case(1, mode=mode)))[1].found for _ in range(2)
-    )
+    first, second = (outcomes(straight(), CheckOrder(calm_case(1, mode=mode)))[1].found for _ in range(2))
     assert (first.states, first.transitions, first.struck) == (second.states, second.transitions, second.struck)
     assert first.endings == second.endings
 

@@ -117,9 +117,7 @@ def test_time_is_a_budget_where_it_is_asked_for() -> None:
 
     def found(budget: Budget | None) -> Difference | None:
         slow = map(float, itertools.count(step=86_400))
-        return nearest_passing(
-            subject(), _MINIMAL, judges, records=_COUNTS, budget=budget, clock=lambda: next(slow)
-        )
+        return nearest_passing(subject(), _MINIMAL, judges, records=_COUNTS, budget=budget, clock=lambda: next(slow))
 
     assert found(WAITING) is None
     assert found(None) is not None

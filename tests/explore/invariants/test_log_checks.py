@@ -98,9 +98,7 @@ def test_what_waits_in_memory_is_not_missed_before_it_is_prepared() -> None:
     watched.log.prepare(producer, 0, 1)
     with watched.fs.open_write(SEGMENT):
         pass
-    assert watched.look() == [
-        f"log of sink 'out', rows-0: {producer} has appended 2 record(s), and others are there"
-    ]
+    assert watched.look() == [f"log of sink 'out', rows-0: {producer} has appended 2 record(s), and others are there"]
 
 
 def test_plain_records_may_vanish_with_the_power_and_not_without() -> None:

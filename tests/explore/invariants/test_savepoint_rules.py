@@ -31,9 +31,7 @@ CONFIG: Mapping[str, Setting] = {"batch_size": 2, "checkpoint_interval": "3us", 
 def found(savepoint: str, name: str, *faults: str, **settings: Setting) -> list[str]:
     """What an invariant finds in a case with a savepoint: of which kind each breach is."""
     case = Case(
-        config={**CONFIG, **settings},
-        savepoints=(parse_savepoint(savepoint),),
-        faults=tuple(map(parse_fault, faults)),
+        config={**CONFIG, **settings}, savepoints=(parse_savepoint(savepoint),), faults=tuple(map(parse_fault, faults))
     )
     finished = run_case(counting_subject(), case, invariants_for(only=[name]))
     kinds = dict.fromkeys(str(one.details.get("kind")) for one in finished.violations if one.invariant == name)

@@ -17,9 +17,7 @@ RECORDS = 320
 KEYS = 5
 
 
-def counting(
-    results: CollectedResults, *, parallelism: int = 2, records: int = RECORDS, sources: int = 2
-) -> Job:
+def counting(results: CollectedResults, *, parallelism: int = 2, records: int = RECORDS, sources: int = 2) -> Job:
     """Running counts per key of the numbers, into ``results``."""
     job = Job("counting", max_parallelism=16)
     numbers = job.source(SequenceSource(0, records, splits=2), name="numbers", uid="numbers", parallelism=sources)

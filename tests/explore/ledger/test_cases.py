@@ -8,15 +8,7 @@ from typing import Any
 
 import pytest
 
-from engine import (
-    CheckpointInterval,
-    CollectedResults,
-    CollectSink,
-    ColumnSource,
-    CostModel,
-    Job,
-    RunConfig,
-)
+from engine import CheckpointInterval, CollectedResults, CollectSink, ColumnSource, CostModel, Job, RunConfig
 from engine.elements.events import StopMode
 from engine.explore.cases import FIFO, Case, run_config
 from engine.explore.ledger import EffectLedger, EffectsInvariant, Place, reference

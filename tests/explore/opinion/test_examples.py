@@ -114,12 +114,7 @@ def _code_of_operators() -> set[CodeType]:
         kind = waiting.pop()
         kinds.add(kind)
         waiting += [one for one in kind.__subclasses__() if one not in kinds]
-    return {
-        function.__code__
-        for kind in kinds
-        for function in vars(kind).values()
-        if inspect.isfunction(function)
-    }
+    return {function.__code__ for kind in kinds for function in vars(kind).values() if inspect.isfunction(function)}
 
 
 class _Calls:

@@ -151,10 +151,7 @@ def test_two_inputs() -> None:
         out(left.connect(right).key_by(key, key).process(Meet))
         out(left.connect(right).map(key, lambda pair: pair[1]), "mapped")
 
-    assert agreed(build, parallelism=2) == {
-        "out": texts((1, 10), (3, 10)),
-        "mapped": texts("a", "b", "a", 10, 20),
-    }
+    assert agreed(build, parallelism=2) == {"out": texts((1, 10), (3, 10)), "mapped": texts("a", "b", "a", 10, 20)}
 
 
 class Limit(KeyedBroadcastProcessFunction):
@@ -233,8 +230,7 @@ READINGS = [("a", 100), ("b", 400), ("a", 900), ("a", 1_600), ("a", 2_700), Paus
 
 
 @pytest.mark.parametrize(
-    ("lateness_ms", "more", "late"),
-    [(0, [], [("a", 950), ("a", 1_990)]), (500, [("a", 1000, 2000, 2)], [("a", 950)])],
+    ("lateness_ms", "more", "late"), [(0, [], [("a", 950), ("a", 1_990)]), (500, [("a", 1000, 2000, 2)], [("a", 950)])]
 )
 def test_late_records_as_the_page_shows_them(lateness_ms: int, more: list[Any], late: list[Any]) -> None:
     """The other example there: within the allowed lateness a window fires again."""

@@ -47,9 +47,7 @@ def test_a_case_without_faults_is_over_and_violates_nothing() -> None:
     assert sorted(finished.committed["out"]) == sorted(f"({key}, {n})" for key in range(3) for n in range(1, 9))
 
 
-@pytest.mark.parametrize(
-    "name", ["speed", "cost.speed", "cost.stragglers", "cost.record_ns.count", "seed", "restart"]
-)
+@pytest.mark.parametrize("name", ["speed", "cost.speed", "cost.stragglers", "cost.record_ns.count", "seed", "restart"])
 def test_a_setting_that_is_none_is_refused(name: str) -> None:
     """A name that means nothing is an error and not ignored."""
     with pytest.raises(ConfigurationError, match="no setting"):

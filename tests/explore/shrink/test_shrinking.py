@@ -153,9 +153,7 @@ def test_another_mistake_is_never_taken_for_this_one() -> None:
     other = _needs(_FAULTS[0], kind="too many")
     fake = _Fake(_needs(_FAULTS[0], _FAULTS[1], kind="lost"), other)
 
-    shrunk = _shrunk(
-        _with_faults(*_FAULTS), run=fake, violation=Violation("X", "broken", None, {"kind": "lost"})
-    )
+    shrunk = _shrunk(_with_faults(*_FAULTS), run=fake, violation=Violation("X", "broken", None, {"kind": "lost"}))
 
     assert _FAULTS[:2] == [str(fault) for fault in shrunk.case.faults]
     assert shrunk.violation.details["kind"] == "lost"

@@ -78,11 +78,7 @@ def test_records_are_named_by_their_number_in_the_split() -> None:
 
     reads = {(one.split, one.numbers, one.values) for one in witness.entries if isinstance(one, RecordsRead)}
 
-    assert {
-        ("sequence-0-of-2", (3,), (3,)),
-        ("sequence-0-of-2", (4,), (4,)),
-        ("sequence-1-of-2", (0,), (20,)),
-    } == reads
+    assert {("sequence-0-of-2", (3,), (3,)), ("sequence-0-of-2", (4,), (4,)), ("sequence-1-of-2", (0,), (20,))} == reads
     assert {SPLITS[0]: 20, SPLITS[1]: 20} == witness.records
 
 

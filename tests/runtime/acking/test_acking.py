@@ -447,9 +447,7 @@ def test_one_seed_is_one_run_to_the_last_message() -> None:
     """Same trace, ids of roots included, again and again; another seed is another run."""
     def digest(seed: str) -> str:
         instrument = TraceDigest()
-        run_acked(
-            pipeline(at_once()), acking_config(seed=seed), kills=[("ones[0]", 8 * US)], instruments=(instrument,)
-        )
+        run_acked(pipeline(at_once()), acking_config(seed=seed), kills=[("ones[0]", 8 * US)], instruments=(instrument,))
         return instrument.hexdigest()
 
     assert digest("a") == digest("a") != digest("b")

@@ -52,9 +52,7 @@ class Job:
         """The barrier of a checkpoint in the form that one sender gives it: one that has gone unaligned already sends
         it unaligned, and an edge that nothing may overtake on has it forced."""
         created_ns = self._created_ns.setdefault(checkpoint_id, self.task.kernel.now_ns)
-        barrier = CheckpointBarrier(
-            checkpoint_id, created_ns, KINDS[self._kinds[checkpoint_id % len(self._kinds)]]
-        )
+        barrier = CheckpointBarrier(checkpoint_id, created_ns, KINDS[self._kinds[checkpoint_id % len(self._kinds)]])
         if barrier.options.alignment is AlignmentType.UNALIGNED or barrier.options.timeoutable:
             if variant == 0:
                 return barrier.as_unaligned()

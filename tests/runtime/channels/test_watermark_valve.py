@@ -40,16 +40,11 @@ class NaiveValve:
             self.out = max(self.marks)
 
     def _advance(self) -> None:
-        counting = [
-            mark for mark, active in zip(self.marks, self.active, strict=True) if active and mark >= self.out
-        ]
+        counting = [mark for mark, active in zip(self.marks, self.active, strict=True) if active and mark >= self.out]
         self.out = max(self.out, min(counting, default=self.out))
 
 
-EVENTS = st.lists(
-    st.tuples(st.integers(0, 2), st.one_of(st.integers(0, 12), st.booleans())),
-    max_size=40,
-)
+EVENTS = st.lists(st.tuples(st.integers(0, 2), st.one_of(st.integers(0, 12), st.booleans())), max_size=40)
 
 
 @given(EVENTS)

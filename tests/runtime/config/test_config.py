@@ -137,9 +137,7 @@ def test_capacity_defaults_to_two_batches() -> None:
     assert RunConfig(batch_size=7, channel_capacity=3).capacity == 3
 
 
-@pytest.mark.parametrize(
-    ("mode", "expected"), [("aligned", FixedDelayRestart(3, 10_000_000)), ("none", NoRestart())]
-)
+@pytest.mark.parametrize(("mode", "expected"), [("aligned", FixedDelayRestart(3, 10_000_000)), ("none", NoRestart())])
 def test_restarts_default_to_what_the_mode_can_use(mode: str, expected: object) -> None:
     """A job with checkpoints is restarted three times; one without would begin anew, so it fails."""
     assert RunConfig(mode=mode).restart_strategy() == expected

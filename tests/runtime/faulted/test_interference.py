@@ -20,14 +20,7 @@ from engine.runtime.tasks import AsyncSnapshot
 from operators.basic import CollectedResults
 from operators.sources import SequenceSource
 from state_backends.files import MemoryFileSystem
-from tests.runtime.support import (
-    RecordingSink,
-    Trace,
-    every,
-    expected_counts,
-    files_below,
-    storage_in,
-)
+from tests.runtime.support import RecordingSink, Trace, every, expected_counts, files_below, storage_in
 
 RECORDS = 24
 EXPECTED = expected_counts(RECORDS)

@@ -99,9 +99,7 @@ def test_a_killed_region_counts_each_record_once(mode: str, target: str, killed_
 def test_the_other_region_goes_on() -> None:
     """Its tasks stay in their attempt, read no record again, and are not even asked."""
     trace, results = Trace(), CollectedResults()
-    made = execution(
-        two_jobs(results), kills=[("count-a", 34 * US)], instruments=[trace], restart=AT_ONCE, **SETTINGS
-    )
+    made = execution(two_jobs(results), kills=[("count-a", 34 * US)], instruments=[trace], restart=AT_ONCE, **SETTINGS)
     result = checked(made).raise_on_failure()
 
     assert {name for _, name, _ in _states(trace, "canceled", "failed")} == set(REGION_A)
@@ -259,9 +257,7 @@ def test_a_restart_waits_until_it_knows_which_checkpoint_is_the_newest(failover:
     and starts from that checkpoint."""
     for seed in range(20):
         results = CollectedResults()
-        made = execution(
-            two_jobs(results), seed=str(seed), restart=AT_ONCE, **{**SETTINGS, "failover": failover}
-        )
+        made = execution(two_jobs(results), seed=str(seed), restart=AT_ONCE, **{**SETTINGS, "failover": failover})
         run_on = made._run_kernel
 
         def strike(progress: Any, made: Any = made, run_on: Any = run_on) -> None:

@@ -190,9 +190,7 @@ def test_killed_while_finished_tasks_have_left_a_backlog(killed_at_us: int) -> N
 @pytest.mark.parametrize("mode", EXACT)
 @pytest.mark.parametrize("target", ["count", "long", "short", "aside", "job manager"])
 @pytest.mark.parametrize("killed_at_us", [9, 12, 15, 22, 40, 78, 80])
-def test_killed_before_and_behind_the_first_end_each_is_counted_once(
-    mode: str, target: str, killed_at_us: int
-) -> None:
+def test_killed_before_and_behind_the_first_end_each_is_counted_once(mode: str, target: str, killed_at_us: int) -> None:
     """Whether the tasks that have finished are restored as such, or run again, the output is that of one pass."""
     results, oracle = CollectedResults(), CutOracle()
     made = execution(
@@ -299,9 +297,7 @@ def test_a_job_that_would_feed_a_finished_vertex_is_refused() -> None:
 
 def never_durable() -> FaultInjectingFileSystem:
     """A disk on which no checkpoint completes."""
-    return FaultInjectingFileSystem(
-        MemoryFileSystem(), [FaultRule(FileFault.DISK_FULL, "rename", "*/_metadata*")]
-    )
+    return FaultInjectingFileSystem(MemoryFileSystem(), [FaultRule(FileFault.DISK_FULL, "rename", "*/_metadata*")])
 
 
 @pytest.mark.parametrize("attempts", [1, 4])

@@ -211,9 +211,7 @@ def test_what_it_had_begun_is_deleted() -> None:
     """Directories of checkpoints that were pending when it died do not stay for ever."""
     for after in range(0, event_count(), 5):
         files = MemoryFileSystem()
-        made = execution(
-            counting(CollectedResults()), file_system=files, retained=1, inline_state_bytes=0, **SETTINGS
-        )
+        made = execution(counting(CollectedResults()), file_system=files, retained=1, inline_state_bytes=0, **SETTINGS)
         struck(made, after).run().raise_on_failure()
         listed = storage_in(files, "counting").list_checkpoints()
         where = {path.rsplit("/", 2)[1] for path in files_below(files) if "/chk-" in path}

@@ -183,9 +183,7 @@ def test_killing_while_the_job_restarts_is_noted_and_harmless() -> None:
     results = CollectedResults()
 
     result = run(
-        parallel_count(results),
-        kills=[("count", 10 * US), ("count", 12 * US)],
-        restart=FixedDelayRestart(3, 50 * US),
+        parallel_count(results), kills=[("count", 10 * US), ("count", 12 * US)], restart=FixedDelayRestart(3, 50 * US)
     )
 
     assert result.attempts == 2
@@ -197,9 +195,7 @@ def test_without_checkpoints_a_job_may_begin_anew() -> None:
     """In mode none a restarted job reads everything again; its sink publishes at the end, once."""
     results = CollectedResults()
 
-    result = run(
-        parallel_count(results), mode="none", kills=[("count", 20 * US)], restart=AT_ONCE, batch_size=2
-    )
+    result = run(parallel_count(results), mode="none", kills=[("count", 20 * US)], restart=AT_ONCE, batch_size=2)
 
     assert [restore.checkpoint_id for restore in result.restores] == [None, None]
     assert Counter(results.records) == expected_counts(RECORDS, 5)
@@ -236,9 +232,7 @@ def test_latency_delays_no_recovery() -> None:
 def test_restarts_take_virtual_time_only() -> None:
     """A restart delay of a virtual hour costs nothing real."""
     result = run(
-        parallel_count(CollectedResults()),
-        kills=[("count", 20 * US)],
-        restart=FixedDelayRestart(1, 3_600_000 * MS),
+        parallel_count(CollectedResults()), kills=[("count", 20 * US)], restart=FixedDelayRestart(1, 3_600_000 * MS)
     )
 
     assert result.ended_ns - START_NS > 3_600_000 * MS

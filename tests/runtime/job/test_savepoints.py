@@ -238,10 +238,7 @@ def test_a_savepoint_that_fails_half_way_leaves_nothing(operation: str) -> None:
 def test_a_savepoint_while_the_job_restarts_fails() -> None:
     """There are no tasks to take it; the report says so."""
     made = execution(
-        counting(CollectedResults()),
-        kills=[("count", 10 * US)],
-        batch_size=3,
-        restart=FixedDelayRestart(1, 50 * US),
+        counting(CollectedResults()), kills=[("count", 10 * US)], batch_size=3, restart=FixedDelayRestart(1, 50 * US)
     )
     made.savepoint(20 * US, TARGET)
     result = made.run().raise_on_failure()
@@ -294,9 +291,7 @@ def test_another_job_goes_on_from_a_savepoint(mode: str, claim: RestoreMode) -> 
     files, results, oracle = MemoryFileSystem(), CollectedResults(), CutOracle()
     (report,) = saved(11 * US, files=files, mode=mode).savepoints
     assert report.path is not None
-    made = started(
-        counting(results, name="again"), files, SavepointRestore(report.path, claim), mode=mode
-    )
+    made = started(counting(results, name="again"), files, SavepointRestore(report.path, claim), mode=mode)
     made.kill("count", 5 * US)
     result = checked(made).raise_on_failure()
 

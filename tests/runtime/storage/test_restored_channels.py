@@ -100,10 +100,7 @@ class Checkpoint:
     def restore(self, target: ExecutionPlan, allow_non_restored_state: bool = False) -> RestoredChannels:
         """Give it to the channels of a plan."""
         return restore_channels(
-            self.metadata,
-            target,
-            self._location.reader(),
-            allow_non_restored_state=allow_non_restored_state,
+            self.metadata, target, self._location.reader(), allow_non_restored_state=allow_non_restored_state
         )
 
 

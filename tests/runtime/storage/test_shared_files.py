@@ -92,9 +92,7 @@ def foreign(files: FileSystem, storage: CheckpointStorage, *, may: bool) -> list
     there = CheckpointStorage(files, "/there", "job").initialize_location(5)
     with files.open_write("/there/job/shared/a") as file:
         file.write(b"abc")
-    moved = with_files_of_another_job(
-        metadata(store((shared("a"), True))), there, storage, may_be_referred_to=may
-    )
+    moved = with_files_of_another_job(metadata(store((shared("a"), True))), there, storage, may_be_referred_to=may)
     return [(one.path, one.scope) for one in moved.streams() if isinstance(one, FileStateHandle)]
 
 

@@ -56,10 +56,7 @@ with open_storage(sys.argv[1], "job"):
 def test_the_lock_holds_between_processes_and_dies_with_its_holder(tmp_path: Path) -> None:
     """Another process is kept out while the holder lives; a killed holder keeps nobody out."""
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(tmp_path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=ROOT,
+        [sys.executable, "-c", HOLDER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
     )
     with holder:
         assert holder.stdout is not None

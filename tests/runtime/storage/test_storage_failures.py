@@ -78,9 +78,7 @@ FAILURES = [
 
 
 @pytest.mark.parametrize(("operation", "path", "reason"), FAILURES)
-def test_a_tolerated_failure_costs_one_checkpoint(
-    operation: str, path: str, reason: CheckpointFailureReason
-) -> None:
+def test_a_tolerated_failure_costs_one_checkpoint(operation: str, path: str, reason: CheckpointFailureReason) -> None:
     """The checkpoint is aborted for the right reason and leaves no file; the next one completes, with all results."""
     results, trace, inner = CollectedResults(), Trace(), MemoryFileSystem()
     files = FaultInjectingFileSystem(inner, [FaultRule(FileFault.ERROR_BEFORE, operation, path, at_call=1)])
@@ -197,9 +195,7 @@ def test_nothing_half_written_is_restored(operation: str, kind: FileFault) -> No
 
 
 @pytest.mark.parametrize(("checkpoint_id", "killed_at_us"), [(1, 15), (2, 25)])
-def test_a_checkpoint_that_may_exist_is_settled_before_the_next_attempt(
-    checkpoint_id: int, killed_at_us: int
-) -> None:
+def test_a_checkpoint_that_may_exist_is_settled_before_the_next_attempt(checkpoint_id: int, killed_at_us: int) -> None:
     """A checkpoint that failed when it was durable already, and could not be deleted, is gone before the job goes
     on: after a crash of the machine it must not come back as the newest."""
     inner = MemoryFileSystem()

@@ -115,13 +115,7 @@ def test_alignment_blocks_a_channel_behind_its_barrier() -> None:
     """Between its barrier and the snapshot a channel yields nothing; then it goes on."""
     trace = Trace()
 
-    run(
-        two_inputs([]),
-        instruments=[trace],
-        batch_size=1,
-        checkpoint_interval=every(ns=20 * US),
-        cost=SLOW_LINK,
-    )
+    run(two_inputs([]), instruments=[trace], batch_size=1, checkpoint_interval=every(ns=20 * US), cost=SLOW_LINK)
 
     blocked_at: dict[int, int] = {}
     spans = 0

@@ -78,9 +78,6 @@ class Pinning(Operator):
 def test_the_synchronous_part_lasts_as_long_as_operators_spend_in_it() -> None:
     """The asynchronous one begins when it is over, and what was spent ahead of the barrier is part of neither."""
     job = Job("pinning").source(SequenceSource(0, 60), name="numbers").rebalance()
-    reports, _ = first_checkpoint(
-        job.via(Pinning, name="pinning").collect([]),
-        cost=CostModel(),
-    )
+    reports, _ = first_checkpoint(job.via(Pinning, name="pinning").collect([]), cost=CostModel())
 
     assert {task: (report.sync_ns, report.async_ns) for task, report in reports.items()} == {0: (0, 0), 1: (11 * US, 0)}

@@ -137,11 +137,7 @@ def test_restored_timers_fire() -> None:
     job = Job("restored").source(CollectionSource([1, 2, Pause(40), 3]), name="numbers")
     job.key_by(lambda number: 0).process(Alarm(10), name="alarm").collect(results)
     made = execution(
-        job._job,
-        kills=[("alarm", 5 * MS)],
-        checkpoint_interval=every(ns=2 * MS),
-        cost=NOTHING_COSTS,
-        batch_size=1,
+        job._job, kills=[("alarm", 5 * MS)], checkpoint_interval=every(ns=2 * MS), cost=NOTHING_COSTS, batch_size=1
     )
 
     result = made.run().raise_on_failure()

@@ -88,11 +88,7 @@ def test_no_checkpoint_begins_before_all_restored_records_are_processed() -> Non
 def test_periodic_checkpoints_begin_when_the_last_restored_record_is_processed() -> None:
     """The interval counts from there."""
     interval_ns = 2 * US
-    flight = Flight(
-        at_ns=[],
-        kills=[("sink", KILL_NS)],
-        settings={"checkpoint_interval": every(ns=interval_ns)},
-    ).run()
+    flight = Flight(at_ns=[], kills=[("sink", KILL_NS)], settings={"checkpoint_interval": every(ns=interval_ns)}).run()
 
     restored = flight.result.restores[1].checkpoint_id
     assert restored is not None
