@@ -223,7 +223,7 @@ class RocksDBStore:
     def snapshot(self) -> StoreSnapshot:
         """Pin the present content."""
         try:
-            return _RocksDBSnapshot(self._package, self._db.snapshot(), self._directory)
+            return _RocksDBSnapshot(self._db.iter(), self._directory)
         except Exception as problem:
             raise _translated(problem, self._directory) from problem
 
@@ -279,49 +279,47 @@ class RocksDBStore:
 
 
 class _RocksDBSnapshot:
-    """The content at one moment."""
+    """The content at one moment.
 
-    def __init__(self, package: ModuleType, view: Any, directory: str) -> None:
-        self._package = package
-        self._view = view
+    One iterator pins it: RocksDB's iterators do. The package's own snapshots pin what single gets read, and not what is
+    iterated: each scan of one sees what the database holds by then (rocksdict 0.3.29).
+    """
+
+    def __init__(self, iterator: Any, directory: str) -> None:
+        self._iterator = iterator
         self._directory = directory
+        self._at_work: object = None
+        """The scan that has moved the iterator last: scans may take turns."""
 
     def scan(self, first: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         """The entries with ``first <= key < end`` (``None``: to the last), ascending."""
-        assert self._view is not None, "a released snapshot was read"
-        options = self._package.ReadOptions()
-        if end is not None:
-            options.set_iterate_upper_bound(end)
-        try:
-            rows = self._view.items(from_key=first, read_opt=options)
-        except Exception as problem:
-            raise _translated(problem, self._directory) from problem
-        return self._checked(self._view, rows, first, end)
+        assert self._iterator is not None, "a released snapshot was read"
+        return self._scan(self._iterator, first, end)
 
-    def _checked(
-        self, view: Any, rows: Iterator[tuple[bytes, bytes]], first: bytes, end: bytes | None
-    ) -> Iterator[tuple[bytes, bytes]]:
-        row: tuple[bytes, bytes] = (first, b"")
-        for row in rows:
+    def _scan(self, iterator: Any, first: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        me, key = object(), None
+        while True:
+            try:
+                if self._at_work is not me:
+                    self._at_work = me
+                    iterator.seek(first if key is None else key)
+                if key is not None:
+                    iterator.next()
+                if not iterator.valid():
+                    # It ends in the same way after the last row and before a damaged block.
+                    iterator.status()
+                    return
+                key = iterator.key()
+                if end is not None and key >= end:
+                    return
+                row = key, iterator.value()
+            except Exception as problem:
+                raise _translated(problem, self._directory) from problem
             yield row
-        # The iterator ends in the same way behind the last row and before a damaged block: go once more over that end.
-        options = self._package.ReadOptions()
-        if end is not None:
-            options.set_iterate_upper_bound(end)
-        try:
-            check = view.iter(options)
-            check.seek(row[0])
-            if check.valid() and check.key() == row[0]:
-                check.next()
-            check.status()
-        except Exception as problem:
-            raise _translated(problem, self._directory) from problem
-        if check.valid():
-            raise CorruptStateError(self._directory, "an iterator ended before the last entry")
 
     def release(self) -> None:
         """Pin nothing any more; a second call does nothing."""
-        self._view = None
+        self._iterator = None
 
 
 def _translated(problem: Exception, directory: str) -> Exception:

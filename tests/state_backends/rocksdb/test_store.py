@@ -196,6 +196,21 @@ def test_a_checkpoint_into_an_existing_directory_is_refused(store: RocksDBStore,
     assert FILES.list_dir(str(tmp_path / "chk")) == []
 
 
+def test_a_snapshot_shows_what_was_there_when_it_was_taken(store: RocksDBStore) -> None:
+    """Whatever is written afterwards, flushed or not, and when it is read; scans of it may take turns."""
+    store.write_many({b"a": b"1", b"c": b"1", b"d": b"1"})
+    snapshot = store.snapshot()
+    store.write_many({b"a": b"2", b"b": b"2", b"c": None, b"e": b"2"})
+    store.delete_range(b"d", b"e")
+    assert content(snapshot) == [(b"a", b"1"), (b"c", b"1"), (b"d", b"1")]
+
+    first, second = snapshot.scan(b"", None), snapshot.scan(b"b", b"d")
+    assert [next(first), next(second), next(first)] == [(b"a", b"1"), (b"c", b"1"), (b"c", b"1")]
+    assert list(second) == []
+    assert list(first) == [(b"d", b"1")]
+    assert content(store) == [(b"a", b"2"), (b"b", b"2"), (b"e", b"2")]
+
+
 def test_ingested_files_leave_no_trace(store: RocksDBStore, tmp_path: Path) -> None:
     """Rows that fail on the way are not loaded, what they raised goes through, and no half file stays."""
 
