@@ -40,8 +40,12 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_job_goes_on_from_what_an_earlier_version_has_written(written: Path, case: str, tmp_path: Path) -> None:
+def test_a_job_goes_on_from_what_an_earlier_version_has_written(
+    written: Path, case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What it commits in the end is what an undisturbed run commits, with all rows of before the restart."""
+    # The command enters the working directory of the job; other tests of this process are to find theirs again.
+    monkeypatch.chdir(tmp_path)
     storage = written / case
     if not storage.exists():
         pytest.skip("this archive is older than the case")
