@@ -10,355 +10,206 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from engine.elements.batch import Batch
-    from engine.elements.columns import ColumnBatch
+    from engine.elements.batch import Batch as Batch
+    from engine.elements.columns import ColumnBatch as ColumnBatch
     from engine.elements.errors import (
-        ConfigurationError,
-        JobChangedError,
-        JobFailedError,
-        JobFileError,
-        JobGraphError,
-        KeyTypeMismatchError,
-        MalformedRecordError,
-        MissingDependencyError,
-        StateError,
-        StorageError,
-        UserFunctionError,
-        WeirError,
+        ConfigurationError as ConfigurationError,
+        JobChangedError as JobChangedError,
+        JobFailedError as JobFailedError,
+        JobFileError as JobFileError,
+        JobGraphError as JobGraphError,
+        KeyTypeMismatchError as KeyTypeMismatchError,
+        MalformedRecordError as MalformedRecordError,
+        MissingDependencyError as MissingDependencyError,
+        StateError as StateError,
+        StorageError as StorageError,
+        UserFunctionError as UserFunctionError,
+        WeirError as WeirError,
     )
-    from engine.elements.operator import (
-        Operator,
-        TwoInputOperator,
-    )
+    from engine.elements.operator import Operator as Operator, TwoInputOperator as TwoInputOperator
     from engine.graph.connected_streams import (
-        BroadcastConnectedStream,
-        BroadcastStream,
-        ConnectedStreams,
+        BroadcastConnectedStream as BroadcastConnectedStream,
+        BroadcastStream as BroadcastStream,
+        ConnectedStreams as ConnectedStreams,
     )
-    from engine.graph.job import Job
-    from engine.graph.keyed_stream import KeyedStream
-    from engine.graph.options import StreamTransform
-    from engine.graph.plan import ExecutionPlan
-    from engine.graph.stream import Stream
-    from engine.graph.windowed_stream import (
-        AllWindowedStream,
-        WindowedStream,
+    from engine.graph.job import Job as Job
+    from engine.graph.keyed_stream import KeyedStream as KeyedStream
+    from engine.graph.options import StreamTransform as StreamTransform
+    from engine.graph.plan import ExecutionPlan as ExecutionPlan
+    from engine.graph.stream import Stream as Stream
+    from engine.graph.windowed_stream import AllWindowedStream as AllWindowedStream, WindowedStream as WindowedStream
+    from engine.observe.message_counter import MessageCounter as MessageCounter
+    from engine.protocols.acking.settings import AckingSettings as AckingSettings
+    from engine.report.messages import MessageCounts as MessageCounts, message_counts as message_counts
+    from engine.runtime.config import (
+        CheckpointInterval as CheckpointInterval,
+        CostModel as CostModel,
+        RunConfig as RunConfig,
     )
-    from engine.observe.message_counter import MessageCounter
-    from engine.protocols.acking.settings import AckingSettings
-    from engine.report.messages import MessageCounts, message_counts
-    from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
-    from engine.runtime.execution import ExecutionResult, run
-    from operators.async_io import AsyncContext, AsyncFunction, AsyncResult, AsyncRetryStrategy, AsyncTimeoutError
+    from engine.runtime.execution import ExecutionResult as ExecutionResult, run as run
+    from operators.async_io import (
+        AsyncContext as AsyncContext,
+        AsyncFunction as AsyncFunction,
+        AsyncResult as AsyncResult,
+        AsyncRetryStrategy as AsyncRetryStrategy,
+        AsyncTimeoutError as AsyncTimeoutError,
+    )
     from operators.basic import (
-        AggregateFunction,
-        BroadcastProcessFunction,
-        CollectedResults,
-        CollectSink,
-        CoProcessFunction,
-        CountedRecords,
-        CountingSink,
-        KeyedBroadcastProcessFunction,
-        KeyedCoProcessFunction,
-        KeyedProcessContext,
-        KeyedProcessFunction,
-        PrintSink,
-        ProcessContext,
-        ProcessFunction,
-        SinkOperator,
-        aggregates,
+        AggregateFunction as AggregateFunction,
+        BroadcastProcessFunction as BroadcastProcessFunction,
+        CollectedResults as CollectedResults,
+        CollectSink as CollectSink,
+        CoProcessFunction as CoProcessFunction,
+        CountedRecords as CountedRecords,
+        CountingSink as CountingSink,
+        KeyedBroadcastProcessFunction as KeyedBroadcastProcessFunction,
+        KeyedCoProcessFunction as KeyedCoProcessFunction,
+        KeyedProcessContext as KeyedProcessContext,
+        KeyedProcessFunction as KeyedProcessFunction,
+        PrintSink as PrintSink,
+        ProcessContext as ProcessContext,
+        ProcessFunction as ProcessFunction,
+        SinkOperator as SinkOperator,
+        aggregates as aggregates,
     )
     from operators.columns import (
-        ColumnAggregate,
-        ColumnGeneratorSource,
-        ColumnSource,
-        max_of,
-        min_of,
-        record_count,
-        sum_of,
+        ColumnAggregate as ColumnAggregate,
+        ColumnGeneratorSource as ColumnGeneratorSource,
+        ColumnSource as ColumnSource,
+        max_of as max_of,
+        min_of as min_of,
+        record_count as record_count,
+        sum_of as sum_of,
     )
     from operators.databases import (
-        DatabaseSink,
-        MemoryDatabase,
-        PostgresDatabase,
-        PostgresSink,
-        SqliteDatabase,
-        SqliteSink,
-        UpsertSink,
+        DatabaseSink as DatabaseSink,
+        MemoryDatabase as MemoryDatabase,
+        PostgresDatabase as PostgresDatabase,
+        PostgresSink as PostgresSink,
+        SqliteDatabase as SqliteDatabase,
+        SqliteSink as SqliteSink,
+        UpsertSink as UpsertSink,
     )
-    from operators.files.bucketing import BucketingNames, BucketingSink, read_bucketing_output
-    from operators.files.compaction import CompactionStrategy
+    from operators.files.bucketing import (
+        BucketingNames as BucketingNames,
+        BucketingSink as BucketingSink,
+        read_bucketing_output as read_bucketing_output,
+    )
+    from operators.files.compaction import CompactionStrategy as CompactionStrategy
     from operators.files.formats import (
-        CsvFormat,
-        CsvRowFormat,
-        JsonLinesFormat,
-        JsonLinesRowFormat,
-        TextFormat,
-        TextRowFormat,
+        CsvFormat as CsvFormat,
+        CsvRowFormat as CsvRowFormat,
+        JsonLinesFormat as JsonLinesFormat,
+        JsonLinesRowFormat as JsonLinesRowFormat,
+        TextFormat as TextFormat,
+        TextRowFormat as TextRowFormat,
     )
-    from operators.files.reading import FileSource, FixedLengthFormat, ParquetInputFormat
-    from operators.files.sinks import FileSink, read_committed
+    from operators.files.reading import (
+        FileSource as FileSource,
+        FixedLengthFormat as FixedLengthFormat,
+        ParquetInputFormat as ParquetInputFormat,
+    )
+    from operators.files.sinks import FileSink as FileSink, read_committed as read_committed
     from operators.files.writing import (
-        BasePathBucketAssigner,
-        BucketAssigner,
-        BucketContext,
-        BulkTextFormat,
-        CheckpointRollingPolicy,
-        DateTimeBucketAssigner,
-        DefaultRollingPolicy,
-        OnCheckpointRollingPolicy,
-        ParquetFormat,
-        PartFileInfo,
-        RollingPolicy,
-        SchemaMismatchError,
-        TableRollingPolicy,
-        partition_path,
-        read_committed_parquet,
+        BasePathBucketAssigner as BasePathBucketAssigner,
+        BucketAssigner as BucketAssigner,
+        BucketContext as BucketContext,
+        BulkTextFormat as BulkTextFormat,
+        CheckpointRollingPolicy as CheckpointRollingPolicy,
+        DateTimeBucketAssigner as DateTimeBucketAssigner,
+        DefaultRollingPolicy as DefaultRollingPolicy,
+        OnCheckpointRollingPolicy as OnCheckpointRollingPolicy,
+        ParquetFormat as ParquetFormat,
+        PartFileInfo as PartFileInfo,
+        RollingPolicy as RollingPolicy,
+        SchemaMismatchError as SchemaMismatchError,
+        TableRollingPolicy as TableRollingPolicy,
+        partition_path as partition_path,
+        read_committed_parquet as read_committed_parquet,
     )
-    from operators.log.consumer_groups import consumer_lag
-    from operators.log.disk_log import DiskLog
-    from operators.log.kafka_sink import KafkaSink
-    from operators.log.kafka_source import KafkaSource
-    from operators.log.log_sink import LogSink
-    from operators.log.log_source import LogSource
-    from operators.patterns import Pattern
-    from operators.ranking import greatest, materialize
-    from operators.sources import CollectionSource, GeneratorSource, Pause, SequenceSource
-    from operators.table.commit_policies import MetastorePolicy, SuccessFilePolicy
-    from operators.table.connector import register_connector, register_format, table_sink, table_source
-    from operators.table.metastore import SqliteMetastore
-    from operators.table.partition_commit import PartitionCommit
-    from operators.table.partition_time import DefaultPartitionTimeExtractor
-    from operators.table.partitioned_file_sink import PartitionedFileSink, TableCompaction
-    from operators.table.staged_sink import StagedFileSink
-    from operators.time import WatermarkStrategy
-    from operators.transactions import CommitRequest, CommitRules, Committer, CommittingSink, SinkWriter, WriteError
+    from operators.log.consumer_groups import consumer_lag as consumer_lag
+    from operators.log.disk_log import DiskLog as DiskLog
+    from operators.log.kafka_sink import KafkaSink as KafkaSink
+    from operators.log.kafka_source import KafkaSource as KafkaSource
+    from operators.log.log_sink import LogSink as LogSink
+    from operators.log.log_source import LogSource as LogSource
+    from operators.patterns import Pattern as Pattern
+    from operators.ranking import greatest as greatest, materialize as materialize
+    from operators.sources import (
+        CollectionSource as CollectionSource,
+        GeneratorSource as GeneratorSource,
+        Pause as Pause,
+        SequenceSource as SequenceSource,
+    )
+    from operators.table.commit_policies import (
+        MetastorePolicy as MetastorePolicy,
+        SuccessFilePolicy as SuccessFilePolicy,
+    )
+    from operators.table.connector import (
+        register_connector as register_connector,
+        register_format as register_format,
+        table_sink as table_sink,
+        table_source as table_source,
+    )
+    from operators.table.metastore import SqliteMetastore as SqliteMetastore
+    from operators.table.partition_commit import PartitionCommit as PartitionCommit
+    from operators.table.partition_time import DefaultPartitionTimeExtractor as DefaultPartitionTimeExtractor
+    from operators.table.partitioned_file_sink import (
+        PartitionedFileSink as PartitionedFileSink,
+        TableCompaction as TableCompaction,
+    )
+    from operators.table.staged_sink import StagedFileSink as StagedFileSink
+    from operators.time import WatermarkStrategy as WatermarkStrategy
+    from operators.transactions import (
+        CommitRequest as CommitRequest,
+        CommitRules as CommitRules,
+        Committer as Committer,
+        CommittingSink as CommittingSink,
+        SinkWriter as SinkWriter,
+        WriteError as WriteError,
+    )
     from operators.windows import (
-        ContinuousEventTimeTrigger,
-        ContinuousProcessingTimeTrigger,
-        CountEvictor,
-        CountTrigger,
-        EventTimeSessionWindows,
-        EventTimeTrigger,
-        Evictor,
-        GlobalWindow,
-        GlobalWindows,
-        NeverTrigger,
-        ProcessAllWindowFunction,
-        ProcessingTimeSessionWindows,
-        ProcessingTimeTrigger,
-        ProcessWindowFunction,
-        PurgingTrigger,
-        SlidingEventTimeWindows,
-        SlidingProcessingTimeWindows,
-        TimeEvictor,
-        TimestampedValue,
-        TimeWindow,
-        Trigger,
-        TriggerResult,
-        TumblingEventTimeWindows,
-        TumblingProcessingTimeWindows,
-        WindowAssigner,
+        ContinuousEventTimeTrigger as ContinuousEventTimeTrigger,
+        ContinuousProcessingTimeTrigger as ContinuousProcessingTimeTrigger,
+        CountEvictor as CountEvictor,
+        CountTrigger as CountTrigger,
+        EventTimeSessionWindows as EventTimeSessionWindows,
+        EventTimeTrigger as EventTimeTrigger,
+        Evictor as Evictor,
+        GlobalWindow as GlobalWindow,
+        GlobalWindows as GlobalWindows,
+        NeverTrigger as NeverTrigger,
+        ProcessAllWindowFunction as ProcessAllWindowFunction,
+        ProcessingTimeSessionWindows as ProcessingTimeSessionWindows,
+        ProcessingTimeTrigger as ProcessingTimeTrigger,
+        ProcessWindowFunction as ProcessWindowFunction,
+        PurgingTrigger as PurgingTrigger,
+        SlidingEventTimeWindows as SlidingEventTimeWindows,
+        SlidingProcessingTimeWindows as SlidingProcessingTimeWindows,
+        TimeEvictor as TimeEvictor,
+        TimestampedValue as TimestampedValue,
+        TimeWindow as TimeWindow,
+        Trigger as Trigger,
+        TriggerResult as TriggerResult,
+        TumblingEventTimeWindows as TumblingEventTimeWindows,
+        TumblingProcessingTimeWindows as TumblingProcessingTimeWindows,
+        WindowAssigner as WindowAssigner,
     )
     from state_backends.base import (
-        BOOL,
-        BYTES,
-        INT,
-        LONG,
-        STRING,
-        KeyType,
-        ListStateDescriptor,
-        MapStateDescriptor,
-        ReducingStateDescriptor,
-        ValueStateDescriptor,
-        tuple_of,
+        BOOL as BOOL,
+        BYTES as BYTES,
+        INT as INT,
+        LONG as LONG,
+        STRING as STRING,
+        KeyType as KeyType,
+        ListStateDescriptor as ListStateDescriptor,
+        MapStateDescriptor as MapStateDescriptor,
+        ReducingStateDescriptor as ReducingStateDescriptor,
+        ValueStateDescriptor as ValueStateDescriptor,
+        tuple_of as tuple_of,
     )
 
 __version__ = "0.1.0"
-
-__all__ = [
-    "__version__",
-    # building a job
-    "Job",
-    "Stream",
-    "KeyedStream",
-    "WindowedStream",
-    "StreamTransform",
-    "ExecutionPlan",
-    # running a job
-    "run",
-    "RunConfig",
-    "CheckpointInterval",
-    "CostModel",
-    "AckingSettings",
-    "MessageCounter",
-    "MessageCounts",
-    "message_counts",
-    "ExecutionResult",
-    # time
-    "WatermarkStrategy",
-    "TumblingEventTimeWindows",
-    "TimeWindow",
-    # functions and operators
-    "aggregates",
-    "AggregateFunction",
-    "ProcessFunction",
-    "ProcessContext",
-    "AsyncContext",
-    "AsyncFunction",
-    "AsyncResult",
-    "AsyncRetryStrategy",
-    "AsyncTimeoutError",
-    "Pattern",
-    "greatest",
-    "materialize",
-    "KeyedProcessFunction",
-    "KeyedProcessContext",
-    "Operator",
-    "Batch",
-    # columns
-    "ColumnAggregate",
-    "ColumnBatch",
-    "ColumnGeneratorSource",
-    "ColumnSource",
-    "max_of",
-    "min_of",
-    "record_count",
-    "sum_of",
-    # windows and two inputs
-    "BroadcastConnectedStream",
-    "BroadcastStream",
-    "ConnectedStreams",
-    "ContinuousEventTimeTrigger",
-    "ContinuousProcessingTimeTrigger",
-    "CountEvictor",
-    "Evictor",
-    "TimeEvictor",
-    "TimestampedValue",
-    "CountTrigger",
-    "EventTimeTrigger",
-    "NeverTrigger",
-    "ProcessingTimeTrigger",
-    "PurgingTrigger",
-    "Trigger",
-    "TriggerResult",
-    "BroadcastProcessFunction",
-    "CoProcessFunction",
-    "KeyedBroadcastProcessFunction",
-    "KeyedCoProcessFunction",
-    "ProcessAllWindowFunction",
-    "ProcessWindowFunction",
-    "ListStateDescriptor",
-    "MapStateDescriptor",
-    "ReducingStateDescriptor",
-    "ValueStateDescriptor",
-    "TwoInputOperator",
-    "AllWindowedStream",
-    "EventTimeSessionWindows",
-    "GlobalWindow",
-    "GlobalWindows",
-    "ProcessingTimeSessionWindows",
-    "SlidingEventTimeWindows",
-    "SlidingProcessingTimeWindows",
-    "TumblingProcessingTimeWindows",
-    "WindowAssigner",
-    # key types
-    "INT",
-    "LONG",
-    "STRING",
-    "BYTES",
-    "BOOL",
-    "KeyType",
-    "tuple_of",
-    # sources
-    "CollectionSource",
-    "Pause",
-    "SequenceSource",
-    "LogSource",
-    "KafkaSource",
-    "GeneratorSource",
-    "FileSource",
-    "FixedLengthFormat",
-    "ParquetInputFormat",
-    "register_connector",
-    "register_format",
-    "table_sink",
-    "table_source",
-    "CsvFormat",
-    "JsonLinesFormat",
-    "TextFormat",
-    # sinks
-    "CollectSink",
-    "CollectedResults",
-    "PrintSink",
-    "CountingSink",
-    "CountedRecords",
-    "SinkOperator",
-    "CommittingSink",
-    "SinkWriter",
-    "WriteError",
-    "Committer",
-    "CommitRequest",
-    "CommitRules",
-    "FileSink",
-    "DiskLog",
-    "LogSink",
-    "consumer_lag",
-    "KafkaSink",
-    "CompactionStrategy",
-    "partition_path",
-    "BasePathBucketAssigner",
-    "BucketAssigner",
-    "BucketContext",
-    "DateTimeBucketAssigner",
-    "RollingPolicy",
-    "CheckpointRollingPolicy",
-    "OnCheckpointRollingPolicy",
-    "DefaultRollingPolicy",
-    "TableRollingPolicy",
-    "PartFileInfo",
-    "BulkTextFormat",
-    "ParquetFormat",
-    "SchemaMismatchError",
-    "read_committed_parquet",
-    "TextRowFormat",
-    "JsonLinesRowFormat",
-    "CsvRowFormat",
-    "read_committed",
-    "BucketingSink",
-    "BucketingNames",
-    "read_bucketing_output",
-    # databases
-    "DatabaseSink",
-    "SqliteSink",
-    "PostgresSink",
-    "UpsertSink",
-    "SqliteDatabase",
-    "PostgresDatabase",
-    "MemoryDatabase",
-    # tables in partitions
-    "PartitionedFileSink",
-    "PartitionCommit",
-    "SuccessFilePolicy",
-    "MetastorePolicy",
-    "SqliteMetastore",
-    "DefaultPartitionTimeExtractor",
-    "TableCompaction",
-    "StagedFileSink",
-    # errors
-    "WeirError",
-    "JobGraphError",
-    "ConfigurationError",
-    "UserFunctionError",
-    "MalformedRecordError",
-    "KeyTypeMismatchError",
-    "StateError",
-    "StorageError",
-    "JobChangedError",
-    "JobFailedError",
-    "JobFileError",
-    "MissingDependencyError",
-]
 
 _ROOMS: dict[str, tuple[str, ...]] = {
     "engine.elements.batch": ("Batch",),
@@ -446,6 +297,8 @@ _MODULES = {"aggregates": "operators.basic.aggregates"}
 
 _HOMES = {name: module for module, names in _ROOMS.items() for name in names}
 
+__all__ = sorted(["__version__", *_HOMES, *_MODULES])  # noqa: PLE0605 - the tables above are the list
+
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
@@ -459,4 +312,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__

@@ -17,12 +17,7 @@ from operators.sources import SequenceSource
 RECORDS = 20_000
 KEYS = 50
 US, MS = 1_000, 1_000_000
-MODES = {
-    "aligned": {},
-    "aligned-timeout": {"aligned_timeout_ns": 500 * US},
-    "unaligned": {},
-    "at-least-once": {},
-}
+MODES = {"aligned": {}, "aligned-timeout": {"aligned_timeout_ns": 500 * US}, "unaligned": {}, "at-least-once": {}}
 
 
 SCENARIO = {

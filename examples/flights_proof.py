@@ -38,8 +38,7 @@ from examples.flights import flights_job
 from examples.flights_data import FlightFiles, prepare
 from examples.flights_lateness import measure_lateness
 from examples.flights_spark import ROUTE_REPORT_SCHEMA
-from spark_bridge import OracleReport, compare_multisets, get_session
-from spark_bridge import read_committed as read_committed_frame
+from spark_bridge import OracleReport, compare_multisets, get_session, read_committed as read_committed_frame
 from state_backends.files import FileSystem, LocalFileSystem
 
 ANSWERS = ("counts", "days", "routes")

@@ -55,9 +55,7 @@ def job(late: str = "yes", readers: str = "1") -> Job:
     strategy = WatermarkStrategy.for_monotonous_timestamps(time_of).with_interval_ns(1_000)
     timed = read.assign_timestamps_and_watermarks(strategy, name="times", parallelism=number)
     commit = PartitionCommit(
-        "partition-time",
-        delay_ms=60 * MINUTE_MS,
-        extractor=DefaultPartitionTimeExtractor("$day $hour:00:00"),
+        "partition-time", delay_ms=60 * MINUTE_MS, extractor=DefaultPartitionTimeExtractor("$day $hour:00:00")
     )
     table = PartitionedFileSink("clicks", partition_by=("day", "hour"), commit=commit)
     return timed.rebalance().sink(table, name="table")

@@ -19,13 +19,7 @@ from spark_bridge.errors import (
     SparkTransformError,
 )
 from spark_bridge.oracle import OracleReport, RowDifference, compare_multisets
-from spark_bridge.session import (
-    SessionSettings,
-    get_session,
-    session_is_running,
-    session_log_tail,
-    stop_session,
-)
+from spark_bridge.session import SessionSettings, get_session, session_is_running, session_log_tail, stop_session
 from spark_bridge.transform import SparkTransform, spark_transform
 
 __all__ = [

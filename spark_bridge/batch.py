@@ -11,12 +11,7 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from spark_bridge.crossing import (
-    DEFAULT_PARQUET_THRESHOLD_ROWS,
-    collect_canonical,
-    parse_schema,
-    rows_on_spark,
-)
+from spark_bridge.crossing import DEFAULT_PARQUET_THRESHOLD_ROWS, collect_canonical, parse_schema, rows_on_spark
 from spark_bridge.errors import SparkBridgeError, SparkTransformError
 from spark_bridge.jvm import is_connection_error, is_spark_error
 from spark_bridge.session import get_session, session_has_died, session_log_tail

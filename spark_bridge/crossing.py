@@ -236,10 +236,7 @@ def _arrow_array(field: Any, values: Sequence[Any]) -> Any:
         else:
             if field.nullable or not array.null_count:
                 return array
-            misfit = (
-                next(index for index, value in enumerate(values) if value is None),
-                "the column is NOT NULL",
-            )
+            misfit = (next(index for index, value in enumerate(values) if value is None), "the column is NOT NULL")
     position, reason = misfit
     raise RowMisfitError(
         position,

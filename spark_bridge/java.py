@@ -94,12 +94,7 @@ def _major_of(executable: str) -> int | None:
     """Asks one `java` for its version; None when it cannot be run or does not answer as Java does."""
     try:
         answer = subprocess.run(
-            [executable, "-version"],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            stdin=subprocess.DEVNULL,
+            [executable, "-version"], capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

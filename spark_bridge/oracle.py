@@ -133,8 +133,7 @@ def compare_multisets(
 
 
 def _examples(differing: DataFrame, key_columns: list[str], examples_max: int) -> tuple[RowDifference, ...]:
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
+    from pyspark.sql import Window, functions as f
 
     keys_in_order = Window.orderBy(*key_columns)
     rows_in_order = Window.partitionBy(_KEY_RANK).orderBy(*differing.columns)

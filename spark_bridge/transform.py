@@ -29,8 +29,7 @@ from spark_bridge.batch import function_name, run_batch
 from spark_bridge.crossing import DEFAULT_PARQUET_THRESHOLD_ROWS
 from spark_bridge.cuts import BarrierCut, Cut, EventTimeCut, Period, RowsCut
 from spark_bridge.errors import SparkBridgeError
-from state_backends.base import number, text, values, whole
-from state_backends.base import row as row_of
+from state_backends.base import number, row as row_of, text, values, whole
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

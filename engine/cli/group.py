@@ -125,12 +125,7 @@ def _version(context: click.Context, _parameter: click.Parameter, value: bool) -
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
 @click.option(
-    "--version",
-    is_flag=True,
-    expose_value=False,
-    is_eager=True,
-    callback=_version,
-    help="Print the version.",
+    "--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Print the version."
 )
 @click.pass_context
 def main(context: click.Context) -> None:

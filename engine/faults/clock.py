@@ -16,15 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine.faults.fault import Fault, FaultMix
-from engine.faults.opportunities import (
-    Names,
-    Opportunities,
-    Struck,
-    Windows,
-    drawn_duration_ns,
-    hits_any,
-    plain_target,
-)
+from engine.faults.opportunities import Names, Opportunities, Struck, Windows, drawn_duration_ns, hits_any, plain_target
 from engine.runtime.kernel import START_NS
 
 if TYPE_CHECKING:

@@ -33,8 +33,15 @@ from engine.faults.opportunities import Opportunities, Struck
 from operators.databases import DatabaseSink, MemoryDatabase, UpsertSink
 from operators.log.disk_log import DiskLog
 from operators.log.log_sink import LogSink
-from operators.log.memory_transaction_log import ANSWER_LOST, DELIVERED, EXPIRE, FENCE, LATE_MARKER, REQUEST_LOST
-from operators.log.memory_transaction_log import MemoryTransactionLog as Log
+from operators.log.memory_transaction_log import (
+    ANSWER_LOST,
+    DELIVERED,
+    EXPIRE,
+    FENCE,
+    LATE_MARKER,
+    REQUEST_LOST,
+    MemoryTransactionLog as Log,
+)
 from operators.sources import reading_from, source_of
 
 if TYPE_CHECKING:

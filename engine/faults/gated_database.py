@@ -88,11 +88,7 @@ class _GatedSession:
         return self._session.place
 
     def _request(
-        self,
-        kind: str,
-        who: TransactionName | EpochHolder | None,
-        carry_out: Callable[[], T],
-        note: int | None = None,
+        self, kind: str, who: TransactionName | EpochHolder | None, carry_out: Callable[[], T], note: int | None = None
     ) -> T:
         name = who if isinstance(who, TransactionName) else None
         request = DatabaseRequest(kind, self._writer, None if who is None else who.subtask, name, note)

@@ -22,15 +22,7 @@ from typing import TYPE_CHECKING
 
 from engine.elements.errors import ConfigurationError
 from engine.faults.fault import FAULT_KINDS, Fault, FaultMix
-from engine.faults.opportunities import (
-    Names,
-    Opportunities,
-    Struck,
-    Windows,
-    drawn_duration_ns,
-    hits_any,
-    plain_target,
-)
+from engine.faults.opportunities import Names, Opportunities, Struck, Windows, drawn_duration_ns, hits_any, plain_target
 from engine.runtime.faulted import DELIVERED, DROPPED, OVERTAKES
 from engine.runtime.kernel import START_NS
 

@@ -20,10 +20,7 @@ def explain_text(plan: ExecutionPlan) -> str:
         "   ".join([TEXT_LEGEND, *([FEEDBACK_LEGEND] if any(edge.is_feedback for edge in plan.edges) else [])]),
     ]
     for vertex in plan.vertices:
-        lines += [
-            "",
-            f"[{vertex.index}] {vertex.name}   {_parallelism_text(vertex)}",
-        ]
+        lines += ["", f"[{vertex.index}] {vertex.name}   {_parallelism_text(vertex)}"]
         lines.append(f"    {_operator_text(vertex, vertex.operators[0])}")
         lines += [f"    {line}" for line in _tree(plan, vertex, channels)]
     return "\n".join(lines) + "\n"

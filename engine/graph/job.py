@@ -72,11 +72,7 @@ class Job:
         return f"Job({self.name!r}, {len(self.graph.nodes())} operators)"
 
     def source(
-        self,
-        source: Source,
-        *,
-        watermarks: WatermarkStrategy | None = None,
-        **options: Unpack[OperatorOptions],
+        self, source: Source, *, watermarks: WatermarkStrategy | None = None, **options: Unpack[OperatorOptions]
     ) -> Stream:
         """The records of ``source``, with the event times and watermarks of ``watermarks`` when it is given."""
         from operators.sources import SourceOperator

@@ -5,19 +5,10 @@
 from __future__ import annotations
 
 from operators.async_io.async_function import (
-    AsyncContext,
-    AsyncFunction,
-    AsyncResult,
-    AsyncRetryStrategy,
-    AsyncTimeoutError,
+    AsyncContext as AsyncContext,
+    AsyncFunction as AsyncFunction,
+    AsyncResult as AsyncResult,
+    AsyncRetryStrategy as AsyncRetryStrategy,
+    AsyncTimeoutError as AsyncTimeoutError,
 )
-from operators.async_io.async_wait_operator import async_operator
-
-__all__ = [
-    "AsyncContext",
-    "AsyncFunction",
-    "AsyncResult",
-    "AsyncRetryStrategy",
-    "AsyncTimeoutError",
-    "async_operator",
-]
+from operators.async_io.async_wait_operator import async_operator as async_operator

@@ -6,73 +6,52 @@ iteration, and sinks that need no files. ``functions`` and ``two_input_functions
 
 from __future__ import annotations
 
-from operators.basic import aggregates
-from operators.basic.broadcast_process import BroadcastProcessOperator, KeyedBroadcastProcessOperator
-from operators.basic.co_process import CoFlatMapOperator, CoMapOperator, CoProcessOperator, KeyedCoProcessOperator
+from operators.basic import aggregates as aggregates
+from operators.basic.broadcast_process import (
+    BroadcastProcessOperator as BroadcastProcessOperator,
+    KeyedBroadcastProcessOperator as KeyedBroadcastProcessOperator,
+)
+from operators.basic.co_process import (
+    CoFlatMapOperator as CoFlatMapOperator,
+    CoMapOperator as CoMapOperator,
+    CoProcessOperator as CoProcessOperator,
+    KeyedCoProcessOperator as KeyedCoProcessOperator,
+)
 from operators.basic.functions import (
-    AggregateFunction,
-    KeyedProcessContext,
-    KeyedProcessFunction,
-    ProcessContext,
-    ProcessFunction,
+    AggregateFunction as AggregateFunction,
+    KeyedProcessContext as KeyedProcessContext,
+    KeyedProcessFunction as KeyedProcessFunction,
+    ProcessContext as ProcessContext,
+    ProcessFunction as ProcessFunction,
 )
-from operators.basic.iteration import IterationHeadOperator
-from operators.basic.keyed import KeyedAggregateOperator, ReduceOperator, refuse_none
-from operators.basic.keyed_process import KeyedProcessOperator
-from operators.basic.keyed_states import KeyedStates, NamespacedStates
-from operators.basic.side_output import SideOutputs
+from operators.basic.iteration import IterationHeadOperator as IterationHeadOperator
+from operators.basic.keyed import (
+    KeyedAggregateOperator as KeyedAggregateOperator,
+    ReduceOperator as ReduceOperator,
+    refuse_none as refuse_none,
+)
+from operators.basic.keyed_process import KeyedProcessOperator as KeyedProcessOperator
+from operators.basic.keyed_states import KeyedStates as KeyedStates, NamespacedStates as NamespacedStates
+from operators.basic.side_output import SideOutputs as SideOutputs
 from operators.basic.simple_sinks import (
-    CollectedResults,
-    CollectSink,
-    CountedRecords,
-    CountingSink,
-    PrintSink,
-    SinkOperator,
+    CollectedResults as CollectedResults,
+    CollectSink as CollectSink,
+    CountedRecords as CountedRecords,
+    CountingSink as CountingSink,
+    PrintSink as PrintSink,
+    SinkOperator as SinkOperator,
 )
-from operators.basic.stateless import FilterOperator, FlatMapOperator, MapOperator, ProcessOperator, item_in_hand
+from operators.basic.stateless import (
+    FilterOperator as FilterOperator,
+    FlatMapOperator as FlatMapOperator,
+    MapOperator as MapOperator,
+    ProcessOperator as ProcessOperator,
+    item_in_hand as item_in_hand,
+)
 from operators.basic.two_input_functions import (
-    BroadcastProcessFunction,
-    CoProcessFunction,
-    KeyedBroadcastProcessFunction,
-    KeyedCoProcessFunction,
-    own_instance,
+    BroadcastProcessFunction as BroadcastProcessFunction,
+    CoProcessFunction as CoProcessFunction,
+    KeyedBroadcastProcessFunction as KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction as KeyedCoProcessFunction,
+    own_instance as own_instance,
 )
-
-__all__ = [
-    "AggregateFunction",
-    "BroadcastProcessFunction",
-    "BroadcastProcessOperator",
-    "CoFlatMapOperator",
-    "CoMapOperator",
-    "CoProcessFunction",
-    "CoProcessOperator",
-    "CollectSink",
-    "CollectedResults",
-    "CountedRecords",
-    "CountingSink",
-    "FilterOperator",
-    "FlatMapOperator",
-    "IterationHeadOperator",
-    "aggregates",
-    "KeyedAggregateOperator",
-    "KeyedBroadcastProcessFunction",
-    "KeyedBroadcastProcessOperator",
-    "KeyedCoProcessFunction",
-    "KeyedCoProcessOperator",
-    "KeyedProcessContext",
-    "KeyedProcessFunction",
-    "KeyedProcessOperator",
-    "KeyedStates",
-    "MapOperator",
-    "NamespacedStates",
-    "PrintSink",
-    "ProcessContext",
-    "ProcessFunction",
-    "ProcessOperator",
-    "ReduceOperator",
-    "SideOutputs",
-    "SinkOperator",
-    "item_in_hand",
-    "own_instance",
-    "refuse_none",
-]

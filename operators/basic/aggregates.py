@@ -54,10 +54,7 @@ def mean(value_of: ValueOf | None = None) -> AggregateFunction:
 
     # int / int is correctly rounded whatever the size, so equal sums and counts give equal bits.
     return AggregateFunction(
-        lambda: (0, 0),
-        add,
-        lambda acc: acc[0] / acc[1] if acc[1] else None,
-        lambda a, b: (a[0] + b[0], a[1] + b[1]),
+        lambda: (0, 0), add, lambda acc: acc[0] / acc[1] if acc[1] else None, lambda a, b: (a[0] + b[0], a[1] + b[1])
     )
 
 

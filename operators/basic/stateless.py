@@ -117,11 +117,7 @@ class RecordContext:
 
 
 def process_each(
-    operator: Operator,
-    what: str,
-    process: Callable[[Any, Any], Iterable[Any] | None],
-    ctx: RecordContext,
-    batch: Batch,
+    operator: Operator, what: str, process: Callable[[Any, Any], Iterable[Any] | None], ctx: RecordContext, batch: Batch
 ) -> None:
     """Emit what ``process(value, ctx)`` gives for each record of ``batch``, and its side outputs before it."""
     stamps = batch.timestamps
@@ -148,8 +144,7 @@ class ProcessOperator(Operator):
     """A process function (or a callable ``(value, ctx)``) over a stream without keys."""
 
     def __init__(
-        self,
-        function: ProcessFunction | type[ProcessFunction] | Callable[[Any, Any], Iterable[Any] | None],
+        self, function: ProcessFunction | type[ProcessFunction] | Callable[[Any, Any], Iterable[Any] | None]
     ) -> None:
         self._function = private_copy(function)
 

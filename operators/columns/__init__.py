@@ -4,43 +4,26 @@ them, ``keyed`` folds running aggregates. Needs numpy at its first use.
 
 from __future__ import annotations
 
-from operators.columns.column_sources import ColumnGeneratorSource, ColumnSource
+from operators.columns.column_sources import (
+    ColumnGeneratorSource as ColumnGeneratorSource,
+    ColumnSource as ColumnSource,
+)
 from operators.columns.keyed import (
-    REDUCED_STATE,
-    ColumnAggregate,
-    ColumnAggregateOperator,
-    check_aggregates,
-    max_of,
-    min_of,
-    record_count,
-    sum_of,
+    REDUCED_STATE as REDUCED_STATE,
+    ColumnAggregate as ColumnAggregate,
+    ColumnAggregateOperator as ColumnAggregateOperator,
+    check_aggregates as check_aggregates,
+    max_of as max_of,
+    min_of as min_of,
+    record_count as record_count,
+    sum_of as sum_of,
 )
 from operators.columns.stateless import (
-    COLUMN_TYPES,
-    FilterColumnsOperator,
-    MapColumnsOperator,
-    ToColumnsOperator,
-    ToRowsOperator,
-    check_declared,
-    column_operator,
+    COLUMN_TYPES as COLUMN_TYPES,
+    FilterColumnsOperator as FilterColumnsOperator,
+    MapColumnsOperator as MapColumnsOperator,
+    ToColumnsOperator as ToColumnsOperator,
+    ToRowsOperator as ToRowsOperator,
+    check_declared as check_declared,
+    column_operator as column_operator,
 )
-
-__all__ = [
-    "COLUMN_TYPES",
-    "ColumnAggregate",
-    "ColumnAggregateOperator",
-    "ColumnGeneratorSource",
-    "ColumnSource",
-    "FilterColumnsOperator",
-    "MapColumnsOperator",
-    "REDUCED_STATE",
-    "ToColumnsOperator",
-    "ToRowsOperator",
-    "check_aggregates",
-    "check_declared",
-    "column_operator",
-    "max_of",
-    "min_of",
-    "record_count",
-    "sum_of",
-]

@@ -5,40 +5,28 @@ common. psycopg is loaded at its first use.
 
 from __future__ import annotations
 
-from operators.databases.database_sink import DatabaseSink, PostgresSink, SqliteSink
-from operators.databases.memory_database import DatabaseExchange, DatabaseRequest, Gate, MemoryDatabase, UnansweredError
-from operators.databases.postgres_database import PostgresDatabase
-from operators.databases.session import (
-    DatabaseError,
-    EpochHolder,
-    LedgerRow,
-    Row,
-    SinkDatabase,
-    SinkSession,
-    TableDescription,
-    TransactionName,
+from operators.databases.database_sink import (
+    DatabaseSink as DatabaseSink,
+    PostgresSink as PostgresSink,
+    SqliteSink as SqliteSink,
 )
-from operators.databases.sqlite_database import SqliteDatabase
-from operators.databases.upsert_sink import UpsertSink
-
-__all__ = [
-    "DatabaseError",
-    "DatabaseExchange",
-    "DatabaseRequest",
-    "DatabaseSink",
-    "EpochHolder",
-    "Gate",
-    "LedgerRow",
-    "MemoryDatabase",
-    "PostgresDatabase",
-    "PostgresSink",
-    "Row",
-    "SinkDatabase",
-    "SinkSession",
-    "SqliteDatabase",
-    "SqliteSink",
-    "TableDescription",
-    "TransactionName",
-    "UnansweredError",
-    "UpsertSink",
-]
+from operators.databases.memory_database import (
+    DatabaseExchange as DatabaseExchange,
+    DatabaseRequest as DatabaseRequest,
+    Gate as Gate,
+    MemoryDatabase as MemoryDatabase,
+    UnansweredError as UnansweredError,
+)
+from operators.databases.postgres_database import PostgresDatabase as PostgresDatabase
+from operators.databases.session import (
+    DatabaseError as DatabaseError,
+    EpochHolder as EpochHolder,
+    LedgerRow as LedgerRow,
+    Row as Row,
+    SinkDatabase as SinkDatabase,
+    SinkSession as SinkSession,
+    TableDescription as TableDescription,
+    TransactionName as TransactionName,
+)
+from operators.databases.sqlite_database import SqliteDatabase as SqliteDatabase
+from operators.databases.upsert_sink import UpsertSink as UpsertSink

@@ -32,10 +32,7 @@ def tag_second(value: Any) -> tuple[int, Any]:
 
 def split_sides(values: Sequence[tuple[int, Any]]) -> tuple[list[Any], list[Any]]:
     """The records of both sides."""
-    return (
-        [value for side, value in values if side == FIRST],
-        [value for side, value in values if side == SECOND],
-    )
+    return ([value for side, value in values if side == FIRST], [value for side, value in values if side == SECOND])
 
 
 class CoGroup:

@@ -35,14 +35,7 @@ from engine.elements.errors import ConfigurationError
 from operators.log.log_settings import FSYNC_APPEND, FSYNC_NEVER, FSYNC_POLICIES, FSYNC_TRANSACTION, LogSettings
 from operators.log.partition_log import PartitionLog
 from operators.log.readable_log import ReadableLog
-from operators.log.topics import (
-    check_topic_name,
-    lock_log,
-    partition_directory,
-    partitions_of,
-    topics_of,
-    write_topic,
-)
+from operators.log.topics import check_topic_name, lock_log, partition_directory, partitions_of, topics_of, write_topic
 from operators.log.transaction_journal import JournalSnapshot, Place, TransactionJournal
 from operators.log.transaction_log import (
     ABORT_MARKER,
@@ -101,10 +94,7 @@ class DiskTransactionLog(ReadableLog):
     def _recover(self) -> None:
         with self._writing("cannot be opened"):
             self._journal = TransactionJournal(
-                self._fs,
-                self.directory,
-                segment_bytes=self.settings.segment_bytes,
-                never_syncs=self._never_syncs,
+                self._fs, self.directory, segment_bytes=self.settings.segment_bytes, never_syncs=self._never_syncs
             )
             snapshot = self._journal.recover()
             self._names, self._now_ns, self._first_epoch = snapshot.names, snapshot.now_ns, snapshot.first_epoch

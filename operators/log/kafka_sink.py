@@ -29,8 +29,7 @@ from operators.basic import SinkOperator
 from operators.log.kafka_client import check_settings, client_library, kafka_errors
 from operators.log.kafka_publisher import Deliveries, OutRecord, Publisher
 from operators.log.log_sink import AT_LEAST_ONCE, DELIVERIES, EXACTLY_ONCE, NONE
-from state_backends.base import binary, list_of, optional, row, whole
-from state_backends.base import number as any_number
+from state_backends.base import binary, list_of, number as any_number, optional, row, whole
 
 Encode = Callable[[Any], bytes | None]
 

@@ -7,13 +7,7 @@ a zombie, are found out.
 
 from __future__ import annotations
 
-from operators.log.transaction_log import (
-    OPEN,
-    PREPARED,
-    UNKNOWN,
-    Producer,
-    TransactionDescription,
-)
+from operators.log.transaction_log import OPEN, PREPARED, UNKNOWN, Producer, TransactionDescription
 from operators.log.transaction_names import BEGUN, ENDED, FORGOTTEN, IS_PREPARED, REGISTERED, Change, Name
 
 DEFAULT_ID_EXPIRATION_NS = 7 * 24 * 3600 * 1_000_000_000

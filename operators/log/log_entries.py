@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from operators.log.transaction_log import (
-    ABORT_MARKER,
-    ABORTED,
-    COMMIT_MARKER,
-    COMMITTED,
-    DATA,
-    LogEntry,
-    Producer,
-)
+from operators.log.transaction_log import ABORT_MARKER, ABORTED, COMMIT_MARKER, COMMITTED, DATA, LogEntry, Producer
 from operators.log.transaction_names import Name
 
 

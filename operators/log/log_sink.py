@@ -30,14 +30,7 @@ from engine.elements.operator import Operator, OperatorContext, OperatorMetrics
 from operators.log.disk_log import DiskLog
 from operators.log.disk_transaction_log import DiskTransactionLog
 from operators.log.log_reader import committed_records
-from operators.log.log_requests import (
-    AT_LEAST_ONCE,
-    DELIVERIES,
-    EXACTLY_ONCE,
-    NONE,
-    PartitionFunction,
-    Requests,
-)
+from operators.log.log_requests import AT_LEAST_ONCE, DELIVERIES, EXACTLY_ONCE, NONE, PartitionFunction, Requests
 from operators.log.memory_transaction_log import DEFAULT_MAX_TIMEOUT_NS, MemoryTransactionLog
 from operators.log.plain_log_sink import PlainLogSink
 from operators.log.topics import check_topic_name

@@ -23,14 +23,7 @@ from operators.log.transaction_coordinator import (
     REQUEST_LOST,
     TransactionCoordinator,
 )
-from operators.log.transaction_log import (
-    DATA,
-    READ_COMMITTED,
-    READ_UNCOMMITTED,
-    LogEntry,
-    LogRecord,
-    Producer,
-)
+from operators.log.transaction_log import DATA, READ_COMMITTED, READ_UNCOMMITTED, LogEntry, LogRecord, Producer
 from operators.log.transaction_names import state_of
 
 __all__ = [

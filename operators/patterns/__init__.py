@@ -4,10 +4,5 @@ finds them (a pure machine), ``operator`` runs it in the order of event time (Fl
 
 from __future__ import annotations
 
-from operators.patterns.operator import pattern_operator
-from operators.patterns.sequence import Pattern
-
-__all__ = [
-    "Pattern",
-    "pattern_operator",
-]
+from operators.patterns.operator import pattern_operator as pattern_operator
+from operators.patterns.sequence import Pattern as Pattern

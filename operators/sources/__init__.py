@@ -5,32 +5,21 @@
 from __future__ import annotations
 
 from operators.sources.in_memory import (
-    CollectionSource,
-    GeneratorSource,
-    NumberedSplits,
-    Pause,
-    SequenceSource,
-    check_splits,
-    share,
-    split_index,
-    start_in,
+    CollectionSource as CollectionSource,
+    GeneratorSource as GeneratorSource,
+    NumberedSplits as NumberedSplits,
+    Pause as Pause,
+    SequenceSource as SequenceSource,
+    check_splits as check_splits,
+    share as share,
+    split_index as split_index,
+    start_in as start_in,
 )
-from operators.sources.operator import RunningSplit, SavedSplit, SourceOperator, reading_from, saved_shape, source_of
-
-__all__ = [
-    "CollectionSource",
-    "GeneratorSource",
-    "NumberedSplits",
-    "Pause",
-    "SequenceSource",
-    "SourceOperator",
-    "SavedSplit",
-    "RunningSplit",
-    "check_splits",
-    "reading_from",
-    "saved_shape",
-    "share",
-    "source_of",
-    "split_index",
-    "start_in",
-]
+from operators.sources.operator import (
+    RunningSplit as RunningSplit,
+    SavedSplit as SavedSplit,
+    SourceOperator as SourceOperator,
+    reading_from as reading_from,
+    saved_shape as saved_shape,
+    source_of as source_of,
+)

@@ -278,11 +278,7 @@ class GeneratorSource:
     position_shape = staticmethod(whole)
 
     def __init__(
-        self,
-        make_batch: Callable[[int, int], list[Any]],
-        count: int,
-        splits: int = 1,
-        rate_per_s: int | None = None,
+        self, make_batch: Callable[[int, int], list[Any]], count: int, splits: int = 1, rate_per_s: int | None = None
     ) -> None:
         check_splits(splits)
         if type(count) is not int or count < 0:

@@ -79,10 +79,7 @@ _SOURCE = (
 _STREAMING, _BATCH = "streaming", "batch"
 _COMMIT_KEYS = tuple(option.key for option in _COMMIT)
 _EXTRACTOR_KEYS = tuple(key for key in _COMMIT_KEYS if key.startswith("partition.time-extractor"))
-_NEEDED_KINDS = {
-    "sink.partition-commit.policy.class": CUSTOM,
-    "sink.partition-commit.success-file.name": SUCCESS_FILE,
-}
+_NEEDED_KINDS = {"sink.partition-commit.policy.class": CUSTOM, "sink.partition-commit.success-file.name": SUCCESS_FILE}
 
 
 class FileSystemConnector:

@@ -186,10 +186,7 @@ class PartitionTimeTrigger:
     def snapshot(self, checkpoint_id: int, watermark_ms: int) -> dict[str, list[Any]]:
         """See ``CommitTrigger``."""
         self._watermarks[checkpoint_id] = watermark_ms
-        return {
-            _PENDING: list(self._pending),
-            _WATERMARKS: sorted(self._watermarks.items()),
-        }
+        return {_PENDING: list(self._pending), _WATERMARKS: sorted(self._watermarks.items())}
 
     def restore(self, lists: dict[str, list[Any]]) -> None:
         """See ``CommitTrigger``."""

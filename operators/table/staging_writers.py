@@ -16,12 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from engine.elements.batch import Batch
-from operators.files.writing import (
-    Format,
-    PartEncoder,
-    PartFile,
-    RecoverableStream,
-)
+from operators.files.writing import Format, PartEncoder, PartFile, RecoverableStream
 from operators.table.partitioning import PartitionColumns
 from operators.table.staging import StagedFile
 from state_backends.files import FileSystem

@@ -5,25 +5,13 @@
 
 from __future__ import annotations
 
-from operators.time.event_clock import EventClock
-from operators.time.wake_ups import WakeUps
-from operators.time.watermark_generators import IDLENESS, Idleness
+from operators.time.event_clock import EventClock as EventClock
+from operators.time.wake_ups import WakeUps as WakeUps
+from operators.time.watermark_generators import IDLENESS as IDLENESS, Idleness as Idleness
 from operators.time.watermarks import (
-    TimestampsAndWatermarksOperator,
-    WatermarkEmitter,
-    WatermarkStrategy,
-    missing_timestamps,
-    stamp,
+    TimestampsAndWatermarksOperator as TimestampsAndWatermarksOperator,
+    WatermarkEmitter as WatermarkEmitter,
+    WatermarkStrategy as WatermarkStrategy,
+    missing_timestamps as missing_timestamps,
+    stamp as stamp,
 )
-
-__all__ = [
-    "EventClock",
-    "IDLENESS",
-    "Idleness",
-    "TimestampsAndWatermarksOperator",
-    "WakeUps",
-    "WatermarkEmitter",
-    "WatermarkStrategy",
-    "missing_timestamps",
-    "stamp",
-]

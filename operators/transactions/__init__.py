@@ -5,32 +5,25 @@ writers, ``committer`` operators around ``committer_machine`` and ``global_commi
 
 from __future__ import annotations
 
-from operators.transactions.commit_rules import CommitRules
-from operators.transactions.committables import COMMITTABLE, END_OF_INPUT, CommitRequest, messages, summary
-from operators.transactions.committer_machine import Committer
-from operators.transactions.committing_sink import CommittingSink, SinkPart, SinkWriter, WriteError, part_options
-from operators.transactions.two_phase_commit import (
-    Transaction,
-    TransactionLostError,
-    TwoPhaseCommitSinkOperator,
-    check_timeouts,
+from operators.transactions.commit_rules import CommitRules as CommitRules
+from operators.transactions.committables import (
+    COMMITTABLE as COMMITTABLE,
+    END_OF_INPUT as END_OF_INPUT,
+    CommitRequest as CommitRequest,
+    messages as messages,
+    summary as summary,
 )
-
-__all__ = [
-    "COMMITTABLE",
-    "CommitRequest",
-    "CommitRules",
-    "Committer",
-    "CommittingSink",
-    "END_OF_INPUT",
-    "SinkPart",
-    "SinkWriter",
-    "Transaction",
-    "TransactionLostError",
-    "TwoPhaseCommitSinkOperator",
-    "WriteError",
-    "check_timeouts",
-    "messages",
-    "part_options",
-    "summary",
-]
+from operators.transactions.committer_machine import Committer as Committer
+from operators.transactions.committing_sink import (
+    CommittingSink as CommittingSink,
+    SinkPart as SinkPart,
+    SinkWriter as SinkWriter,
+    WriteError as WriteError,
+    part_options as part_options,
+)
+from operators.transactions.two_phase_commit import (
+    Transaction as Transaction,
+    TransactionLostError as TransactionLostError,
+    TwoPhaseCommitSinkOperator as TwoPhaseCommitSinkOperator,
+    check_timeouts as check_timeouts,
+)

@@ -53,10 +53,7 @@ class CommitterMachine:
     """The books of one committer and when they are acted upon. ``count``: gets names and amounts for metrics."""
 
     def __init__(
-        self,
-        committer: Committer,
-        rules: CommitRules | None = None,
-        count: Callable[[str, int], None] = count_nothing,
+        self, committer: Committer, rules: CommitRules | None = None, count: Callable[[str, int], None] = count_nothing
     ) -> None:
         self.rules = CommitRules() if rules is None else rules
         self.books = CommittableCollector()

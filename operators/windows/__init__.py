@@ -6,60 +6,40 @@ sliding windows a batch at a time; ``triggered_windows`` runs any kind, with ``t
 from __future__ import annotations
 
 from operators.windows.assigners import (
-    EventTimeSessionWindows,
-    GlobalWindow,
-    GlobalWindows,
-    ProcessingTimeSessionWindows,
-    SlidingEventTimeWindows,
-    SlidingProcessingTimeWindows,
-    TimeWindow,
-    TumblingEventTimeWindows,
-    TumblingProcessingTimeWindows,
-    WindowAssigner,
+    EventTimeSessionWindows as EventTimeSessionWindows,
+    GlobalWindow as GlobalWindow,
+    GlobalWindows as GlobalWindows,
+    ProcessingTimeSessionWindows as ProcessingTimeSessionWindows,
+    SlidingEventTimeWindows as SlidingEventTimeWindows,
+    SlidingProcessingTimeWindows as SlidingProcessingTimeWindows,
+    TimeWindow as TimeWindow,
+    TumblingEventTimeWindows as TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows as TumblingProcessingTimeWindows,
+    WindowAssigner as WindowAssigner,
 )
-from operators.windows.continuous_triggers import ContinuousEventTimeTrigger, ContinuousProcessingTimeTrigger
-from operators.windows.evictors import CountEvictor, Evictor, TimeEvictor, TimestampedValue
-from operators.windows.functions import ProcessAllWindowFunction, ProcessWindowFunction, WindowContext
-from operators.windows.operator import SlidingWindowOperator, WindowOperator
-from operators.windows.triggered_windows import TriggeredWindowOperator
+from operators.windows.continuous_triggers import (
+    ContinuousEventTimeTrigger as ContinuousEventTimeTrigger,
+    ContinuousProcessingTimeTrigger as ContinuousProcessingTimeTrigger,
+)
+from operators.windows.evictors import (
+    CountEvictor as CountEvictor,
+    Evictor as Evictor,
+    TimeEvictor as TimeEvictor,
+    TimestampedValue as TimestampedValue,
+)
+from operators.windows.functions import (
+    ProcessAllWindowFunction as ProcessAllWindowFunction,
+    ProcessWindowFunction as ProcessWindowFunction,
+    WindowContext as WindowContext,
+)
+from operators.windows.operator import SlidingWindowOperator as SlidingWindowOperator, WindowOperator as WindowOperator
+from operators.windows.triggered_windows import TriggeredWindowOperator as TriggeredWindowOperator
 from operators.windows.triggers import (
-    CountTrigger,
-    EventTimeTrigger,
-    NeverTrigger,
-    ProcessingTimeTrigger,
-    PurgingTrigger,
-    Trigger,
-    TriggerResult,
+    CountTrigger as CountTrigger,
+    EventTimeTrigger as EventTimeTrigger,
+    NeverTrigger as NeverTrigger,
+    ProcessingTimeTrigger as ProcessingTimeTrigger,
+    PurgingTrigger as PurgingTrigger,
+    Trigger as Trigger,
+    TriggerResult as TriggerResult,
 )
-
-__all__ = [
-    "ContinuousEventTimeTrigger",
-    "ContinuousProcessingTimeTrigger",
-    "CountEvictor",
-    "CountTrigger",
-    "EventTimeSessionWindows",
-    "EventTimeTrigger",
-    "Evictor",
-    "GlobalWindow",
-    "GlobalWindows",
-    "NeverTrigger",
-    "ProcessAllWindowFunction",
-    "ProcessWindowFunction",
-    "ProcessingTimeSessionWindows",
-    "ProcessingTimeTrigger",
-    "PurgingTrigger",
-    "SlidingEventTimeWindows",
-    "SlidingProcessingTimeWindows",
-    "SlidingWindowOperator",
-    "TimeEvictor",
-    "TimeWindow",
-    "TimestampedValue",
-    "Trigger",
-    "TriggerResult",
-    "TriggeredWindowOperator",
-    "TumblingEventTimeWindows",
-    "TumblingProcessingTimeWindows",
-    "WindowAssigner",
-    "WindowContext",
-    "WindowOperator",
-]

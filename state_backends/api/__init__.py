@@ -5,52 +5,38 @@ subtask and its setting, timers, and operator state.
 
 from __future__ import annotations
 
-from state_backends.api.key_scope import KeyScope
-from state_backends.api.keyed_backend import KeyedStateBackend
-from state_backends.api.operator_state import OperatorBroadcastState, OperatorListState, OperatorStateBackend
-from state_backends.api.state_backend import BackendEnvironment, StateBackend
-from state_backends.api.states import AggregatingState, KeyedState, ListState, MapState, ReducingState, ValueState
-from state_backends.api.tables import (
-    BackendEntries,
-    Batch,
-    Entries,
-    Finish,
-    First,
-    Fold,
-    KeyedTable,
-    ListEntries,
-    MapEntries,
-    Namespaces,
+from state_backends.api.key_scope import KeyScope as KeyScope
+from state_backends.api.keyed_backend import KeyedStateBackend as KeyedStateBackend
+from state_backends.api.operator_state import (
+    OperatorBroadcastState as OperatorBroadcastState,
+    OperatorListState as OperatorListState,
+    OperatorStateBackend as OperatorStateBackend,
 )
-from state_backends.api.timers import HeapTimerTable, Timer, TimerQueue, TimerService, check_time
-
-__all__ = [
-    "AggregatingState",
-    "BackendEntries",
-    "BackendEnvironment",
-    "Batch",
-    "Entries",
-    "Finish",
-    "First",
-    "Fold",
-    "HeapTimerTable",
-    "KeyScope",
-    "KeyedState",
-    "KeyedStateBackend",
-    "KeyedTable",
-    "ListEntries",
-    "ListState",
-    "MapEntries",
-    "MapState",
-    "Namespaces",
-    "OperatorBroadcastState",
-    "OperatorListState",
-    "OperatorStateBackend",
-    "ReducingState",
-    "StateBackend",
-    "Timer",
-    "TimerQueue",
-    "TimerService",
-    "ValueState",
-    "check_time",
-]
+from state_backends.api.state_backend import BackendEnvironment as BackendEnvironment, StateBackend as StateBackend
+from state_backends.api.states import (
+    AggregatingState as AggregatingState,
+    KeyedState as KeyedState,
+    ListState as ListState,
+    MapState as MapState,
+    ReducingState as ReducingState,
+    ValueState as ValueState,
+)
+from state_backends.api.tables import (
+    BackendEntries as BackendEntries,
+    Batch as Batch,
+    Entries as Entries,
+    Finish as Finish,
+    First as First,
+    Fold as Fold,
+    KeyedTable as KeyedTable,
+    ListEntries as ListEntries,
+    MapEntries as MapEntries,
+    Namespaces as Namespaces,
+)
+from state_backends.api.timers import (
+    HeapTimerTable as HeapTimerTable,
+    Timer as Timer,
+    TimerQueue as TimerQueue,
+    TimerService as TimerService,
+    check_time as check_time,
+)

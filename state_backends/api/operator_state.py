@@ -255,8 +255,7 @@ class OperatorStateBackend:
         """
         names = [*self.state_names(), *self.broadcast_state_names()]
         return OperatorSnapshotResources(
-            [(self._states[name].mode, name, self._encode_all(self._states[name])) for name in names],
-            self._codec,
+            [(self._states[name].mode, name, self._encode_all(self._states[name])) for name in names], self._codec
         )
 
     def async_snapshot(

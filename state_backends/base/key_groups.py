@@ -22,12 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from state_backends.base.errors import KeyGroupError
-from state_backends.base.key_types import (
-    KeyType,
-    check_keys,
-    infer_key_type,
-    java_hash_function,
-)
+from state_backends.base.key_types import KeyType, check_keys, infer_key_type, java_hash_function
 
 DEFAULT_LOWER_BOUND_MAX_PARALLELISM = 128
 """The smallest max parallelism that is derived when the user sets none."""

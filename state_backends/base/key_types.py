@@ -70,14 +70,7 @@ def key_type_shape(value: Any) -> None:
     row(text, list_of(key_type_shape))(value)
 
 
-_PYTHON_TYPES: dict[str, type] = {
-    "INT": int,
-    "LONG": int,
-    "STRING": str,
-    "BYTES": bytes,
-    "BOOL": bool,
-    "TUPLE": tuple,
-}
+_PYTHON_TYPES: dict[str, type] = {"INT": int, "LONG": int, "STRING": str, "BYTES": bytes, "BOOL": bool, "TUPLE": tuple}
 
 INT = KeyType("INT")
 LONG = KeyType("LONG")

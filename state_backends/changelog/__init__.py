@@ -13,8 +13,4 @@ What it promises, and what it costs, is in ``docs/changelog.md``.
 
 from __future__ import annotations
 
-from state_backends.changelog.backend import ChangelogStateBackend
-
-__all__ = [
-    "ChangelogStateBackend",
-]
+from state_backends.changelog.backend import ChangelogStateBackend as ChangelogStateBackend

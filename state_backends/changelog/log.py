@@ -166,12 +166,7 @@ class ChangeLog:
             raise self._lost[1]
 
     def _refusal(
-        self,
-        index: int,
-        keys: list[Any],
-        namespaces: list[Any] | None,
-        payload: list[Any] | None,
-        problem: Exception,
+        self, index: int, keys: list[Any], namespaces: list[Any] | None, payload: list[Any] | None, problem: Exception
     ) -> StateSerializationError:
         name = list(self._states)[index].name
         for namespace in namespaces or ():

@@ -5,42 +5,25 @@ have changed. ``plain_values`` shows values as JSON to people.
 
 from __future__ import annotations
 
-from state_backends.codec.encoding import StateCodec, default_codec
-from state_backends.codec.forms import Compatibility
-from state_backends.codec.framing import PREAMBLE_BYTES, Frame, FrameReader, frame, preamble, seal, unseal
-from state_backends.codec.plain_values import inspecting_codec, plain, shown
-from state_backends.codec.record_schema import WRITTEN_SCHEMA, RecordSchema
-from state_backends.codec.registry import (
-    RegisteredType,
-    TypeRegistry,
-    full_name,
-    newer_version,
-    read_by,
-    register_record_type,
-    register_type,
+from state_backends.codec.encoding import StateCodec as StateCodec, default_codec as default_codec
+from state_backends.codec.forms import Compatibility as Compatibility
+from state_backends.codec.framing import (
+    PREAMBLE_BYTES as PREAMBLE_BYTES,
+    Frame as Frame,
+    FrameReader as FrameReader,
+    frame as frame,
+    preamble as preamble,
+    seal as seal,
+    unseal as unseal,
 )
-
-__all__ = [
-    "PREAMBLE_BYTES",
-    "WRITTEN_SCHEMA",
-    "Compatibility",
-    "Frame",
-    "FrameReader",
-    "RecordSchema",
-    "RegisteredType",
-    "StateCodec",
-    "TypeRegistry",
-    "default_codec",
-    "frame",
-    "full_name",
-    "inspecting_codec",
-    "newer_version",
-    "plain",
-    "preamble",
-    "read_by",
-    "register_record_type",
-    "register_type",
-    "seal",
-    "shown",
-    "unseal",
-]
+from state_backends.codec.plain_values import inspecting_codec as inspecting_codec, plain as plain, shown as shown
+from state_backends.codec.record_schema import WRITTEN_SCHEMA as WRITTEN_SCHEMA, RecordSchema as RecordSchema
+from state_backends.codec.registry import (
+    RegisteredType as RegisteredType,
+    TypeRegistry as TypeRegistry,
+    full_name as full_name,
+    newer_version as newer_version,
+    read_by as read_by,
+    register_record_type as register_record_type,
+    register_type as register_type,
+)

@@ -24,10 +24,7 @@ import msgpack
 
 from state_backends.base import CorruptStateError, StateSchemaError, StateSerializationError
 from state_backends.codec.problems import explain_refusal
-from state_backends.codec.registry import (
-    TypeRegistry,
-    default_registry,
-)
+from state_backends.codec.registry import TypeRegistry, default_registry
 
 _TUPLE_CODE = 0
 _TUPLE_MARK = msgpack.ExtType(_TUPLE_CODE, b"")

@@ -6,32 +6,20 @@ against :class:`FileSystem` and are given one.
 
 from __future__ import annotations
 
-from state_backends.files.faulty import FaultInjectingFileSystem, FaultRule, FileFault
-from state_backends.files.local import LocalFileSystem
-from state_backends.files.memory import MemoryFileSystem
-from state_backends.files.over_fsspec import file_system_for
-from state_backends.files.port import (
-    TEMPORARY_SUFFIX,
-    DirectoryLock,
-    FileSystem,
-    RandomAccessFile,
-    WritableFile,
-    write_atomically,
+from state_backends.files.faulty import (
+    FaultInjectingFileSystem as FaultInjectingFileSystem,
+    FaultRule as FaultRule,
+    FileFault as FileFault,
 )
-from state_backends.files.wrapped import WrappedFileSystem
-
-__all__ = [
-    "TEMPORARY_SUFFIX",
-    "DirectoryLock",
-    "FaultInjectingFileSystem",
-    "FileFault",
-    "FaultRule",
-    "FileSystem",
-    "LocalFileSystem",
-    "MemoryFileSystem",
-    "RandomAccessFile",
-    "WrappedFileSystem",
-    "WritableFile",
-    "file_system_for",
-    "write_atomically",
-]
+from state_backends.files.local import LocalFileSystem as LocalFileSystem
+from state_backends.files.memory import MemoryFileSystem as MemoryFileSystem
+from state_backends.files.over_fsspec import file_system_for as file_system_for
+from state_backends.files.port import (
+    TEMPORARY_SUFFIX as TEMPORARY_SUFFIX,
+    DirectoryLock as DirectoryLock,
+    FileSystem as FileSystem,
+    RandomAccessFile as RandomAccessFile,
+    WritableFile as WritableFile,
+    write_atomically as write_atomically,
+)
+from state_backends.files.wrapped import WrappedFileSystem as WrappedFileSystem

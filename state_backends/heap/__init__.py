@@ -5,10 +5,5 @@ snapshots, ``expiry`` removes what has expired, ``column_states`` keeps reducing
 
 from __future__ import annotations
 
-from state_backends.heap.backend import HeapStateBackend
-from state_backends.heap.keyed_backend import HeapKeyedStateBackend
-
-__all__ = [
-    "HeapKeyedStateBackend",
-    "HeapStateBackend",
-]
+from state_backends.heap.backend import HeapStateBackend as HeapStateBackend
+from state_backends.heap.keyed_backend import HeapKeyedStateBackend as HeapKeyedStateBackend

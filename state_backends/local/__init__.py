@@ -5,12 +5,9 @@
 
 from __future__ import annotations
 
-from state_backends.local.recovery import LocalRecoveryCounts, LocalStateStores, TaskLocalRecovery
-from state_backends.local.task_copy import LocalSnapshot
-
-__all__ = [
-    "LocalRecoveryCounts",
-    "LocalSnapshot",
-    "LocalStateStores",
-    "TaskLocalRecovery",
-]
+from state_backends.local.recovery import (
+    LocalRecoveryCounts as LocalRecoveryCounts,
+    LocalStateStores as LocalStateStores,
+    TaskLocalRecovery as TaskLocalRecovery,
+)
+from state_backends.local.task_copy import LocalSnapshot as LocalSnapshot

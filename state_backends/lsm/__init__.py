@@ -25,19 +25,12 @@ where they stand), threads, and durability of its own unless it is asked for.
 
 from __future__ import annotations
 
-from state_backends.lsm.backend import LsmStateBackend, LsmStoreKind
-from state_backends.lsm.description import FileDescription, StoreDescription, describe_manifest
-from state_backends.lsm.options import LsmOptions
-from state_backends.lsm.reading import LsmSnapshot
-from state_backends.lsm.store import LsmStore
-
-__all__ = [
-    "FileDescription",
-    "LsmOptions",
-    "LsmSnapshot",
-    "LsmStateBackend",
-    "LsmStore",
-    "LsmStoreKind",
-    "StoreDescription",
-    "describe_manifest",
-]
+from state_backends.lsm.backend import LsmStateBackend as LsmStateBackend, LsmStoreKind as LsmStoreKind
+from state_backends.lsm.description import (
+    FileDescription as FileDescription,
+    StoreDescription as StoreDescription,
+    describe_manifest as describe_manifest,
+)
+from state_backends.lsm.options import LsmOptions as LsmOptions
+from state_backends.lsm.reading import LsmSnapshot as LsmSnapshot
+from state_backends.lsm.store import LsmStore as LsmStore

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from operator import add
 from typing import cast
-from zlib import compress, decompress
-from zlib import error as ZlibError
+from zlib import compress, decompress, error as ZlibError
 
 import msgpack
 

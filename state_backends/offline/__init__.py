@@ -4,14 +4,11 @@ compares two snapshots and writes one in full; ``writer`` makes or changes a sav
 
 from __future__ import annotations
 
-from state_backends.offline.reader import EntryDifference, SnapshotContent, StateEntry, differences, write_in_full
-from state_backends.offline.writer import SnapshotWriter
-
-__all__ = [
-    "EntryDifference",
-    "SnapshotContent",
-    "SnapshotWriter",
-    "StateEntry",
-    "differences",
-    "write_in_full",
-]
+from state_backends.offline.reader import (
+    EntryDifference as EntryDifference,
+    SnapshotContent as SnapshotContent,
+    StateEntry as StateEntry,
+    differences as differences,
+    write_in_full as write_in_full,
+)
+from state_backends.offline.writer import SnapshotWriter as SnapshotWriter

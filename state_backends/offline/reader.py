@@ -168,11 +168,7 @@ def keyed_blocks(
 
 
 def write_in_full(
-    handle: KeyedStateHandle,
-    reader: StateReader,
-    max_parallelism: int,
-    codec: StateCodec,
-    streams: StreamFactory,
+    handle: KeyedStateHandle, reader: StateReader, max_parallelism: int, codec: StateCodec, streams: StreamFactory
 ) -> FullKeyedStateHandle | None:
     """The same state in the full format, written through a backend of the kind that reads the handle; ``None`` when it
     has no entries. Errors as in :func:`keyed_blocks`."""

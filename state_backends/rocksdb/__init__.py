@@ -4,8 +4,4 @@ ordered stores, ``backend`` is the setting of a job. The package is loaded when 
 
 from __future__ import annotations
 
-from state_backends.rocksdb.backend import RocksDBStateBackend
-
-__all__ = [
-    "RocksDBStateBackend",
-]
+from state_backends.rocksdb.backend import RocksDBStateBackend as RocksDBStateBackend

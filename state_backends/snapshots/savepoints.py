@@ -113,8 +113,7 @@ def copy_as_savepoint(
     try:
         operators = tuple(
             replace(
-                operator,
-                subtasks={index: copier.copy_subtask(one) for index, one in sorted(operator.subtasks.items())},
+                operator, subtasks={index: copier.copy_subtask(one) for index, one in sorted(operator.subtasks.items())}
             )
             for operator in metadata.operators
         )

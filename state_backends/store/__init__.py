@@ -5,8 +5,4 @@
 
 from __future__ import annotations
 
-from state_backends.store.keyed_backend import StoreKeyedStateBackend
-
-__all__ = [
-    "StoreKeyedStateBackend",
-]
+from state_backends.store.keyed_backend import StoreKeyedStateBackend as StoreKeyedStateBackend

@@ -16,13 +16,7 @@ from itertools import chain
 from typing import Any
 
 from state_backends.api import BackendEnvironment, KeyedStateBackend, KeyScope, TimerQueue, TimerService
-from state_backends.base import (
-    RESERVED_NAME_PREFIX,
-    StateDescriptor,
-    StateKind,
-    StateTtlConfig,
-    as_written,
-)
+from state_backends.base import RESERVED_NAME_PREFIX, StateDescriptor, StateKind, StateTtlConfig, as_written
 from state_backends.rows import (
     IncrementalSnapshotStrategy,
     KeepLocal,

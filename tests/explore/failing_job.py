@@ -11,8 +11,7 @@ from typing import Any
 from engine.explore.cases import Case
 from engine.explore.run import FinishedCase, Invariant, Subject
 from engine.graph.job import Job
-from operators.basic import CollectedResults
-from operators.basic import simple_sinks as sinks
+from operators.basic import CollectedResults, simple_sinks as sinks
 from operators.sources import SequenceSource
 
 RECORDS = 40

@@ -6,8 +6,7 @@ import copy
 import pickle
 from itertools import pairwise
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from engine.faults.fault import Fault, FaultMix, parse_fault
 from engine.faults.opportunities import Opportunities, Struck, Windows, plain_target

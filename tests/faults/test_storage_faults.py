@@ -54,10 +54,7 @@ def put(disk: FileSystem, path: str, data: bytes) -> None:
 def case(*faults: str, mode: str = "aligned", seed: str = "1", mix: FaultMix | None = None) -> Case:
     """One run of the counting job."""
     return Case(
-        seed,
-        {**SETTINGS, "mode": mode},
-        tuple(parse_fault(one) for one in faults),
-        FaultMix() if mix is None else mix,
+        seed, {**SETTINGS, "mode": mode}, tuple(parse_fault(one) for one in faults), FaultMix() if mix is None else mix
     )
 
 
@@ -109,8 +106,7 @@ def test_an_error_may_come_although_it_was_done() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
-    [("bit-flip:/a#2=9", b"a`c"), ("truncate:/a#2=1", b"a"), ("missing:open_read /a#2", None)],
+    ("text", "found"), [("bit-flip:/a#2=9", b"a`c"), ("truncate:/a#2=1", b"a"), ("missing:open_read /a#2", None)]
 )
 def test_a_file_is_read_otherwise_than_it_was_written(text: str, found: bytes | None) -> None:
     """Once: the file itself is as it was."""

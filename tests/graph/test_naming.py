@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from engine.graph.naming import UID_PATTERN, NodeLabel, name_problem, resolve_labels, uid_problem, uid_stem
 

@@ -7,7 +7,6 @@ A package whose rooms have doors is in :data:`CONVERTED`. Its rooms are its fold
 from __future__ import annotations
 
 import ast
-import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -47,13 +46,19 @@ def rooms(sources: Mapping[str, str], package: str) -> dict[str, frozenset[str]]
     for path, source in sources.items():
         above, _, name = path.removesuffix("/__init__.py").rpartition("/")
         if above == folder and path.endswith("/__init__.py") and f"{package}.{name}" not in WITHOUT_DOORS:
-            listed = [
-                ast.literal_eval(node.value)
-                for node in ast.parse(source).body
-                if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
-            ]
-            found[f"{package}.{name}"] = frozenset(itertools.chain(*listed))
+            found[f"{package}.{name}"] = frozenset(_listed(ast.parse(source)))
     return found
+
+
+def _listed(door: ast.Module) -> Iterator[str]:
+    """The names that a door lets through, written ``A as A`` as type checkers ask, and those that it defines."""
+    for node in door.body:
+        if isinstance(node, ast.ImportFrom):
+            yield from (alias.name for alias in node.names if alias.asname == alias.name)
+        elif isinstance(node, ast.ClassDef | ast.FunctionDef):
+            yield node.name
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            yield ast.unparse(node.target if isinstance(node, ast.AnnAssign) else node.targets[0])
 
 
 def past_the_door(sources: Mapping[str, str], packages: Iterable[str] = CONVERTED) -> list[Finding]:

@@ -13,9 +13,9 @@ MAX_MODULES = 21
 
 HOUSE = {
     "engine/__init__.py": "",
-    "engine/hall/__init__.py": "from engine.hall.clock import strike\n__all__ = ['strike']\n",
+    "engine/hall/__init__.py": "from engine.hall.clock import strike as strike, wind\n",
     "engine/hall/clock.py": "def strike(): ...\ndef wind(): ...\n",
-    "engine/roof/__init__.py": "__all__ = []\n",
+    "engine/roof/__init__.py": "",
     "engine/named.py": "def find(): ...\n",
 }
 PAST = [

@@ -239,10 +239,7 @@ class Harness:
         self.operator.process_batch(Batch(records, None if timestamps is None else list(timestamps), keys))
 
     def process_2(
-        self,
-        values: Iterable[Any],
-        timestamps: Iterable[int] | None = None,
-        key: Callable[[Any], Any] | None = None,
+        self, values: Iterable[Any], timestamps: Iterable[int] | None = None, key: Callable[[Any], Any] | None = None
     ) -> None:
         """One batch through the second input; keyed by ``key`` if that is given."""
         records = list(values)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from engine.checkpoint.restore import NoRestart, UnsupportedMappingError
 from engine.elements.errors import JobChangedError, JobFailedError

@@ -9,8 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from spark_bridge.canonical import python_rows
 from spark_bridge.crossing import RowSchema, arrow_table, collect_canonical, rows_on_spark

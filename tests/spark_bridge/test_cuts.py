@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from spark_bridge.cuts import BarrierCut, EventTimeCut, Period, RowsCut, barrier_cut, event_time_cut, rows_cut
 from spark_bridge.errors import SparkBridgeError

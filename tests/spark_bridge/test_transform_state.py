@@ -7,8 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from engine.elements.batch import MAX_TIMESTAMP_MS, Batch
 from spark_bridge.cuts import Cut, event_time_cut, rows_cut

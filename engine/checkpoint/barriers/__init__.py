@@ -7,46 +7,26 @@
 
 from __future__ import annotations
 
-from engine.checkpoint.barriers.alternating import AlternatingBarrierHandler
-from engine.checkpoint.barriers.at_least_once import AtLeastOnceTracker
-from engine.checkpoint.barriers.back_edge_tracker import BackEdgeTracker
-from engine.checkpoint.barriers.back_edges import BackEdgeBarrierHandler
-from engine.checkpoint.barriers.barrier_handler import BarrierHandler, barrier_fingerprint
-from engine.checkpoint.barriers.channel_capture import ChannelCapture, InputCapture
-from engine.checkpoint.barriers.handler_instructions import (
-    AbortCheckpoint,
-    AlignmentFinished,
-    AlignmentMetrics,
-    ArmAlignmentTimer,
-    BlockChannel,
-    HandlerInstruction,
-    PromoteBarrier,
-    ResumeChannels,
-    StartCapture,
-    StopCapture,
-    TriggerSnapshot,
+from engine.checkpoint.barriers.alternating import AlternatingBarrierHandler as AlternatingBarrierHandler
+from engine.checkpoint.barriers.at_least_once import AtLeastOnceTracker as AtLeastOnceTracker
+from engine.checkpoint.barriers.back_edge_tracker import BackEdgeTracker as BackEdgeTracker
+from engine.checkpoint.barriers.back_edges import BackEdgeBarrierHandler as BackEdgeBarrierHandler
+from engine.checkpoint.barriers.barrier_handler import (
+    BarrierHandler as BarrierHandler,
+    barrier_fingerprint as barrier_fingerprint,
 )
-from engine.checkpoint.barriers.single_checkpoint import AlignedBarrierHandler
-
-__all__ = [
-    "AbortCheckpoint",
-    "AlignedBarrierHandler",
-    "AlignmentFinished",
-    "AlignmentMetrics",
-    "AlternatingBarrierHandler",
-    "ArmAlignmentTimer",
-    "AtLeastOnceTracker",
-    "BackEdgeBarrierHandler",
-    "BackEdgeTracker",
-    "BarrierHandler",
-    "BlockChannel",
-    "ChannelCapture",
-    "HandlerInstruction",
-    "InputCapture",
-    "PromoteBarrier",
-    "ResumeChannels",
-    "StartCapture",
-    "StopCapture",
-    "TriggerSnapshot",
-    "barrier_fingerprint",
-]
+from engine.checkpoint.barriers.channel_capture import ChannelCapture as ChannelCapture, InputCapture as InputCapture
+from engine.checkpoint.barriers.handler_instructions import (
+    AbortCheckpoint as AbortCheckpoint,
+    AlignmentFinished as AlignmentFinished,
+    AlignmentMetrics as AlignmentMetrics,
+    ArmAlignmentTimer as ArmAlignmentTimer,
+    BlockChannel as BlockChannel,
+    HandlerInstruction as HandlerInstruction,
+    PromoteBarrier as PromoteBarrier,
+    ResumeChannels as ResumeChannels,
+    StartCapture as StartCapture,
+    StopCapture as StopCapture,
+    TriggerSnapshot as TriggerSnapshot,
+)
+from engine.checkpoint.barriers.single_checkpoint import AlignedBarrierHandler as AlignedBarrierHandler

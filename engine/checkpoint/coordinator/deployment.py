@@ -134,10 +134,7 @@ def compute_checkpoint_plan(
 
 
 def _has_unfinished_source(
-    edge: CheckpointEdge,
-    subtask: int,
-    statuses: Mapping[TaskId, TaskStatus],
-    open_subtasks: list[list[int]],
+    edge: CheckpointEdge, subtask: int, statuses: Mapping[TaskId, TaskStatus], open_subtasks: list[list[int]]
 ) -> bool:
     if edge.connections is None:
         return bool(open_subtasks[edge.source])

@@ -6,41 +6,23 @@ the records in flight.
 from __future__ import annotations
 
 from engine.checkpoint.restore.restart import (
-    ExponentialDelayRestart,
-    FailureRateRestart,
-    FixedDelayRestart,
-    NoRestart,
-    RestartStrategy,
+    ExponentialDelayRestart as ExponentialDelayRestart,
+    FailureRateRestart as FailureRateRestart,
+    FixedDelayRestart as FixedDelayRestart,
+    NoRestart as NoRestart,
+    RestartStrategy as RestartStrategy,
 )
 from engine.checkpoint.restore.restore_plan import (
-    RestorePlan,
-    RestoreTarget,
-    RestoreVertex,
-    UnmatchedStateError,
-    check_finished_markers,
-    plan_restore,
+    RestorePlan as RestorePlan,
+    RestoreTarget as RestoreTarget,
+    RestoreVertex as RestoreVertex,
+    UnmatchedStateError as UnmatchedStateError,
+    check_finished_markers as check_finished_markers,
+    plan_restore as plan_restore,
 )
 from engine.checkpoint.restore.state_mapping import (
-    ChannelStateEdge,
-    UnsupportedMappingError,
-    needs_filter,
-    plan_channel_state,
+    ChannelStateEdge as ChannelStateEdge,
+    UnsupportedMappingError as UnsupportedMappingError,
+    needs_filter as needs_filter,
+    plan_channel_state as plan_channel_state,
 )
-
-__all__ = [
-    "ChannelStateEdge",
-    "ExponentialDelayRestart",
-    "FailureRateRestart",
-    "FixedDelayRestart",
-    "NoRestart",
-    "RestartStrategy",
-    "RestorePlan",
-    "RestoreTarget",
-    "RestoreVertex",
-    "UnmatchedStateError",
-    "UnsupportedMappingError",
-    "check_finished_markers",
-    "needs_filter",
-    "plan_channel_state",
-    "plan_restore",
-]

@@ -97,10 +97,7 @@ class RestorePlan:
 
 
 def plan_restore(
-    operators: Sequence[OperatorSnapshot],
-    targets: Sequence[RestoreTarget],
-    *,
-    allow_non_restored_state: bool = False,
+    operators: Sequence[OperatorSnapshot], targets: Sequence[RestoreTarget], *, allow_non_restored_state: bool = False
 ) -> RestorePlan:
     """Assign the state of a checkpoint to the operators of a job.
 

@@ -5,39 +5,23 @@ lead to, ``task_instructions`` what it answers. ``channel_state_writer`` collect
 
 from __future__ import annotations
 
-from engine.checkpoint.subtask.channel_state_writer import ChannelState, ChannelStateWriter
-from engine.checkpoint.subtask.task_instructions import (
-    AcknowledgeCheckpoint,
-    BroadcastCancelMarker,
-    CancelSnapshot,
-    DeclineCheckpoint,
-    DiscardSnapshot,
-    FailTask,
-    NotifyOperatorsAborted,
-    NotifyOperatorsComplete,
-    NotifyOperatorsSubsumed,
-    StopTask,
-    TakeSnapshot,
-    TaskInstructions,
+from engine.checkpoint.subtask.channel_state_writer import (
+    ChannelState as ChannelState,
+    ChannelStateWriter as ChannelStateWriter,
 )
-from engine.checkpoint.subtask.task_protocol import TaskCheckpointProtocol
-from engine.checkpoint.subtask.upstream_recovery import UpstreamRecoveryTracker
-
-__all__ = [
-    "AcknowledgeCheckpoint",
-    "BroadcastCancelMarker",
-    "CancelSnapshot",
-    "ChannelState",
-    "ChannelStateWriter",
-    "DeclineCheckpoint",
-    "DiscardSnapshot",
-    "FailTask",
-    "NotifyOperatorsAborted",
-    "NotifyOperatorsComplete",
-    "NotifyOperatorsSubsumed",
-    "StopTask",
-    "TakeSnapshot",
-    "TaskCheckpointProtocol",
-    "TaskInstructions",
-    "UpstreamRecoveryTracker",
-]
+from engine.checkpoint.subtask.task_instructions import (
+    AcknowledgeCheckpoint as AcknowledgeCheckpoint,
+    BroadcastCancelMarker as BroadcastCancelMarker,
+    CancelSnapshot as CancelSnapshot,
+    DeclineCheckpoint as DeclineCheckpoint,
+    DiscardSnapshot as DiscardSnapshot,
+    FailTask as FailTask,
+    NotifyOperatorsAborted as NotifyOperatorsAborted,
+    NotifyOperatorsComplete as NotifyOperatorsComplete,
+    NotifyOperatorsSubsumed as NotifyOperatorsSubsumed,
+    StopTask as StopTask,
+    TakeSnapshot as TakeSnapshot,
+    TaskInstructions as TaskInstructions,
+)
+from engine.checkpoint.subtask.task_protocol import TaskCheckpointProtocol as TaskCheckpointProtocol
+from engine.checkpoint.subtask.upstream_recovery import UpstreamRecoveryTracker as UpstreamRecoveryTracker

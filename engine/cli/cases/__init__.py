@@ -4,15 +4,9 @@ and that run made once more.
 
 from __future__ import annotations
 
-from engine.cli.cases.failing import OpenedRun, open_run
-from engine.cli.cases.named_run import resolve, write_token
-from engine.cli.cases.subjects import load_subject, load_subject_and_scenario
-
-__all__ = [
-    "OpenedRun",
-    "load_subject",
-    "load_subject_and_scenario",
-    "open_run",
-    "resolve",
-    "write_token",
-]
+from engine.cli.cases.failing import OpenedRun as OpenedRun, open_run as open_run
+from engine.cli.cases.named_run import resolve as resolve, write_token as write_token
+from engine.cli.cases.subjects import (
+    load_subject as load_subject,
+    load_subject_and_scenario as load_subject_and_scenario,
+)

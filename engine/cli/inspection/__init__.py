@@ -4,15 +4,10 @@ compared, all of it as data or as lines of text.
 
 from __future__ import annotations
 
-from engine.cli.inspection.differences import compare, difference_lines
-from engine.cli.inspection.reader import Selection, find_checkpoint, inspect_checkpoint
-from engine.cli.inspection.text import inspection_lines
-
-__all__ = [
-    "Selection",
-    "compare",
-    "difference_lines",
-    "find_checkpoint",
-    "inspect_checkpoint",
-    "inspection_lines",
-]
+from engine.cli.inspection.differences import compare as compare, difference_lines as difference_lines
+from engine.cli.inspection.reader import (
+    Selection as Selection,
+    find_checkpoint as find_checkpoint,
+    inspect_checkpoint as inspect_checkpoint,
+)
+from engine.cli.inspection.text import inspection_lines as inspection_lines

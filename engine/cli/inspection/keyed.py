@@ -104,12 +104,7 @@ def stored(stream: StreamStateHandle) -> dict[str, Any]:
     """Where some bytes are."""
     if isinstance(stream, FileStateHandle):
         crc32 = f"{stream.checksum:08x}"
-        return {
-            "bytes": stream.size_bytes,
-            "file": stream.path,
-            "scope": stream.scope.value,
-            "crc32": crc32,
-        }
+        return {"bytes": stream.size_bytes, "file": stream.path, "scope": stream.scope.value, "crc32": crc32}
     return {"bytes": stream.size_bytes, "file": None, "scope": "inline", "crc32": None}
 
 

@@ -4,28 +4,24 @@ said at its end. Verbs are made of these.
 
 from __future__ import annotations
 
-from engine.cli.runs.directory import claim_directory, failure_directory, next_run_directory, report_json, write_text
-from engine.cli.runs.driver import RunOrder, check_orders, drive
-from engine.cli.runs.incarnations import used_incarnations
-from engine.cli.runs.savepoints import SavepointWishes, restore_from, restore_options, savepoint_options
-from engine.cli.runs.storage import hold_claimed, hold_directory, newest_usable, refuse_taken
-
-__all__ = [
-    "RunOrder",
-    "SavepointWishes",
-    "check_orders",
-    "claim_directory",
-    "drive",
-    "failure_directory",
-    "hold_claimed",
-    "hold_directory",
-    "newest_usable",
-    "next_run_directory",
-    "refuse_taken",
-    "report_json",
-    "restore_from",
-    "restore_options",
-    "savepoint_options",
-    "used_incarnations",
-    "write_text",
-]
+from engine.cli.runs.directory import (
+    claim_directory as claim_directory,
+    failure_directory as failure_directory,
+    next_run_directory as next_run_directory,
+    report_json as report_json,
+    write_text as write_text,
+)
+from engine.cli.runs.driver import RunOrder as RunOrder, check_orders as check_orders, drive as drive
+from engine.cli.runs.incarnations import used_incarnations as used_incarnations
+from engine.cli.runs.savepoints import (
+    SavepointWishes as SavepointWishes,
+    restore_from as restore_from,
+    restore_options as restore_options,
+    savepoint_options as savepoint_options,
+)
+from engine.cli.runs.storage import (
+    hold_claimed as hold_claimed,
+    hold_directory as hold_directory,
+    newest_usable as newest_usable,
+    refuse_taken as refuse_taken,
+)

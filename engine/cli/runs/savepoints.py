@@ -109,9 +109,7 @@ def savepoint_options(command: CommandT) -> CommandT:
             help="Stop the job then, with a savepoint to go on from.",
         ),
         click.option(
-            "--drain",
-            is_flag=True,
-            help="Stop at the end of event time: every window closes before the savepoint.",
+            "--drain", is_flag=True, help="Stop at the end of event time: every window closes before the savepoint."
         ),
     )
     for decorator in reversed(decorators):

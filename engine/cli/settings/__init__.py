@@ -5,46 +5,26 @@ a storage directory goes on with.
 from __future__ import annotations
 
 from engine.cli.settings.descriptor import (
-    ACCEPT_OPTION,
-    CLAIM_MODES,
-    OUTPUT_NAME,
-    RESERVED_NAMES,
-    SAVEPOINTS_NAME,
-    JobDescriptor,
-    accept_option,
-    has_descriptor,
-    note_descriptor,
-    note_stopped,
-    read_descriptor,
-    write_descriptor,
+    ACCEPT_OPTION as ACCEPT_OPTION,
+    CLAIM_MODES as CLAIM_MODES,
+    OUTPUT_NAME as OUTPUT_NAME,
+    RESERVED_NAMES as RESERVED_NAMES,
+    SAVEPOINTS_NAME as SAVEPOINTS_NAME,
+    JobDescriptor as JobDescriptor,
+    accept_option as accept_option,
+    has_descriptor as has_descriptor,
+    note_descriptor as note_descriptor,
+    note_stopped as note_stopped,
+    read_descriptor as read_descriptor,
+    write_descriptor as write_descriptor,
 )
-from engine.cli.settings.job_file import LoadedJob, load_builder, load_job
-from engine.cli.settings.options import RunOptions, config_options, modes, parse_params, run_options, state_options
-from engine.cli.settings.places import absolute, is_url, place
-
-__all__ = [
-    "ACCEPT_OPTION",
-    "CLAIM_MODES",
-    "JobDescriptor",
-    "LoadedJob",
-    "OUTPUT_NAME",
-    "RESERVED_NAMES",
-    "RunOptions",
-    "SAVEPOINTS_NAME",
-    "absolute",
-    "accept_option",
-    "config_options",
-    "has_descriptor",
-    "is_url",
-    "load_builder",
-    "load_job",
-    "modes",
-    "note_descriptor",
-    "note_stopped",
-    "parse_params",
-    "place",
-    "read_descriptor",
-    "run_options",
-    "state_options",
-    "write_descriptor",
-]
+from engine.cli.settings.job_file import LoadedJob as LoadedJob, load_builder as load_builder, load_job as load_job
+from engine.cli.settings.options import (
+    RunOptions as RunOptions,
+    config_options as config_options,
+    modes as modes,
+    parse_params as parse_params,
+    run_options as run_options,
+    state_options as state_options,
+)
+from engine.cli.settings.places import absolute as absolute, is_url as is_url, place as place

@@ -5,33 +5,24 @@ a command is ended from outside. Knows no verb and no job.
 from __future__ import annotations
 
 from engine.cli.shell.endings import (
-    EXIT_INTERRUPTED,
-    EXIT_TERMINATED,
-    ReaderGone,
-    Terminated,
-    flush_streams,
-    standard_streams,
-    termination,
+    EXIT_INTERRUPTED as EXIT_INTERRUPTED,
+    EXIT_TERMINATED as EXIT_TERMINATED,
+    ReaderGone as ReaderGone,
+    Terminated as Terminated,
+    flush_streams as flush_streams,
+    standard_streams as standard_streams,
+    termination as termination,
 )
-from engine.cli.shell.failures import EXIT_CODES, exit_code_of_failure, failure_text, is_expected
-from engine.cli.shell.start_up import start_up_problem
-from engine.cli.shell.usage import AtLeast, OneOf, no_such_verb, usage_text
-
-__all__ = [
-    "AtLeast",
-    "EXIT_CODES",
-    "EXIT_INTERRUPTED",
-    "EXIT_TERMINATED",
-    "OneOf",
-    "ReaderGone",
-    "Terminated",
-    "exit_code_of_failure",
-    "failure_text",
-    "flush_streams",
-    "is_expected",
-    "no_such_verb",
-    "standard_streams",
-    "start_up_problem",
-    "termination",
-    "usage_text",
-]
+from engine.cli.shell.failures import (
+    EXIT_CODES as EXIT_CODES,
+    exit_code_of_failure as exit_code_of_failure,
+    failure_text as failure_text,
+    is_expected as is_expected,
+)
+from engine.cli.shell.start_up import start_up_problem as start_up_problem
+from engine.cli.shell.usage import (
+    AtLeast as AtLeast,
+    OneOf as OneOf,
+    no_such_verb as no_such_verb,
+    usage_text as usage_text,
+)

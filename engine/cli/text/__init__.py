@@ -4,26 +4,18 @@ exploration is.
 
 from __future__ import annotations
 
-from engine.cli.text.exploration import coverage_table, how_far, report_plain, sometimes_table, summary_line
-from engine.cli.text.terminal import (
-    error_console,
-    job_output_dropped,
-    progress_line,
-    progress_of,
-    say,
-    stdout_kept_clean,
+from engine.cli.text.exploration import (
+    coverage_table as coverage_table,
+    how_far as how_far,
+    report_plain as report_plain,
+    sometimes_table as sometimes_table,
+    summary_line as summary_line,
 )
-
-__all__ = [
-    "coverage_table",
-    "error_console",
-    "how_far",
-    "job_output_dropped",
-    "progress_line",
-    "progress_of",
-    "report_plain",
-    "say",
-    "sometimes_table",
-    "stdout_kept_clean",
-    "summary_line",
-]
+from engine.cli.text.terminal import (
+    error_console as error_console,
+    job_output_dropped as job_output_dropped,
+    progress_line as progress_line,
+    progress_of as progress_of,
+    say as say,
+    stdout_kept_clean as stdout_kept_clean,
+)

@@ -11,8 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, ParamSpec
 
 from rich.console import Console
-from rich.progress import Progress as ProgressBar
-from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as ProgressBar, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from engine.report.units import format_count, format_ns

@@ -14,5 +14,3 @@ VERBS = {
     "savepoint": "engine.cli.verbs.savepoint",
 }
 """Verb -> the module whose ``command`` it is; imported when the verb is used."""
-
-__all__ = ["VERBS"]

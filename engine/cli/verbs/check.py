@@ -13,8 +13,7 @@ import click
 import engine
 from engine.cli.cases import load_subject_and_scenario, write_token
 from engine.cli.runs import failure_directory, report_json, write_text
-from engine.cli.settings import modes as mode_names
-from engine.cli.settings import parse_params
+from engine.cli.settings import modes as mode_names, parse_params
 from engine.cli.shell import AtLeast, OneOf
 from engine.cli.text import error_console, job_output_dropped, progress_of, say
 from engine.cli.verbs.explore import parse_settings
@@ -55,11 +54,7 @@ _CALM: dict[str, Setting] = {"batch_size": 1, "cost.source_record_ns": 0}
     show_default=True,
     help="What the output is judged by.",
 )
-@click.option(
-    "--crashes",
-    type=AtLeast(0),
-    help="How many faults strike at most. [default: the job file's, or 1]",
-)
+@click.option("--crashes", type=AtLeast(0), help="How many faults strike at most. [default: the job file's, or 1]")
 @click.option(
     "--checkpoints",
     type=AtLeast(0),
@@ -180,11 +175,7 @@ def _given(
 
 
 def _case(
-    scenario: Scenario,
-    mode: str | None,
-    checkpoints: int | None,
-    savepoints: Sequence[str],
-    fixed: dict[str, Setting],
+    scenario: Scenario, mode: str | None, checkpoints: int | None, savepoints: Sequence[str], fixed: dict[str, Setting]
 ) -> Case:
     from engine.explore.cases import Savepoint
 
@@ -198,13 +189,7 @@ def _case(
 
 
 def _tell(
-    subject: Subject,
-    order: CheckOrder,
-    report: CheckReport,
-    given: Sequence[str],
-    *,
-    out: str | None,
-    as_json: bool,
+    subject: Subject, order: CheckOrder, report: CheckReport, given: Sequence[str], *, out: str | None, as_json: bool
 ) -> int:
     console, found = error_console(), report.found
     name, reason, exit_code = report.verdict

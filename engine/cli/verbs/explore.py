@@ -17,8 +17,7 @@ import click
 import engine
 from engine.cli.cases import load_subject, load_subject_and_scenario, write_token
 from engine.cli.runs import failure_directory, report_json, write_text
-from engine.cli.settings import modes as mode_names
-from engine.cli.settings import parse_params
+from engine.cli.settings import modes as mode_names, parse_params
 from engine.cli.shell import AtLeast, OneOf
 from engine.cli.text import (
     coverage_table,

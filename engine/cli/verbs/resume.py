@@ -104,10 +104,7 @@ def command(
         with (
             hold_claimed(descriptor.restore_from()),
             open_storage(
-                directory,
-                descriptor.job_name,
-                inline_state_bytes=config.inline_state_bytes,
-                file_system=file_system,
+                directory, descriptor.job_name, inline_state_bytes=config.inline_state_bytes, file_system=file_system
             ) as opened,
         ):
             checkpoint_id, problems = newest_usable(opened.storage, directory)

@@ -4,57 +4,41 @@ and how a job file says what to search. ``codec`` writes a case as plain values 
 
 from __future__ import annotations
 
-from engine.explore.cases.case import FIFO, PCT, RANDOM, Case, Ranges, Setting
-from engine.explore.cases.codec import SETTINGS, case_to_plain, plain_to_case
+from engine.explore.cases.case import (
+    FIFO as FIFO,
+    PCT as PCT,
+    RANDOM as RANDOM,
+    Case as Case,
+    Ranges as Ranges,
+    Setting as Setting,
+)
+from engine.explore.cases.codec import (
+    SETTINGS as SETTINGS,
+    case_to_plain as case_to_plain,
+    plain_to_case as plain_to_case,
+)
 from engine.explore.cases.promises import (
-    AT_LEAST_ONCE,
-    AT_MOST_ONCE,
-    EXACTLY_ONCE,
-    NONE,
-    PER_KEY,
-    check_promise,
-    promise_of,
+    AT_LEAST_ONCE as AT_LEAST_ONCE,
+    AT_MOST_ONCE as AT_MOST_ONCE,
+    EXACTLY_ONCE as EXACTLY_ONCE,
+    NONE as NONE,
+    PER_KEY as PER_KEY,
+    check_promise as check_promise,
+    promise_of as promise_of,
 )
 from engine.explore.cases.savepoints import (
-    CANCEL,
-    CLAIM_MODES,
-    DRAIN,
-    SAVEPOINT,
-    STOP,
-    Savepoint,
-    parse_savepoint,
-    setting_of,
+    CANCEL as CANCEL,
+    CLAIM_MODES as CLAIM_MODES,
+    DRAIN as DRAIN,
+    SAVEPOINT as SAVEPOINT,
+    STOP as STOP,
+    Savepoint as Savepoint,
+    parse_savepoint as parse_savepoint,
+    setting_of as setting_of,
 )
-from engine.explore.cases.scenario import Scenario, read_scenario, search_params
-from engine.explore.cases.settings import run_config
-
-__all__ = [
-    "AT_LEAST_ONCE",
-    "AT_MOST_ONCE",
-    "CANCEL",
-    "CLAIM_MODES",
-    "DRAIN",
-    "EXACTLY_ONCE",
-    "FIFO",
-    "NONE",
-    "PCT",
-    "PER_KEY",
-    "RANDOM",
-    "SAVEPOINT",
-    "SETTINGS",
-    "STOP",
-    "Case",
-    "Ranges",
-    "Savepoint",
-    "Scenario",
-    "Setting",
-    "case_to_plain",
-    "check_promise",
-    "parse_savepoint",
-    "plain_to_case",
-    "promise_of",
-    "read_scenario",
-    "run_config",
-    "search_params",
-    "setting_of",
-]
+from engine.explore.cases.scenario import (
+    Scenario as Scenario,
+    read_scenario as read_scenario,
+    search_params as search_params,
+)
+from engine.explore.cases.settings import run_config as run_config

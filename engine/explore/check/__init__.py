@@ -2,7 +2,5 @@
 
 from __future__ import annotations
 
-from engine.explore.check.report import CheckReport, check
-from engine.explore.check.search import STATES, CheckOrder, Ending, Found
-
-__all__ = ["STATES", "CheckOrder", "CheckReport", "Ending", "Found", "check"]
+from engine.explore.check.report import CheckReport as CheckReport, check as check
+from engine.explore.check.search import STATES as STATES, CheckOrder as CheckOrder, Ending as Ending, Found as Found

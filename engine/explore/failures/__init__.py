@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from engine.explore.failures.diff import DEFAULT_BUDGET, compare_cases, nearest_passing
-from engine.explore.failures.report import (
-    JSON_NAME,
-    TEST_NAME,
-    FailureReport,
-    failure_report,
-    read_failure,
-    standard_invariants,
+from engine.explore.failures.diff import (
+    DEFAULT_BUDGET as DEFAULT_BUDGET,
+    compare_cases as compare_cases,
+    nearest_passing as nearest_passing,
 )
-
-__all__ = [
-    "DEFAULT_BUDGET",
-    "JSON_NAME",
-    "TEST_NAME",
-    "FailureReport",
-    "compare_cases",
-    "failure_report",
-    "nearest_passing",
-    "read_failure",
-    "standard_invariants",
-]
+from engine.explore.failures.report import (
+    JSON_NAME as JSON_NAME,
+    TEST_NAME as TEST_NAME,
+    FailureReport as FailureReport,
+    failure_report as failure_report,
+    read_failure as read_failure,
+    standard_invariants as standard_invariants,
+)

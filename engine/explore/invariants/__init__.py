@@ -15,12 +15,12 @@ from engine.explore.cases import check_promise
 from engine.explore.invariants import footprint
 from engine.explore.invariants.assertions import Assertions
 from engine.explore.invariants.barriers import Alignment, ConsistentCut, OrderOfCheckpoints
-from engine.explore.invariants.base import Shared, Watcher
-from engine.explore.invariants.footprint import Footprint
-from engine.explore.invariants.happenings import SOMETIMES, Sometimes
+from engine.explore.invariants.base import Shared, Watcher as Watcher
+from engine.explore.invariants.footprint import Footprint as Footprint
+from engine.explore.invariants.happenings import SOMETIMES as SOMETIMES, Sometimes as Sometimes
 from engine.explore.invariants.liveness import Liveness, Quiescence
 from engine.explore.invariants.log_checks import LogChecks
-from engine.explore.invariants.promised_output import FailureTransparency, PromisedOutput
+from engine.explore.invariants.promised_output import FailureTransparency, PromisedOutput as PromisedOutput
 from engine.explore.invariants.rescaling import WholeAfterRestore
 from engine.explore.invariants.savepoints import NothingLeftAfterDrain, SavepointsStay, StartsWhereItWasStopped
 from engine.explore.invariants.snapshots import CanonicalBytes, CompleteMeansWhole
@@ -29,19 +29,6 @@ from engine.explore.invariants.transactions import CommitOnCompletion, Fencing
 from engine.explore.invariants.upload_bases import ConfirmedBase
 from engine.explore.invariants.visible_rows import CoveredRows
 from engine.explore.run import Invariant
-
-__all__ = [
-    "CATALOGUE",
-    "SOMETIMES",
-    "Footprint",
-    "InvariantText",
-    "PromisedOutput",
-    "Sometimes",
-    "Watcher",
-    "invariants_for",
-    "skipped",
-    "sometimes",
-]
 
 _CLASSES: tuple[type[Watcher], ...] = (
     PromisedOutput,

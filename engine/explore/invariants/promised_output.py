@@ -144,11 +144,7 @@ class FailureTransparency(Watcher):
 
     def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
         """Moments to look at."""
-        return {
-            CheckpointTriggered: self._moment,
-            CheckpointCompleted: self._completed,
-            AttemptStarted: self._attempt,
-        }
+        return {CheckpointTriggered: self._moment, CheckpointCompleted: self._completed, AttemptStarted: self._attempt}
 
     def process_dies(self, view: CaseView) -> None:
         """A file gets its name before that is durable. A power cut may take it, and the next process gives it again; so

@@ -15,13 +15,7 @@ from engine.explore.cases import DRAIN
 from engine.explore.invariants.base import DAMAGE, Shared, Watcher, faults_possible, shown
 from engine.explore.invariants.snapshots import read_metadata, snapshot_of, storage_of
 from engine.explore.run import SAVEPOINTS_DIR
-from engine.observe.events import (
-    AttemptStarted,
-    CheckpointAborted,
-    CheckpointCompleted,
-    CheckpointTriggered,
-    TaskState,
-)
+from engine.observe.events import AttemptStarted, CheckpointAborted, CheckpointCompleted, CheckpointTriggered, TaskState
 from state_backends.api import OperatorStateBackend
 from state_backends.base import StateBackendError
 from state_backends.offline import SnapshotContent
@@ -231,11 +225,7 @@ class StartsWhereItWasStopped(Watcher):
 
     def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
         """Savepoints as they are completed, and attempts that begin from them."""
-        return {
-            CheckpointCompleted: self._on_completed,
-            AttemptStarted: self._on_attempt,
-            TaskState: self._on_task,
-        }
+        return {CheckpointCompleted: self._on_completed, AttemptStarted: self._on_attempt, TaskState: self._on_task}
 
     def process_started(self, view: CaseView) -> None:
         """Say why nothing is judged."""

@@ -7,43 +7,20 @@ be, and ``findings`` compares the two.
 
 from __future__ import annotations
 
-from engine.explore.ledger.effect_reference import EffectReference, reference
-from engine.explore.ledger.entries import Origin, Place, Restart
+from engine.explore.ledger.effect_reference import EffectReference as EffectReference, reference as reference
+from engine.explore.ledger.entries import Origin as Origin, Place as Place, Restart as Restart
 from engine.explore.ledger.findings import (
-    KINDS,
-    LOST,
-    TWICE,
-    UNEXPECTED,
-    VISIBLE,
-    Finding,
-    Findings,
-    Seen,
-    findings,
-    seen_in_files,
+    KINDS as KINDS,
+    LOST as LOST,
+    TWICE as TWICE,
+    UNEXPECTED as UNEXPECTED,
+    VISIBLE as VISIBLE,
+    Finding as Finding,
+    Findings as Findings,
+    Seen as Seen,
+    findings as findings,
+    seen_in_files as seen_in_files,
 )
-from engine.explore.ledger.invariant import EffectsInvariant, rows_of
-from engine.explore.ledger.ledger import EffectLedger
-from engine.explore.ledger.ranges import Effects, RangeSet
-
-__all__ = [
-    "KINDS",
-    "LOST",
-    "TWICE",
-    "UNEXPECTED",
-    "VISIBLE",
-    "EffectLedger",
-    "EffectReference",
-    "Effects",
-    "EffectsInvariant",
-    "Finding",
-    "Findings",
-    "Origin",
-    "Place",
-    "RangeSet",
-    "Restart",
-    "Seen",
-    "findings",
-    "reference",
-    "rows_of",
-    "seen_in_files",
-]
+from engine.explore.ledger.invariant import EffectsInvariant as EffectsInvariant, rows_of as rows_of
+from engine.explore.ledger.ledger import EffectLedger as EffectLedger
+from engine.explore.ledger.ranges import Effects as Effects, RangeSet as RangeSet

@@ -20,16 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from engine.explore.ledger.entries import (
-    OUTPUT,
-    CheckpointPart,
-    Exposed,
-    Origin,
-    Place,
-    RecordCause,
-    Restart,
-    TaskPart,
-)
+from engine.explore.ledger.entries import OUTPUT, CheckpointPart, Exposed, Origin, Place, RecordCause, Restart, TaskPart
 from engine.explore.ledger.ranges import Effects
 from engine.explore.ledger.task_book import TaskBook
 from engine.explore.ledger.words import checkpoint_text, since_start

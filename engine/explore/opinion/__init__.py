@@ -10,22 +10,16 @@ A job is evaluated in several orders. Only when these disagree does its output d
 
 from __future__ import annotations
 
-from engine.explore.opinion.opinion import ORDERS, Opinion, read_records, second_opinion, text_of
-from engine.explore.opinion.output_comparison import (
-    CountDifference,
-    OutputComparison,
-    compare_by_key,
-    compare_outputs,
+from engine.explore.opinion.opinion import (
+    ORDERS as ORDERS,
+    Opinion as Opinion,
+    read_records as read_records,
+    second_opinion as second_opinion,
+    text_of as text_of,
 )
-
-__all__ = [
-    "CountDifference",
-    "ORDERS",
-    "Opinion",
-    "OutputComparison",
-    "compare_by_key",
-    "compare_outputs",
-    "read_records",
-    "second_opinion",
-    "text_of",
-]
+from engine.explore.opinion.output_comparison import (
+    CountDifference as CountDifference,
+    OutputComparison as OutputComparison,
+    compare_by_key as compare_by_key,
+    compare_outputs as compare_outputs,
+)

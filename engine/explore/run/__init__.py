@@ -5,56 +5,32 @@ find what is not deterministic.
 
 from __future__ import annotations
 
-from engine.explore.run.expected import Expected
-from engine.explore.run.fences import fenced
-from engine.explore.run.file_outputs import directory_in, without_rows
-from engine.explore.run.invariant import Invariant, Violation
-from engine.explore.run.job_sequence import SAVEPOINTS_DIR, Jobs, Start
-from engine.explore.run.job_under_test import OUTPUT_DIR, SinkInMemory, Subject, World
-from engine.explore.run.measure import Measure
-from engine.explore.run.references import RUNS, Reference, calm_cases
-from engine.explore.run.runner import (
-    ASSERTION,
-    LIVENESS,
-    Bounds,
-    CaseView,
-    CheckpointTrigger,
-    FinishedCase,
-    choices_of,
-    run_case,
+from engine.explore.run.expected import Expected as Expected
+from engine.explore.run.fences import fenced as fenced
+from engine.explore.run.file_outputs import directory_in as directory_in, without_rows as without_rows
+from engine.explore.run.invariant import Invariant as Invariant, Violation as Violation
+from engine.explore.run.job_sequence import SAVEPOINTS_DIR as SAVEPOINTS_DIR, Jobs as Jobs, Start as Start
+from engine.explore.run.job_under_test import (
+    OUTPUT_DIR as OUTPUT_DIR,
+    SinkInMemory as SinkInMemory,
+    Subject as Subject,
+    World as World,
 )
-from engine.explore.run.selfcheck import SelfCheckReport, Surroundings, self_check
-from engine.explore.run.tape import TraceTape, trace_digest
-
-__all__ = [
-    "ASSERTION",
-    "LIVENESS",
-    "OUTPUT_DIR",
-    "RUNS",
-    "SAVEPOINTS_DIR",
-    "Bounds",
-    "CaseView",
-    "CheckpointTrigger",
-    "Expected",
-    "FinishedCase",
-    "Invariant",
-    "Jobs",
-    "Measure",
-    "Reference",
-    "SelfCheckReport",
-    "SinkInMemory",
-    "Start",
-    "Subject",
-    "Surroundings",
-    "TraceTape",
-    "Violation",
-    "World",
-    "calm_cases",
-    "choices_of",
-    "directory_in",
-    "fenced",
-    "run_case",
-    "self_check",
-    "trace_digest",
-    "without_rows",
-]
+from engine.explore.run.measure import Measure as Measure
+from engine.explore.run.references import RUNS as RUNS, Reference as Reference, calm_cases as calm_cases
+from engine.explore.run.runner import (
+    ASSERTION as ASSERTION,
+    LIVENESS as LIVENESS,
+    Bounds as Bounds,
+    CaseView as CaseView,
+    CheckpointTrigger as CheckpointTrigger,
+    FinishedCase as FinishedCase,
+    choices_of as choices_of,
+    run_case as run_case,
+)
+from engine.explore.run.selfcheck import (
+    SelfCheckReport as SelfCheckReport,
+    Surroundings as Surroundings,
+    self_check as self_check,
+)
+from engine.explore.run.tape import TraceTape as TraceTape, trace_digest as trace_digest

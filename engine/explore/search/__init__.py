@@ -5,32 +5,21 @@
 from __future__ import annotations
 
 from engine.explore.search.campaign import (
-    CHUNK_RUNS,
-    CampaignOrder,
-    CampaignReport,
-    Explorer,
-    Failure,
-    explore,
-    garbage_kept,
+    CHUNK_RUNS as CHUNK_RUNS,
+    CampaignOrder as CampaignOrder,
+    CampaignReport as CampaignReport,
+    Explorer as Explorer,
+    Failure as Failure,
+    explore as explore,
+    garbage_kept as garbage_kept,
 )
-from engine.explore.search.coverage import Coverage
-from engine.explore.search.swarm import Swarm
-from engine.explore.search.token import FAMILY, Drawn, Token, digest_of_job_file, job_fingerprint, parse_token
-
-__all__ = [
-    "CHUNK_RUNS",
-    "FAMILY",
-    "CampaignOrder",
-    "CampaignReport",
-    "Coverage",
-    "Drawn",
-    "Explorer",
-    "Failure",
-    "Swarm",
-    "Token",
-    "digest_of_job_file",
-    "explore",
-    "garbage_kept",
-    "job_fingerprint",
-    "parse_token",
-]
+from engine.explore.search.coverage import Coverage as Coverage
+from engine.explore.search.swarm import Swarm as Swarm
+from engine.explore.search.token import (
+    FAMILY as FAMILY,
+    Drawn as Drawn,
+    Token as Token,
+    digest_of_job_file as digest_of_job_file,
+    job_fingerprint as job_fingerprint,
+    parse_token as parse_token,
+)

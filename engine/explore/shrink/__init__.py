@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-from engine.explore.shrink.concrete import concretised
+from engine.explore.shrink.concrete import concretised as concretised
 from engine.explore.shrink.shrinking import (
-    WAITING,
-    Budget,
-    InvariantsFactory,
-    Shrunk,
-    Size,
-    case_key,
-    counted,
-    removals,
-    same_invariant,
-    shorter_bounds,
-    shrink,
-    size_of,
+    WAITING as WAITING,
+    Budget as Budget,
+    InvariantsFactory as InvariantsFactory,
+    Shrunk as Shrunk,
+    Size as Size,
+    case_key as case_key,
+    counted as counted,
+    removals as removals,
+    same_invariant as same_invariant,
+    shorter_bounds as shorter_bounds,
+    shrink as shrink,
+    size_of as size_of,
 )
-
-__all__ = [
-    "WAITING",
-    "Budget",
-    "InvariantsFactory",
-    "Shrunk",
-    "Size",
-    "case_key",
-    "concretised",
-    "counted",
-    "removals",
-    "same_invariant",
-    "shorter_bounds",
-    "shrink",
-    "size_of",
-]

@@ -2,15 +2,6 @@
 
 from __future__ import annotations
 
-from engine.explore.story.story import Story, StoryStep, tell, time_text
-from engine.explore.story.swimlane import page
-from engine.explore.story.witness import Witness
-
-__all__ = [
-    "Story",
-    "StoryStep",
-    "Witness",
-    "page",
-    "tell",
-    "time_text",
-]
+from engine.explore.story.story import Story as Story, StoryStep as StoryStep, tell as tell, time_text as time_text
+from engine.explore.story.swimlane import page as page
+from engine.explore.story.witness import Witness as Witness

@@ -309,10 +309,7 @@ class _Teller:
         plan = self._witness.plans[event.incarnation]
         names = {(one.vertex, one.subtask): one.name for one in plan.subtasks}
         self._ends = {
-            one.index: (
-                names[one.sender_vertex, one.sender_subtask],
-                names[one.receiver_vertex, one.receiver_subtask],
-            )
+            one.index: (names[one.sender_vertex, one.sender_subtask], names[one.receiver_vertex, one.receiver_subtask])
             for one in plan.channels
         }
         if event.incarnation != self._incarnation:

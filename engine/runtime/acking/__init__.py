@@ -6,12 +6,9 @@ It plugs in from above, as the parts of :mod:`engine.runtime.tasks.tracking`; in
 
 from __future__ import annotations
 
-from engine.runtime.acking.acker_task import AckerTask
-from engine.runtime.acking.run import OFFSETS_FILE_NAME, AckingRun, check_acking
-
-__all__ = [
-    "AckerTask",
-    "AckingRun",
-    "OFFSETS_FILE_NAME",
-    "check_acking",
-]
+from engine.runtime.acking.acker_task import AckerTask as AckerTask
+from engine.runtime.acking.run import (
+    OFFSETS_FILE_NAME as OFFSETS_FILE_NAME,
+    AckingRun as AckingRun,
+    check_acking as check_acking,
+)

@@ -112,11 +112,7 @@ class AckingRun:
         return Spout(task, task.tracking)
 
     def replace_tasks(
-        self,
-        plan: ExecutionPlan,
-        environment: TaskEnvironment,
-        ids: Collection[TaskId],
-        tasks: Mapping[TaskId, Task],
+        self, plan: ExecutionPlan, environment: TaskEnvironment, ids: Collection[TaskId], tasks: Mapping[TaskId, Task]
     ) -> dict[TaskId, Task]:
         """See the contract."""
         replaced: dict[TaskId, Task] = {}

@@ -6,25 +6,16 @@ channels of a task and carries out what its barrier handler says; ``watermark_va
 
 from __future__ import annotations
 
-from engine.runtime.channels.channel import Channel
-from engine.runtime.channels.checkpointed_input_gate import CheckpointedInputGate
-from engine.runtime.channels.debloating import TaskDebloater
-from engine.runtime.channels.output_queue import ChannelSettings, Element, Numbered, Sender, kind_of
-from engine.runtime.channels.outputs import ChainOutput, RecordWriter
-from engine.runtime.channels.traced_batch import TracedBatch
-from engine.runtime.channels.watermark_valve import WatermarkValve
-
-__all__ = [
-    "ChainOutput",
-    "Channel",
-    "ChannelSettings",
-    "CheckpointedInputGate",
-    "Element",
-    "Numbered",
-    "RecordWriter",
-    "Sender",
-    "TaskDebloater",
-    "TracedBatch",
-    "WatermarkValve",
-    "kind_of",
-]
+from engine.runtime.channels.channel import Channel as Channel
+from engine.runtime.channels.checkpointed_input_gate import CheckpointedInputGate as CheckpointedInputGate
+from engine.runtime.channels.debloating import TaskDebloater as TaskDebloater
+from engine.runtime.channels.output_queue import (
+    ChannelSettings as ChannelSettings,
+    Element as Element,
+    Numbered as Numbered,
+    Sender as Sender,
+    kind_of as kind_of,
+)
+from engine.runtime.channels.outputs import ChainOutput as ChainOutput, RecordWriter as RecordWriter
+from engine.runtime.channels.traced_batch import TracedBatch as TracedBatch
+from engine.runtime.channels.watermark_valve import WatermarkValve as WatermarkValve

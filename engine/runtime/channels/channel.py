@@ -212,16 +212,7 @@ class Channel(OutputQueue):
         assert self._instrument is not None
         kind, detail = ("records", None) if event is None else (kind_of(event), detail_of(event))
         self._instrument(
-            Receive(
-                self._kernel.now_ns,
-                self.attempt,
-                self.index,
-                number,
-                kind,
-                records,
-                detail,
-                self.queued_records,
-            )
+            Receive(self._kernel.now_ns, self.attempt, self.index, number, kind, records, detail, self.queued_records)
         )
 
     def block(self) -> None:

@@ -91,10 +91,4 @@ class WatermarkValve:
 
     def fingerprint(self) -> object:
         """All state."""
-        return (
-            tuple(self._watermarks),
-            tuple(self._active),
-            tuple(self._aligned),
-            self.watermark_ms,
-            self.idle,
-        )
+        return (tuple(self._watermarks), tuple(self._active), tuple(self._aligned), self.watermark_ms, self.idle)

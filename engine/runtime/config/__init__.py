@@ -4,22 +4,12 @@ what keeps the inputs of tasks short. All other rooms of the runtime read it.
 
 from __future__ import annotations
 
-from engine.runtime.config.cost import CostModel
-from engine.runtime.config.debloat_settings import DebloatSettings
+from engine.runtime.config.cost import CostModel as CostModel
+from engine.runtime.config.debloat_settings import DebloatSettings as DebloatSettings
 from engine.runtime.config.run_config import (
-    ALIGNED_TIMEOUT,
-    UNALIGNED,
-    CheckpointInterval,
-    RunConfig,
-    parse_duration_ns,
+    ALIGNED_TIMEOUT as ALIGNED_TIMEOUT,
+    UNALIGNED as UNALIGNED,
+    CheckpointInterval as CheckpointInterval,
+    RunConfig as RunConfig,
+    parse_duration_ns as parse_duration_ns,
 )
-
-__all__ = [
-    "ALIGNED_TIMEOUT",
-    "CheckpointInterval",
-    "CostModel",
-    "DebloatSettings",
-    "RunConfig",
-    "UNALIGNED",
-    "parse_duration_ns",
-]

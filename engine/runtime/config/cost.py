@@ -39,13 +39,7 @@ class CostModel:
     slow_links: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in (
-            "source_record_ns",
-            "record_ns",
-            "record_bytes",
-            "link_latency_ns",
-            "storage_latency_ns",
-        ):
+        for name in ("source_record_ns", "record_ns", "record_bytes", "link_latency_ns", "storage_latency_ns"):
             if getattr(self, name) < 0:
                 raise ConfigurationError(f"cost model: {name} is {getattr(self, name)}; costs cannot be negative")
         for name in ("link_bytes_per_s", "storage_bytes_per_s"):

@@ -7,34 +7,18 @@ They plug in from above, as the hooks of :mod:`engine.runtime.hook`; a run in wh
 
 from __future__ import annotations
 
-from engine.runtime.faulted.deaths import Deaths
+from engine.runtime.faulted.deaths import Deaths as Deaths
 from engine.runtime.faulted.interference import (
-    DELIVERED,
-    DROPPED,
-    JOB_MANAGER,
-    MESSAGES,
-    OVERTAKES,
-    PROCESS,
-    WORKER,
-    ZOMBIE,
-    Interference,
-    ProcessDiedError,
-    StruckDown,
+    DELIVERED as DELIVERED,
+    DROPPED as DROPPED,
+    JOB_MANAGER as JOB_MANAGER,
+    MESSAGES as MESSAGES,
+    OVERTAKES as OVERTAKES,
+    PROCESS as PROCESS,
+    WORKER as WORKER,
+    ZOMBIE as ZOMBIE,
+    Interference as Interference,
+    ProcessDiedError as ProcessDiedError,
+    StruckDown as StruckDown,
 )
-from engine.runtime.faulted.run_faults import RunFaults
-
-__all__ = [
-    "DELIVERED",
-    "DROPPED",
-    "Deaths",
-    "Interference",
-    "JOB_MANAGER",
-    "MESSAGES",
-    "OVERTAKES",
-    "PROCESS",
-    "ProcessDiedError",
-    "RunFaults",
-    "StruckDown",
-    "WORKER",
-    "ZOMBIE",
-]
+from engine.runtime.faulted.run_faults import RunFaults as RunFaults

@@ -7,24 +7,15 @@ job has come.
 
 from __future__ import annotations
 
-from engine.runtime.job.failover import NO_RESTART_HELPS, TaskKilledError
-from engine.runtime.job.job_manager import JobManager
-from engine.runtime.job.job_state import ENDED, FAILED, FINISHED, RUNNING, STOPPED
-from engine.runtime.job.record_counts import TaskReport
-from engine.runtime.job.savepoints import SavepointOrder, SavepointReport
-from engine.runtime.job.task_deployment import Restore
-
-__all__ = [
-    "ENDED",
-    "FAILED",
-    "FINISHED",
-    "JobManager",
-    "NO_RESTART_HELPS",
-    "RUNNING",
-    "Restore",
-    "STOPPED",
-    "SavepointOrder",
-    "SavepointReport",
-    "TaskKilledError",
-    "TaskReport",
-]
+from engine.runtime.job.failover import NO_RESTART_HELPS as NO_RESTART_HELPS, TaskKilledError as TaskKilledError
+from engine.runtime.job.job_manager import JobManager as JobManager
+from engine.runtime.job.job_state import (
+    ENDED as ENDED,
+    FAILED as FAILED,
+    FINISHED as FINISHED,
+    RUNNING as RUNNING,
+    STOPPED as STOPPED,
+)
+from engine.runtime.job.record_counts import TaskReport as TaskReport
+from engine.runtime.job.savepoints import SavepointOrder as SavepointOrder, SavepointReport as SavepointReport
+from engine.runtime.job.task_deployment import Restore as Restore

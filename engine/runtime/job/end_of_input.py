@@ -26,13 +26,7 @@ class EndOfInput:
     """``tasks``: all tasks; ``finish_early``: whether a vertex may finish before the job does; ``final_attempts``: how
     often the last checkpoint is tried in a row."""
 
-    def __init__(
-        self,
-        tasks: Iterable[TaskId],
-        *,
-        finish_early: bool,
-        final_attempts: int,
-    ) -> None:
+    def __init__(self, tasks: Iterable[TaskId], *, finish_early: bool, final_attempts: int) -> None:
         self._vertices: dict[int, list[TaskId]] = {}
         for task in tasks:
             self._vertices.setdefault(task[0], []).append(task)

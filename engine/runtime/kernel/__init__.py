@@ -5,22 +5,20 @@ could go another way. The kernel's ``Post`` delivers the messages between tasks 
 
 from __future__ import annotations
 
-from engine.runtime.kernel.choices import SCHEDULE, Choice, ChoiceRecorder, PriorityChoices, ReadyEvent, SparseChoices
-from engine.runtime.kernel.kernel import DELIVERED, MESSAGES, START_NS, Kernel, Post, ScheduledEvent
-from engine.runtime.kernel.long_lived import long_lived
-
-__all__ = [
-    "Choice",
-    "ChoiceRecorder",
-    "DELIVERED",
-    "Kernel",
-    "MESSAGES",
-    "Post",
-    "PriorityChoices",
-    "ReadyEvent",
-    "SCHEDULE",
-    "START_NS",
-    "ScheduledEvent",
-    "SparseChoices",
-    "long_lived",
-]
+from engine.runtime.kernel.choices import (
+    SCHEDULE as SCHEDULE,
+    Choice as Choice,
+    ChoiceRecorder as ChoiceRecorder,
+    PriorityChoices as PriorityChoices,
+    ReadyEvent as ReadyEvent,
+    SparseChoices as SparseChoices,
+)
+from engine.runtime.kernel.kernel import (
+    DELIVERED as DELIVERED,
+    MESSAGES as MESSAGES,
+    START_NS as START_NS,
+    Kernel as Kernel,
+    Post as Post,
+    ScheduledEvent as ScheduledEvent,
+)
+from engine.runtime.kernel.long_lived import long_lived as long_lived

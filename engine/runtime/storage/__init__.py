@@ -6,28 +6,19 @@ several checkpoints refer to, ``adopted_snapshot`` the one that the job was star
 
 from __future__ import annotations
 
-from engine.runtime.storage.adopted_snapshot import check_claimable
-from engine.runtime.storage.checkpoint_files import CheckpointFiles, SavepointRestore, unusable_storage
-from engine.runtime.storage.local_files import LocalFiles, local_state_name
-from engine.runtime.storage.restored_channels import NOTHING_IN_FLIGHT
-from engine.runtime.storage.restored_state import RestoredJob, RestoredOperator, take_over_state
-from engine.runtime.storage.shared_files import SharedStreams, check_forms
-from engine.runtime.storage.storage_directory import open_storage
-from engine.runtime.storage.task_snapshot import TaskSnapshot
-
-__all__ = [
-    "CheckpointFiles",
-    "LocalFiles",
-    "NOTHING_IN_FLIGHT",
-    "RestoredJob",
-    "RestoredOperator",
-    "SavepointRestore",
-    "SharedStreams",
-    "TaskSnapshot",
-    "check_claimable",
-    "check_forms",
-    "local_state_name",
-    "open_storage",
-    "take_over_state",
-    "unusable_storage",
-]
+from engine.runtime.storage.adopted_snapshot import check_claimable as check_claimable
+from engine.runtime.storage.checkpoint_files import (
+    CheckpointFiles as CheckpointFiles,
+    SavepointRestore as SavepointRestore,
+    unusable_storage as unusable_storage,
+)
+from engine.runtime.storage.local_files import LocalFiles as LocalFiles, local_state_name as local_state_name
+from engine.runtime.storage.restored_channels import NOTHING_IN_FLIGHT as NOTHING_IN_FLIGHT
+from engine.runtime.storage.restored_state import (
+    RestoredJob as RestoredJob,
+    RestoredOperator as RestoredOperator,
+    take_over_state as take_over_state,
+)
+from engine.runtime.storage.shared_files import SharedStreams as SharedStreams, check_forms as check_forms
+from engine.runtime.storage.storage_directory import open_storage as open_storage
+from engine.runtime.storage.task_snapshot import TaskSnapshot as TaskSnapshot

@@ -7,13 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from engine.checkpoint.coordinator import CheckpointGraph
-from engine.checkpoint.restore import (
-    RestorePlan,
-    RestoreTarget,
-    RestoreVertex,
-    check_finished_markers,
-    plan_restore,
-)
+from engine.checkpoint.restore import RestorePlan, RestoreTarget, RestoreVertex, check_finished_markers, plan_restore
 from engine.elements.errors import JobChangedError, MalformedStateError, WeirError
 from engine.runtime.storage.restored_channels import InFlight, restore_channels
 from engine.runtime.storage.shared_files import check_forms

@@ -8,27 +8,15 @@ coordinators, ``loops`` what tasks in a circle need. ``attempt`` builds tasks an
 
 from __future__ import annotations
 
-from engine.runtime.tasks.async_snapshot import AsyncSnapshot
-from engine.runtime.tasks.attempt import build_tasks, replaced_task
-from engine.runtime.tasks.environment import TaskEnvironment
-from engine.runtime.tasks.loops import check_loops
-from engine.runtime.tasks.operator_messages import BarrierProcessed, OperatorEvent, plain_copy
-from engine.runtime.tasks.source_progress import SourceProgress
-from engine.runtime.tasks.source_task import SourceTask
-from engine.runtime.tasks.task import CREATED, RUNNING, Task
-
-__all__ = [
-    "AsyncSnapshot",
-    "BarrierProcessed",
-    "CREATED",
-    "OperatorEvent",
-    "RUNNING",
-    "SourceProgress",
-    "SourceTask",
-    "Task",
-    "TaskEnvironment",
-    "build_tasks",
-    "check_loops",
-    "plain_copy",
-    "replaced_task",
-]
+from engine.runtime.tasks.async_snapshot import AsyncSnapshot as AsyncSnapshot
+from engine.runtime.tasks.attempt import build_tasks as build_tasks, replaced_task as replaced_task
+from engine.runtime.tasks.environment import TaskEnvironment as TaskEnvironment
+from engine.runtime.tasks.loops import check_loops as check_loops
+from engine.runtime.tasks.operator_messages import (
+    BarrierProcessed as BarrierProcessed,
+    OperatorEvent as OperatorEvent,
+    plain_copy as plain_copy,
+)
+from engine.runtime.tasks.source_progress import SourceProgress as SourceProgress
+from engine.runtime.tasks.source_task import SourceTask as SourceTask
+from engine.runtime.tasks.task import CREATED as CREATED, RUNNING as RUNNING, Task as Task

@@ -22,14 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.checkpoint.barriers import barrier_fingerprint
 from engine.elements.batch import MAX_TIMESTAMP_MS, Batch
-from engine.elements.events import (
-    CheckpointBarrier,
-    EndOfData,
-    EndOfPartition,
-    Event,
-    Watermark,
-    WatermarkStatus,
-)
+from engine.elements.events import CheckpointBarrier, EndOfData, EndOfPartition, Event, Watermark, WatermarkStatus
 from engine.elements.operator import Operator
 from engine.observe.events import TaskState, TimerFired
 from engine.runtime.channels import Channel, CheckpointedInputGate, Element, RecordWriter, TaskDebloater

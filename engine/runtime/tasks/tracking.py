@@ -76,10 +76,6 @@ class RunTracking(Protocol):
         """One more part of a source that is being built."""
 
     def replace_tasks(
-        self,
-        plan: ExecutionPlan,
-        environment: TaskEnvironment,
-        ids: Collection[TaskId],
-        tasks: Mapping[TaskId, Task],
+        self, plan: ExecutionPlan, environment: TaskEnvironment, ids: Collection[TaskId], tasks: Mapping[TaskId, Task]
     ) -> dict[TaskId, Task]:
         """Successors of some of ``tasks``, which are dead, on their channels; none is started."""

@@ -5,13 +5,12 @@ systems that cannot cut a file at once.
 
 from __future__ import annotations
 
-from operators.files.bucketing.names import IN_PROGRESS, PENDING, BucketingNames
-from operators.files.bucketing.sink import BucketingSink, read_bucketing_output
-
-__all__ = [
-    "BucketingNames",
-    "BucketingSink",
-    "IN_PROGRESS",
-    "PENDING",
-    "read_bucketing_output",
-]
+from operators.files.bucketing.names import (
+    IN_PROGRESS as IN_PROGRESS,
+    PENDING as PENDING,
+    BucketingNames as BucketingNames,
+)
+from operators.files.bucketing.sink import (
+    BucketingSink as BucketingSink,
+    read_bucketing_output as read_bucketing_output,
+)

@@ -5,48 +5,26 @@ tells which files failed attempts have left. ``bin_packing`` is how tables choos
 
 from __future__ import annotations
 
-from operators.files.compaction.bin_packing import pack
+from operators.files.compaction.bin_packing import pack as pack
 from operators.files.compaction.compact_coordinator import (
-    CompactCoordinator,
-    CompactionRequest,
-    CompactionStrategy,
-    as_request,
+    CompactCoordinator as CompactCoordinator,
+    CompactionRequest as CompactionRequest,
+    CompactionStrategy as CompactionStrategy,
+    as_request as as_request,
 )
-from operators.files.compaction.compactor import REQUEST_STATE, Compactor
+from operators.files.compaction.compactor import REQUEST_STATE as REQUEST_STATE, Compactor as Compactor
 from operators.files.compaction.file_committer import (
-    COMMITTABLE_SHAPE,
-    PENDING,
-    FileCommittable,
-    FileCommitter,
-    committable_of,
-    delete,
+    COMMITTABLE_SHAPE as COMMITTABLE_SHAPE,
+    PENDING as PENDING,
+    FileCommittable as FileCommittable,
+    FileCommitter as FileCommitter,
+    committable_of as committable_of,
+    delete as delete,
 )
-from operators.files.compaction.file_merging import merge_of, merged
+from operators.files.compaction.file_merging import merge_of as merge_of, merged as merged
 from operators.files.compaction.instance_reconciliation import (
-    INSTANCE_STATE,
-    RestoredInstances,
-    compacting_names,
-    unique_names,
+    INSTANCE_STATE as INSTANCE_STATE,
+    RestoredInstances as RestoredInstances,
+    compacting_names as compacting_names,
+    unique_names as unique_names,
 )
-
-__all__ = [
-    "COMMITTABLE_SHAPE",
-    "CompactCoordinator",
-    "CompactionRequest",
-    "CompactionStrategy",
-    "Compactor",
-    "FileCommittable",
-    "FileCommitter",
-    "INSTANCE_STATE",
-    "PENDING",
-    "REQUEST_STATE",
-    "RestoredInstances",
-    "as_request",
-    "committable_of",
-    "compacting_names",
-    "delete",
-    "merge_of",
-    "merged",
-    "pack",
-    "unique_names",
-]

@@ -5,41 +5,29 @@ opens what is compressed. ``file_listing`` finds files, and knows which of them 
 from __future__ import annotations
 
 from operators.files.formats.compressed_files import (
-    Compression,
-    CorruptFileError,
-    check_compression,
-    codec_of,
-    open_input,
+    Compression as Compression,
+    CorruptFileError as CorruptFileError,
+    check_compression as check_compression,
+    codec_of as codec_of,
+    open_input as open_input,
 )
 from operators.files.formats.file_formats import (
-    CsvFormat,
-    JsonLinesFormat,
-    LineError,
-    LineFormat,
-    LineParser,
-    TextFormat,
+    CsvFormat as CsvFormat,
+    JsonLinesFormat as JsonLinesFormat,
+    LineError as LineError,
+    LineFormat as LineFormat,
+    LineParser as LineParser,
+    TextFormat as TextFormat,
 )
-from operators.files.formats.file_listing import checked_paths, is_hidden, list_files, stands_for
-from operators.files.formats.row_formats import CsvRowFormat, JsonLinesRowFormat, RowFormat, TextRowFormat
-
-__all__ = [
-    "Compression",
-    "CorruptFileError",
-    "CsvFormat",
-    "CsvRowFormat",
-    "JsonLinesFormat",
-    "JsonLinesRowFormat",
-    "LineError",
-    "LineFormat",
-    "LineParser",
-    "RowFormat",
-    "TextFormat",
-    "TextRowFormat",
-    "check_compression",
-    "checked_paths",
-    "codec_of",
-    "is_hidden",
-    "list_files",
-    "open_input",
-    "stands_for",
-]
+from operators.files.formats.file_listing import (
+    checked_paths as checked_paths,
+    is_hidden as is_hidden,
+    list_files as list_files,
+    stands_for as stands_for,
+)
+from operators.files.formats.row_formats import (
+    CsvRowFormat as CsvRowFormat,
+    JsonLinesRowFormat as JsonLinesRowFormat,
+    RowFormat as RowFormat,
+    TextRowFormat as TextRowFormat,
+)

@@ -5,14 +5,7 @@
 
 from __future__ import annotations
 
-from operators.files.reading.file_source import FileSource
-from operators.files.reading.parquet_source import ParquetInputFormat
-from operators.files.reading.splits import split_range
-from operators.files.reading.stream_formats import FixedLengthFormat
-
-__all__ = [
-    "FileSource",
-    "FixedLengthFormat",
-    "ParquetInputFormat",
-    "split_range",
-]
+from operators.files.reading.file_source import FileSource as FileSource
+from operators.files.reading.parquet_source import ParquetInputFormat as ParquetInputFormat
+from operators.files.reading.splits import split_range as split_range
+from operators.files.reading.stream_formats import FixedLengthFormat as FixedLengthFormat

@@ -95,10 +95,7 @@ class EnumeratedSourceOperator(SourceOperator):
     takes_turns = False
 
     def __init__(
-        self,
-        source: EnumeratedSource,
-        watermark_strategy: WatermarkStrategy | None = None,
-        opens: Source | None = None,
+        self, source: EnumeratedSource, watermark_strategy: WatermarkStrategy | None = None, opens: Source | None = None
     ) -> None:
         super().__init__(source if opens is None else opens, watermark_strategy)
         self._enumerated = source

@@ -95,10 +95,7 @@ class ContinuousFileSplitEnumerator:
     """Hands out splits as long as files come. ``seen``: paths of which no split is taken any more."""
 
     def __init__(
-        self,
-        splits: Iterable[FileSourceSplit],
-        seen: Iterable[str] = (),
-        assigner: SplitAssigner | None = None,
+        self, splits: Iterable[FileSourceSplit], seen: Iterable[str] = (), assigner: SplitAssigner | None = None
     ) -> None:
         self._assigner: SplitAssigner = SimpleSplitAssigner() if assigner is None else assigner
         first = list(splits)
@@ -150,12 +147,7 @@ class ContinuousFileSplitEnumerator:
 
     def fingerprint(self) -> object:
         """All that decides what it does next."""
-        return (
-            tuple(self._assigner.remaining()),
-            tuple(self._seen),
-            tuple(self._readers),
-            tuple(self._waiting),
-        )
+        return (tuple(self._assigner.remaining()), tuple(self._seen), tuple(self._readers), tuple(self._waiting))
 
 
 FileSplitEnumerator = StaticFileSplitEnumerator | ContinuousFileSplitEnumerator

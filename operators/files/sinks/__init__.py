@@ -4,13 +4,10 @@ several (``committing_file_sink`` with ``compaction_operators``).
 
 from __future__ import annotations
 
-from operators.files.sinks.file_sink import FileSink, check_directory, checked_format, read_committed
-from operators.files.sinks.file_sink_operator import FileSinkOperator
-
-__all__ = [
-    "FileSink",
-    "FileSinkOperator",
-    "check_directory",
-    "checked_format",
-    "read_committed",
-]
+from operators.files.sinks.file_sink import (
+    FileSink as FileSink,
+    check_directory as check_directory,
+    checked_format as checked_format,
+    read_committed as read_committed,
+)
+from operators.files.sinks.file_sink_operator import FileSinkOperator as FileSinkOperator

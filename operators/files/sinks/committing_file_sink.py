@@ -52,14 +52,7 @@ from operators.files.writing import (
     rolls_on_processing_time,
     storage_problems,
 )
-from operators.transactions import (
-    Committer,
-    CommittingSink,
-    SinkPart,
-    SinkWriter,
-    WriteError,
-    part_options,
-)
+from operators.transactions import Committer, CommittingSink, SinkPart, SinkWriter, WriteError, part_options
 
 
 class CommittingFileSink(CommittingSink, FileSink):

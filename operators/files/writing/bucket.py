@@ -131,9 +131,7 @@ class BucketState(NamedTuple):
 _FILE = row(path_below, path_below, whole)
 
 BUCKET_STATE = row(
-    path_below,
-    list_of(row(number, list_of(_FILE))),
-    more=(optional(row(path_below, path_below, whole, number)),),
+    path_below, list_of(row(number, list_of(_FILE))), more=(optional(row(path_below, path_below, whole, number)),)
 )
 """The shape of a :class:`BucketState`. (In checkpoints of older versions buckets had no open parts.)"""
 

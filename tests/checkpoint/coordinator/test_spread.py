@@ -5,8 +5,7 @@ from __future__ import annotations
 from math import floor
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from engine.checkpoint.coordinator import Spread
 from engine.checkpoint.coordinator.spread import StatsSummary, percentile

@@ -12,8 +12,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from engine.checkpoint.restore import ChannelStateEdge, UnsupportedMappingError, needs_filter, plan_channel_state
 from engine.checkpoint.restore.state_mapping import (

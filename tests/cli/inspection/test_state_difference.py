@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cli.conftest import BRISK, Weir
-from tests.cli.conftest import SUMS as JOB
+from tests.cli.conftest import BRISK, SUMS as JOB, Weir
 
 
 def stored(weir: Weir, directory: str, records: int, *options: str) -> str:

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from engine.elements.errors import ConfigurationError
 from engine.explore import Case, parse_fault, parse_savepoint, run_case

@@ -6,8 +6,7 @@ import pickle
 from collections import Counter
 from itertools import pairwise
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from engine.explore.ledger import Effects, RangeSet
 

@@ -9,8 +9,7 @@ from hashlib import blake2b
 
 import msgpack
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from engine.elements.errors import ConfigurationError
 from engine.explore.cases import Case, case_to_plain, plain_to_case, run_config

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from operators.basic import CollectedResults
-from operators.basic import simple_sinks as sinks
+from operators.basic import CollectedResults, simple_sinks as sinks
 from state_backends.snapshots import CheckpointStorage
 from tests.mutants.mutant import replaced, together
 

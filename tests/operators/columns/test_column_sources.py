@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from engine.elements.columns import ColumnBatch
 from engine.elements.errors import ConfigurationError, JobChangedError, UserFunctionError

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from engine.elements.errors import ConfigurationError, DataLossError, OutputAheadError, StorageError, UserFunctionError
 from engine.faults.external import fates_by_chance
@@ -24,8 +23,8 @@ from operators.databases import (
     SinkDatabase,
     SqliteSink,
     TransactionName,
+    memory_database as memory,
 )
-from operators.databases import memory_database as memory
 from operators.databases.database_sink import DatabaseSinkOperator
 from operators.databases.session import MAX_WRITER_BYTES, FencedError
 from operators.databases.table_sink import writer_name

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from engine.elements.errors import ConfigurationError, StorageError
 from operators.log.disk_transaction_log import DiskTransactionLog, LogSettings
@@ -36,8 +35,8 @@ from state_backends.files import (
     FileSystem,
     LocalFileSystem,
     MemoryFileSystem,
+    memory as memory_filesystem,
 )
-from state_backends.files import memory as memory_filesystem
 from state_backends.files.faulty import SimulatedCrashError
 
 TIMEOUT_NS = 1_000

@@ -5,8 +5,7 @@ from __future__ import annotations
 import datetime
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from operators.table.java_time import JavaTimePattern, PatternError, TextError
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from operators.files.writing import (
     DEFAULT_PARTITION_NAME,
@@ -13,9 +12,9 @@ from operators.files.writing import (
     extract_partition_spec,
     partition_directory,
     partition_path,
+    partition_path as public_partition_path,
     partition_values,
 )
-from operators.files.writing import partition_path as public_partition_path
 from operators.files.writing.partition_names import generate_partition_path, unescape_path_name
 
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import datetime
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from engine.elements.errors import ConfigurationError
 from operators.files.writing import DEFAULT_PARTITION_NAME

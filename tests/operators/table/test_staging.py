@@ -9,8 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from engine.elements.errors import ConfigurationError, StorageError, UserFunctionError
 from operators.files.formats import CsvRowFormat, JsonLinesRowFormat

@@ -6,8 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from engine.elements.errors import ConfigurationError, DataLossError, StorageError
 from operators.files.formats import JsonLinesRowFormat

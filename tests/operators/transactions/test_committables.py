@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from operators.transactions import END_OF_INPUT, CommitRequest, messages
 from operators.transactions.committables import (

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from engine.elements.errors import ConfigurationError
 from operators.transactions import END_OF_INPUT, CommitRequest, CommitRules, messages, summary

@@ -12,8 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, DataLossError, StorageError, UserFunctionError

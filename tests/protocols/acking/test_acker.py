@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from engine.protocols.acking.acker import Acker, acker_for
 from engine.protocols.acking.messages import ACK, FAIL, RESET, Ack, AckerMessage, Fail, Init, Reply, Reset

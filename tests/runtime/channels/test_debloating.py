@@ -6,8 +6,7 @@ from statistics import mean
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from engine.cli.settings import RunOptions
 from engine.elements.errors import ConfigurationError

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from engine.elements.batch import Batch
 from engine.elements.events import CheckpointBarrier, Event, Watermark, WatermarkStatus

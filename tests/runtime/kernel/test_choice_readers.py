@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from engine.runtime.kernel import SCHEDULE, START_NS, Choice, ChoiceRecorder, Kernel, PriorityChoices, SparseChoices
 from engine.runtime.kernel.choices import EnumeratedChoices

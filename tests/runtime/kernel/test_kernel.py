@@ -6,8 +6,7 @@ from collections import defaultdict
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from engine.runtime.kernel import START_NS, Choice, ChoiceRecorder, Kernel
 

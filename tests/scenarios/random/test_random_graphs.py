@@ -10,8 +10,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import Phase, given, note, settings
-from hypothesis import strategies as st
+from hypothesis import Phase, given, note, settings, strategies as st
 
 from tests.scenarios.random.random_graphs import describe, graphs, meaning
 from tests.scenarios.random.random_runs import EXACTLY_ONCE, Driven, Run, drive, left_in_storage, runs

@@ -7,8 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, note, settings
-from hypothesis import strategies as st
+from hypothesis import given, note, settings, strategies as st
 
 from engine.checkpoint.coordinator import RestoreMode
 from engine.runtime.config.run_config import SNAPSHOTS

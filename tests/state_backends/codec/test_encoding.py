@@ -12,8 +12,7 @@ import struct
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from state_backends.base import (
     CorruptStateError,

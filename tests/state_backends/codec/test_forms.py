@@ -7,8 +7,7 @@ from typing import Annotated, Any, NamedTuple, Optional, Union
 
 import msgpack
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from state_backends.codec import Compatibility
 from state_backends.codec.forms import (

@@ -9,8 +9,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from state_backends.codec import StateCodec, TypeRegistry, inspecting_codec, plain, shown
 from state_backends.codec.plain_values import InspectingRegistry, UnregisteredValue

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from state_backends.base import (
     INT,
@@ -26,8 +25,7 @@ from state_backends.base import (
 )
 from state_backends.codec import default_codec
 from state_backends.columns import ColumnFold, KeyNumbers, LongOverflowError, MaxFold, SumFold, Workspace, group_by_key
-from state_backends.heap import HeapKeyedStateBackend
-from state_backends.heap import column_states as heap_columns
+from state_backends.heap import HeapKeyedStateBackend, column_states as heap_columns
 from state_backends.heap.column_states import ColumnEntries, KeyGroupSlots
 from state_backends.snapshots import SnapshotOptions
 from tests.state_backends.support import heap, location, restored, snapshot_bytes, take_snapshot

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from state_backends.base import FrozenShard, KeyGroupRange, StateKind
 from state_backends.codec import default_codec

@@ -6,8 +6,7 @@ from itertools import pairwise
 from zlib import crc32
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from state_backends.base import CorruptStateError, StateSchemaError
 from state_backends.codec import preamble

@@ -9,8 +9,7 @@ from itertools import pairwise
 from statistics import median
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from state_backends.lsm import LsmOptions
 from state_backends.lsm.compaction import CompactionTask, apply, edit_for, pick, whole

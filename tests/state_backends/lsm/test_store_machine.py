@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from state_backends.base import InlineExecutor

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from state_backends.base import CorruptStateError, StateSchemaError, StateSerializationError
 from state_backends.codec import PREAMBLE_BYTES, default_codec, frame, preamble

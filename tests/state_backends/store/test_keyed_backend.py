@@ -20,8 +20,7 @@ from state_backends.base import (
 )
 from state_backends.lsm import LsmStateBackend, LsmStore
 from state_backends.snapshots import FullKeyedStateHandle, SnapshotOptions
-from state_backends.store import StoreKeyedStateBackend
-from state_backends.store import parts as store_parts
+from state_backends.store import StoreKeyedStateBackend, parts as store_parts
 from tests.state_backends.differential.backends import CANONICAL, CHECKPOINT, NATIVE, Pinned, World
 from tests.state_backends.store.memory_store import MemoryStore
 from tests.state_backends.support import COLLECT, LIST, MAP, SUM, VALUE

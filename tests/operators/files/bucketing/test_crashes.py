@@ -9,8 +9,7 @@ import errno
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from engine.elements.errors import StorageError
 from engine.graph import job as graph

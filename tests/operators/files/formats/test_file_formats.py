@@ -9,8 +9,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from engine.elements.errors import ConfigurationError
 from operators.files.formats import CsvFormat, JsonLinesFormat, LineError, LineFormat, TextFormat

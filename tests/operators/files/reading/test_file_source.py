@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from engine.elements.errors import ConfigurationError, MalformedRecordError, StateError
 from operators.files.formats import CsvFormat, JsonLinesFormat, JsonLinesRowFormat, LineFormat, TextFormat

@@ -10,8 +10,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from engine.checkpoint.restore import FixedDelayRestart, NoRestart
 from engine.elements.errors import ConfigurationError, OutputAheadError, UserFunctionError

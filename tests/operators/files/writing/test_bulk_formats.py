@@ -7,8 +7,7 @@ import gc
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from engine.elements.batch import Batch
 from engine.elements.columns import ColumnBatch, checked_columns

@@ -7,8 +7,7 @@ import re
 from itertools import product
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from engine.elements.errors import StorageError
 from operators.files.writing import UNIQUE_NAME_PATTERN, RecoverableWriter, ResumeHandle, UniqueNames, attempt_of
