@@ -186,6 +186,8 @@ class Operator:
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         """``checkpoint_id`` will never be restored from."""
+        # An abort moves nothing by itself: the next checkpoint covers what this one did
+        # (mutant "kept twice after an abort").
 
     def finish(self) -> None:
         """All input has ended: emit what is still held back."""

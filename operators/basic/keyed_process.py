@@ -82,7 +82,7 @@ class KeyedFunctionOperator(Operator):
 
     def open(self) -> None:
         self._function.open(self._ctx)
-        # Restored processing-time timers have no wake-up yet.
+        # Restored processing-time timers have no wake-up yet (mutant "timers not armed after a restore").
         self.wake_ups.arm()
 
     def _process_keyed(self, process: Callable[[Any, Any], Iterable[Any] | None], batch: Batch) -> None:

@@ -170,7 +170,8 @@ class _TransactionalCollect(SinkOperator):
             if retracted:
                 context.metrics.count("numCommittedRecordsRetracted", retracted)
         for subtask, checkpoint_id, records in self._state.get():
-            # In the state of a completed checkpoint, so committed, whether or not the notification arrived.
+            # In the state of a completed checkpoint, so committed, whether or not the notification arrived
+            # (mutant "lost notification not redone").
             self._results.commit((self.context.uid, subtask, checkpoint_id), records)
 
     def process_batch(self, batch: Batch) -> None:
@@ -180,8 +181,11 @@ class _TransactionalCollect(SinkOperator):
             self._current.extend(batch.values)
 
     def snapshot_state(self, checkpoint_id: int) -> None:
+        # Nothing is committed here: a checkpoint that never completes covers nothing (mutant "commit on barrier").
         if self._current:
             self._pending[self.context.subtask, checkpoint_id] = self._current
+            # A snapshot closes the transaction: what comes next is the next checkpoint's
+            # (mutant "booked under the wrong checkpoint").
             self._current = []
         self._state.update([(*transaction, records) for transaction, records in self._pending.items()])
 

@@ -245,6 +245,7 @@ class MemorySession:
     def _check_epoch(self, holder: TransactionName | EpochHolder) -> None:
         writer = self._description.writer
         newest = self._database._epochs.get((writer, holder.subtask), 0)
+        # An older attempt may not write once a newer one has begun (mutant "database takes older epochs").
         if holder.epoch < newest:
             raise FencedError(self.place, writer, holder.subtask, holder.epoch, newest)
 

@@ -115,7 +115,7 @@ class _Buffer:
     def _times_of(self, key: Any) -> list[int]:
         times = self._times.get(key)
         if times is None:
-            # The encoding of the state does not promise the order of time.
+            # The encoding of the state does not promise the order of time (mutant "times of a join not read").
             times = sorted(self._state.keys())
             if times:
                 self._times[key] = times

@@ -58,6 +58,7 @@ class _Side(NamedTuple):
         # give a number twice.
         number = self.next_numbers.get(key)
         if number is None:
+            # Derived from the rows after a restore, too (mutant "rows of a join numbered anew").
             number = max(self.rows.keys(), default=-1) + 1
             if len(self.next_numbers) >= NUMBERED_KEYS:
                 self.next_numbers.clear()

@@ -324,6 +324,7 @@ class TransactionalLogSink(TwoPhaseCommitSinkOperator):
 
     def pre_commit(self, transaction: Transaction, checkpoint_id: int | None) -> None:
         producer = Producer(*transaction)
+        # Prepared only: the checkpoint may still fail (mutant "log committed on barrier").
         self._requests.ask(lambda: self._log.prepare(producer, self._now_ns(), checkpoint_id))
 
     def commit(self, transaction: Transaction, checkpoint_id: int | None) -> None:

@@ -173,6 +173,7 @@ class TransactionCoordinator(KnownNames, Generic[P]):
         if producer is None:
             self._write(entries, None, values)
         else:
+            # Refuses an epoch that a newer attempt has taken over (mutant "zombie not fenced").
             name = self._current(request, producer, fate)
             if name.state != OPEN:
                 self._refuse(request, fate, f"{producer} appends, but its transaction is {name.state or 'not begun'}")
@@ -309,6 +310,7 @@ class TransactionCoordinator(KnownNames, Generic[P]):
         name = self._names.get(producer.transactional_id)
         if name is None or producer.epoch > name.epoch:
             return REFUSED
+        # Of its own epoch: a late end must not hit the transaction that is open now (mutant "late marker obeyed").
         ended = name.ended.get(producer.epoch)
         if ended is not None:
             # Aborting twice is fine whoever did it first; committing what others have ended is a loss.

@@ -202,6 +202,7 @@ class SourceOperator(Operator):
         return [split.id for split in self._unfinished]
 
     def snapshot_state(self, checkpoint_id: int) -> None:
+        # The position after the last record that was sent (mutant "offset one late").
         saved = [self._save(split) for split in self._splits]
         self._state.update([tuple(one) for one in saved])
         self._started.update([[one.id for one in saved]])

@@ -93,6 +93,7 @@ class PartitionAnnouncements:
             return None
         self._announced_id = checkpoint_id
         announced, self._committable = self._committable, {}
+        # Of older checkpoints too, whose notification was lost (mutant "only the newest checkpoint announced").
         for known in sorted(known for known in self._new_by_checkpoint if known <= checkpoint_id):
             announced |= self._new_by_checkpoint.pop(known)
         return list(announced)

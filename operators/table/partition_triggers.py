@@ -190,6 +190,7 @@ class PartitionTimeTrigger:
 
     def restore(self, lists: dict[str, list[Any]]) -> None:
         """See ``CommitTrigger``."""
+        # Their records do not come again (mutant "pending partitions not restored").
         self._pending = dict.fromkeys(lists.get(_PENDING, ()))
         self._watermarks = dict(lists.get(_WATERMARKS, ()))
 

@@ -327,6 +327,7 @@ class _FinalizerOperator(SinkOperator):
                     spec.partition_by, spec.static_partition, spec.default_partition
                 )
                 self._plan = plan_commit(self._fs, self._table, partitions, overwrite=spec.overwrite)
+            # Otherwise a completed checkpoint must hold the plan first (mutant "moved at the end of the input").
             if not self.context.checkpointing_enabled:
                 self._carry_out(self._plan)
 

@@ -149,6 +149,7 @@ class StreamingFileWriterOperator(FileSinkOperator):
             for partition in self._books.to_close(watermark_ms):
                 self._buckets.close_part(partition)
         super().snapshot_state(checkpoint_id)
+        # Noted, and announced when the files are visible (mutant "announced before visible").
         self._books.on_snapshot(checkpoint_id)
         if self._unannounced is not None:
             # With compaction others announce, who have it in their state.

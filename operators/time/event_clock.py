@@ -23,6 +23,8 @@ class EventClock:
 
     def __init__(self, context: OperatorContext) -> None:
         self._state = context.operator_backend().union_list_state(_STATE, number)
+        # The least of all subtasks: a later one would make records late that are not
+        # (mutants "latest watermark restored" and "event time begins anew").
         self.watermark_ms: int = min(self._state.get(), default=MIN_TIMESTAMP_MS)
 
     def advance(self, timestamp_ms: int) -> None:

@@ -96,6 +96,7 @@ class PeriodicWatermarks:
             saved = snapshots.get(name)
             if saved is not None and split.idleness is not None:
                 split.idleness.restore(saved, now_ns)
+                # Who was idle is part of the snapshot (mutant "idleness forgotten").
                 split.idle = saved.idle
         self.idle = bool(self._splits) and all(split.idle for split in self._splits.values())
 

@@ -28,6 +28,7 @@ class WakeUps:
         if due_ms is None or due_ms == MAX_TIMESTAMP_MS:
             return
         due_ms += self._delay_ms
+        # A later wake-up does not serve an earlier timer (mutant "wake-up not moved").
         if due_ms not in self._armed_ms:
             self._armed_ms[due_ms] = None
             self._context.register_processing_timer(due_ms)

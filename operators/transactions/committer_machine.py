@@ -70,12 +70,14 @@ class CommitterMachine:
         if is_last(message):
             return []
         self.books.add(message)
+        # Commits only what a completed checkpoint covers (mutant "committed on arrival").
         if message[1] <= self.completed_id and self.rules.waits_for_late:
             return self.commit_covered()
         return []
 
     def notify(self, checkpoint_id: int) -> list[CommittedCheckpoint]:
         """A checkpoint is complete."""
+        # The end is covered by a checkpoint that began after it (mutant "any notification covers the end").
         if self._ended and self.rules.next_covers_end:
             checkpoint_id = END_OF_INPUT
         self.completed_id = max(self.completed_id, checkpoint_id)

@@ -134,6 +134,7 @@ class GlobalCommitterMachine:
         senders = checkpoint.subtasks if any(book >= 0 for book in checkpoint.books) else self._senders
         assert senders is not None
         known = checkpoint.checkpoint_id
+        # Of all subtasks: one that has not spoken may have rows (mutant "not all subtasks awaited").
         return sum(reported >= known for reported in self._reported.values()) >= senders
 
     # --- state --------------------------------------------------------------------------------------------

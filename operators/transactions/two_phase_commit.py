@@ -105,6 +105,7 @@ class TwoPhaseCommitSinkOperator(SinkOperator):
 
     def recover_and_commit(self, transaction: Transaction, checkpoint_id: int) -> None:
         """Commit a transaction of an earlier attempt."""
+        # A restored checkpoint covers it: prepared is not yet committed (mutant "prepared rows taken for committed").
         self.commit(transaction, checkpoint_id)
 
     def recover_and_abort(self, transaction: Transaction) -> None:

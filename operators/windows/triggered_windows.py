@@ -171,6 +171,7 @@ class TriggeredWindowOperator(Operator):
             state_namespace = namespace_of(merge.state_window)
             self._guarded(self._cell.what, where, lambda: self._cell.merge(state_namespace, moved))
         if merge.merged or sessions.state_window(merge.result) is None:
+            # A session that only grew is another set of windows, too (mutant "grown sessions not persisted").
             sessions.apply(merge)
             self._sessions.update(sessions.to_stored())
         self._add(key, merge.result, namespace_of(merge.state_window), value, stamp)

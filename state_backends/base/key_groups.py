@@ -193,6 +193,7 @@ def key_group_function(key_type: KeyType, max_parallelism: int) -> Callable[[Any
     :raises KeyGroupError: when ``max_parallelism`` is out of range
     """
     check_parallelism(1, max_parallelism)
+    # Not hash(): a restore in another process must find the key's group (mutant "keys routed by hash").
     hash_code = java_hash_function(key_type)
 
     def key_group(key: Any) -> int:

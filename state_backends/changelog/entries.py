@@ -159,6 +159,7 @@ class LoggedEntries(_LoggedTable[BackendEntries]):
         try:
             self._inner.merge(target, emptied, merge)
         finally:
+            # Sources and target have changed (mutant "merge not logged").
             for namespace in dict.fromkeys([*emptied, target]):
                 self._log_what_is_there([self.scope.require()], None if namespace is None else [namespace])
 

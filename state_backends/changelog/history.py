@@ -260,6 +260,8 @@ class LogHistory:
         """The one in the background is finished: snapshots refer to it from now on."""
         assert self._running is not None
         running, self._running = self._running, None
+        # It holds what was logged when it began, and nothing of what came meanwhile
+        # (mutant "log cut where the materialisation ended").
         self._rebase(*running)
         return self._settle()
 
@@ -415,6 +417,7 @@ class LogHistory:
         lowest = min((one.first for one in self._snapshots.values()), default=self._end)
         lowest = min(lowest, self.materialized_upto)
         if self._starts_empty or self._confirmed > 0:
+            # A restore may still begin at the last confirmed one (mutant "log truncated up to what is unconfirmed").
             lowest = min(lowest, self._materializations[self._confirmed].upto)
         segments = [segment for segment in self._segments.values() if segment.end <= lowest]
         for segment in segments:

@@ -268,6 +268,8 @@ class ChangelogKeyedStateBackend(KeyedStateBackend):
         """
         if self._history.running is not None or self._history.has_open_inline:
             return None
+        # No segment may hold both what is materialised and what is to be replayed
+        # (mutant "log not cut for a materialisation").
         self._log.cut()
         if self._history.end == self._history.materialized_upto and not self._history.needs_inline:
             return None

@@ -57,6 +57,7 @@ class LoggedTimerQueue(TimerQueue):
     def pop_next(self, now: int) -> Timer | None:
         """Remove and return the next due timer, or ``None`` when none is due."""
         timer = self._inner.pop_next(now)
+        # Firing removes it, and every change of state is logged (mutant "fired timers not logged").
         if timer is not None:
             time, key, namespace = timer
             self._log_change(REMOVE_TIMERS, [key], [namespace], [time])

@@ -222,6 +222,7 @@ def write_atomically(fs: FileSystem, path: str, data: bytes) -> None:
     try:
         with fs.open_write(temporary) as file:
             file.write(data)
+            # Before the rename, or the name may be durable and the bytes not (mutant "rename without fsync").
             file.fsync()
         fs.rename(temporary, path)
     except OSError:

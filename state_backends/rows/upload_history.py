@@ -54,6 +54,7 @@ class UploadHistory:
 
     def base(self) -> Mapping[str, FileStateHandle]:
         """The data files of that checkpoint, by name, and where they are."""
+        # Of the last confirmed one: files of another may be deleted any time (mutant "unconfirmed base").
         return self._uploads.get(self._last, NO_FILES)
 
     def uploaded(self, checkpoint_id: int, files: Mapping[str, FileStateHandle]) -> None:

@@ -166,6 +166,7 @@ class FsCheckpointStream(CheckpointStream):
             self._open = False
             return ByteStreamStateHandle(b"".join(self._buffer))
         try:
+            # Here, because the metadata that names the file may be written next (mutant "manifest before data").
             self._file.fsync()
             self._file.close()
         except BaseException as problem:

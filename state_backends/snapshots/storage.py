@@ -318,6 +318,8 @@ class CheckpointStorage:
         :raises CorruptStateError: when the file that remembers them is damaged
         """
         noted = self._read_number(CHECKPOINT_IDS_FILE_NAME, _IDS_MAGIC, _IDS_VERSION, 1)
+        # A number is never given twice, or a sink takes new rows for committed ones
+        # (mutant "commits skipped below the newest").
         return max(noted, self.highest_checkpoint_id() + 1)
 
     def note_used(self, checkpoint_id: int) -> None:

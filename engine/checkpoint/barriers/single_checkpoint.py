@@ -124,6 +124,7 @@ class SingleCheckpointHandler(BarrierHandler):
         """Abort, when the marker is for a newer checkpoint or for the one being aligned."""
         cancelled = marker.checkpoint_id
         out: list[HandlerInstruction] = []
+        # A marker of an older checkpoint changes nothing (mutant "late cancel obeyed").
         if cancelled > self._current or (cancelled == self._current and self._aligned):
             self._abort(cancelled, CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER, out)
         return tuple(out)
@@ -209,6 +210,7 @@ class SingleCheckpointHandler(BarrierHandler):
     ) -> None:
         """``channel`` delivered its barrier, or ended (``blocks``: ``None``): measure, let the mode react, finish when
         it was the last."""
+        # A barrier is awaited from every channel of all inputs (mutant "one barrier per input").
         newly_aligned = channel not in self._aligned
         self._aligned.add(channel)
         complete = len(self._aligned) == self._target
@@ -252,6 +254,7 @@ class SingleCheckpointHandler(BarrierHandler):
     def _block(self, channel: int, out: list[HandlerInstruction]) -> None:
         assert channel not in self._blocked, f"channel {channel} yielded a barrier while it was blocked"
         self._blocked.add(channel)
+        # What comes after the barrier waits: it is not in the snapshot (mutant "alignment skipped").
         out.append(BlockChannel(channel))
 
     def _resume_blocked(self, out: list[HandlerInstruction]) -> None:

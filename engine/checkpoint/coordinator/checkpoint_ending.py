@@ -238,6 +238,7 @@ class CheckpointEnding:
         checkpoint_id = pending.checkpoint_id
         self._pending.remove(pending)
         last_subsumed_id = NONE_SUBSUMED
+        # A savepoint subsumes nothing (mutant "savepoint retained").
         if not pending.is_savepoint:
             last_subsumed_id = self._retained.add(pending, pointer)
         self._retained.note_durable(pending)
@@ -248,6 +249,8 @@ class CheckpointEnding:
         self.last_completion_ns = now_ns
         if pending.request.label is not None:
             out.append(RequestCompleted(pending.request.label, checkpoint_id))
+        # A failure goes back to the checkpoint before a savepoint: nothing is published for it
+        # (mutant "savepoint notifies").
         if not pending.is_savepoint or pending.request.is_synchronous:
             for older in self._pending.in_order:
                 if older.checkpoint_id < checkpoint_id and not older.is_savepoint:
@@ -282,6 +285,7 @@ class CheckpointEnding:
             self._retained.note_durable(pending)
         elif pending.has_location:
             discard = DiscardPendingCheckpoint(checkpoint_id, pending.ordered_acknowledgements())
+            # Its own files go now, its shared ones with the next completion (mutant "aborted uploads forgotten").
             self._deletions.begin(discard, out)
         self._statistics.on_failed(checkpoint_id, reason, now_ns, cause)
         if self._failures.on_failure(

@@ -86,6 +86,7 @@ class CompletedCheckpoint:
     @property
     def may_be_deleted(self) -> bool:
         """Whether it is deleted once subsumed."""
+        # What the job does not own it does not delete (mutant "claim mode ignored").
         return not self.is_savepoint and not self.is_unclaimed
 
     @property

@@ -162,6 +162,7 @@ class SharedStateRegistry:
             if entry.handle is not None:
                 raise HandleMismatchError(state.key, checkpoint_id, entry.handle, state.handle)
             entry.handle = state.handle
+        # A placeholder is a use as well (mutant "placeholders do not count").
         entry.last_used = max(entry.last_used, checkpoint_id)
         entry.keeps_creator = entry.keeps_creator or state.keeps_creator
         return replace(state, handle=entry.handle, is_marker=entry.handle is None)
@@ -185,9 +186,11 @@ class SharedStateRegistry:
         unused: list[object] = []
         in_use: dict[int, None] = {}
         for key, entry in list(self._entries.items()):
+            # By the last use, not by who brought it (mutant "deleted while referenced").
             if lowest_id is None or entry.last_used < lowest_id:
                 del self._entries[key]
                 if entry.handle is not None and entry.created_by > self._highest_not_claimed:
+                    # No other place deletes it (mutant "files outlive their last user").
                     unused.append(entry.handle)
             elif self._keeps_its_creator(entry):
                 in_use[entry.created_by] = None

@@ -169,6 +169,8 @@ def needs_filter(edge: ChannelStateEdge, old_receiver: int) -> bool:
     assert 0 <= old_receiver < edge.old_receivers, (edge, old_receiver)
     if edge.is_unchanged:
         return False
+    # Several receivers read it: each keeps what the partitioner of today sends to it
+    # (mutant "custom partitioner not asked").
     return _end_mappings(edge).receivers.is_ambiguous(old_receiver)
 
 

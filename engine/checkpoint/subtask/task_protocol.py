@@ -75,6 +75,7 @@ class TaskCheckpointProtocol:
     def on_snapshot_due(self, barrier: CheckpointBarrier, metrics: AlignmentMetrics) -> TaskInstructions:
         """The barrier handler says ``TriggerSnapshot``."""
         checkpoint_id = barrier.checkpoint_id
+        # Ids of snapshots only grow in a task (mutant "older snapshot after newer").
         if checkpoint_id <= self._last_id:
             self._consume_note(checkpoint_id)
             return ()

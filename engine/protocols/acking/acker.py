@@ -74,6 +74,7 @@ class Acker:
     def knows_spout_of(self, root: int) -> bool:
         """Whether an INIT of ``root`` has come, and it is still pending."""
         entry = self._pending.get(root)
+        # The network may deliver an INIT twice (mutant "INIT counted twice").
         return entry is not None and entry.task is not None
 
     def tick(self) -> tuple[int, ...]:

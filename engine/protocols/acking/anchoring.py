@@ -65,6 +65,7 @@ def child_of(anchors: Iterable[AnchoredTuple], new_id: NewId) -> AnchoredTuple:
 
 def acks_of(one: AnchoredTuple) -> Sequence[Ack]:
     """What is said when a tuple has been handled."""
+    # In one message, or the tree is empty in between (mutant "acked before its children").
     return [Ack(root, edge ^ one.out) for root, edge in one.edges.items()]
 
 

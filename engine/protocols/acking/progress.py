@@ -38,6 +38,7 @@ class SplitProgress:
         if number < self._first:
             return
         self._done[number] = None
+        # A position says that everything before it was acknowledged (mutant "offsets beyond pending records").
         while self._positions and self._first in self._done:
             del self._done[self._first]
             self.position = self._positions.popleft()

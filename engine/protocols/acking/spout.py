@@ -83,6 +83,7 @@ class SpoutBook(Generic[M]):
     def tick(self) -> tuple[Outcome[M], ...]:
         """A timeout is over: what has been pending for too long has failed."""
         expired = self._pending.rotate()
+        # Failed, so that the record is sent again (mutant "timed-out roots forgotten").
         return tuple(Outcome(message_id, TIMED_OUT, root) for root, message_id in expired.items())
 
     @property

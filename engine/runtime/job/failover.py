@@ -394,6 +394,7 @@ class Failover:
             return
         try:
             self._files.discard_leftovers()
+            # What is durable decides, not what the dead job manager knew (mutant "empty checkpoint chosen").
             restored, problems = self._files.latest()
             if restored is None and problems:
                 raise _nothing_usable(problems)

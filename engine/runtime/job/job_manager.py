@@ -355,6 +355,7 @@ class JobManager:
 
     def task_reached_end(self, task: Task) -> None:
         """All input of a task has ended."""
+        # What an attempt says that is over changes nothing (mutant "end of a zombie counts").
         if task.disowned:
             return
         self.end.task_ended(task.task_id, self.coordinator.next_checkpoint_id)

@@ -174,6 +174,7 @@ class _Edge:
         if not pieces:
             return
         self._settle_key_type(pieces.values())
+        # Every piece has a new owner, those of subtasks that are gone too (mutant "in-flight data lost on downscale").
         for pair, read in self._planned(pieces).items():
             batches: list[Batch] = []
             for old, columns in read:

@@ -131,6 +131,7 @@ class AsyncSnapshot:
         self.started_ns = self.sync_ended_ns = self.task.busy_until_ns
         self.read = self.task.records_out
         try:
+            # At once: no record comes between the barrier that went on and this (mutant "barrier before state").
             for operator, context in zip(self.chain.operators, self.chain.contexts, strict=True):
                 with self.place.around("user.snapshot", operator):
                     operator.snapshot_state(self.barrier.checkpoint_id)

@@ -103,6 +103,7 @@ class SourceTask(Task):
     def trigger_checkpoint(self, barrier: CheckpointBarrier) -> None:
         """The coordinator triggers the source. When the job shall stop and drain, its input ends here."""
         with self.around("barrier.inject"):
+            # Without drain timers stay in the savepoint (mutant "suspended job drains").
             if barrier.options.stop is StopMode.TERMINATE and not self.input_ended:
                 self.end_stream()
             super().trigger_checkpoint(barrier)

@@ -324,6 +324,7 @@ class BucketingParts:
         # It is there, and another one, when the job went back further than it ever did: behind the checkpoint that is
         # restored now everything comes again.
         if not (self._fs.exists(path) and (self._keeps_valid_length or has_valid_length(self._fs, path, length_bytes))):
+            # The length at the checkpoint: the rest of the file comes again (mutant "valid length of the whole file").
             write_valid_length(self._fs, path, length_bytes)
 
     # --- files --------------------------------------------------------------------------------------------

@@ -148,6 +148,7 @@ class CompactorOperator(SinkOperator):
     def snapshot_state(self, checkpoint_id: int) -> None:
         """All requests that were not handed out."""
         context = self.context
+        # Begun with the completion: until then its files can be taken back (mutant "compacted before completion").
         self._state.update(self._machine.on_snapshot(checkpoint_id))
         self._instances.update([(context.subtask, context.incarnation, context.attempt, self._names.given, [])])
 

@@ -138,6 +138,7 @@ class FileSinkOperator(SinkOperator):
         """Files, then names, then state."""
         buckets = self._buckets
         with storage_problems(self.context.name, self._spec.path):
+            # Closed and durable, but hidden until the checkpoint is complete (mutant "files committed on barrier").
             states = buckets.snapshot(checkpoint_id)
             self._writer.sync_directories()
         counters = counter_state(self.context.subtask, buckets.max_part_counter, buckets.active.values())

@@ -147,6 +147,7 @@ class OpenPartFence:
     def fence(self, states: Iterable[BucketState]) -> list[BucketState]:
         """Give every file that was open in the checkpoint to this attempt alone: the states with the copies in place of
         the files. Raises ``StorageError`` when a file has become shorter."""
+        # An attempt that is not dead yet may still write into the old file (mutant "open part shared with a zombie").
         return [state if state.in_progress is None else self._fenced(state, *state.in_progress) for state in states]
 
     def _fenced(

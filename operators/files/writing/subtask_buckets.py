@@ -74,6 +74,8 @@ class Buckets:
         Returns the final names of files in them that are neither pending nor committed. Raises ``StorageError`` when
         one cannot be resumed or committed.
         """
+        # The highest of all subtasks, whose parts may be this one's now: no name is used twice
+        # (mutant "part counter lost").
         self.max_part_counter = max(counters, default=0)
         gone: list[str] = []
         for state in states:
@@ -153,6 +155,7 @@ class Buckets:
         """Bucket and file of everything that another operator commits, or forgets, with the checkpoint about to be
         taken. Files are durable; their names are once the writer has synced its directories."""
         self.active = {bucket_id: bucket for bucket_id, bucket in self.active.items() if bucket.is_active}
+        # Everything that is closed: no other operator knows of it (mutant "last file not handed out").
         return [(bucket_id, one) for bucket_id, bucket in sorted(self.active.items()) for one in bucket.hand_out(flush)]
 
     def persist(self) -> list[BucketState]:
