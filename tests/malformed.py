@@ -9,7 +9,7 @@ from typing import Any
 import msgpack
 
 from state_backends.codec import PREAMBLE_BYTES, frame
-from state_backends.codec.framing import FRAME_OVERHEAD_BYTES
+from state_backends.codec.encoding import FRAME_OVERHEAD_BYTES
 
 _HEAD = struct.Struct(">BHI")
 

@@ -1,21 +1,22 @@
-"""Values to bytes and back, exactly: ``encoding`` with the ``registry`` of classes that may stand in state,
-``framing``, the envelope of every file, and the ``forms`` of records, by which old state follows a class whose fields
-have changed. ``plain_values`` shows values as JSON to people.
+"""Values to bytes and back, exactly: ``encoding``, which has the envelope of every file too, with the ``registry`` of
+classes that may stand in state, and the ``forms`` of records, by which old state follows a class whose fields have
+changed. ``plain_values`` shows values as JSON to people.
 """
 
 from __future__ import annotations
 
-from state_backends.codec.encoding import StateCodec as StateCodec, default_codec as default_codec
-from state_backends.codec.forms import Compatibility as Compatibility
-from state_backends.codec.framing import (
+from state_backends.codec.encoding import (
     PREAMBLE_BYTES as PREAMBLE_BYTES,
     Frame as Frame,
     FrameReader as FrameReader,
+    StateCodec as StateCodec,
+    default_codec as default_codec,
     frame as frame,
     preamble as preamble,
     seal as seal,
     unseal as unseal,
 )
+from state_backends.codec.forms import Compatibility as Compatibility
 from state_backends.codec.plain_values import inspecting_codec as inspecting_codec, plain as plain, shown as shown
 from state_backends.codec.record_schema import WRITTEN_SCHEMA as WRITTEN_SCHEMA, RecordSchema as RecordSchema
 from state_backends.codec.registry import (

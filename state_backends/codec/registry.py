@@ -16,7 +16,7 @@ from typing import Any
 import msgpack
 
 from state_backends.base import StateArgumentError, StateMigrationError, StateSchemaError
-from state_backends.codec.record_schema import RecordFields, RecordSchema, Upgrade
+from state_backends.codec.record_schema import RecordFields, Upgrade
 
 MIN_USER_CODE = 32
 """The smallest code a user may register; smaller ones belong to this project."""
@@ -72,6 +72,8 @@ class TypeRegistry:
     def __init__(self) -> None:
         self._by_class: dict[type, RegisteredType] = {}
         self._by_code: dict[int, RegisteredType] = {}
+        self.records: dict[int, RecordFields] = {}
+        """By code: the fields of all registered records."""
         for code, cls, to_state, from_state in _BUILT_IN:
             self._add(RegisteredType(code, cls, to_state, from_state, version=1))
 
@@ -115,6 +117,9 @@ class TypeRegistry:
         # A module that is loaded again registers a new class object under the same name: the newer wins.
         self._by_class[registered.cls] = registered
         self._by_code[registered.code] = registered
+        self.records.pop(registered.code, None)
+        if registered.fields is not None:
+            self.records[registered.code] = registered.fields
 
     def for_class(self, cls: type) -> RegisteredType | None:
         """The registration of exactly this class, if any."""
@@ -136,11 +141,6 @@ class TypeRegistry:
         """The code of exactly this class, if it is registered."""
         registered = self._by_class.get(cls)
         return None if registered is None else registered.code
-
-    def record_schemas(self) -> list[RecordSchema]:
-        """The fields of all registered records, by code."""
-        found = [self._by_code[code] for code in sorted(self._by_code)]
-        return [one.fields.schema(one.code) for one in found if one.fields is not None]
 
     def restore(self, code: int, version: int, state: Any) -> Any:
         """The object that was written as ``state`` under a code and version.

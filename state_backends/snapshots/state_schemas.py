@@ -101,7 +101,7 @@ class StateSchemas:
     def written(self) -> Any:
         """What a snapshot taken now says; ``None`` when there is nothing to say."""
         with_ttl = sorted(name for name, has_ttl in self._has_ttl.items() if has_ttl)
-        records = [schema.to_state() for schema in self._codec.registry.record_schemas()]
+        records = [fields.schema(code).to_state() for code, fields in sorted(self._codec.registry.records.items())]
         return [with_ttl, records] if with_ttl or records else None
 
     def _restore_ttl(self, name: str, has_ttl: bool) -> None:

@@ -58,7 +58,7 @@ from engine.checkpoint.coordinator.deployment import (
     CheckpointGraph as CheckpointGraph,
     TaskStatus as TaskStatus,
 )
-from engine.checkpoint.coordinator.requests import TriggerRequest as TriggerRequest
+from engine.checkpoint.coordinator.pending import TriggerRequest as TriggerRequest
 from engine.checkpoint.coordinator.retained_checkpoints import CompletedCheckpoint as CompletedCheckpoint
 from engine.checkpoint.coordinator.shared_state_registry import (
     RestoreMode as RestoreMode,

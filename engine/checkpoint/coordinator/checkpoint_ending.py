@@ -49,8 +49,7 @@ from engine.checkpoint.coordinator.coordinator_messages import (
     TaskId,
 )
 from engine.checkpoint.coordinator.deployment import Deployment, PartlyFinishedUnionStateError
-from engine.checkpoint.coordinator.pending import PendingCheckpoint, PendingSet
-from engine.checkpoint.coordinator.requests import TriggerRequest
+from engine.checkpoint.coordinator.pending import PendingCheckpoint, PendingSet, TriggerRequest
 from engine.checkpoint.coordinator.retained_checkpoints import Deletions, RetainedCheckpoints
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 

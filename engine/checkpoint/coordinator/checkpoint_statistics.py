@@ -18,12 +18,13 @@ Rules (Flink: ``PendingCheckpointStats``, ``TaskStateStats``, ``StatsSummary``, 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from engine.checkpoint.coordinator.coordinator_messages import SubtaskCheckpointMetrics, TaskId
-from engine.checkpoint.coordinator.spread import Spread, StatsSummary
+from engine.checkpoint.coordinator.spread import Spread
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.elements.events import SnapshotKind
 
@@ -31,6 +32,9 @@ DEFAULT_HISTORY_SIZE = 10_000
 """Checkpoints whose rows are kept."""
 DEFAULT_SUBTASK_ROWS = 50_000
 """Subtask rows kept of all checkpoints that have ended."""
+SUMMARY_WINDOW = 10_000
+"""Completed checkpoints that the percentiles of the summary are estimated from (Flink:
+``CompletedCheckpointStatsSummary.HISTOGRAM_WINDOW_SIZE``)."""
 SUBTASK_COLUMNS = (
     "end_to_end_ns",
     "checkpointed_bytes",
@@ -209,6 +213,34 @@ class RestoreRow:
     attempt: int
     is_savepoint: bool = False
     external_path: str | None = None
+
+
+class StatsSummary:
+    """The spread of a column that grows for ever, in bounded memory (Flink: ``StatsSummary``): percentiles are those of
+    the latest ``window`` values; minimum, average and maximum are over all of them."""
+
+    __slots__ = ("_count", "_latest", "_maximum", "_minimum", "_total")
+
+    def __init__(self, window: int = SUMMARY_WINDOW) -> None:
+        self._count = 0
+        self._minimum = 0
+        self._maximum = 0
+        self._total = 0
+        self._latest: deque[int] = deque(maxlen=window)
+
+    def add(self, value: int) -> None:
+        """One more value."""
+        self._minimum = min(self._minimum, value) if self._count else value
+        self._maximum = max(self._maximum, value) if self._count else value
+        self._total += value
+        self._count += 1
+        self._latest.append(value)
+
+    def spread(self) -> Spread | None:
+        """The spread so far; ``None`` before the first value."""
+        if not self._count:
+            return None
+        return Spread.over(sorted(self._latest), self._minimum, self._total // self._count, self._maximum)
 
 
 # --- the tracker --------------------------------------------------------------------------------------------------

@@ -44,17 +44,16 @@ from engine.checkpoint.coordinator.coordinator_messages import (
     TaskId,
 )
 from engine.checkpoint.coordinator.deployment import CheckpointGraph, Deployment, TaskStatus
-from engine.checkpoint.coordinator.pending import PendingSet
-from engine.checkpoint.coordinator.requests import (
+from engine.checkpoint.coordinator.pending import PendingSet, RequestedForm, TriggerRequest
+from engine.checkpoint.coordinator.retained_checkpoints import CompletedCheckpoint, Deletions, RetainedCheckpoints
+from engine.checkpoint.coordinator.triggering import (
     CheckpointRequestDecider,
     Decision,
     PeriodicSchedule,
-    RequestedForm,
+    PipelineSettings,
     Situation,
-    TriggerRequest,
+    TriggerPipeline,
 )
-from engine.checkpoint.coordinator.retained_checkpoints import CompletedCheckpoint, Deletions, RetainedCheckpoints
-from engine.checkpoint.coordinator.trigger_pipeline import PipelineSettings, TriggerPipeline
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.elements.events import CheckpointOptions, SavepointFormat, StopMode
 

@@ -1,4 +1,4 @@
-"""A checkpoint between its id and its end (Flink: ``PendingCheckpoint``).
+"""A wish for a checkpoint, and the checkpoint between its id and its end (Flink: ``PendingCheckpoint``).
 
 Phases, only ever forward::
 
@@ -12,16 +12,72 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum, IntEnum
 
 from engine.checkpoint.coordinator.coordinator_messages import Acknowledge, FinishedState, TaskId, WriteMetadata
 from engine.checkpoint.coordinator.deployment import CheckpointPlan, finished_state
-from engine.checkpoint.coordinator.requests import TriggerRequest
 from engine.checkpoint.coordinator.shared_state_registry import SharedState
-from engine.elements.events import CheckpointBarrier, SnapshotKind
+from engine.elements.events import CheckpointBarrier, SavepointFormat, SnapshotKind, StopMode
 
 _REMEMBERED_EXPIRED = 16
 """Expired ids that are told apart from unknown ones (Flink: ``NUM_GHOST_CHECKPOINT_IDS``)."""
+
+
+class RequestedForm(Enum):
+    """What a user asks for when requesting a checkpoint (Flink: ``CheckpointType``)."""
+
+    CONFIGURED = "configured"
+    FULL = "full"
+    INCREMENTAL = "incremental"
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerRequest:
+    """One wish for a snapshot.
+
+    ``sequence``     order of submission, unique;
+    ``requested_ns`` when it was made; its checkpoint, if one is triggered, has a time of its own;
+    ``label``        by which the requester wants to hear the outcome, ``None`` when nobody waits for it;
+    ``is_forced``    may exceed ``max_concurrent`` (a savepoint while unaligned checkpoints are off);
+    ``is_synchronous``  a savepoint that stops the job (Flink: stop-with-savepoint);
+    ``stop``         how it stops the job (``None``: the driver does not tell tasks);
+    ``savepoint_format``  how a savepoint is written, ``None`` for a checkpoint.
+    """
+
+    sequence: int
+    requested_ns: int
+    label: str | None = None
+    is_periodic: bool = False
+    is_savepoint: bool = False
+    is_forced: bool = False
+    is_synchronous: bool = False
+    form: RequestedForm = RequestedForm.CONFIGURED
+    stop: StopMode | None = None
+    savepoint_format: SavepointFormat | None = None
+
+    def rank(self) -> tuple[bool, bool, bool, int, int]:
+        """Its place in the queue: rule R1 of :mod:`engine.checkpoint.coordinator.triggering`."""
+        return (
+            not self.is_savepoint,
+            not self.is_forced,
+            self.is_periodic,
+            self.requested_ns,
+            self.sequence,
+        )
+
+    def kind(self, full_required: bool) -> SnapshotKind:
+        """The kind of snapshot that serves it; ``full_required``: earlier files must not be referenced."""
+        if self.is_savepoint:
+            return SnapshotKind.SAVEPOINT
+        if full_required or self.form is RequestedForm.FULL:
+            return SnapshotKind.FULL_CHECKPOINT
+        return SnapshotKind.CHECKPOINT
+
+    def fingerprint(self) -> tuple[object, ...]:
+        """As plain values, without its time: the queue's order already tells what follows from it."""
+        by_rank = (self.is_savepoint, self.is_forced, self.is_periodic)
+        savepoint = (self.stop and self.stop.value, self.savepoint_format and self.savepoint_format.value)
+        return (*by_rank, self.label, self.is_synchronous, self.form.value, *savepoint)
 
 
 class PendingPhase(IntEnum):

@@ -1,19 +1,13 @@
 """How a column of numbers is spread: extremes, average and percentiles, as in Flink's checkpoint table.
 
 * Average: rounded down (Flink: ``StatsSummary.getAverage``, a division of two ``long``).
-* Percentiles: interpolated between ranks, see :func:`percentile`. Of a column that grows for ever, they are estimated
-  from its latest values; minimum, average and maximum are over all of them (Flink: ``StatsSummary``).
+* Percentiles: interpolated between ranks, see :func:`percentile`.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-SUMMARY_WINDOW = 10_000
-"""Completed checkpoints that the percentiles of the summary are estimated from (Flink:
-``CompletedCheckpointStatsSummary.HISTOGRAM_WINDOW_SIZE``)."""
 
 
 def percentile(ordered: Sequence[int], per_mille: int) -> float:
@@ -53,39 +47,10 @@ class Spread:
         """The spread of these values; ``None`` without any."""
         if not values:
             return None
-        return cls._of(sorted(values), min(values), sum(values) // len(values), max(values))
+        return cls.over(sorted(values), min(values), sum(values) // len(values), max(values))
 
     @classmethod
-    def _of(cls, ordered: Sequence[int], minimum: int, average: int, maximum: int) -> Spread:
+    def over(cls, ordered: Sequence[int], minimum: int, average: int, maximum: int) -> Spread:
+        """The spread with the percentiles of ``ordered`` values, which may be some of all."""
         p50, p90, p95, p99, p999 = (percentile(ordered, per_mille) for per_mille in (500, 900, 950, 990, 999))
         return cls(minimum, average, maximum, p50, p90, p95, p99, p999)
-
-
-class StatsSummary:
-    """The spread of a column that grows for ever, in bounded memory (Flink: ``StatsSummary``).
-
-    ``window``: how many of the latest values the percentiles are estimated from.
-    """
-
-    __slots__ = ("_count", "_latest", "_maximum", "_minimum", "_total")
-
-    def __init__(self, window: int = SUMMARY_WINDOW) -> None:
-        self._count = 0
-        self._minimum = 0
-        self._maximum = 0
-        self._total = 0
-        self._latest: deque[int] = deque(maxlen=window)
-
-    def add(self, value: int) -> None:
-        """One more value."""
-        self._minimum = min(self._minimum, value) if self._count else value
-        self._maximum = max(self._maximum, value) if self._count else value
-        self._total += value
-        self._count += 1
-        self._latest.append(value)
-
-    def spread(self) -> Spread | None:
-        """The spread so far; ``None`` before the first value."""
-        if not self._count:
-            return None
-        return Spread._of(sorted(self._latest), self._minimum, self._total // self._count, self._maximum)

@@ -57,7 +57,8 @@ class ChannelStateWriter:
     def __init__(self, max_open: int = DEFAULT_MAX_OPEN) -> None:
         assert max_open >= 1, max_open
         self._max_open = max_open
-        self._open: dict[int, _Open] = {}
+        self.collecting: dict[int, _Open] = {}
+        """By checkpoint, oldest first: what was opened, and neither taken nor aborted."""
         self._highest = -1
 
     # --- opening and closing --------------------------------------------------------------------------------------
@@ -65,22 +66,18 @@ class ChannelStateWriter:
     def open(self, checkpoint_id: int) -> None:
         """Begin to collect for ``checkpoint_id``."""
         assert checkpoint_id > self._highest, f"channel state of checkpoint {checkpoint_id} after {self._highest}"
-        assert len(self._open) < self._max_open, f"channel state of {self._max_open} checkpoints is open already"
+        assert len(self.collecting) < self._max_open, f"channel state of {self._max_open} checkpoints is open already"
         self._highest = checkpoint_id
-        self._open[checkpoint_id] = _Open()
-
-    def is_open(self, checkpoint_id: int) -> bool:
-        """Whether it was opened, and neither taken nor aborted."""
-        return checkpoint_id in self._open
+        self.collecting[checkpoint_id] = _Open()
 
     def abort(self, checkpoint_id: int) -> None:
         """Discard what was collected; harmless when there is nothing."""
-        self._open.pop(checkpoint_id, None)
+        self.collecting.pop(checkpoint_id, None)
 
     def take(self, checkpoint_id: int) -> ChannelState:
         """The complete channel state, which is forgotten here."""
         assert self.is_complete(checkpoint_id), checkpoint_id
-        return self._open.pop(checkpoint_id).state
+        return self.collecting.pop(checkpoint_id).state
 
     # --- input side -----------------------------------------------------------------------------------------------
 
@@ -138,30 +135,25 @@ class ChannelStateWriter:
 
     def is_complete(self, checkpoint_id: int) -> bool:
         """Whether both parts have ended."""
-        return checkpoint_id in self._open and self._open[checkpoint_id].complete
+        return checkpoint_id in self.collecting and self.collecting[checkpoint_id].complete
 
     def is_failed(self, checkpoint_id: int) -> bool:
         """Whether a part of it can never be completed."""
-        return checkpoint_id in self._open and self._open[checkpoint_id].failed
+        return checkpoint_id in self.collecting and self.collecting[checkpoint_id].failed
 
     def captured(self, checkpoint_id: int) -> ChannelState:
         """What has been collected so far, for a look from outside."""
-        one = self._open.get(checkpoint_id)
+        one = self.collecting.get(checkpoint_id)
         return ChannelState() if one is None else one.state
-
-    @property
-    def open_ids(self) -> tuple[int, ...]:
-        """Checkpoints with open channel state, oldest first."""
-        return tuple(self._open)
 
     def _known(self, checkpoint_id: int) -> _Open | None:
         assert checkpoint_id <= self._highest, f"channel state of checkpoint {checkpoint_id} was never opened"
-        return self._open.get(checkpoint_id)
+        return self.collecting.get(checkpoint_id)
 
     def validate(self) -> None:
         """Assert the invariants."""
-        assert len(self._open) <= self._max_open, len(self._open)
-        assert list(self._open) == sorted(self._open), list(self._open)
+        assert len(self.collecting) <= self._max_open, len(self.collecting)
+        assert list(self.collecting) == sorted(self.collecting), list(self.collecting)
 
     def fingerprint(self) -> tuple[object, ...]:
         """All state that decides what happens next."""
@@ -177,7 +169,7 @@ class ChannelStateWriter:
                     _contents(one.state.inputs),
                     _contents(one.state.outputs),
                 )
-                for checkpoint_id, one in self._open.items()
+                for checkpoint_id, one in self.collecting.items()
             ),
         )
 

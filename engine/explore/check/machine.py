@@ -254,7 +254,7 @@ class Machine:
             in_flight = task.checkpointing.channel_state
             if known is None:
                 state.cuts[key] = (self._declared(state, task), None)
-            elif in_flight.is_open(checkpoint_id):
+            elif checkpoint_id in in_flight.collecting:
                 state.cuts[key] = (known[0], in_flight.fingerprint())
 
     def _declared(self, state: CaseState, task: Task) -> object:

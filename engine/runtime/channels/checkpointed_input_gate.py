@@ -169,7 +169,7 @@ class CheckpointedInputGate:
                 self._add_input(channel.capture.last, channel, batches)
 
     def _add_input(self, checkpoint_id: int, channel: Channel, batches: Sequence[Batch]) -> None:
-        is_open = self.state.is_open(checkpoint_id)
+        is_open = checkpoint_id in self.state.collecting
         with self._around("channel-state.append" if is_open and batches else None):
             self.state.add_input(checkpoint_id, channel.index, batches)
             if is_open:

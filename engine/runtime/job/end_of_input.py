@@ -35,7 +35,8 @@ class EndOfInput:
         self._left = {vertex: len(subtasks) for vertex, subtasks in self._vertices.items()}
         self._finish_early = finish_early
         self._final_attempts = final_attempts
-        self._ended: dict[TaskId, None] = {}
+        self.ended: dict[TaskId, None] = {}
+        """Tasks that have come to the end of their data. Without any, no completed checkpoint lets a task finish."""
         self._finished: dict[TaskId, None] = {}
         # Vertex -> the first checkpoint that began after its end.
         self._confirmed_by: dict[int, int] = {}
@@ -51,8 +52,8 @@ class EndOfInput:
     def deployed(self, tasks: Iterable[TaskId]) -> None:
         """These tasks begin anew."""
         for task in tasks:
-            if task in self._ended:
-                del self._ended[task]
+            if task in self.ended:
+                del self.ended[task]
                 self._left[task[0]] += 1
             self._finished.pop(task, None)
             self._confirmed_by.pop(task[0], None)
@@ -68,8 +69,8 @@ class EndOfInput:
             self._confirmed_by[task[0]] = next_checkpoint_id
 
     def _end(self, task: TaskId) -> None:
-        if task not in self._ended:
-            self._ended[task] = None
+        if task not in self.ended:
+            self.ended[task] = None
             self._left[task[0]] -= 1
 
     def task_finished(self, task: TaskId) -> None:
@@ -116,7 +117,7 @@ class EndOfInput:
     @property
     def all_ended(self) -> bool:
         """Whether every task has come to its end."""
-        return len(self._ended) == self._count
+        return len(self.ended) == self._count
 
     @property
     def all_finished(self) -> bool:
@@ -134,17 +135,17 @@ class EndOfInput:
 
     def validate(self) -> None:
         """Assert the invariants."""
-        assert len(self._ended) <= self._count, self._ended
-        assert all(task in self._ended for task in self._finished), (self._finished, self._ended)
+        assert len(self.ended) <= self._count, self.ended
+        assert all(task in self.ended for task in self._finished), (self._finished, self.ended)
         for vertex, subtasks in self._vertices.items():
-            assert self._left[vertex] == sum(task not in self._ended for task in subtasks), vertex
+            assert self._left[vertex] == sum(task not in self.ended for task in subtasks), vertex
         assert not any(self._left[vertex] for vertex in self._confirmed_by), self._confirmed_by
         assert 0 <= self._final_failures <= self._final_attempts, self._final_failures
 
     def fingerprint(self) -> tuple[object, ...]:
         """All state that decides what happens next."""
         return (
-            tuple(sorted(self._ended)),
+            tuple(sorted(self.ended)),
             tuple(sorted(self._finished)),
             tuple(sorted(self._confirmed_by.items())),
             tuple(sorted(self._leaving)),

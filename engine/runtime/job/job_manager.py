@@ -402,6 +402,8 @@ class JobManager:
 
     def checkpoint_completed(self, checkpoint_id: int) -> None:
         """Tasks are being told that a checkpoint is complete: vertices whose end it holds may finish."""
+        if not self.end.ended:
+            return
         for task_id in self.end.checkpoint_completed(checkpoint_id):
             self.post.to_task(self.tasks[task_id], "may_finish", checkpoint_id)
         if self.end.replaces_final(checkpoint_id):

@@ -341,7 +341,7 @@ class TaskCheckpointing:
         received = {channel.index: channel.received_records for channel in self._input_channels}
         options = barrier.options
         # It is open already where records that come back are logged, whatever form the barrier has.
-        has_state = options.needs_channel_state or self.channel_state.is_open(checkpoint_id)
+        has_state = options.needs_channel_state or checkpoint_id in self.channel_state.collecting
         state = self._open_channel_state(barrier) if has_state else None
         with place.around("barrier.forward"):
             for writer in self._writers:
@@ -378,7 +378,7 @@ class TaskCheckpointing:
 
     def _open_channel_state(self, barrier: CheckpointBarrier) -> ChannelStateWriter:
         state, checkpoint_id = self.channel_state, barrier.checkpoint_id
-        if not state.is_open(checkpoint_id):
+        if checkpoint_id not in state.collecting:
             # Aligned so far: nothing of the inputs is in flight, but the outputs may still be overtaken.
             state.open(checkpoint_id)
             state.finish_input(checkpoint_id)

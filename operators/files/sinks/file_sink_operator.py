@@ -31,7 +31,6 @@ from operators.files.writing import (
     RestoredCounters,
     UniqueNames,
     counted_names,
-    counter_state,
     report_lost_files,
     rolls_on_processing_time,
     storage_problems,
@@ -141,16 +140,16 @@ class FileSinkOperator(SinkOperator):
             # Closed and durable, but hidden until the checkpoint is complete (mutant "files committed on barrier").
             states = buckets.snapshot(checkpoint_id)
             self._writer.sync_directories()
-        counters = counter_state(self.context.subtask, buckets.max_part_counter, buckets.active.values())
         self._bucket_state.update([tuple(state) for state in states])
-        self._counter_state.update([counters])
+        self._counter_state.update([buckets.counters(self.context.subtask)])
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """Make visible what it covers."""
         with storage_problems(self.context.name, self._spec.path):
             self._buckets.commit_up_to(checkpoint_id)
             self._writer.sync_directories()
-            self._directory.open_parts.forget_committed()
+            if self._directory.open_parts.set_aside:
+                self._directory.open_parts.forget_committed()
 
     def finish(self) -> None:
         """Close the parts; the last checkpoint commits them, or nobody else will."""

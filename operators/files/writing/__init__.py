@@ -32,7 +32,6 @@ from operators.files.writing.directory_reconciliation import (
     Patterns as Patterns,
     RestoredCounters as RestoredCounters,
     counted_names as counted_names,
-    counter_state as counter_state,
 )
 from operators.files.writing.lost_files import report_lost_files as report_lost_files
 from operators.files.writing.parquet_format import (

@@ -225,7 +225,7 @@ class Bucket:
 
     def _close_if_due(self, flush: bool) -> None:
         part, policy = self.part, self._settings.policy
-        if part is not None and (flush or policy.should_roll_on_checkpoint(part) or policy.rolls_on_every_checkpoint):
+        if part is not None and (flush or policy.rolls_on_every_checkpoint or policy.should_roll_on_checkpoint(part)):
             self.close_part()
 
     def persist(self) -> BucketState:

@@ -33,7 +33,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.elements.errors import OutputAheadError
-from operators.files.writing.bucket import Bucket, BucketState
+from operators.files.writing.bucket import BucketState
 from operators.files.writing.recoverable_writer import IN_PROGRESS, RecoverableWriter, ResumeHandle, name_taken
 from operators.files.writing.unique_names import attempt_of
 from state_backends.base import list_of, path_below, row, whole
@@ -49,18 +49,9 @@ RETRACTED = ".retracted."
 PART_COUNTERS = "part-counters"
 """The union list in which subtasks file theirs."""
 
-CounterState = tuple[int, int, list[tuple[str, int]]]
-"""Subtask, its greatest counter, and the buckets whose own next counter is lower."""
-
-
 COUNTER_STATE = row(whole, whole, more=(list_of(row(path_below, whole)),))
-"""Its shape. (Checkpoints of older versions do not say which buckets lag.)"""
-
-
-def counter_state(subtask: int, max_part_counter: int, buckets: Iterable[Bucket]) -> CounterState:
-    """What a checkpoint must hold for this step."""
-    lagging = [(bucket.id, bucket.next_counter) for bucket in buckets if bucket.next_counter < max_part_counter]
-    return subtask, max_part_counter, sorted(lagging)
+"""The shape of :meth:`operators.files.writing.subtask_buckets.Buckets.counters`. (Checkpoints of older versions do not
+say which buckets lag.)"""
 
 
 class RestoredNames(Protocol):
@@ -126,14 +117,14 @@ class OpenPartFence:
     def __init__(self, writer: RecoverableWriter, attempt: tuple[int, int]) -> None:
         self._writer = writer
         self._attempt = attempt
-        self._set_aside: dict[str, list[str]] = {}
+        self.set_aside: dict[str, list[str]] = {}
         """By target: files that are kept until it is visible."""
         self.retracted = 0
         """How many visible files were taken out of sight."""
 
     def keep(self, relative: str, target: str) -> None:
         """A file that was set aside for ``target``, now or by an earlier attempt."""
-        known = self._set_aside.setdefault(target, [])
+        known = self.set_aside.setdefault(target, [])
         if relative not in known:
             known.append(relative)
 
@@ -189,11 +180,11 @@ class OpenPartFence:
 
     def let_go(self, target: str) -> list[str]:
         """What was set aside for ``target``, which somebody else will delete when it is visible."""
-        return self._set_aside.pop(target, [])
+        return self.set_aside.pop(target, [])
 
     def forget_committed(self) -> None:
         """Delete what was set aside for files that are visible now: a restore can begin with those."""
-        for target in [target for target in self._set_aside if self._writer.exists(target)]:
+        for target in [target for target in self.set_aside if self._writer.exists(target)]:
             for relative in self.let_go(target):
                 if self._writer.exists(relative):
                     self._writer.delete(relative)

@@ -151,6 +151,12 @@ class Buckets:
         its directories."""
         return [bucket.on_snapshot(checkpoint_id) for _, bucket in sorted(self.active.items())]
 
+    def counters(self, subtask: int) -> tuple[int, int, list[tuple[str, int]]]:
+        """The subtask, its greatest counter, and the buckets whose own next counter is lower."""
+        greatest = self.max_part_counter
+        lagging = [(one.id, one.next_counter) for one in self.active.values() if one.next_counter < greatest]
+        return subtask, greatest, sorted(lagging)
+
     def hand_out(self, *, flush: bool) -> list[tuple[str, PendingFile | ResumeHandle]]:
         """Bucket and file of everything that another operator commits, or forgets, with the checkpoint about to be
         taken. Files are durable; their names are once the writer has synced its directories."""

@@ -52,7 +52,7 @@ class LoopHead(InputReplay):
     def snapshot_due(self, due: TriggerSnapshot) -> None:
         """The cut is here; while back edges are logged, the checkpoint is not complete yet."""
         barrier = due.barrier
-        if barrier.is_priority or not self._state.is_open(barrier.checkpoint_id):
+        if barrier.is_priority or barrier.checkpoint_id not in self._state.collecting:
             super().snapshot_due(due)
             return
         self.observed.inflight.setdefault(barrier.checkpoint_id, [])

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from engine.checkpoint.coordinator import Spread
-from engine.checkpoint.coordinator.spread import StatsSummary, percentile
+from engine.checkpoint.coordinator.checkpoint_statistics import StatsSummary
+from engine.checkpoint.coordinator.spread import percentile
 
 NUMBERS = st.integers(min_value=0, max_value=10**15)
 

@@ -50,7 +50,7 @@ class TappedWriter(ChannelStateWriter):
         """Note the names, and go on."""
         batches = list(batches)
         names = [name for batch in batches for name in batch.values]
-        if self.is_open(checkpoint_id):
+        if checkpoint_id in self.collecting:
             self._observed.inflight.setdefault(checkpoint_id, []).extend(names)
             self.in_order += [(channel, name) for name in names]
         super().add_input(checkpoint_id, channel, batches)
@@ -384,7 +384,7 @@ class InputReplay:
         checkpoint_id = finished.checkpoint_id
         self.completed.append(checkpoint_id)
         self.observed.measure(checkpoint_id, finished.metrics)
-        if self._state.is_open(checkpoint_id):
+        if checkpoint_id in self._state.collecting:
             self._state.finish_output(checkpoint_id)
             stored = self._state.take(checkpoint_id).inputs
             names = [name for channel in sorted(stored) for batch in stored[channel] for name in batch.values]

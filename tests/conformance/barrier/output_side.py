@@ -133,7 +133,7 @@ class OutputReplay:
     def _abandon(self, checkpoint_id: int) -> None:
         for channel in self._channels:
             channel.abandon_slot(checkpoint_id)
-        if self._state.is_open(checkpoint_id):
+        if checkpoint_id in self._state.collecting:
             self._state.abort(checkpoint_id)
             self.observed.channel_state_failed.append(checkpoint_id)
 

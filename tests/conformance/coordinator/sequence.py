@@ -19,7 +19,7 @@ from engine.checkpoint.coordinator import (
     WriteMetadata,
 )
 from engine.checkpoint.coordinator.coordinator_messages import CoordinatorInstructions
-from engine.checkpoint.coordinator.requests import RequestedForm
+from engine.checkpoint.coordinator.pending import RequestedForm
 from engine.elements.events import CheckpointOptions, SnapshotKind, StopMode
 from tests.checkpoint.coordinator.coordinator_driver import CoordinatorDriver
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.checkpoint.coordinator import TriggerRequest
-from engine.checkpoint.coordinator.requests import DEFAULT_MAX_QUEUED, CheckpointRequestDecider, Decision, Situation
+from engine.checkpoint.coordinator.triggering import DEFAULT_MAX_QUEUED, CheckpointRequestDecider, Decision, Situation
 from engine.elements.events import CheckpointOptions, SnapshotKind
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields, steps_with_expectations
 

@@ -151,7 +151,7 @@ def carry_out(job: Job, order: list[int]) -> None:
     assert task.processed == [sender.sent for sender in task.senders]
     assert not any(channel.sender_blocked or channel.blocked for channel in task.channels)
     assert task.gate.handler.pending_checkpoint_ids == ()
-    assert task.state.open_ids == () or set(task.state.open_ids) <= set(task.completed)
+    assert task.state.collecting.keys() <= set(task.completed)
     job.check_law()
 
 

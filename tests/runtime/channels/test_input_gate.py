@@ -203,7 +203,7 @@ def test_a_cancelled_unaligned_checkpoint_stops_its_capture() -> None:
     task.read_all()
 
     assert [one for one in task.told if one != "priority"] == [("snapshot", 1, True), ("failed", 1), ("abort", 1)]
-    assert not task.state.is_open(1)
+    assert 1 not in task.state.collecting
     assert not any(channel.capturing for channel in task.channels)
 
 

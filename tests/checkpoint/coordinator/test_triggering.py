@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from engine.checkpoint.coordinator import TriggerRequest
-from engine.checkpoint.coordinator.requests import CheckpointRequestDecider, RequestedForm, Situation
+from engine.checkpoint.coordinator.pending import RequestedForm
+from engine.checkpoint.coordinator.triggering import CheckpointRequestDecider, Situation
 from engine.elements.events import SnapshotKind
 
 
