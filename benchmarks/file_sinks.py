@@ -37,9 +37,8 @@ from operators.files.writing import (
     import_pyarrow,
 )
 from operators.sources import CollectionSource
-from operators.table.partition_commit import PartitionCommit
-from operators.table.partitioned_file_sink import PartitionedFileSink
-from operators.table.staged_sink import StagedFileSink
+from operators.table.partitions import PartitionCommit, PartitionedFileSink
+from operators.table.staging import StagedFileSink
 from state_backends.files import LocalFileSystem
 
 ROWS_PER_GROUP = 1 << 16

@@ -11,9 +11,7 @@ from typing import Any
 import msgpack
 
 from benchmarks.measure import Paired, Result, at_least, interleaved, now, per_second
-from operators.log.disk_transaction_log import DiskTransactionLog, LogSettings
-from operators.log.log_reader import PartitionReader
-from operators.log.topics import partition_directory
+from operators.log.disk import DiskTransactionLog, LogSettings, PartitionReader, partition_directory
 from state_backends.files import LocalFileSystem
 
 Row = tuple[str, int, float]

@@ -127,12 +127,9 @@ if TYPE_CHECKING:
         partition_path as partition_path,
         read_committed_parquet as read_committed_parquet,
     )
-    from operators.log.consumer_groups import consumer_lag as consumer_lag
-    from operators.log.disk_log import DiskLog as DiskLog
-    from operators.log.kafka_sink import KafkaSink as KafkaSink
-    from operators.log.kafka_source import KafkaSource as KafkaSource
-    from operators.log.log_sink import LogSink as LogSink
-    from operators.log.log_source import LogSource as LogSource
+    from operators.log.connectors import LogSink as LogSink, LogSource as LogSource
+    from operators.log.disk import DiskLog as DiskLog, consumer_lag as consumer_lag
+    from operators.log.kafka import KafkaSink as KafkaSink, KafkaSource as KafkaSource
     from operators.patterns import Pattern as Pattern
     from operators.ranking import greatest as greatest, materialize as materialize
     from operators.sources import (
@@ -141,24 +138,22 @@ if TYPE_CHECKING:
         Pause as Pause,
         SequenceSource as SequenceSource,
     )
-    from operators.table.commit_policies import (
-        MetastorePolicy as MetastorePolicy,
-        SuccessFilePolicy as SuccessFilePolicy,
-    )
-    from operators.table.connector import (
+    from operators.table.connectors import (
         register_connector as register_connector,
         register_format as register_format,
         table_sink as table_sink,
         table_source as table_source,
     )
-    from operators.table.metastore import SqliteMetastore as SqliteMetastore
-    from operators.table.partition_commit import PartitionCommit as PartitionCommit
-    from operators.table.partition_time import DefaultPartitionTimeExtractor as DefaultPartitionTimeExtractor
-    from operators.table.partitioned_file_sink import (
+    from operators.table.partitions import (
+        DefaultPartitionTimeExtractor as DefaultPartitionTimeExtractor,
+        MetastorePolicy as MetastorePolicy,
+        PartitionCommit as PartitionCommit,
         PartitionedFileSink as PartitionedFileSink,
+        SqliteMetastore as SqliteMetastore,
+        SuccessFilePolicy as SuccessFilePolicy,
         TableCompaction as TableCompaction,
     )
-    from operators.table.staged_sink import StagedFileSink as StagedFileSink
+    from operators.table.staging import StagedFileSink as StagedFileSink
     from operators.time import WatermarkStrategy as WatermarkStrategy
     from operators.transactions import (
         CommitRequest as CommitRequest,
@@ -247,7 +242,7 @@ _ROOMS: dict[str, tuple[str, ...]] = {
         "RollingPolicy", "SchemaMismatchError", "TableRollingPolicy", "partition_path", "read_committed_parquet",
     ),
     "operators.files.bucketing": ("BucketingNames", "BucketingSink", "read_bucketing_output"),
-    "operators.table.staged_sink": ("StagedFileSink",),
+    "operators.table.staging": ("StagedFileSink",),
     "operators.files.formats": (
         "CsvFormat", "CsvRowFormat", "JsonLinesFormat", "JsonLinesRowFormat", "TextFormat", "TextRowFormat",
     ),
@@ -257,18 +252,15 @@ _ROOMS: dict[str, tuple[str, ...]] = {
         "CommitRequest", "CommitRules", "Committer", "CommittingSink", "SinkWriter", "WriteError",
     ),
     "operators.files.reading": ("FileSource", "FixedLengthFormat", "ParquetInputFormat"),
-    "operators.table.connector": ("register_connector", "register_format", "table_sink", "table_source"),
+    "operators.table.connectors": ("register_connector", "register_format", "table_sink", "table_source"),
     "operators.basic": (
         "AggregateFunction", "BroadcastProcessFunction", "CoProcessFunction", "CollectSink", "CollectedResults",
         "CountedRecords", "CountingSink", "KeyedBroadcastProcessFunction", "KeyedCoProcessFunction",
         "KeyedProcessContext", "KeyedProcessFunction", "PrintSink", "ProcessContext", "ProcessFunction", "SinkOperator",
     ),
-    "operators.log.consumer_groups": ("consumer_lag",),
-    "operators.log.disk_log": ("DiskLog",),
-    "operators.log.kafka_sink": ("KafkaSink",),
-    "operators.log.kafka_source": ("KafkaSource",),
-    "operators.log.log_sink": ("LogSink",),
-    "operators.log.log_source": ("LogSource",),
+    "operators.log.disk": ("DiskLog", "consumer_lag"),
+    "operators.log.kafka": ("KafkaSink", "KafkaSource"),
+    "operators.log.connectors": ("LogSink", "LogSource"),
     "operators.sources": ("CollectionSource", "GeneratorSource", "Pause", "SequenceSource"),
     "operators.time": ("WatermarkStrategy",),
     "operators.windows": (
@@ -280,11 +272,10 @@ _ROOMS: dict[str, tuple[str, ...]] = {
         "WindowAssigner",
     ),
     "engine.graph.connected_streams": ("BroadcastConnectedStream", "BroadcastStream", "ConnectedStreams"),
-    "operators.table.commit_policies": ("MetastorePolicy", "SuccessFilePolicy"),
-    "operators.table.metastore": ("SqliteMetastore",),
-    "operators.table.partition_commit": ("PartitionCommit",),
-    "operators.table.partition_time": ("DefaultPartitionTimeExtractor",),
-    "operators.table.partitioned_file_sink": ("PartitionedFileSink", "TableCompaction"),
+    "operators.table.partitions": (
+        "DefaultPartitionTimeExtractor", "MetastorePolicy", "PartitionCommit", "PartitionedFileSink", "SqliteMetastore",
+        "SuccessFilePolicy", "TableCompaction",
+    ),
     "state_backends.base": (
         "BOOL", "BYTES", "INT", "LONG", "STRING", "KeyType", "ListStateDescriptor", "MapStateDescriptor",
         "ReducingStateDescriptor", "ValueStateDescriptor", "tuple_of",

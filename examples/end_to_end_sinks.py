@@ -37,7 +37,7 @@ from engine import (
     table_sink,
 )
 from engine.elements.errors import StorageError
-from operators.log.log_reader import committed_records
+from operators.log.disk import committed_records
 from state_backends import LocalFileSystem
 
 KEYS = "abcd"

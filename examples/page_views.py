@@ -35,9 +35,8 @@ from engine import (
 )
 from engine.checkpoint.restore import FixedDelayRestart
 from engine.runtime.execution import Execution, ExecutionResult
-from operators.log.disk_log import DiskLog
-from operators.log.log_sink import LogSink
-from operators.log.log_source import LogSource
+from operators.log.connectors import LogSink, LogSource
+from operators.log.disk import DiskLog
 from state_backends import MemoryFileSystem
 
 US = 1_000

@@ -42,7 +42,7 @@ from engine import (
     UpsertSink,
     WatermarkStrategy,
 )
-from operators.table.metastore import MemoryMetastore
+from operators.table.partitions import MemoryMetastore
 
 RECORDS = 48
 KEYS = "abcd"

@@ -17,7 +17,7 @@ that is missing.
 from __future__ import annotations
 
 from engine import CollectedResults, ConfigurationError, Job, SequenceSource
-from operators.log.log_sink import LogSink
+from operators.log.connectors import LogSink
 
 RECORDS = 80
 KEYS = "abcdef"

@@ -31,8 +31,8 @@ from engine.faults.fault import Fault, FaultMix
 from engine.faults.gated_database import GatedDatabase
 from engine.faults.opportunities import Opportunities, Struck
 from operators.databases import DatabaseSink, MemoryDatabase, UpsertSink
-from operators.log.disk_log import DiskLog
-from operators.log.log_sink import LogSink
+from operators.log.connectors import LogSink
+from operators.log.disk import DiskLog
 from operators.log.memory_transaction_log import (
     ANSWER_LOST,
     DELIVERED,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from engine.runtime.execution import Execution
     from engine.runtime.kernel import Kernel
     from operators.databases import DatabaseRequest
-    from operators.log.transaction_log import Request
+    from operators.log.port import Request
 
 _REQUEST_KINDS = (REQUEST_LOST, ANSWER_LOST, EXPIRE, FENCE, LATE_MARKER)
 _ANYWHERE = (REQUEST_LOST, ANSWER_LOST)

@@ -24,7 +24,7 @@ from operators.databases import (
     TransactionName,
     UnansweredError,
 )
-from operators.log.transaction_coordinator import ANSWER_LOST, EXPIRE, FENCE, LATE_MARKER, REQUEST_LOST
+from operators.log.port import ANSWER_LOST, EXPIRE, FENCE, LATE_MARKER, REQUEST_LOST
 
 T = TypeVar("T")
 

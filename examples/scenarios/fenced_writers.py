@@ -17,7 +17,7 @@ an older attempt that is taken for one to this one commits too early (V7, V8)::
 from __future__ import annotations
 
 from engine import ConfigurationError, DatabaseSink, DefaultRollingPolicy, FileSink, Job, MemoryDatabase, SequenceSource
-from operators.log.log_sink import LogSink
+from operators.log.connectors import LogSink
 
 RECORDS = 18
 SINKS = ("log", "database", "files")

@@ -25,7 +25,7 @@ from engine import (
     TumblingEventTimeWindows,
     WatermarkStrategy,
 )
-from operators.log.log_sink import LogSink
+from operators.log.connectors import LogSink
 
 Record = tuple[str, str, int]
 """Source, key, and event time in ms."""

@@ -28,7 +28,7 @@ from engine import (
     TumblingEventTimeWindows,
     WatermarkStrategy,
 )
-from operators.log.log_sink import LogSink
+from operators.log.connectors import LogSink
 from operators.windows import WindowContext
 
 Reading = tuple[str, int]

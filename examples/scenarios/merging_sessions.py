@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from engine import CollectionSource, CountTrigger, EventTimeSessionWindows, Job, TimeWindow, WatermarkStrategy
-from operators.log.log_sink import LogSink
+from operators.log.connectors import LogSink
 
 Reading = tuple[str, int]
 """A key, and an event time in ms."""

@@ -27,7 +27,7 @@ from engine import (
     ProcessingTimeSessionWindows,
     TimeWindow,
 )
-from operators.log.log_sink import LogSink
+from operators.log.connectors import LogSink
 
 Reading = tuple[str, int]
 """A key, and the number of the record."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from engine import Job, KeyedProcessContext, KeyedProcessFunction, SequenceSource
-from operators.log.log_sink import LogSink
+from operators.log.connectors import LogSink
 
 RECORDS = 72
 RESTING = 24

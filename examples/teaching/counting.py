@@ -23,7 +23,7 @@ The counter is the only task with two inputs. So no other task can take a record
 from __future__ import annotations
 
 from engine import Job, SequenceSource
-from operators.log.log_sink import LogSink
+from operators.log.connectors import LogSink
 
 SCENARIO = {
     "batch_size": 1,

@@ -20,7 +20,7 @@ the same number.
 from __future__ import annotations
 
 from engine import Job, SequenceSource
-from operators.log.log_sink import LogSink
+from operators.log.connectors import LogSink
 
 SCENARIO = {
     "batch_size": 1,

@@ -19,7 +19,7 @@ The tasks are slow here, a record at a time, and channels take two records, so t
 from __future__ import annotations
 
 from engine import Job, SequenceSource
-from operators.log.log_sink import LogSink
+from operators.log.connectors import LogSink
 
 SCENARIO = {
     "batch_size": 1,

@@ -16,7 +16,7 @@ Try every schedule, with the job killed and brought back at another parallelism:
 from __future__ import annotations
 
 from engine import Job, SequenceSource
-from operators.log.log_sink import LogSink
+from operators.log.connectors import LogSink
 
 SCENARIO = {
     "batch_size": 1,

@@ -36,7 +36,7 @@ from engine import (
     ValueStateDescriptor,
     WatermarkStrategy,
 )
-from operators.log.log_sink import LogSink
+from operators.log.connectors import LogSink
 
 SCENARIO = {
     "batch_size": 1,

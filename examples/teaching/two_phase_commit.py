@@ -20,7 +20,7 @@ it writes at once, and needs no barrier at all to repeat itself.
 from __future__ import annotations
 
 from engine import ConfigurationError, Job, Operator, SequenceSource
-from operators.log.log_sink import AT_LEAST_ONCE, LogSink, TransactionalLogSink
+from operators.log.connectors import AT_LEAST_ONCE, LogSink, TransactionalLogSink
 
 SCENARIO = {
     "batch_size": 1,

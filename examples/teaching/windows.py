@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from engine import CollectionSource, Job, ProcessWindowFunction, TimeWindow, TumblingEventTimeWindows, WatermarkStrategy
-from operators.log.log_sink import LogSink
+from operators.log.connectors import LogSink
 from operators.windows import WindowContext
 
 SCENARIO = {

@@ -27,16 +27,21 @@ from operators.databases.session import (
     TransactionGoneError,
     TransactionName,
 )
-from operators.log.transaction_coordinator import (
+from operators.log.port import (
     ANSWER_LOST,
     DELIVERED,
     EXPIRE,
     FATES,
     FENCE,
     LATE_MARKER,
+    LOST,
+    OK,
+    REFUSED,
+    REFUSED_AS_FENCED,
+    REPEATED,
     REQUEST_LOST,
+    UNHEARD,
 )
-from operators.log.transaction_log import LOST, OK, REFUSED, REFUSED_AS_FENCED, REPEATED, UNHEARD
 
 __all__ = [
     "ANSWER_LOST",
@@ -75,7 +80,7 @@ class DatabaseRequest(NamedTuple):
 
 class DatabaseExchange(NamedTuple):
     """One request in the history of a database, with its fate and its result (those of
-    :mod:`operators.log.transaction_log`)."""
+    :mod:`operators.log.port.transaction_log`)."""
 
     number: int
     request: DatabaseRequest

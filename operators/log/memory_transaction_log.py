@@ -1,4 +1,4 @@
-"""A transactional log in memory: the rules of :mod:`operators.log.transaction_log`, every request recorded, all of it
+"""A transactional log in memory: the rules of :mod:`operators.log.port`, every request recorded, all of it
 open to faults.
 
 What readers see is decided by the partitions alone, as on a real log: by markers, not by what the coordinator of
@@ -10,21 +10,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from engine.elements.errors import ConfigurationError
-from operators.log.known_names import DEFAULT_ID_EXPIRATION_NS
-from operators.log.log_entries import aborted_ranges, decided, validate_names, validate_partition
-from operators.log.transaction_coordinator import (
+from operators.log.port import (
     ANSWER_LOST,
+    DATA,
+    DEFAULT_ID_EXPIRATION_NS,
     DEFAULT_MAX_TIMEOUT_NS,
     DELIVERED,
     EXPIRE,
     FATES,
     FENCE,
     LATE_MARKER,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
     REQUEST_LOST,
+    LogEntry,
+    LogRecord,
+    Producer,
     TransactionCoordinator,
+    aborted_ranges,
+    decided,
+    state_of,
+    validate_names,
+    validate_partition,
 )
-from operators.log.transaction_log import DATA, READ_COMMITTED, READ_UNCOMMITTED, LogEntry, LogRecord, Producer
-from operators.log.transaction_names import state_of
 
 __all__ = [
     "ANSWER_LOST",
@@ -40,7 +48,7 @@ __all__ = [
 
 
 class MemoryTransactionLog(TransactionCoordinator[list[LogEntry]]):
-    """See the module, and :class:`operators.log.transaction_coordinator.TransactionCoordinator` for its attributes."""
+    """See the module, and :class:`TransactionCoordinator` for its attributes."""
 
     def __init__(
         self,

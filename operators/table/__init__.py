@@ -1,1 +1,6 @@
-"""Tables in directories: partitions and their commit, staging and overwrite, connectors by options."""
+"""Tables in directories. The rooms, from the bottom up; each may import those above it in this list:
+
+* ``partitions``: rows go to partitions, whose files are compacted, and which are committed
+* ``staging``: bounded results that fill or overwrite partitions when their job has succeeded
+* ``connectors``: tables by options
+"""

@@ -16,7 +16,7 @@ import pyarrow.parquet
 import pytest
 
 from operators.files.bucketing import read_bucketing_output
-from operators.log.log_reader import committed_records
+from operators.log.disk.log_reader import committed_records
 from state_backends.files import LocalFileSystem
 from tests.compatibility.archive import DATA, JOB_FILE, cases, weir
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from operators.files.bucketing import read_bucketing_output
-from operators.log.log_reader import committed_records
+from operators.log.disk.log_reader import committed_records
 from state_backends.files import LocalFileSystem
 from tests.crash.jobs.sinks_job import COUNTS, LOG, METASTORE, SQLITE, TABLE, TOPIC, Row
 

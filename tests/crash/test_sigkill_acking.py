@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from engine.runtime.acking import OFFSETS_FILE_NAME
-from operators.log.log_reader import committed_records
+from operators.log.disk.log_reader import committed_records
 from state_backends.files import LocalFileSystem
 from tests.crash.jobs.acking_job import LOG, TOPIC
 from tests.crash.processes import KilledRun

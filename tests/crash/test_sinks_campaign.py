@@ -76,8 +76,8 @@ def test_each_sink_is_killed_many_times(sink: str, tmp_path: Path) -> None:
 
 EARLY = """
 import sys
-from operators.log.log_sink import LogSink
-from operators.log.plain_log_sink import PlainLogSink
+from operators.log.connectors.log_sink import LogSink
+from operators.log.connectors.plain_log_sink import PlainLogSink
 from tests.crash import sinks_campaign
 
 def without_transactions(self):

@@ -18,7 +18,7 @@ from engine.cli.settings import load_job
 from engine.explore.cases import Case, Scenario
 from engine.explore.run import FinishedCase, Subject, run_case
 from engine.faults.fault import parse_fault
-from operators.log.log_sink import LogSink
+from operators.log.connectors.log_sink import LogSink
 from operators.log.memory_transaction_log import MemoryTransactionLog
 
 ROOT = Path(__file__).parents[2]

@@ -18,7 +18,7 @@ from engine.observe.points import AFTER
 from engine.runtime.faulted import JOB_MANAGER, PROCESS
 from operators.basic import CollectedResults, CollectSink
 from operators.sources import SequenceSource
-from tests.operators.log.log_job import job as logged
+from tests.operators.log.connectors.log_job import job as logged
 
 RECORDS = 5
 EXPECTED = Counter(repr(number * 10) for number in range(RECORDS))

@@ -15,9 +15,9 @@ from engine.faults.fault import Fault, FaultMix, parse_fault
 from engine.faults.opportunities import Struck
 from engine.graph.job import Job
 from engine.runtime.kernel import ChoiceRecorder
-from operators.log.log_sink import LogSink
+from operators.log.connectors.log_sink import LogSink
 from operators.log.memory_transaction_log import FATES, MemoryTransactionLog
-from operators.log.transaction_log import Exchange
+from operators.log.port.transaction_log import Exchange
 from operators.sources import SequenceSource
 
 ROWS = Counter(str(number) for number in range(30))

@@ -31,6 +31,12 @@ VIOLATIONS = {
     "Rooms of operators.files: an arrow may only point down": (
         "operators/files/writing/bad.py", "def f():\n    import operators.files.sinks\n",
     ),
+    "Rooms of operators.log: an arrow may only point down": (
+        "operators/log/port/bad.py", "import operators.log.disk\n",
+    ),
+    "Rooms of operators.table: an arrow may only point down": (
+        "operators/table/partitions/bad.py", "def f():\n    import operators.table.staging\n",
+    ),
     "Rooms of state_backends: an arrow may only point down": (
         "state_backends/base/bad.py", "def f():\n    import state_backends.heap\n",
     ),

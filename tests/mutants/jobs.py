@@ -8,7 +8,7 @@ from functools import partial
 from engine.explore.run import Subject
 from engine.graph.job import Job
 from operators.basic import CollectedResults
-from operators.log.log_sink import LogSink
+from operators.log.connectors.log_sink import LogSink
 from operators.sources import SequenceSource
 from operators.time import WatermarkStrategy
 from operators.windows import TumblingEventTimeWindows

@@ -31,10 +31,10 @@ from operators.files.sinks.compaction_operators import CompactorOperator
 from operators.files.writing import BucketState, OpenPartFence, RecoverableWriter, UniqueNames
 from operators.joins import Interval, IntervalJoinOperator, RegularJoinOperator
 from operators.sources import SequenceSource
-from operators.table.partition_announcements import PartitionAnnouncements
-from operators.table.partition_committer import PartitionCommitter
-from operators.table.partition_time import DefaultPartitionTimeExtractor
-from operators.table.partition_triggers import PARTITION_TIME, PartitionTriggerSettings
+from operators.table.partitions.partition_announcements import PartitionAnnouncements
+from operators.table.partitions.partition_committer import PartitionCommitter
+from operators.table.partitions.partition_time import DefaultPartitionTimeExtractor
+from operators.table.partitions.partition_triggers import PARTITION_TIME, PartitionTriggerSettings
 from operators.time.periodic_watermarks import PeriodicWatermarks
 from operators.time.watermark_generators import BoundedOutOfOrdernessGenerator
 from operators.transactions import END_OF_INPUT, summary

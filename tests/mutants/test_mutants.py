@@ -116,11 +116,11 @@ def campaign_members(mutant: Mutant) -> tuple[object, ...]:
     from operators.files.bucketing.parts import BucketingParts
     from operators.files.sinks import FileSinkOperator
     from operators.files.writing import Buckets
-    from operators.log.log_sink import TransactionalLogSink
+    from operators.log.connectors.log_sink import TransactionalLogSink
     from operators.log.memory_transaction_log import MemoryTransactionLog
     from operators.sources import SourceOperator
-    from operators.table.staged_sink import _FinalizerOperator
-    from operators.table.streaming_file_writer import StreamingFileWriterOperator
+    from operators.table.partitions.streaming_file_writer import StreamingFileWriterOperator
+    from operators.table.staging.staged_sink import _FinalizerOperator
     from operators.time import EventClock
     from operators.transactions.committer_machine import CommitterMachine
     from state_backends.changelog.history import LogHistory

@@ -15,10 +15,10 @@ from engine.runtime.config import RunConfig
 from engine.runtime.kernel import Kernel
 from engine.runtime.storage import take_over_state
 from operators.basic import CollectedResults, CollectSink
-from operators.log.consumer_groups import GROUPS_DIRECTORY, committed_offset
-from operators.log.topics import _topic_file, partitions_of, write_topic
-from operators.log.transaction_journal import TransactionJournal
-from operators.log.transaction_log import LogCorruptError
+from operators.log.disk.consumer_groups import GROUPS_DIRECTORY, committed_offset
+from operators.log.disk.topics import _topic_file, partitions_of, write_topic
+from operators.log.disk.transaction_journal import TransactionJournal
+from operators.log.port.transaction_log import LogCorruptError
 from operators.sources import SequenceSource
 from state_backends.base import StateBackendError, StateSchemaError
 from state_backends.codec import seal
@@ -26,7 +26,7 @@ from state_backends.files import MemoryFileSystem
 from state_backends.local.state_store import LOCAL_STATE_FILE_NAME, LocalStateStore, LocalTaskState
 from state_backends.snapshots import CheckpointStorage, FileStateHandle, StateScope, SubtaskSnapshot
 from tests.malformed import framed_variants, packed
-from tests.operators.log.test_disk_recovery import begun, opened
+from tests.operators.log.disk.test_disk_recovery import begun, opened
 
 
 def restoring(checkpoint_id: int | None) -> Any:

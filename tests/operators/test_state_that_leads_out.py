@@ -17,10 +17,10 @@ from operators.files.formats import JsonLinesRowFormat
 from operators.files.sinks import FileSink
 from operators.files.sinks.compaction_operators import CompactorOperator
 from operators.files.writing import RecoverableWriter
-from operators.table.commit_policies import PartitionCommitContext, SuccessFilePolicy
-from operators.table.compaction_operators import CompactOperator
-from operators.table.partition_messages import unit
-from operators.table.staged_sink import StagedFileSink, StagingFinalizer
+from operators.table.partitions.commit_policies import PartitionCommitContext, SuccessFilePolicy
+from operators.table.partitions.compaction_operators import CompactOperator
+from operators.table.partitions.partition_messages import unit
+from operators.table.staging.staged_sink import StagedFileSink, StagingFinalizer
 from operators.transactions import CommitRequest
 from state_backends.api import OperatorStateBackend
 from state_backends.base import CorruptStateError

@@ -61,7 +61,7 @@ def surroundings(order: RunOrder, config: RunConfig, plan: ExecutionPlan) -> Run
         return RunSurroundings(plan, order.storage)
     from engine.faults.external import sinks_outside
     from engine.faults.injector import FaultInjector
-    from operators.log.disk_log import DiskLog
+    from operators.log.disk import DiskLog
 
     choices = ChoiceRecorder(config.seed)
     injector = FaultInjector(faults, choices=choices)

@@ -13,8 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, overload
 
 from operators.databases import DatabaseExchange, MemoryDatabase
-from operators.log.transaction_coordinator import DELIVERED, FENCE
-from operators.log.transaction_log import Exchange, Request
+from operators.log.port import DELIVERED, FENCE, Exchange, Request
 
 if TYPE_CHECKING:
     from engine.explore.run import World

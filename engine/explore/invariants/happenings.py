@@ -28,7 +28,7 @@ from engine.observe.events import (
     TaskState,
 )
 from engine.runtime.job import STOPPED
-from operators.log.transaction_log import REFUSED_AS_FENCED
+from operators.log.port import REFUSED_AS_FENCED
 
 if TYPE_CHECKING:
     from engine.explore.run import CaseView, FinishedCase

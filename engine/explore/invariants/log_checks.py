@@ -23,13 +23,17 @@ from engine.elements.errors import StorageError
 from engine.explore.invariants.base import DAMAGE, Shared, Watcher, faults_possible
 from engine.explore.invariants.transactions import logs_of
 from engine.observe.events import AttemptStarted, CheckpointCompleted
-from operators.log.disk_log import DiskLog
-from operators.log.disk_transaction_log import FSYNC_APPEND, FSYNC_NEVER
-from operators.log.log_entries import stable_offset
-from operators.log.log_reader import PartitionReader, entries_of
-from operators.log.log_sink import LogSink
-from operators.log.topics import partition_directory, partitions_of
-from operators.log.transaction_log import (
+from operators.log.connectors import LogSink
+from operators.log.disk import (
+    FSYNC_APPEND,
+    FSYNC_NEVER,
+    DiskLog,
+    PartitionReader,
+    entries_of,
+    partition_directory,
+    partitions_of,
+)
+from operators.log.port import (
     ABORT_MARKER,
     COMMIT_MARKER,
     DATA,
@@ -39,6 +43,7 @@ from operators.log.transaction_log import (
     Exchange,
     LogEntry,
     Producer,
+    stable_offset,
 )
 from state_backends.files import FileSystem
 

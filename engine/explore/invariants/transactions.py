@@ -23,9 +23,9 @@ from engine.observe.events import (
     SnapshotTaken,
     TaskState,
 )
-from operators.log.disk_log import DiskLog
+from operators.log.disk import DiskLog
 from operators.log.memory_transaction_log import MemoryTransactionLog
-from operators.log.transaction_log import INTERRUPTED, OK, REPEATED, Exchange, Producer
+from operators.log.port import INTERRUPTED, OK, REPEATED, Exchange, Producer
 
 if TYPE_CHECKING:
     from engine.explore.run import CaseView, FinishedCase, World

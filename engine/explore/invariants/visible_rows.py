@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from engine.elements.errors import StorageError
 from engine.explore.invariants.base import Shared, Watcher
 from engine.observe.events import AttemptStarted, CheckpointCompleted, Receive, SnapshotTaken, TaskState
-from operators.table.staged_sink import StagedFileSink
+from operators.table.staging import StagedFileSink
 
 if TYPE_CHECKING:
     from engine.explore.run import CaseView, FinishedCase

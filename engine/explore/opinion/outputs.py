@@ -151,12 +151,12 @@ class Upserts(SinkRows):
 
 _KINDS: tuple[tuple[str, type[SinkRows]], ...] = (
     ("operators.basic.simple_sinks.CollectSink", SinkRows),
-    ("operators.log.log_sink.LogSink", SinkRows),
+    ("operators.log.connectors.log_sink.LogSink", SinkRows),
     ("operators.databases.upsert_sink.UpsertSink", Upserts),
     ("operators.databases.table_sink.TableSink", DatabaseTable),
-    ("operators.table.partitioned_file_sink.WriterSpec", TableRows),
-    ("operators.table.staged_sink.StagingWriters", StagingPass),
-    ("operators.table.staged_sink.StagingFinalizer", Staged),
+    ("operators.table.partitions.partitioned_file_sink.WriterSpec", TableRows),
+    ("operators.table.staging.staged_sink.StagingWriters", StagingPass),
+    ("operators.table.staging.staged_sink.StagingFinalizer", Staged),
     ("operators.files.sinks.file_sink.FileSink", Files),
     ("operators.files.bucketing.sink.BucketingSink", Files),
 )

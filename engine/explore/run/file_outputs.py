@@ -22,8 +22,8 @@ from zlib import crc32
 
 from operators.files.bucketing import IN_PROGRESS, PENDING, BucketingSink
 from operators.files.formats import is_hidden
-from operators.table.partition_commit import PartitionCommitterSpec
-from operators.table.staged_sink import StagedFileSink, StagingFinalizer
+from operators.table.partitions import PartitionCommitterSpec
+from operators.table.staging import StagedFileSink, StagingFinalizer
 from state_backends.files import FileSystem
 
 Rows = Mapping[str, Sequence[str]]

@@ -24,11 +24,10 @@ from engine.explore.run.file_outputs import FileOutput, Rows, announced, directo
 from engine.explore.run.inputs import PrunedSource
 from operators.files.formats import list_files
 from operators.files.reading import FileSource
-from operators.log.disk_log import DiskLog
-from operators.log.log_sink import LogSink
-from operators.log.log_source import LogSource
+from operators.log.connectors import LogSink, LogSource
+from operators.log.disk import DiskLog
 from operators.sources import reading_from, source_of
-from operators.table.partition_commit import PartitionCommitterSpec
+from operators.table.partitions import PartitionCommitterSpec
 from state_backends.files import LocalFileSystem, MemoryFileSystem, write_atomically
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from engine.faults.external import requests_to
 from engine.faults.injector import FaultInjector
 from engine.faults.process import opportunities_at
 from engine.observe.points import POINTS
-from operators.table.staged_sink import StagedFileSink
+from operators.table.staging import StagedFileSink
 
 if TYPE_CHECKING:
     from engine.explore.run.job_under_test import Subject

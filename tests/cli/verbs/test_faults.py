@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from operators.log.log_reader import committed_records
+from operators.log.disk.log_reader import committed_records
 from state_backends.files import LocalFileSystem
 from tests.cli.conftest import BRISK, Weir
 

@@ -7,7 +7,7 @@ from engine.protocols.acking.settings import DEFAULT_TIMEOUT_NS
 from engine.protocols.acking.spout import SPOUT_BUCKETS
 from operators.files.bucketing import BucketingSink
 from operators.files.writing import DefaultRollingPolicy
-from operators.table.filesystem_connector import FileSystemConnector
+from operators.table.connectors.filesystem_connector import FileSystemConnector
 from operators.transactions import CommitRules
 from operators.transactions.commit_rules import FLINK_1_15
 

@@ -9,12 +9,17 @@ from typing import Any
 from engine.elements.errors import ConfigurationError, StateError
 from operators.files.writing import PartitionPathError, extract_partition_spec
 from operators.files.writing.partition_names import generate_partition_path, unescape_path_name
-from operators.table.commit_policies import CommitPolicy, PartitionCommitContext, commit_partition, commit_policies
-from operators.table.metastore import MemoryMetastore, PathOf
-from operators.table.partition_commit import PartitionCommit, PartitionCommitterOperator
-from operators.table.partition_committer import END_OF_INPUT
-from operators.table.partition_messages import announcement
-from operators.table.partition_time import DefaultPartitionTimeExtractor, PartitionTimeError
+from operators.table.partitions.commit_policies import (
+    CommitPolicy,
+    PartitionCommitContext,
+    commit_partition,
+    commit_policies,
+)
+from operators.table.partitions.metastore import MemoryMetastore, PathOf
+from operators.table.partitions.partition_commit import PartitionCommit, PartitionCommitterOperator
+from operators.table.partitions.partition_committer import END_OF_INPUT
+from operators.table.partitions.partition_messages import announcement
+from operators.table.partitions.partition_time import DefaultPartitionTimeExtractor, PartitionTimeError
 from state_backends.files import MemoryFileSystem
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 from tests.conformance.sinks.streaming_file_writers import commit_options, streaming_file_writer

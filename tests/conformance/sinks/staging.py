@@ -8,10 +8,10 @@ from typing import Any
 
 from engine.elements.errors import ConfigurationError
 from operators.files.formats import CsvRowFormat
-from operators.table.batch_output_format import BatchOutputFormat
-from operators.table.commit_policies import CommitPolicy, commit_policies
-from operators.table.metastore import MemoryMetastore
-from operators.table.staging import accepted_task_directories
+from operators.table.partitions.commit_policies import CommitPolicy, commit_policies
+from operators.table.partitions.metastore import MemoryMetastore
+from operators.table.staging.batch_output_format import BatchOutputFormat
+from operators.table.staging.moves import accepted_task_directories
 from state_backends.files import MemoryFileSystem
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 

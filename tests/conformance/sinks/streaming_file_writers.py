@@ -6,11 +6,11 @@ import heapq
 from typing import Any
 
 from operators.files.writing import DEFAULT_PARTITION_NAME, BucketAssigner, FunctionBucketAssigner
-from operators.table.partition_commit import PartitionCommit
-from operators.table.partition_committer import END_OF_INPUT
-from operators.table.partition_messages import ANNOUNCEMENT
-from operators.table.partition_time import DefaultPartitionTimeExtractor
-from operators.table.partitioned_file_sink import WriterSpec
+from operators.table.partitions.partition_commit import PartitionCommit
+from operators.table.partitions.partition_committer import END_OF_INPUT
+from operators.table.partitions.partition_messages import ANNOUNCEMENT
+from operators.table.partitions.partition_time import DefaultPartitionTimeExtractor
+from operators.table.partitions.partitioned_file_sink import WriterSpec
 from state_backends.files import MemoryFileSystem
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 from tests.conformance.sinks.file_sink_world import policy_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from operators.files.formats import JsonLinesRowFormat
-from operators.table.compaction_operators import CompactOperator, TableCompactCoordinatorOperator
-from operators.table.partition_messages import (
+from operators.table.partitions.compaction_operators import CompactOperator, TableCompactCoordinatorOperator
+from operators.table.partitions.partition_messages import (
     ANNOUNCEMENT,
     END_MARKER,
     UNIT,

@@ -22,7 +22,7 @@ from engine.explore.story import tell
 from engine.graph.job import Job
 from engine.runtime.kernel import START_NS
 from operators.sources import SequenceSource
-from operators.table.staged_sink import StagedFileSink
+from operators.table.staging.staged_sink import StagedFileSink
 from tests.explore.invariants.support import JOBS, subject
 from tests.explore.subjects import counting_subject
 

@@ -12,7 +12,7 @@ from engine.explore.run import CaseView, FinishedCase, Invariant, Subject, run_c
 from engine.graph.job import Job
 from operators.basic import CollectedResults, CollectSink
 from operators.files.sinks import FileSink
-from operators.log.log_sink import LogSink
+from operators.log.connectors.log_sink import LogSink
 from operators.sources import SequenceSource
 from operators.time import WatermarkStrategy
 from operators.windows import TumblingEventTimeWindows

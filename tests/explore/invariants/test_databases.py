@@ -12,7 +12,7 @@ from engine.explore.run import CaseView, FinishedCase, Invariant, World
 from engine.observe.events import CheckpointCompleted
 from operators.databases import DatabaseSink, MemoryDatabase, TransactionName, UnansweredError
 from operators.databases.memory_database import MemorySession
-from operators.log.transaction_log import OK, REFUSED_AS_FENCED, REPEATED
+from operators.log.port.transaction_log import OK, REFUSED_AS_FENCED, REPEATED
 from tests.explore.invariants.support import healthy, texts, told
 from tests.explore.invariants.test_transactions import snapshot
 

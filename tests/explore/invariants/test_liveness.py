@@ -19,7 +19,7 @@ from engine.graph.job import Job
 from engine.observe.events import AttemptStarted, CheckpointCompleted, RunEnded, TaskState, TimerFired
 from engine.runtime.channels import Channel
 from operators.basic import CollectedResults
-from operators.log.log_sink import LogSink
+from operators.log.connectors.log_sink import LogSink
 from operators.sources import SequenceSource
 from tests.explore.invariants.support import carried_out, found, healthy, subject, texts, told, usual
 

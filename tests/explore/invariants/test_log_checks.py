@@ -11,11 +11,11 @@ from engine.explore.invariants.base import Invariant
 from engine.explore.run import CaseView, FinishedCase, World
 from engine.faults.fault import parse_fault
 from engine.observe.events import CheckpointCompleted
-from operators.log.disk_log import DiskLog
-from operators.log.disk_transaction_log import DiskTransactionLog
-from operators.log.log_reader import PartitionReader
-from operators.log.log_sink import LogSink
-from operators.log.transaction_log import Producer, TransactionLogError
+from operators.log.connectors.log_sink import LogSink
+from operators.log.disk.disk_log import DiskLog
+from operators.log.disk.disk_transaction_log import DiskTransactionLog
+from operators.log.disk.log_reader import PartitionReader
+from operators.log.port.transaction_log import Producer, TransactionLogError
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from tests.explore.invariants.support import healthy, texts, told, usual
 
@@ -117,7 +117,7 @@ def test_plain_records_may_vanish_with_the_power_and_not_without() -> None:
 
 def test_an_append_that_was_promised_to_be_durable_may_not_vanish(monkeypatch: pytest.MonkeyPatch) -> None:
     """The log says that it fsyncs appends, and does not."""
-    monkeypatch.setattr("operators.log.disk_transaction_log.FSYNC_APPEND", "forgotten")
+    monkeypatch.setattr("operators.log.disk.disk_transaction_log.FSYNC_APPEND", "forgotten")
     watched = Watched(fsync="append")
     watched.log.append(None, "rows", 0, [1], 0, 0)
     assert watched.look() == []
@@ -127,7 +127,7 @@ def test_an_append_that_was_promised_to_be_durable_may_not_vanish(monkeypatch: p
 
 def test_a_commit_that_vanishes_with_the_power_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers have seen it: nothing before a marker of a commit may go, and neither may the marker."""
-    monkeypatch.setattr("operators.log.partition_log.PartitionLog.sync", lambda self: self.flush())
+    monkeypatch.setattr("operators.log.disk.partition_log.PartitionLog.sync", lambda self: self.flush())
     watched = Watched()
     watched.log.commit(watched.write("1.1", 1), 0)
     assert watched.look() == []

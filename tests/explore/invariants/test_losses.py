@@ -19,9 +19,9 @@ from engine.graph.job import Job
 from operators.files.sinks import FileSink
 from operators.files.sinks.committing_file_sink import CommittingFileSink
 from operators.files.writing import RecoverableWriter, report_lost_files
-from operators.log.log_sink import LogSink
+from operators.log.connectors.log_sink import LogSink
 from operators.sources import SequenceSource
-from operators.table.partition_commit import PartitionCommit, PartitionCommitterSpec
+from operators.table.partitions.partition_commit import PartitionCommit, PartitionCommitterSpec
 from tests.explore.invariants.support import found, healthy, usual
 
 REPORT = "operators.files.sinks.committing_file_sink.report_lost_files"

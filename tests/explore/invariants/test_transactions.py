@@ -19,9 +19,9 @@ from engine.observe.events import (
     TaskState,
 )
 from operators.basic import CollectedResults, CollectSink
-from operators.log.log_sink import LogSink, TransactionalLogSink
+from operators.log.connectors.log_sink import LogSink, TransactionalLogSink
 from operators.log.memory_transaction_log import MemoryTransactionLog
-from operators.log.transaction_log import Exchange, LogEntry, Request
+from operators.log.port.transaction_log import Exchange, LogEntry, Request
 from tests.explore.invariants.support import carried_out, found, healthy, texts, told, usual
 
 COUNT = "count[0]"

@@ -6,10 +6,10 @@ The input is made by :func:`write_orders`: transactions of two producers, some o
 from __future__ import annotations
 
 from engine.graph.job import Job
-from operators.log.disk_log import DiskLog
-from operators.log.disk_transaction_log import DiskTransactionLog, LogSettings
-from operators.log.log_sink import LogSink
-from operators.log.log_source import LogSource
+from operators.log.connectors.log_sink import LogSink
+from operators.log.connectors.log_source import LogSource
+from operators.log.disk.disk_log import DiskLog
+from operators.log.disk.disk_transaction_log import DiskTransactionLog, LogSettings
 from state_backends.files import FileSystem, LocalFileSystem
 
 PARTITIONS = 2

@@ -8,8 +8,8 @@ from engine.explore.cases import Case
 from engine.explore.invariants import invariants_for
 from engine.explore.run import FinishedCase, Subject, run_case
 from engine.faults.fault import FaultMix, parse_fault
-from operators.log.consumer_groups import consumer_lag
-from operators.log.log_reader import committed_records
+from operators.log.disk.consumer_groups import consumer_lag
+from operators.log.disk.log_reader import committed_records
 from state_backends.files import LocalFileSystem
 from tests.explore.run.chained_logs import chained, write_orders
 

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from operators.files.sinks.compaction_operators import CompactorOperator
-from operators.table.partition_announcements import PartitionAnnouncements
-from operators.table.partition_committer import END_OF_INPUT as END_OF_PARTITIONS, PartitionCommitter
-from operators.table.partition_triggers import PartitionTimeTrigger, ProcessTimeTrigger
+from operators.table.partitions.partition_announcements import PartitionAnnouncements
+from operators.table.partitions.partition_committer import END_OF_INPUT as END_OF_PARTITIONS, PartitionCommitter
+from operators.table.partitions.partition_triggers import PartitionTimeTrigger, ProcessTimeTrigger
 from operators.transactions import END_OF_INPUT
 from operators.transactions.committer_machine import CommitterMachine
 from operators.transactions.global_committer_machine import GlobalCommitterMachine

@@ -11,7 +11,7 @@ from engine.runtime.job.failover import Failover
 from engine.runtime.job.job_state import RECOVERING, RESTARTING
 from engine.runtime.storage import restored_channels
 from operators.log.memory_transaction_log import MemoryTransactionLog
-from operators.log.transaction_log import OK, OPEN, Request
+from operators.log.port.transaction_log import OK, OPEN, Request
 from state_backends.api import key_scope
 from tests.mutants.mutant import replaced, together
 

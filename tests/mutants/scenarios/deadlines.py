@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from engine import CollectionSource, Job, KeyedProcessContext, KeyedProcessFunction, Pause
-from operators.log.log_sink import LogSink
+from operators.log.connectors.log_sink import LogSink
 
 KEYS = "abc"
 ROUNDS = 3

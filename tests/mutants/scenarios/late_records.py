@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine import CollectionSource, Job, TumblingEventTimeWindows, WatermarkStrategy
-from operators.log.log_sink import LogSink
+from operators.log.connectors.log_sink import LogSink
 
 KEYS = "ab"
 WINDOWS = 6

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from engine import Job, KeyedProcessContext, KeyedProcessFunction, SequenceSource
-from operators.log.log_sink import LogSink
+from operators.log.connectors.log_sink import LogSink
 
 KEYS = 5
 

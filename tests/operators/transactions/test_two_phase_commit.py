@@ -17,9 +17,9 @@ from hypothesis import given, settings, strategies as st
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, DataLossError, StorageError, UserFunctionError
 from operators.log import memory_transaction_log as memory
-from operators.log.log_sink import LogSink
+from operators.log.connectors.log_sink import LogSink
 from operators.log.memory_transaction_log import MemoryTransactionLog
-from operators.log.transaction_log import (
+from operators.log.port.transaction_log import (
     FENCED,
     READ_UNCOMMITTED,
     LogTimeoutError,

@@ -24,8 +24,8 @@ from operators.basic import CollectedResults, CollectSink
 from operators.databases import MemoryDatabase, UpsertSink
 from operators.files.sinks import FileSink
 from operators.sources import CollectionSource, Pause, SequenceSource
-from operators.table.partition_commit import PartitionCommit
-from operators.table.partitioned_file_sink import PartitionedFileSink
+from operators.table.partitions.partition_commit import PartitionCommit
+from operators.table.partitions.partitioned_file_sink import PartitionedFileSink
 from operators.time import WatermarkStrategy
 from operators.windows import TumblingEventTimeWindows
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem

@@ -17,8 +17,8 @@ from engine.runtime.execution import Execution, ExecutionResult
 from operators.files.bucketing import BucketingSink
 from operators.files.compaction import CompactionStrategy
 from operators.files.sinks import FileSink
-from operators.table.partitioned_file_sink import PartitionedFileSink, TableCompaction
-from operators.table.staged_sink import StagedFileSink
+from operators.table.partitions.partitioned_file_sink import PartitionedFileSink, TableCompaction
+from operators.table.staging.staged_sink import StagedFileSink
 from state_backends.files import MemoryFileSystem
 
 STRIKES_AT = 2

@@ -26,15 +26,15 @@ from operators.files.formats import TextFormat
 from operators.files.reading import FileSource, FixedLengthFormat
 from operators.files.sinks import FileSink
 from operators.files.writing import OnCheckpointRollingPolicy
-from operators.log.disk_log import DiskLog
-from operators.log.kafka_sink import KafkaSink
-from operators.log.log_sink import LogSink
-from operators.log.log_source import LogSource
+from operators.log.connectors.log_sink import LogSink
+from operators.log.connectors.log_source import LogSource
+from operators.log.disk.disk_log import DiskLog
+from operators.log.kafka.sink import KafkaSink
 from operators.sources import CollectionSource, GeneratorSource, SequenceSource
-from operators.table.partition_commit import PartitionCommit
-from operators.table.partition_time import DefaultPartitionTimeExtractor
-from operators.table.partitioned_file_sink import PartitionedFileSink, TableCompaction
-from operators.table.staged_sink import StagedFileSink
+from operators.table.partitions.partition_commit import PartitionCommit
+from operators.table.partitions.partition_time import DefaultPartitionTimeExtractor
+from operators.table.partitions.partitioned_file_sink import PartitionedFileSink, TableCompaction
+from operators.table.staging.staged_sink import StagedFileSink
 from operators.time import WatermarkStrategy
 from state_backends.api import OperatorListState, OperatorStateBackend
 from state_backends.base import StateBackendError
@@ -42,7 +42,7 @@ from state_backends.codec import default_codec
 from state_backends.files import FileSystem, MemoryFileSystem
 from state_backends.snapshots import CheckpointStorage, OperatorStateHandle, SnapshotOptions, run_to_completion
 from tests.malformed import variants
-from tests.operators.log.fake_kafka import FakeClient
+from tests.operators.log.kafka.fake_kafka import FakeClient
 from tests.scenarios.damage.test_crash_damage_backends import copied, put
 
 DIRECTORY, OUT, NAME, RECORDS = "/state", "/out", "malformed", 60

@@ -13,7 +13,7 @@ from operators.files.formats import CsvRowFormat, JsonLinesFormat, JsonLinesRowF
 from operators.files.sinks import FileSink, read_committed
 from operators.files.writing import PartFileInfo, RollingPolicy
 from operators.files.writing.unique_names import unique_name
-from operators.table.staged_sink import StagedFileSink
+from operators.table.staging.staged_sink import StagedFileSink
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from tests.operators.harness import Checkpoint, Harness
 

@@ -1,0 +1,381 @@
+"""The sink into a transactional log (Flink: ``KafkaSink``), in three guarantees.
+
+``exactly-once``   transactions, committed when their checkpoint has completed: see
+                   :mod:`operators.transactions.two_phase_commit`;
+``at-least-once``  records are written as they come, and every answer is waited for: a failure repeats records, and so
+                   does a request that was carried out without an answer;
+``none``           records are written as they come, and nobody waits for an answer: they may also be lost.
+
+Transactional ids are ``{uid or prefix}/{subtask}/{incarnation}.{attempt}/{slot}``. Each attempt has names of its own,
+so that a zombie can never take a name from its successor, and uses as many as it has transactions at a time: the slot
+is free again once its transaction is committed. The successor of a subtask takes *all* names of older attempts over,
+except those that are pre-committed in the checkpoint it starts from; a zombie finds itself fenced. After a change of
+parallelism, names belong to the subtask with their number modulo the new parallelism (as in Flink).
+
+The number of the checkpoint is left with each commit. A restore that finds a higher one than its own would publish
+again what is published already, and a log takes nothing back: it is refused (``newer_commits="fail"``), for the
+checkpoint that covers it may only have been unreadable for a moment; or counted in ``numTransactionsPublishedAgain``
+(``"report"``). Nothing is skipped.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+from typing import Any
+
+from engine.elements.batch import Batch
+from engine.elements.errors import ConfigurationError, OutputAheadError
+from engine.elements.operator import Operator, OperatorContext, OperatorMetrics
+from operators.log.connectors.plain_log_sink import PlainLogSink
+from operators.log.disk import DiskLog, DiskTransactionLog, check_topic_name, committed_records
+from operators.log.memory_transaction_log import DEFAULT_MAX_TIMEOUT_NS, MemoryTransactionLog
+from operators.log.port import (
+    AT_LEAST_ONCE,
+    DELIVERIES,
+    EXACTLY_ONCE,
+    NONE,
+    InvalidTransactionError,
+    LogTransactionGoneError,
+    PartitionFunction,
+    Producer,
+    Requests,
+    TransactionDescription,
+    TransactionLog,
+    TransactionLogError,
+)
+from operators.transactions import Transaction, TransactionLostError, TwoPhaseCommitSinkOperator, check_timeouts
+from state_backends.base import row, text, whole
+from state_backends.files import FileSystem
+
+__all__ = ["AT_LEAST_ONCE", "DELIVERIES", "EXACTLY_ONCE", "NONE", "LogSink", "TransactionalLogSink"]
+
+
+class LogSink:
+    """Describes a sink into a topic of a log.
+
+    ``log``          a :class:`~operators.log.disk.DiskLog`, or one in memory; ``None`` = one in memory, of its own:
+                     it is not there any more when the process has ended;
+    ``partitions``   of the topic, which is made if it is not there;
+    ``partition``    where a record goes; by default a subtask writes to the partition of its number, modulo;
+    ``retries``      how often a request without an answer is repeated before the task fails;
+    ``transactional_id_prefix``  instead of the uid: for another run of the same job that writes to the same log;
+    ``transaction_timeout_ns``, ``timeout_warning_ratio``, ``ignore_failures_after_transaction_timeout``: see
+    :mod:`operators.transactions.two_phase_commit`; ``newer_commits``: see the module.
+    """
+
+    name = "log-sink"
+
+    def __init__(
+        self,
+        topic: str = "out",
+        *,
+        log: TransactionLog | DiskLog | None = None,
+        partitions: int = 1,
+        partition: PartitionFunction | None = None,
+        delivery: str = EXACTLY_ONCE,
+        transaction_timeout_ns: int = DEFAULT_MAX_TIMEOUT_NS,
+        timeout_warning_ratio: float | None = None,
+        ignore_failures_after_transaction_timeout: bool = False,
+        newer_commits: str = "fail",
+        retries: int = 2,
+        transactional_id_prefix: str | None = None,
+    ) -> None:
+        if delivery not in DELIVERIES:
+            raise ConfigurationError(f"delivery is {delivery!r}; it must be one of {', '.join(DELIVERIES)}")
+        if newer_commits not in ("fail", "report"):
+            raise ConfigurationError(f"newer_commits is {newer_commits!r}; it must be 'fail' or 'report'")
+        if type(retries) is not int or retries < 0:
+            raise ConfigurationError(f"retries is {retries!r}; it must be a whole number from 0")
+        if type(topic) is not str or not topic:
+            raise ConfigurationError(f"topic is {topic!r}; it must be a name")
+        if type(partitions) is not int or partitions < 1:
+            raise ConfigurationError(f"partitions is {partitions!r}; it must be a whole number from 1")
+        if partition is not None and not callable(partition):
+            raise ConfigurationError(
+                f"partition is {partition!r}; it must be a function of a record and the number of partitions, or None"
+            )
+        if transactional_id_prefix is not None and (not transactional_id_prefix or "/" in transactional_id_prefix):
+            raise ConfigurationError(f"transactional_id_prefix is {transactional_id_prefix!r}: a name without '/'")
+        check_timeouts(transaction_timeout_ns, timeout_warning_ratio)
+        self.prefix = transactional_id_prefix
+        self.topic, self.partitions, self.partition = topic, partitions, partition
+        self.delivery, self.retries, self.newer_commits = delivery, retries, newer_commits
+        self.transaction_timeout_ns, self.timeout_warning_ratio = transaction_timeout_ns, timeout_warning_ratio
+        self.ignores_timeouts = ignore_failures_after_transaction_timeout
+        if log is not None and not hasattr(log, "create_topic") and not isinstance(log, DiskLog):
+            raise ConfigurationError(f"log is {log!r}; for a log in files give log=DiskLog('path')")
+        self.log: TransactionLog | DiskLog = MemoryTransactionLog() if log is None else log
+        if isinstance(self.log, DiskLog):
+            check_topic_name(topic)
+        else:
+            self.log.create_topic(topic, partitions)
+        self._world: tuple[FileSystem, str] | None = None
+        """Where a log on disk lies, in a world of its own."""
+        self._read: tuple[tuple[int, ...], list[str]] | None = None
+        """What is committed, and how long the partitions were when it was read."""
+
+    def create_operator(self) -> Operator:
+        """One operator of one subtask."""
+        return TransactionalLogSink(self) if self.delivery == EXACTLY_ONCE else PlainLogSink(self)
+
+    def fresh(self) -> LogSink:
+        """Another one like it, with a log in memory of its own, or the same one on disk, not yet open."""
+        longest_ns = max(self.transaction_timeout_ns, DEFAULT_MAX_TIMEOUT_NS)
+        return LogSink(
+            self.topic,
+            log=self.log.fresh()
+            if isinstance(self.log, DiskLog)
+            else MemoryTransactionLog(max_timeout_ns=longest_ns),
+            partitions=self.partitions,
+            partition=self.partition,
+            delivery=self.delivery,
+            transaction_timeout_ns=self.transaction_timeout_ns,
+            timeout_warning_ratio=self.timeout_warning_ratio,
+            ignore_failures_after_transaction_timeout=self.ignores_timeouts,
+            newer_commits=self.newer_commits,
+            retries=self.retries,
+            transactional_id_prefix=self.prefix,
+        )
+
+    def attach(self, context: OperatorContext) -> TransactionLog:
+        """The log, open and with the topic in it; goes with one :meth:`detach`."""
+        if not isinstance(self.log, DiskLog):
+            return self.log
+        log = self.log.acquire(context)
+        try:
+            log.create_topic(self.topic, self.partitions)
+        except BaseException:
+            self.log.abandon(log)
+            raise
+        return log
+
+    def detach(self, log: TransactionLog, metrics: OperatorMetrics, *, is_dead: bool = False) -> None:
+        """Let go of what :meth:`attach` gave; ``is_dead``: as a process does that dies."""
+        if not isinstance(self.log, DiskLog):
+            return
+        assert isinstance(log, DiskTransactionLog), "as attach gave it"
+        if is_dead:
+            self.log.abandon(log)
+            return
+        try:
+            self.log.release(log)
+        except TransactionLogError:
+            # Whatever was promised is durable; what is missing is the snapshot that spares the next recovery work.
+            metrics.count("numLogsNotClosed")
+
+    def live_in(self, files: FileSystem, output_dir: str, logs: dict[str, DiskLog]) -> None:
+        """Take part in a world of its own: a log on disk is read from these files, by whoever asks for rows, no matter
+        who is writing to it. ``logs``, by path, are those of the world: one that sinks share has one writer."""
+        if isinstance(self.log, DiskLog):
+            self.log = logs.setdefault(self.log.path, self.log)
+            self.log.keeps_history = True
+            self._world = (files, output_dir)
+
+    @property
+    def place(self) -> tuple[FileSystem, str] | None:
+        """The files and the directory of a log on disk that lives in a world of its own."""
+        if self._world is None or not isinstance(self.log, DiskLog):
+            return None
+        files, output_dir = self._world
+        return files, posixpath.join(output_dir, self.log.path)
+
+    def committed_rows(self) -> list[str]:
+        """What is committed, as text: partition by partition, in the order of offsets. An open transaction hides
+        nothing behind it: sooner or later it is over."""
+        log, topic = self.log, self.topic
+        if isinstance(log, DiskLog):
+            if self.place is None:
+                raise ConfigurationError(f"the rows of topic {topic!r} are in log {log.path!r}: read its files")
+            by_partition = committed_records(*self.place, topic, waits=False)
+            return [repr(record.value) for records in by_partition for record in records]
+        if not isinstance(log, MemoryTransactionLog):
+            return [repr(record.value) for number in range(self.partitions) for record in log.read(topic, number)]
+        # Partitions only grow, and whoever watches asks more often than they do.
+        ends = tuple(log.end_offset(topic, number) for number in range(self.partitions))
+        if self._read is None or self._read[0] != ends:
+            partitions = (log.committed(topic, number) for number in range(self.partitions))
+            self._read = (ends, [repr(record.value) for records in partitions for record in records])
+        return list(self._read[1])
+
+
+class TransactionalLogSink(TwoPhaseCommitSinkOperator):
+    """A transaction is ``(transactional id, epoch)``."""
+
+    transaction_shape = staticmethod(row(text, whole))
+
+    def __init__(self, spec: LogSink) -> None:
+        super().__init__(
+            transaction_timeout_ns=spec.transaction_timeout_ns,
+            timeout_warning_ratio=spec.timeout_warning_ratio,
+            ignore_failures_after_transaction_timeout=spec.ignores_timeouts,
+        )
+        self._spec = spec
+        self._attached: TransactionLog | None = None
+        self._requests = Requests(spec, self)
+        self._written: dict[int, int] = {}
+        """Records in the current transaction, by partition."""
+        self._idle: dict[str, Producer] = {}
+        """Names whose transaction is committed."""
+        self._recovered: list[str] = []
+        """Names of older attempts whose transaction was committed just now."""
+
+    @property
+    def _log(self) -> TransactionLog:
+        assert self._attached is not None, "nothing is asked of the log before initialize_state, or behind close"
+        return self._attached
+
+    def _now_ns(self) -> int:
+        return self.context.processing_time_ns()
+
+    # --- names --------------------------------------------------------------------------------------------
+
+    @property
+    def _prefix(self) -> str:
+        return self._spec.prefix or self.context.uid
+
+    @property
+    def _attempt(self) -> tuple[int, int]:
+        return self.context.incarnation, self.context.attempt
+
+    def _free_name(self) -> str:
+        context, slot = self.context, 0
+        taken = {transaction[0] for _, transaction, _ in self._pending}
+        stem = f"{self._prefix}/{context.subtask}/{context.incarnation}.{context.attempt}"
+        while f"{stem}/{slot}" in taken:
+            slot += 1
+        return f"{stem}/{slot}"
+
+    def _mine_of_earlier(self) -> list[TransactionDescription]:
+        """What earlier attempts have left of which this subtask is in charge."""
+        context, prefix = self.context, f"{self._prefix}/"
+        mine = []
+        for found in self._requests.ask(lambda: self._log.transactions(prefix, self._now_ns())):
+            subtask, attempt, _ = found.producer.transactional_id.removeprefix(prefix).split("/")
+            incarnation, _, number = attempt.partition(".")
+            if int(subtask) % context.parallelism == context.subtask and (
+                (int(incarnation), int(number)) < self._attempt
+            ):
+                mine.append(found)
+        return mine
+
+    # --- recovery -----------------------------------------------------------------------------------------
+
+    def initialize_state(self) -> None:
+        self._attached = self._spec.attach(self.context)
+        self._check_newer_commits()
+        super().initialize_state()
+
+    def _check_newer_commits(self) -> None:
+        restored = self.context.restored_checkpoint_id()
+        if restored is None:
+            return
+        newer = [one for one in self._mine_of_earlier() if one.newest_note is not None and one.newest_note > restored]
+        if not newer:
+            return
+        if self._spec.newer_commits == "report":
+            self.context.metrics.count("numTransactionsPublishedAgain", len(newer))
+            return
+        newest = max(newer, key=lambda one: one.newest_note or 0)
+        raise OutputAheadError(
+            f"sink {self.context.name!r} starts from checkpoint {restored}, but transaction {newest.producer} of"
+            f" checkpoint {newest.newest_note} is committed in the log already: its records would appear twice\n"
+            f"  fix: start from checkpoint {newest.newest_note} or a newer one; to start from an older one all the"
+            " same, give the sink another uid and topic, or set newer_commits='report'; if another run of the job wrote"
+            " to this log before, give each run a transactional_id_prefix of its own"
+        )
+
+    def abort_lingering(self, spared: Sequence[Transaction]) -> None:
+        names = {transaction[0] for transaction in spared}
+        earlier = [found.producer.transactional_id for found in self._mine_of_earlier()]
+        lingering = [*self._recovered, *(name for name in earlier if name not in names)]
+        self._recovered = []
+        with self._log.together():
+            # Not only what is open: a zombie between two transactions must not begin another one. Names that are spared
+            # are fenced by whoever commits what they have pre-committed.
+            for name in dict.fromkeys(lingering):
+                self._fence(name)
+
+    def _fence(self, name: str) -> None:
+        self._init(name)
+        self.context.metrics.count("numTransactionalIdsFenced")
+
+    def _init(self, name: str) -> Producer:
+        timeout_ns = self._spec.transaction_timeout_ns
+        return self._requests.ask(lambda: self._log.init_transactions(name, timeout_ns, self._now_ns()))
+
+    # --- transactions -------------------------------------------------------------------------------------
+
+    def begin(self) -> Transaction:
+        name = self._free_name()
+        producer = self._idle.pop(name, None) or self._init(name)
+        self._requests.ask(lambda: self._log.begin(producer, self._now_ns()))
+        self._written = {}
+        return tuple(producer)
+
+    def invoke(self, transaction: Transaction, batch: Batch) -> None:
+        producer, topic, now_ns = Producer(*transaction), self._spec.topic, self._now_ns()
+        for number, values in self._requests.by_partition(batch).items():
+            sequence = self._written.get(number, 0)
+
+            def append(number: int = number, values: list[Any] = values, sequence: int = sequence) -> None:
+                self._log.append(producer, topic, number, values, sequence, now_ns)
+
+            self._requests.ask(append)
+            self._written[number] = sequence + len(values)
+
+    def pre_commit(self, transaction: Transaction, checkpoint_id: int | None) -> None:
+        producer = Producer(*transaction)
+        # Prepared only: the checkpoint may still fail (mutant "log committed on barrier").
+        self._requests.ask(lambda: self._log.prepare(producer, self._now_ns(), checkpoint_id))
+
+    def commit(self, transaction: Transaction, checkpoint_id: int | None) -> None:
+        following = self._commit(transaction, checkpoint_id)
+        self._idle[following.transactional_id] = following
+
+    def recover_and_commit(self, transaction: Transaction, checkpoint_id: int) -> None:
+        # The name belongs to an attempt that is over. Behind the transaction that is committed now, or was before, it
+        # may have begun the next, and a zombie may be about to: it is fenced, with all that linger.
+        self._commit(transaction, checkpoint_id)
+        self._recovered.append(transaction[0])
+
+    def _commit(self, transaction: Transaction, checkpoint_id: int | None) -> Producer:
+        producer = Producer(*transaction)
+        try:
+            return self._requests.ask(lambda: self._log.commit(producer, self._now_ns(), checkpoint_id))
+        except LogTransactionGoneError as error:
+            raise TransactionLostError(str(error)) from error
+
+    def abort(self, transaction: Transaction) -> None:
+        producer = Producer(*transaction)
+        self._requests.ask(lambda: self._log.abort(producer, self._now_ns()))
+
+    def recover_and_abort(self, transaction: Transaction) -> None:
+        try:
+            self.abort(transaction)
+        except InvalidTransactionError:
+            # A newer checkpoint than the restored one has published it.
+            if self._spec.newer_commits != "report":
+                raise
+
+    def close(self) -> None:
+        if self._attached is None:
+            return
+        try:
+            super().close()
+        except TransactionLogError:
+            # The next attempt aborts it, or its timeout does.
+            self.context.metrics.count("numAbortsFailed")
+        finally:
+            self._detach(is_dead=False)
+
+    def abandon(self) -> None:
+        self._detach(is_dead=True)
+
+    def _detach(self, *, is_dead: bool) -> None:
+        log, self._attached = self._attached, None
+        if log is not None:
+            self._spec.detach(log, self.context.metrics, is_dead=is_dead)
+
+    def fingerprint(self) -> object:
+        return super().fingerprint(), sorted(self._written.items()), sorted(self._idle.items())

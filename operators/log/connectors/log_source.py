@@ -1,0 +1,224 @@
+"""The source that reads a log on disk (Flink: ``KafkaSource``).
+
+Rules.
+
+* One split per partition, read from an offset that is in the state: the state alone decides where a restored job goes
+  on. Nothing is locked, and whoever writes to the log is not disturbed.
+* ``read_committed`` (the default) hands out records of committed transactions and those without, up to the last stable
+  offset; ``read_uncommitted`` everything that has been given to the operating system.
+* Where to begin is found out once, when a split is opened for the first time, and so is where a bounded source ends:
+  both are part of the position.
+* An offset that retention has deleted, and a log that ends before the position or holds another record there, are a
+  loss of data: no restart helps.
+* Records carry the time at which they were appended, in ms, as their timestamp; a watermark strategy with a function of
+  its own replaces it. Watermarks are per split.
+* With a ``group`` the offsets of completed checkpoints are committed to it, for whoever watches the job from outside
+  (:mod:`operators.log.disk.consumer_groups`). They are never read.
+* Partitions that a topic has gained are found when the job starts again, and read from their beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from engine.elements.batch import Batch
+from engine.elements.errors import ConfigurationError, DataLossError
+from engine.elements.source import SourceCheckpointListener, SourceContext, SplitReader
+from operators.log.disk import (
+    DiskLog,
+    Extent,
+    GroupOffsets,
+    PartitionReader,
+    check_group_name,
+    check_log_path,
+    check_topic_name,
+    extent_of,
+    partition_directory,
+    partitions_of,
+    topics_of,
+)
+from operators.log.port import READ_COMMITTED, READ_UNCOMMITTED, OffsetOutOfRangeError
+from state_backends.base import optional, row, whole
+
+EARLIEST, LATEST = "earliest", "latest"
+DEFAULT_POLL_MS = 100
+
+
+class LogSource:
+    """The records of a topic of a log on disk.
+
+    ``log``         a :class:`~operators.log.disk.DiskLog`, or its path, relative to the working directory;
+    ``partitions``  which, ``None`` = all;
+    ``isolation``   ``"read_committed"`` or ``"read_uncommitted"``;
+    ``start``       ``"earliest"``, ``"latest"`` (what is appended from now on), or offsets by partition (others begin
+                    with the earliest; only of partitions that are read);
+    ``start_at_ms`` instead of ``start``: with the first batch that was appended at this time or later;
+    ``bounded``     whether it ends with what is there when a split is opened first; else it asks again every
+                    ``poll_ms`` of virtual time, for ever;
+    ``group``       to which offsets are committed, ``None`` = to none.
+    """
+
+    def __init__(
+        self,
+        log: DiskLog | str,
+        topic: str,
+        partitions: Sequence[int] | None = None,
+        *,
+        isolation: str = READ_COMMITTED,
+        start: str | Mapping[int, int] = EARLIEST,
+        start_at_ms: int | None = None,
+        bounded: bool = True,
+        poll_ms: int = DEFAULT_POLL_MS,
+        group: str | None = None,
+    ) -> None:
+        path = log.path if isinstance(log, DiskLog) else log
+        check_log_path(path)
+        check_topic_name(topic)
+        if isolation not in (READ_COMMITTED, READ_UNCOMMITTED):
+            raise ConfigurationError(f"isolation is {isolation!r}: say {READ_COMMITTED!r} or {READ_UNCOMMITTED!r}")
+        check_start(start, start_at_ms)
+        _check_partitions(partitions)
+        if type(poll_ms) is not int or poll_ms < 1:
+            raise ConfigurationError(f"poll_ms is {poll_ms!r}; it must be a whole number above 0")
+        if group is not None:
+            check_group_name(group)
+        self._group = group
+        self.path, self.topic, self._isolation = path, topic, isolation
+        self._partitions = None if partitions is None else tuple(partitions)
+        self._start = start if isinstance(start, str) else dict(start)
+        self._start_at_ms = start_at_ms
+        self._is_bounded, self._poll_ns = bounded, poll_ms * 1_000_000
+
+    position_shape = staticmethod(row(optional(whole), optional(whole), optional(whole)))
+
+    gained_position = (None, None, None)
+    """Of partitions that the topic has gained since the job began: nothing in them has been read."""
+
+    def splits(self, context: SourceContext) -> Sequence[str]:
+        """``topic-0`` .., one per partition. Raises :class:`ConfigurationError` when the topic does not exist."""
+        files = context.file_system()
+        count = partitions_of(files, self.path, self.topic)
+        if count is None:
+            known = ", ".join(topics_of(files, self.path)) or "none"
+            raise ConfigurationError(
+                f"source {context.name!r}: log {self.path!r} has no topic {self.topic!r} (there are: {known})\n"
+                "  fix: correct the path or the name, or run the job that writes it first"
+            )
+        numbers = tuple(range(count)) if self._partitions is None else self._partitions
+        missing = [number for number in numbers if number >= count]
+        if missing:
+            raise ConfigurationError(
+                f"source {context.name!r}: topic {self.topic!r} has partitions 0 to {count - 1}, and no {missing[0]}"
+            )
+        check_offsets(f"source {context.name!r}", self.topic, self._start, numbers)
+        return [f"{self.topic}-{number}" for number in numbers]
+
+    def checkpoint_listener(self, context: SourceContext) -> SourceCheckpointListener | None:
+        """Commits offsets to the group, if there is one."""
+        return None if self._group is None else GroupOffsets(context, self.path, self.topic, self._group)
+
+    def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
+        """A reader of a partition; a position is ``(offset, checksum, where it ends)``.
+
+        Raises :class:`DataLossError` when the log does not have it any more.
+        """
+        files, number = context.file_system(), int(split.rpartition("-")[2])
+        directory = partition_directory(self.path, self.topic, number)
+        where = f"{split} of log {self.path}"
+        if position is None or position[0] is None:
+            at_ns = None if self._start_at_ms is None else self._start_at_ms * 1_000_000
+            extent = extent_of(files, directory, where, at_ns)
+            offset = self._first_offset(number, extent, where) if position is None else extent.earliest
+            crc = None
+            readable = extent.stable if self._isolation == READ_COMMITTED else extent.end
+            end = readable if self._is_bounded else None
+        else:
+            offset, crc, end = position
+            if self._is_bounded:
+                # Else a job that waits for what will never come would wait for ever.
+                extent = extent_of(files, directory, where)
+                if end is None:
+                    end = extent.stable if self._isolation == READ_COMMITTED else extent.end
+                elif end > extent.end:
+                    raise DataLossError(
+                        f"source {context.name!r} cannot go on: {where} was to be read up to offset {end}, and has"
+                        f" {extent.end}\n  put the log back, or start the job anew in another storage directory"
+                    )
+        try:
+            reader = PartitionReader(files, directory, where, offset, crc=crc, isolation=self._isolation)
+        except OffsetOutOfRangeError as error:
+            raise DataLossError(
+                f"source {context.name!r} cannot go on: {error}\n  what it has not read is lost; fix: have the log keep"
+                " more than a job can fall behind, or start the job anew in another storage directory"
+            ) from error
+        return _LogSplitReader(reader, end, self._poll_ns)
+
+    def _first_offset(self, number: int, extent: Extent, where: str) -> int:
+        if self._start_at_ms is not None:
+            return extent.at_or_after
+        if self._start == LATEST:
+            return extent.stable if self._isolation == READ_COMMITTED else extent.end
+        if isinstance(self._start, str):
+            return extent.earliest
+        offset = self._start.get(number, extent.earliest)
+        if not extent.earliest <= offset <= extent.end:
+            raise ConfigurationError(str(OffsetOutOfRangeError(where, offset, extent.earliest, extent.end)))
+        return offset
+
+
+class _LogSplitReader:
+    __slots__ = ("_end", "_poll_ns", "_reader")
+
+    def __init__(self, reader: PartitionReader, end: int | None, poll_ns: int) -> None:
+        self._reader, self._end, self._poll_ns = reader, end, poll_ns
+
+    def read(self, max_records: int) -> Batch | None:
+        values, times_ms = self._reader.read(max_records, self._end)
+        if not values and self._end is not None and self._reader.is_at(self._end):
+            return None
+        return Batch(values, times_ms)
+
+    def position(self) -> Any:
+        return (self._reader.offset, self._reader.crc, self._end)
+
+    def available_at_ns(self, now_ns: int) -> int:
+        return now_ns + self._poll_ns
+
+    def close(self) -> None:
+        """Nothing is open between two reads."""
+
+
+def _check_partitions(partitions: object) -> None:
+    if partitions is None:
+        return
+    numbers = list(partitions) if isinstance(partitions, Sequence) and not isinstance(partitions, str) else []
+    is_sound = numbers and all(type(number) is int and number >= 0 for number in numbers)
+    if not is_sound or len(dict.fromkeys(numbers)) != len(numbers):
+        raise ConfigurationError(
+            f"partitions is {partitions!r}; it must be the numbers of those to read, each once, or None for all"
+        )
+
+
+def check_offsets(what: str, topic: str, start: str | Mapping[int, int], numbers: Sequence[int]) -> None:
+    """Raises :class:`ConfigurationError` when ``start`` speaks of a partition that is not among those that are read."""
+    unread = [] if isinstance(start, str) else [number for number in start if number not in numbers]
+    if unread:
+        raise ConfigurationError(
+            f"{what}: start gives an offset for partition {unread[0]} of topic {topic!r}, which is not read (it reads"
+            f" {', '.join(map(str, numbers))})\n  fix: leave it out, or read it"
+        )
+
+
+def check_start(start: object, start_at_ms: int | None = None) -> None:
+    """Raises :class:`ConfigurationError` unless the two say where to begin."""
+    if start_at_ms is not None and (type(start_at_ms) is not int or start_at_ms < 0):
+        raise ConfigurationError(f"start_at_ms is {start_at_ms!r}; it must be a whole number of ms from 0, or None")
+    if start_at_ms is not None and start != EARLIEST:
+        raise ConfigurationError("start and start_at_ms both say where to begin: give one of them")
+    if isinstance(start, Mapping):
+        wrong = [one for one in start.items() if type(one[0]) is not int or type(one[1]) is not int or one[1] < 0]
+        if wrong:
+            raise ConfigurationError(f"start says {wrong[0]!r}: it must be an offset from 0 for a partition")
+    elif start not in (EARLIEST, LATEST):
+        raise ConfigurationError(f"start is {start!r}; it must be 'earliest', 'latest' or offsets by partition")

@@ -1,0 +1,34 @@
+"""A log in files: ``disk_log`` names it in a job, ``disk_transaction_log`` writes it, over a ``partition_log`` each,
+which is made of ``log_segments`` of ``record_batches``, and a ``transaction_journal``. ``log_reader`` reads it while
+it is written; ``consumer_groups`` keep how far jobs have come.
+"""
+
+from __future__ import annotations
+
+from operators.log.disk.consumer_groups import (
+    COMMITS_FAILED as COMMITS_FAILED,
+    COMMITS_SUCCEEDED as COMMITS_SUCCEEDED,
+    GroupOffsets as GroupOffsets,
+    check_group_name as check_group_name,
+    consumer_lag as consumer_lag,
+)
+from operators.log.disk.disk_log import DiskLog as DiskLog, check_log_path as check_log_path
+from operators.log.disk.disk_transaction_log import (
+    FSYNC_APPEND as FSYNC_APPEND,
+    FSYNC_NEVER as FSYNC_NEVER,
+    DiskTransactionLog as DiskTransactionLog,
+    LogSettings as LogSettings,
+)
+from operators.log.disk.log_reader import (
+    Extent as Extent,
+    PartitionReader as PartitionReader,
+    committed_records as committed_records,
+    entries_of as entries_of,
+    extent_of as extent_of,
+)
+from operators.log.disk.topics import (
+    check_topic_name as check_topic_name,
+    partition_directory as partition_directory,
+    partitions_of as partitions_of,
+    topics_of as topics_of,
+)

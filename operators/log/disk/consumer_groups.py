@@ -1,0 +1,134 @@
+"""Offsets of consumer groups: how far the jobs that read a log on disk have come, for whoever watches from outside.
+
+Rules (Kafka: ``__consumer_offsets``; Flink: ``KafkaSourceReader`` with ``commit.offsets.on.checkpoint``).
+
+* The offset of a group is that of the newest completed checkpoint, never one of records that might be read again. It
+  is written after the checkpoint is complete, so it may lag behind, for ever if the job ends in between.
+* Nobody reads it to begin there: the state of a job says where it goes on. A commit that fails is counted
+  (``commitsFailed``), and the job goes on.
+* One file for each partition, replaced atomically: ``LOG/groups/<group>/<topic>/<number>``. Two jobs that share a group
+  overwrite each other, as in Kafka with manual assignment.
+* The lag of a group is the distance to the last stable offset, or to the end for a group that reads uncommitted
+  records. Ends of transactions have offsets too, so it is no count of records.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from engine.elements.errors import ConfigurationError, StorageError
+from engine.elements.source import SourceContext
+from operators.log.disk.log_reader import extent_of
+from operators.log.disk.topics import check_topic_name, partition_directory, partitions_of
+from operators.log.port import READ_COMMITTED, READ_UNCOMMITTED, LogCorruptError
+from state_backends.base import CorruptStateError, check_shape, number, row, whole
+from state_backends.codec import default_codec, seal, unseal
+from state_backends.files import FileSystem, write_atomically
+
+GROUPS_DIRECTORY = "groups"
+COMMITS_SUCCEEDED, COMMITS_FAILED = "commitsSucceeded", "commitsFailed"
+_MAGIC, _VERSION = b"WEIRGRUP", 1
+_OFFSET = row(whole, number, number)
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+class GroupOffset(NamedTuple):
+    """``offset``: the first that the group has not read; as of which checkpoint, and when that was, in virtual ns."""
+
+    offset: int
+    checkpoint_id: int
+    at_ns: int
+
+
+class PartitionLag(NamedTuple):
+    """``committed``: ``None`` when the group has not committed anything there; then ``lag`` counts from what is left of
+    the partition. ``end``: where the group could read to."""
+
+    partition: int
+    committed: GroupOffset | None
+    end: int
+    lag: int
+
+
+def check_group_name(group: object) -> None:
+    """Raises :class:`ConfigurationError` unless ``group`` can be the name of a directory everywhere."""
+    if not isinstance(group, str) or not _NAME.fullmatch(group) or group.strip(".") == "":
+        raise ConfigurationError(
+            f"consumer group {group!r} cannot be kept on disk: a name has 1 to 249 of the characters A-Z, a-z, 0-9,"
+            " '.', '_' and '-', and not only dots"
+        )
+
+
+def _path(log: str, group: str, topic: str, partition: int) -> str:
+    return posixpath.join(log, GROUPS_DIRECTORY, group, topic, str(partition))
+
+
+def committed_offset(fs: FileSystem, log: str, topic: str, partition: int, group: str) -> GroupOffset | None:
+    """What a group has committed, ``None`` if nothing. Raises :class:`LogCorruptError` when the file is damaged."""
+    check_topic_name(topic)
+    check_group_name(group)
+    path = _path(log, group, topic, partition)
+    try:
+        with fs.open_read(path) as file:
+            plain = default_codec().decode(unseal(file, path, _MAGIC, _VERSION), path)
+        check_shape(plain, _OFFSET, path, "offset")
+        return GroupOffset(*plain)
+    except FileNotFoundError:
+        return None
+    except CorruptStateError as error:
+        raise LogCorruptError(path, 0, error.what) from error
+
+
+def consumer_lag(
+    fs: FileSystem, log: str, topic: str, group: str, *, isolation: str = READ_COMMITTED
+) -> list[PartitionLag]:
+    """By partition: how far a group is behind. Reads the whole topic, without holding it.
+
+    Raises :class:`ConfigurationError` when there is no such topic.
+    """
+    if isolation not in (READ_COMMITTED, READ_UNCOMMITTED):
+        raise ConfigurationError(f"isolation is {isolation!r}: say {READ_COMMITTED!r} or {READ_UNCOMMITTED!r}")
+    check_topic_name(topic)
+    count = partitions_of(fs, log, topic)
+    if count is None:
+        raise ConfigurationError(f"log {log!r} has no topic {topic!r}")
+    lags = []
+    for partition in range(count):
+        # First what was read, then how much there is: the other way round a lag could be below 0.
+        committed = committed_offset(fs, log, topic, partition, group)
+        extent = extent_of(fs, partition_directory(log, topic, partition), f"{topic}-{partition} of log {log}")
+        end = extent.stable if isolation == READ_COMMITTED else extent.end
+        begin = extent.earliest if committed is None else max(committed.offset, extent.earliest)
+        lags.append(PartitionLag(partition, committed, end, max(0, end - begin)))
+    return lags
+
+
+class GroupOffsets:
+    """Commits the offsets of one group, for the splits of one subtask (a
+    :class:`engine.elements.source.SourceCheckpointListener`)."""
+
+    def __init__(self, context: SourceContext, log: str, topic: str, group: str) -> None:
+        self._context, self._log, self._topic, self._group = context, log, topic, group
+        self._fs = context.file_system()
+
+    def notify_checkpoint_complete(self, checkpoint_id: int, positions: Mapping[str, Any]) -> None:
+        """See the protocol; the first element of a position is the offset."""
+        now_ns = self._context.processing_time_ns()
+        for split, (offset, *_) in positions.items():
+            if offset is None:
+                continue
+            path = _path(self._log, self._group, self._topic, int(split.rpartition("-")[2]))
+            content = seal(_MAGIC, _VERSION, default_codec().encode((offset, checkpoint_id, now_ns)))
+            try:
+                self._fs.make_dirs(posixpath.dirname(path))
+                write_atomically(self._fs, path, content)
+            except (OSError, StorageError):
+                self._context.count(COMMITS_FAILED)
+                return
+        self._context.count(COMMITS_SUCCEEDED)
+
+    def close(self) -> None:
+        """Nothing is held."""

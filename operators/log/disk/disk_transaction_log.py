@@ -1,0 +1,383 @@
+"""A transactional log on disk: the rules of :mod:`operators.log.port.transaction_log` over files that outlive jobs and
+processes.
+
+Rules (Kafka's, where it has the same problem).
+
+* The journal is the truth about names, the partitions are the truth about records. A change is in the journal, durable,
+  before anything follows from it; only that a transaction has begun need not be, for its records say so.
+* ``prepare`` makes the records of a transaction durable, and then says so in the journal, with how many there are in
+  which partition. ``commit`` does that too, if there was no ``prepare``.
+* A commit has happened when it is in the journal. Its markers are written afterwards, and recovery writes those that
+  are missing. Readers go by markers alone, so they never see a commit that could be undone. Markers are made durable
+  too: a power cut must not take away, until somebody recovers the log, what readers have seen; nor what they have
+  skipped, for they know by the batch before their position that it is this log.
+* Recovery reads the names (a snapshot and the changes behind it), then the partitions, then holds the two against each
+  other: an open transaction has as many records as are there, so that its producer may go on; a prepared one has as
+  many as it had, or the log is damaged.
+* One process writes, and holds a lock on the directory; anybody may read, with :mod:`operators.log.disk.log_reader`.
+* After an error of the file system nothing is known about what was written: the log is not used any more until it was
+  opened again.
+
+``fsync`` says what a power cut can take. The death of the process alone takes only records of transactions that are
+neither prepared nor committed, whatever the setting.
+
+``append``       nothing that was answered;
+``transaction``  records without a transaction since the last ``flush``; transactions: nothing that was answered;
+``never``        anything since the operating system last wrote it down by itself, and the log may then be damaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from engine.elements.errors import ConfigurationError
+from operators.log.disk.log_settings import FSYNC_APPEND, FSYNC_NEVER, FSYNC_POLICIES, FSYNC_TRANSACTION, LogSettings
+from operators.log.disk.partition_log import PartitionLog
+from operators.log.disk.readable_log import ReadableLog
+from operators.log.disk.topics import (
+    check_topic_name,
+    lock_log,
+    partition_directory,
+    partitions_of,
+    topics_of,
+    write_topic,
+)
+from operators.log.disk.transaction_journal import JournalSnapshot, Place, TransactionJournal
+from operators.log.port import (
+    ABORT_MARKER,
+    BEGUN,
+    COMMIT_MARKER,
+    COMMITTED,
+    DATA,
+    ENDED,
+    FORGOTTEN,
+    IS_PREPARED,
+    OPEN,
+    PREPARED,
+    REGISTERED,
+    Change,
+    LogCorruptError,
+    Name,
+    Producer,
+    Request,
+    TransactionLogError,
+)
+from state_backends.files import FileSystem
+
+__all__ = ["FSYNC_APPEND", "FSYNC_NEVER", "FSYNC_POLICIES", "FSYNC_TRANSACTION", "DiskTransactionLog", "LogSettings"]
+
+_DURABLE = "durable"
+
+
+class DiskTransactionLog(ReadableLog):
+    """See the module. Opening it recovers it.
+
+    :ivar truncated_bytes: what recovery has cut off: records that nobody was promised
+    :ivar completed_markers: how many ends of transactions recovery has written again
+    """
+
+    def __init__(self, fs: FileSystem, directory: str, settings: LogSettings | None = None) -> None:
+        """Raises :class:`StorageError` when another process writes to it, or it cannot be written;
+        :class:`LogCorruptError` when it is damaged."""
+        self.settings = LogSettings() if settings is None else settings
+        self.settings.check()
+        super().__init__(
+            max_timeout_ns=self.settings.max_timeout_ns,
+            keeps_history=self.settings.keeps_history,
+            id_expiration_ns=self.settings.id_expiration_ns,
+        )
+        self.directory = directory
+        self._fs = fs
+        self._never_syncs = self.settings.fsync == FSYNC_NEVER
+        self._topics: dict[str, list[PartitionLog]] = {}
+        self._broken: str | None = None
+        self._postponed: list[tuple[PartitionLog, str, Producer]] | None = None
+        """Markers of a group of requests that wait for the journal."""
+        self.completed_markers = 0
+        self._lock = lock_log(fs, directory)
+        try:
+            self._recover()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    # --- recovery -----------------------------------------------------------------------------------------
+
+    def _recover(self) -> None:
+        with self._writing("cannot be opened"):
+            self._journal = TransactionJournal(
+                self._fs, self.directory, segment_bytes=self.settings.segment_bytes, never_syncs=self._never_syncs
+            )
+            snapshot = self._journal.recover()
+            self._names, self._now_ns, self._first_epoch = snapshot.names, snapshot.now_ns, snapshot.first_epoch
+            durable: dict[Place, int] = {}
+            prepared: dict[str, dict[Place, int]] = {}
+            with self._journal.reading():
+                for at_ns, change in self._journal.changes(snapshot.offset):
+                    self._replay(change, at_ns, durable, prepared)
+            for topic in topics_of(self._fs, self.directory):
+                self._open_topic(topic, snapshot, durable)
+            self._recover_transactions(prepared)
+            self._journal.sync()
+            self._plan_expiry()
+
+    @property
+    def truncated_bytes(self) -> int:
+        """See the class."""
+        partitions = [one.truncated_bytes for topic in self._topics.values() for one in topic]
+        return sum(partitions) + self._journal.truncated_bytes
+
+    def _replay(
+        self, change: Change, at_ns: int, durable: dict[Place, int], prepared: dict[str, dict[Place, int]]
+    ) -> None:
+        self._now_ns = max(self._now_ns, at_ns)
+        if change[0] in (_DURABLE, IS_PREPARED, ENDED):
+            for topic, number, count, end in change[-1]:
+                durable[topic, number] = max(end, durable.get((topic, number), 0))
+                if change[0] == IS_PREPARED:
+                    prepared.setdefault(change[1], {})[topic, number] = count
+        if change[0] == _DURABLE:
+            return
+        if change[0] != IS_PREPARED:
+            prepared.pop(change[1], None)
+        self._apply(change)
+
+    def _open_topic(self, topic: str, snapshot: JournalSnapshot, durable: dict[Place, int]) -> None:
+        count = partitions_of(self._fs, self.directory, topic)
+        assert count is not None, topic
+        self._topics[topic] = []
+        for number in range(count):
+            partition = self._new_partition(topic, number)
+            point = snapshot.points.get((topic, number))
+            partition.recover(max(durable.get((topic, number), 0), 0 if point is None else point.offset), point)
+
+    def _new_partition(self, topic: str, number: int) -> PartitionLog:
+        partition = PartitionLog(
+            self._fs,
+            partition_directory(self.directory, topic, number),
+            f"{topic}-{number} of log {self.directory}",
+            segment_bytes=self.settings.segment_bytes,
+            never_syncs=self._never_syncs,
+        )
+        self._topics[topic].append(partition)
+        return partition
+
+    def _recover_transactions(self, prepared: dict[str, dict[Place, int]]) -> None:
+        """Hold what is written down against what is there."""
+        for topic, partitions in self._topics.items():
+            for number, partition in enumerate(partitions):
+                for producer, (first, count) in list(partition.transactions.open.items()):
+                    self._recover_transaction((topic, number), partition, producer, first, count)
+        for key, counts in prepared.items():
+            name = self._names[key]
+            missing = [place for place, count in counts.items() if name.written.get(place, 0) != count]
+            if missing and name.state == PREPARED and not self._never_syncs:
+                topic, number = missing[0]
+                raise LogCorruptError(
+                    partition_directory(self.directory, topic, number),
+                    0,
+                    f"transaction {Producer(key, name.epoch)} was prepared with {counts[missing[0]]} record(s) there,"
+                    f" and {name.written.get(missing[0], 0)} are left",
+                )
+
+    def _recover_transaction(
+        self, place: Place, partition: PartitionLog, producer: Producer, first: int, count: int
+    ) -> None:
+        name = self._names.get(producer.transactional_id)
+        if name is None or producer.epoch > name.epoch:
+            if not self._never_syncs:
+                where = partition_directory(self.directory, *place)
+                raise LogCorruptError(where, 0, f"{producer} has written records, and the journal does not know it")
+            # The journal has lost more than the partition: nobody can commit this any more.
+            self._change(REGISTERED, *producer, self._max_timeout_ns)
+            name = self._names[producer.transactional_id]
+        ended = name.ended.get(producer.epoch)
+        if ended is not None or producer.epoch < name.epoch:
+            self._mark(partition, COMMIT_MARKER if ended == COMMITTED else ABORT_MARKER, producer)
+            self.completed_markers += 1
+            return
+        if name.state is None:
+            # Records are there, but that they began a transaction was lost.
+            self._change(BEGUN, *producer, self._now_ns)
+        name.written[place], name.first_offsets[place] = count, first
+
+    # --- topics -------------------------------------------------------------------------------------------
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        """See the port."""
+        check_topic_name(topic)
+        if type(partitions) is not int or partitions < 1:
+            raise ConfigurationError(f"topic {topic!r} with {partitions} partitions: it needs at least one")
+        existing = self._topics.get(topic)
+        if existing is None:
+            self._grow(topic, partitions)
+        elif len(existing) != partitions:
+            raise ConfigurationError(
+                f"topic {topic!r} has {len(existing)} partitions, not {partitions}; name another topic, ask for as many"
+                " as there are, or add partitions to it"
+            )
+
+    def add_partitions(self, topic: str, partitions: int) -> None:
+        """Have a topic with ``partitions`` of them, more than before. Where records go may change with that.
+
+        Raises :class:`ConfigurationError` when it has more already.
+        """
+        existing = len(self._partitions(topic))
+        if partitions < existing:
+            raise ConfigurationError(f"topic {topic!r} has {existing} partitions, and none is ever taken away")
+        self._grow(topic, partitions)
+
+    def _grow(self, topic: str, partitions: int) -> None:
+        with self._writing(f"cannot make topic {topic!r}"):
+            write_topic(self._fs, self.directory, topic, partitions)
+            self._topics.setdefault(topic, [])
+            for number in range(len(self._topics[topic]), partitions):
+                self._new_partition(topic, number).recover()
+
+    # --- writing ------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _writing(self, what: str) -> Iterator[None]:
+        if self._broken is not None:
+            raise TransactionLogError(f"log {self.directory} {what}: it has failed before ({self._broken})")
+        try:
+            yield
+        except OSError as error:
+            self._broken = str(error)
+            self._interrupted()
+            raise TransactionLogError(
+                f"log {self.directory} {what}: {error}\n  what was written last is not known; the log is not used any"
+                " more until it has been opened again"
+            ) from error
+
+    def _arrives(self, request: Request) -> str:
+        # Between two requests, for a snapshot must hold what every change in the journal has made of its name.
+        if self._journal.bytes_since_snapshot > self.settings.journal_bytes:
+            self.write_snapshot()
+        return super()._arrives(request)
+
+    def _write(self, entries: PartitionLog, producer: Producer | None, values: Sequence[object]) -> None:
+        if not values:
+            return
+        sequence = 0 if producer is None else entries.transactions.open.get(producer, (0, 0))[1]
+        with self._writing("cannot be written"):
+            entries.append(DATA, producer, values, sequence, self._now_ns)
+            if self.settings.fsync == FSYNC_APPEND:
+                entries.sync()
+            elif producer is None:
+                entries.flush()
+            self._retain(entries)
+
+    def _mark(self, entries: PartitionLog, kind: str, producer: Producer) -> None:
+        if self._postponed is not None:
+            self._postponed.append((entries, kind, producer))
+            return
+        self._write_marks([(entries, kind, producer)])
+
+    def _write_marks(self, marks: Sequence[tuple[PartitionLog, str, Producer]]) -> None:
+        with self._writing("cannot be written"):
+            for entries, kind, producer in marks:
+                entries.append(kind, producer, (), 0, self._now_ns)
+            for entries, *_ in marks:
+                # At most one fsync for each partition: behind the first, nothing is left to be made durable.
+                entries.sync()
+                self._retain(entries)
+
+    def _retain(self, entries: PartitionLog) -> None:
+        if not self.settings.retention.is_unlimited and entries.segment_count > 1:
+            entries.retain(self.settings.retention)
+
+    def _record_change(self, change: Change) -> None:
+        kind, key, *_ = change
+        with self._writing("cannot be written"):
+            if kind in (IS_PREPARED, ENDED):
+                name = self._names[key]
+                is_kept = kind == IS_PREPARED or (change[3] == COMMITTED and name.state == OPEN)
+                change = (*change, self._make_durable(name) if is_kept else [])
+            if kind == FORGOTTEN:
+                # Records of a name that nobody knows any more must have their markers.
+                for partition in self._all_partitions():
+                    partition.sync()
+            self._journal.append(change, self._now_ns)
+            if kind != BEGUN and self._postponed is None:
+                self._journal.sync()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """See the port."""
+        assert self._postponed is None, "groups of requests are not nested"
+        postponed: list[tuple[PartitionLog, str, Producer]] = []
+        self._postponed = postponed
+        try:
+            yield
+        finally:
+            self._postponed = None  # Also when one has failed: the others are carried out, and this log lives on.
+            if self._broken is None:
+                with self._writing("cannot be written"):
+                    self._journal.sync()
+                self._write_marks(postponed)
+
+    def _make_durable(self, name: Name) -> list[tuple[str, int, int, int]]:
+        """The records of an open transaction: topic, partition, how many, and how far the partition is durable."""
+        places = []
+        for (topic, number), count in name.written.items():
+            partition = self._topics[topic][number]
+            partition.sync()
+            places.append((topic, number, count, partition.durable_offset))
+        return places
+
+    def flush(self) -> None:
+        """See the port."""
+        with self._writing("cannot be made durable"):
+            places = []
+            for topic, partitions in self._topics.items():
+                for number, partition in enumerate(partitions):
+                    before = partition.durable_offset
+                    partition.sync()
+                    if partition.durable_offset > before:
+                        places.append((topic, number, 0, partition.durable_offset))
+            if places:
+                self._journal.append((_DURABLE, None, -1, places), self._now_ns)
+                self._journal.sync()
+
+    def write_snapshot(self) -> None:
+        """Bound the next recovery by what is there now."""
+        with self._writing("cannot be made durable"):
+            points = {}
+            for topic, partitions in self._topics.items():
+                for number, partition in enumerate(partitions):
+                    partition.sync()
+                    points[topic, number] = partition.recovery_point()
+            self._journal.write_snapshot(self._now_ns, self._first_epoch, self._names, points)
+
+    # --- end ----------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Write a snapshot, and let others write. What is open stays open."""
+        try:
+            if self._broken is None:
+                self.write_snapshot()
+                with self._writing("cannot be closed"):
+                    for partition in self._all_partitions():
+                        partition.close()
+                    self._journal.close()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of everything as the death of the process would: what is in memory is gone."""
+        self._broken = self._broken or "it was closed"
+        for partition in self._all_partitions():
+            partition.abandon()
+        self._journal.abandon()
+        self._lock.release()
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it is open, and no error has made it unusable."""
+        return self._broken is None
+
+    def _all_partitions(self) -> Iterator[PartitionLog]:
+        for partitions in self._topics.values():
+            yield from partitions

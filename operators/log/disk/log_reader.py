@@ -1,0 +1,290 @@
+"""Reads a log on disk without holding it, also while somebody writes to it: by the files alone.
+
+Rules.
+
+* With ``read_committed`` the records of a transaction are handed out when its commit marker has been seen, and skipped
+  when that of its abort has. What follows them waits: that is the last stable offset, without anybody having to say it.
+  So a reader looks ahead only as far as the transaction that is next.
+* The end of what is there is where a batch is not whole *yet*. In a segment that has a successor nothing is unfinished:
+  there it is damage.
+* A position is an offset behind what was handed out or skipped, with the checksum of the batch before it. A reader that
+  comes back finds the same batch before its position, or the log is not the one it has read: cut short, or replaced
+  (Kafka finds that out by leader epochs, KIP-320).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from itertools import islice
+from typing import NamedTuple
+
+from engine.elements.errors import DataLossError
+from operators.log.disk.log_segments import Segment, base_offsets, has_preamble
+from operators.log.disk.partition_transactions import PartitionTransactions
+from operators.log.disk.record_batches import SEGMENT_PREAMBLE, BadBatch, RecordBatch, read_batches
+from operators.log.disk.topics import partition_directory, partitions_of
+from operators.log.port import (
+    COMMIT_MARKER,
+    DATA,
+    READ_COMMITTED,
+    LogCorruptError,
+    LogEntry,
+    LogRecord,
+    OffsetOutOfRangeError,
+    Producer,
+    decided,
+    stable_offset,
+)
+from state_backends.files import FileSystem
+
+_BATCHES_AT_A_TIME = 256
+_PREAMBLE_BYTES = len(SEGMENT_PREAMBLE)
+
+
+class Extent(NamedTuple):
+    """What a partition has: offsets from ``earliest`` to before ``end``, decided up to ``stable``; ``at_or_after`` is
+    the first offset of a batch not older than the time asked for, ``end`` if there is none."""
+
+    earliest: int
+    end: int
+    stable: int
+    at_or_after: int
+
+
+class PartitionScan:
+    """The whole batches of a partition, one after the other, as far as they are there."""
+
+    def __init__(self, fs: FileSystem, directory: str, where: str, offset: int | None = None) -> None:
+        """``offset``: begin with the segment that has it, ``None`` = with the first."""
+        self._fs, self._directory, self._where = fs, directory, where
+        bases = base_offsets(fs, directory)
+        # A partition without a segment is one that nobody has written to yet.
+        self.earliest = bases[0] if bases else 0
+        at = 0 if offset is None else max(0, bisect_right(bases, offset) - 1)
+        self._base: int | None = bases[at] if bases else None
+        self._position = _PREAMBLE_BYTES
+        self.next_offset = 0 if self._base is None else self._base
+
+    def more(self) -> list[RecordBatch]:
+        """Some further batches, none when the end is reached for now.
+
+        Raises :class:`LogCorruptError`, and :class:`OffsetOutOfRangeError` when retention has overtaken the reader.
+        """
+        while True:
+            # First the names, then the content: what had a successor before it was read is complete.
+            bases = base_offsets(self._fs, self._directory)
+            if self._base is None:
+                if not bases:
+                    return []
+                self._base = self.next_offset = bases[0]
+            if self._base not in bases:
+                raise OffsetOutOfRangeError(self._where, self.next_offset, bases[0] if bases else 0, self.next_offset)
+            try:
+                batches, bad = self._read_segment(self._base)
+            except FileNotFoundError:
+                if self._base in base_offsets(self._fs, self._directory):
+                    # It is there, and its end must not be taken for the end of the partition.
+                    raise
+                continue
+            if batches:
+                return batches
+            following = [base for base in bases if base > self._base]
+            if not following and (bad is None or bad.position == self._position):
+                return []
+            if not following or bad is not None or following[0] != self.next_offset:
+                why = bad.why if bad is not None else f"offset {following[0]} follows {self.next_offset}"
+                raise LogCorruptError(Segment(self._base, 0).path(self._directory), self._position, why)
+            self._base, self._position = following[0], _PREAMBLE_BYTES
+
+    def _read_segment(self, base: int) -> tuple[list[RecordBatch], BadBatch | None]:
+        path = Segment(base, 0).path(self._directory)
+        file = self._fs.open_random(path)
+        try:
+            if file.size < self._position > _PREAMBLE_BYTES:
+                return [], BadBatch(file.size, "the file is shorter than what was read of it")
+            if not has_preamble(file):
+                # A segment that has just been begun, maybe.
+                why = "it does not begin as a segment of this version of the log does"
+                return [], BadBatch(self._position, why)
+            found = list(islice(read_batches(file, self._position, file.size, self.next_offset), _BATCHES_AT_A_TIME))
+        finally:
+            file.close()
+        bad = found.pop() if found and isinstance(found[-1], BadBatch) else None
+        batches = [one for one in found if isinstance(one, RecordBatch)]
+        if batches:
+            self._position = batches[-1].position + batches[-1].size_bytes
+            self.next_offset = batches[-1].end_offset
+        return batches, bad if isinstance(bad, BadBatch) else None
+
+
+def extent_of(fs: FileSystem, directory: str, where: str, at_ns: int | None = None) -> Extent:
+    """What a partition has now; reads all of it."""
+    scan = PartitionScan(fs, directory, where)
+    transactions, at_or_after = PartitionTransactions(), None
+    while batches := scan.more():
+        for batch in batches:
+            transactions.take(batch)
+            if at_ns is not None and at_or_after is None and batch.at_ns >= at_ns:
+                at_or_after = batch.first_offset
+    end = scan.next_offset
+    return Extent(scan.earliest, end, transactions.stable_offset(end), end if at_or_after is None else at_or_after)
+
+
+class PartitionReader:
+    """Hands out the records of a partition from an offset on, in order.
+
+    :ivar offset: behind the last record handed out, and what was skipped behind that
+    :ivar crc: of the batch before it; ``None`` if there is none yet
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        where: str,
+        offset: int,
+        *,
+        crc: int | None = None,
+        isolation: str = READ_COMMITTED,
+    ) -> None:
+        """``crc``: as a position had it. Raises :class:`OffsetOutOfRangeError` when ``offset`` is deleted."""
+        self._where, self._is_committed_only = where, isolation == READ_COMMITTED
+        self.offset, self.crc = offset, crc
+        self._start = offset
+        # Who has read up to an offset has seen the end of every transaction before it; who has not must find out
+        # whether an older one is still open.
+        self._scan = PartitionScan(fs, directory, where, None if crc is None else offset - 1)
+        if offset < self._scan.earliest:
+            raise OffsetOutOfRangeError(where, offset, self._scan.earliest, self._scan.next_offset)
+        self._queue: deque[RecordBatch] = deque()
+        self._committed: dict[Producer, bool] = {}
+        """By producer: how its transaction ends, of those whose marker was seen and not passed yet."""
+        self._current: list[object] = []
+        self._first = 0
+        """The offset of the first of them."""
+        self._next = 0
+        self._current_batch: RecordBatch | None = None
+        self._is_checked = False
+
+    def read(self, max_records: int, before: int | None = None) -> tuple[list[object], list[int]]:
+        """Up to so many further records below offset ``before``, and when they were appended, in ms; none if there are
+        none now. Raises :class:`DataLossError` when this is not the log that was read before."""
+        values: list[object] = []
+        times_ms: list[int] = []
+        while len(values) < max_records:
+            if self._next == len(self._current) and not self._advance(before):
+                break
+            batch = self._current_batch
+            assert batch is not None, "there are records, so there is their batch"
+            stop = min(len(self._current), self._next + max_records - len(values))
+            if before is not None:
+                stop = min(stop, before - self._first)
+                if stop <= self._next:
+                    break
+            values += self._current[self._next : stop]
+            times_ms += [batch.at_ns // 1_000_000] * (stop - self._next)
+            self._next = stop
+            self.offset, self.crc = self._first + stop, batch.crc
+        return values, times_ms
+
+    def is_at(self, offset: int) -> bool:
+        """Whether everything before ``offset`` that can ever be handed out has been."""
+        if self._next < len(self._current):
+            return self._first + self._next >= offset
+        if self._queue:
+            return self._queue[0].first_offset >= offset
+        return self._scan.next_offset >= offset
+
+    def _advance(self, before: int | None) -> bool:
+        """Make the next batch that may be handed out the current one."""
+        while True:
+            if not self._queue and not self._look_ahead():
+                return False
+            head = self._queue[0]
+            if before is not None and head.first_offset >= before:
+                return False
+            if head.kind != DATA:
+                self._skip(head)
+                if head.producer is not None:
+                    self._committed.pop(head.producer, None)
+                continue
+            if self._is_committed_only and head.producer is not None:
+                committed = self._committed.get(head.producer)
+                if committed is None:
+                    if not self._look_ahead():
+                        return False
+                    continue
+                if not committed:
+                    self._skip(head)
+                    continue
+            self._queue.popleft()
+            if head.end_offset <= self._start:
+                continue
+            self._current, self._first = head.values(self._where), head.first_offset
+            self._current_batch, self._next = head, max(0, self._start - head.first_offset)
+            return True
+
+    def _skip(self, head: RecordBatch) -> None:
+        """Nothing of it is handed out. It is behind the reader all the same: what is left to read is no lag."""
+        self._queue.popleft()
+        if head.end_offset > self.offset:
+            self.offset, self.crc = head.end_offset, head.crc
+
+    def _look_ahead(self) -> bool:
+        try:
+            batches = self._scan.more()
+        except OffsetOutOfRangeError as error:
+            raise self._loss(f"retention has deleted what comes next: {error}") from error
+        if not self._is_checked:
+            self._check(batches)
+        for batch in batches:
+            if batch.kind != DATA and batch.producer is not None:
+                self._committed[batch.producer] = batch.kind == COMMIT_MARKER
+        self._queue.extend(batches)
+        return bool(batches)
+
+    def _check(self, batches: list[RecordBatch]) -> None:
+        """Whether what was read before is what is there."""
+        if not batches:
+            if self._scan.next_offset < self._start:
+                raise self._loss(f"the partition ends with offset {self._scan.next_offset}: the log was cut")
+            self._is_checked = True
+            return
+        if batches[-1].end_offset < self._start:
+            return
+        self._is_checked = True
+        for batch in batches:
+            if self.crc is not None and batch.first_offset < self._start <= batch.end_offset and batch.crc != self.crc:
+                raise self._loss("the record before it is another one: the log was cut and written again, or replaced")
+
+    def _loss(self, why: str) -> DataLossError:
+        return DataLossError(
+            f"{self._where} was read up to offset {self._start}, and cannot be read on: {why}\n"
+            "  fix: bring the old log back, or start the job anew in another storage directory; with"
+            " retention, keep more than a job can fall behind"
+        )
+
+
+def entries_of(fs: FileSystem, log: str, topic: str, partition: int) -> list[LogEntry]:
+    """Everything that is in a partition now, markers and what is undecided included."""
+    where = f"{topic}-{partition} of log {log}"
+    scan, entries = PartitionScan(fs, partition_directory(log, topic, partition), where), list[LogEntry]()
+    while batches := scan.more():
+        for batch in batches:
+            entries += batch.entries(where)
+    return entries
+
+
+def committed_records(fs: FileSystem, log: str, topic: str, *, waits: bool = True) -> list[list[LogRecord]]:
+    """By partition: what is committed, as anybody can read it; nothing if there is no such topic.
+
+    ``waits``: only up to the last stable offset, as readers that go on; else everything that is committed by now.
+    """
+    result = []
+    for number in range(partitions_of(fs, log, topic) or 0):
+        entries = entries_of(fs, log, topic, number)
+        end = entries[-1].offset + 1 if entries else 0
+        chosen = decided(entries, stable_offset(entries, end) if waits else end)
+        result.append([LogRecord(one.offset, one.value, one.producer) for one in chosen])
+    return result

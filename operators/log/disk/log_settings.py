@@ -1,0 +1,39 @@
+"""How a log on disk is kept: when files begin and go, and what a power cut can take (see
+:mod:`operators.log.disk.disk_transaction_log`)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from engine.elements.errors import ConfigurationError
+from operators.log.disk.partition_log import Retention
+from operators.log.port import DEFAULT_ID_EXPIRATION_NS, DEFAULT_MAX_TIMEOUT_NS
+
+FSYNC_APPEND, FSYNC_TRANSACTION, FSYNC_NEVER = "append", "transaction", "never"
+FSYNC_POLICIES = (FSYNC_APPEND, FSYNC_TRANSACTION, FSYNC_NEVER)
+
+
+class LogSettings(NamedTuple):
+    """``fsync``: see the module; ``segment_bytes``: when a new file begins; ``retention``: what may be deleted;
+    ``journal_bytes``: how much is written down before the next snapshot bounds recovery."""
+
+    fsync: str = FSYNC_TRANSACTION
+    segment_bytes: int = 64 << 20
+    retention: Retention = Retention()
+    journal_bytes: int = 1 << 20
+    max_timeout_ns: int = DEFAULT_MAX_TIMEOUT_NS
+    keeps_history: bool = False
+    id_expiration_ns: int | None = DEFAULT_ID_EXPIRATION_NS
+
+    def check(self) -> None:
+        """Raises :class:`ConfigurationError` when a value makes no sense."""
+        if self.fsync not in FSYNC_POLICIES:
+            raise ConfigurationError(f"fsync is {self.fsync!r}; it must be one of {', '.join(FSYNC_POLICIES)}")
+        may_be_none = (*Retention._fields, "id_expiration_ns")
+        for name, value in (*self._asdict().items(), *self.retention._asdict().items()):
+            if name in ("fsync", "retention", "keeps_history") or (value is None and name in may_be_none):
+                continue
+            if type(value) is not int or value < 1:
+                # As the options of DiskLog are called.
+                prefix = "retain_" if name in Retention._fields else "transactional_" if name in may_be_none else ""
+                raise ConfigurationError(f"{prefix}{name} of the log is {value!r}; it must be a whole number above 0")

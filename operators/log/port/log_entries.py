@@ -1,0 +1,79 @@
+"""What the entries of a partition mean, and what must always hold between them and the names of the coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from operators.log.port.transaction_log import ABORT_MARKER, ABORTED, COMMIT_MARKER, COMMITTED, DATA, LogEntry, Producer
+from operators.log.port.transaction_names import Name
+
+
+def aborted_ranges(entries: Sequence[LogEntry]) -> list[tuple[Producer, int, int]]:
+    """Of every aborted transaction: the offsets of its first record and of its marker."""
+    first: dict[Producer, int] = {}
+    ranges = []
+    for entry in entries:
+        if entry.producer is not None:
+            first.setdefault(entry.producer, entry.offset)
+            if entry.kind == ABORT_MARKER:
+                ranges.append((entry.producer, first[entry.producer], entry.offset))
+    return ranges
+
+
+def decided(entries: Sequence[LogEntry], end: int) -> Iterator[LogEntry]:
+    """Records below offset ``end`` that a marker commits, and those that need none."""
+    committed = {entry.producer for entry in entries if entry.kind == COMMIT_MARKER}
+    return (
+        entry
+        for entry in entries
+        if entry.offset < end and entry.kind == DATA and (entry.producer is None or entry.producer in committed)
+    )
+
+
+def stable_offset(entries: Sequence[LogEntry], end: int) -> int:
+    """The offset of the first record whose transaction has no marker yet, or ``end``."""
+    marked = {entry.producer for entry in entries if entry.kind != DATA}
+    undecided = (one.offset for one in entries if one.producer is not None and one.producer not in marked)
+    return next(undecided, end)
+
+
+def validate_names(names: Mapping[str, Name]) -> None:
+    """What must always hold of names; an ``AssertionError`` says what does not."""
+    for key, name in names.items():
+        assert name.ended.get(name.epoch) is None, f"{key}: the current epoch {name.epoch} has ended"
+        assert name.ended.last_epoch < name.epoch, f"{key}: an epoch of the future has ended"
+        assert name.state is not None or not name.written, f"{key}: records without a transaction"
+        assert name.written.keys() == name.first_offsets.keys(), f"{key}: {name.written} {name.first_offsets}"
+
+
+def validate_partition(
+    where: str, entries: Sequence[LogEntry], names: Mapping[str, Name], *, complete: bool = True
+) -> None:
+    """What must always hold of the entries of a partition; ``complete``: from its beginning, nothing deleted."""
+    marked: dict[Producer, str] = {}
+    written: dict[Producer, None] = {}
+    for offset, entry in enumerate(entries, start=entries[0].offset if entries and not complete else 0):
+        assert entry.offset == offset, f"{where}: entry {offset} says that it is {entry.offset}"
+        if entry.producer is None:
+            assert entry.kind == DATA, f"{where}: a marker of nobody at {offset}"
+            continue
+        assert entry.producer not in marked, f"{where}: {entry.kind} of {entry.producer} behind its marker"
+        if entry.kind == DATA:
+            written[entry.producer] = None
+        else:
+            written_here = entry.producer in written or not complete
+            assert written_here, f"{where}: {entry.producer} is ended where it wrote nothing"
+            marked[entry.producer] = COMMITTED if entry.kind == COMMIT_MARKER else ABORTED
+    for producer in written:
+        name = names.get(producer.transactional_id)
+        if name is None:
+            assert producer in marked, f"{where}: {producer} is forgotten, and has no marker"
+            continue
+        ended = name.ended.get(producer.epoch)
+        if ended is None:
+            # Its name may have been forgotten, and have come back since.
+            is_over = name.epoch != producer.epoch
+            assert (producer in marked) == is_over, f"{where}: {producer} is {'over' if is_over else 'open'}, {marked}"
+        else:
+            visible = COMMITTED if ended == COMMITTED else ABORTED
+            assert marked.get(producer) == visible, f"{where}: {producer} is {ended}, {marked}"

@@ -1,0 +1,60 @@
+"""How a sink asks a log: again when no answer comes, and batches spread over partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from engine.elements.batch import Batch
+from engine.elements.operator import Operator
+from operators.log.port.transaction_log import LogTimeoutError
+
+EXACTLY_ONCE, AT_LEAST_ONCE, NONE = "exactly-once", "at-least-once", "none"
+DELIVERIES = (EXACTLY_ONCE, AT_LEAST_ONCE, NONE)
+
+PartitionFunction = Callable[[Any, int], int]
+"""``(record, number of partitions) -> partition``."""
+
+_T = TypeVar("_T")
+
+
+class RequestSettings(Protocol):
+    """``partitions`` of the topic; ``partition``: where a record goes, ``None`` = to that of the subtask's number;
+    ``retries``: how often a request without an answer is repeated."""
+
+    partitions: int
+    partition: PartitionFunction | None
+    retries: int
+
+
+class Requests:
+    """Asks the log on behalf of one subtask: repeats what got no answer, and spreads batches over partitions."""
+
+    def __init__(self, spec: RequestSettings, operator: Operator) -> None:
+        self._spec, self._operator = spec, operator
+
+    def ask(self, request: Callable[[], _T]) -> _T:
+        """The answer; raises :class:`LogTimeoutError` when none came after all retries."""
+        for _ in range(self._spec.retries):
+            try:
+                return request()
+            except LogTimeoutError:
+                self._operator.context.metrics.count("numRequestsRetried")
+        return request()
+
+    def by_partition(self, batch: Batch) -> dict[int, list[Any]]:
+        """The values of a batch by the partition that they go to."""
+        spec, operator = self._spec, self._operator
+        choose, count = spec.partition, spec.partitions
+        if choose is None:
+            return {operator.context.subtask % count: batch.values}
+        chosen: dict[int, list[Any]] = {}
+        for value in batch.values:
+            try:
+                number = choose(value, count)
+                if type(number) is not int or not 0 <= number < count:
+                    raise ValueError(f"{number!r} is no partition of {count}")
+            except Exception as error:
+                raise operator.user_error("partition function", value, error) from error
+            chosen.setdefault(number, []).append(value)
+        return chosen

@@ -1,0 +1,368 @@
+"""Who may do what in a log with transactions: the rules of ``transaction_log``, whatever the log is
+kept in.
+
+Before a request is checked and carried out, time passes (``expire``) and what is late arrives (``_deliver_late``).
+``gate`` is asked for each of them what becomes of it. Who is told that no answer came does not know whether the request
+was carried out, as it is with a network. The log goes by a clock of its own, or else by the latest time that it was
+ever told.
+
+The coordinator holds names, epochs, states and counts, no records. Those go to partitions, which subclasses keep:
+records by ``_write``, ends of transactions by ``_mark``. Whatever changes about a name is told to ``_record_change``
+before it changes, so that a subclass can write it down first: a change that is not written down did not happen.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence, Sized
+from contextlib import contextmanager
+from typing import Any, Generic, NoReturn, TypeVar
+
+from engine.elements.errors import ConfigurationError
+from operators.log.port.known_names import DEFAULT_ID_EXPIRATION_NS, KnownNames
+from operators.log.port.transaction_log import (
+    ABORT_MARKER,
+    ABORTED,
+    COMMIT_MARKER,
+    COMMITTED,
+    ENDED_BY_OTHERS,
+    EXPIRED,
+    FENCED,
+    INTERRUPTED,
+    LOST,
+    OK,
+    OPEN,
+    PREPARED,
+    REFUSED,
+    REFUSED_AS_FENCED,
+    REPEATED,
+    UNHEARD,
+    Exchange,
+    InvalidTransactionError,
+    LogTimeoutError,
+    LogTransactionGoneError,
+    Producer,
+    ProducerFencedError,
+    Request,
+    TransactionDescription,
+    TransactionLogError,
+)
+from operators.log.port.transaction_names import BEGUN, ENDED, FORGOTTEN, IS_PREPARED, REGISTERED, Change, Name
+
+P = TypeVar("P", bound=Sized)
+"""What a subclass knows a partition by; its length is the offset of the next entry."""
+
+DELIVERED, REQUEST_LOST, ANSWER_LOST, EXPIRE, FENCE, LATE_MARKER = (
+    "delivered", "request-lost", "answer-lost", "expire", "fence", "late-marker",
+)
+"""Fates of a request: carried out and answered; never arrives; carried out, but the answer is lost; the log gives the
+transaction up right before; another producer takes the name right before; an end of a transaction arrives a second
+time, while the next one is open."""
+
+FATES = (DELIVERED, REQUEST_LOST, ANSWER_LOST, EXPIRE, FENCE, LATE_MARKER)
+
+DEFAULT_MAX_TIMEOUT_NS = 15 * 60 * 1_000_000_000
+"""The longest timeout that a producer may ask for (Kafka: ``transaction.max.timeout.ms``, 15 minutes)."""
+
+
+
+class TransactionCoordinator(KnownNames, Generic[P]):
+    """See the module.
+
+    ``id_expiration_ns``  how long a name is remembered that nobody uses, ``None`` = for ever;
+    ``gate``     decides the fate of each request, one of ``FATES``; ``None`` = all are delivered;
+    ``clock``    the log's own, in ns; ``None`` = it believes whoever asks;
+    ``history``  every request so far, with its result, if ``keeps_history``.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_timeout_ns: int = DEFAULT_MAX_TIMEOUT_NS,
+        keeps_history: bool = True,
+        id_expiration_ns: int | None = DEFAULT_ID_EXPIRATION_NS,
+    ) -> None:
+        super().__init__(id_expiration_ns)
+        self.gate: Callable[[Request], str] | None = None
+        self.clock: Callable[[], int] | None = None
+        self.history: list[Exchange] = []
+        self._keeps_history = keeps_history
+        self._max_timeout_ns = max_timeout_ns
+        self._in_hand: Request | None = None
+        """What is being carried out."""
+        self._late: list[Request] = []
+        """Ends of transactions that will arrive a second time."""
+
+    def keep_history(self, history: list[Exchange]) -> None:
+        """Go on with a history that others have begun."""
+        self.history, self._keeps_history = history, True
+
+    # --- what subclasses keep -----------------------------------------------------------------------------
+
+    @abstractmethod
+    def _partition(self, topic: str, partition: int) -> P:
+        """Raises :class:`ConfigurationError` when it does not exist."""
+
+    @abstractmethod
+    def _write(self, entries: P, producer: Producer | None, values: Sequence[object]) -> None:
+        """Append records."""
+
+    @abstractmethod
+    def _mark(self, entries: P, kind: str, producer: Producer) -> None:
+        """Append the end of a transaction."""
+
+    def _record_change(self, change: Change) -> None:
+        """Called before ``change`` is applied."""
+
+    def _change(self, *change: Any) -> None:
+        self._record_change(change)
+        self._apply(change)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """See the port."""
+        yield
+
+    # --- requests -----------------------------------------------------------------------------------------
+
+    def init_transactions(self, transactional_id: str, timeout_ns: int, now_ns: int) -> Producer:
+        """See the port."""
+        if not 0 < timeout_ns <= self._max_timeout_ns:
+            raise ConfigurationError(
+                f"transaction timeout of {transactional_id!r} is {timeout_ns} ns; the log allows up to"
+                f" {self._max_timeout_ns}: ask for less, or raise max_timeout_ns of the log"
+            )
+        request = Request("init", transactional_id, -1, None, 0, 0, None, now_ns)
+        fate = self._arrives(request)
+        name = self._names.get(transactional_id)
+        if name is not None and name.state is not None:
+            self._end(transactional_id, name, FENCED, None)
+        epoch = self._first_epoch if name is None else name.epoch + 1
+        self._change(REGISTERED, transactional_id, epoch, timeout_ns)
+        self._answers(request, fate, OK)
+        return Producer(transactional_id, epoch)
+
+    def begin(self, producer: Producer, now_ns: int) -> None:
+        """See the port."""
+        request = self._of("begin", producer, now_ns)
+        fate = self._arrives(request)
+        name = self._current(request, producer, fate)
+        if name.state == PREPARED or name.written:
+            self._refuse(request, fate, f"{producer} begins a transaction, but has one that is {name.state}")
+        if name.state is None:
+            self._change(BEGUN, *producer, self._now_ns)
+            self._answers(request, fate, OK)
+        else:
+            self._answers(request, fate, REPEATED)
+
+    def append(
+        self,
+        producer: Producer | None,
+        topic: str,
+        partition: int,
+        values: Sequence[object],
+        sequence: int,
+        now_ns: int,
+    ) -> None:
+        """See the port."""
+        transactional_id, epoch = (None, -1) if producer is None else producer
+        request = Request("append", transactional_id, epoch, topic, partition, len(values), None, now_ns)
+        entries = self._partition(topic, partition)
+        fate = self._arrives(request)
+        result = OK
+        if producer is None:
+            self._write(entries, None, values)
+        else:
+            # Refuses an epoch that a newer attempt has taken over (mutant "zombie not fenced").
+            name = self._current(request, producer, fate)
+            if name.state != OPEN:
+                self._refuse(request, fate, f"{producer} appends, but its transaction is {name.state or 'not begun'}")
+            written = name.written.get((topic, partition), 0)
+            if sequence + len(values) == written and values:
+                result = REPEATED
+            elif sequence != written:
+                self._refuse(request, fate, f"{producer} appends record {sequence} of its own, but {written} is next")
+            elif values:
+                first_offset = len(entries)
+                self._write(entries, producer, values)
+                name.first_offsets.setdefault((topic, partition), first_offset)
+                name.written[topic, partition] = written + len(values)
+        self._answers(request, fate, result)
+
+    def prepare(self, producer: Producer, now_ns: int, note: int | None = None) -> None:
+        """See the port."""
+        request = self._of("prepare", producer, now_ns, note)
+        fate = self._arrives(request)
+        name = self._current(request, producer, fate)
+        if name.state is None:
+            self._refuse(request, fate, f"{producer} prepares, but its transaction is not begun")
+        result = REPEATED if name.state == PREPARED else OK
+        if result == OK or name.note != note:
+            self._change(IS_PREPARED, *producer, note)
+        self._answers(request, fate, result)
+
+    def commit(self, producer: Producer, now_ns: int, note: int | None = None) -> Producer:
+        """See the port."""
+        request = self._of("commit", producer, now_ns, note)
+        fate = self._arrives(request)
+        result = self._carry_out_end(producer, COMMITTED, note)
+        if result in (LOST, REFUSED):
+            self._refuse(request, fate, LogTransactionGoneError(producer, self._outcome(producer)), result)
+        self._answers(request, fate, result)
+        return producer._replace(epoch=producer.epoch + 1)
+
+    def abort(self, producer: Producer, now_ns: int) -> Producer:
+        """See the port."""
+        request = self._of("abort", producer, now_ns)
+        fate = self._arrives(request)
+        result = self._carry_out_end(producer, ABORTED, None)
+        if result == REFUSED:
+            self._refuse(request, fate, f"{producer} aborts, but its transaction is {self._outcome(producer)}")
+        self._answers(request, fate, result)
+        return producer._replace(epoch=producer.epoch + 1)
+
+    def outcome(self, producer: Producer, now_ns: int) -> str:
+        """See the port."""
+        self.expire(now_ns)
+        return self._outcome(producer)
+
+    def transactions(self, prefix: str, now_ns: int) -> Sequence[TransactionDescription]:
+        """See the port."""
+        self.expire(now_ns)
+        return [self._describe(key, name) for key, name in self._names.items() if key.startswith(prefix)]
+
+    def open_transactions(self) -> Sequence[TransactionDescription]:
+        """Those that have neither been committed nor aborted, as of the last request."""
+        return [self._describe(key, name) for key, name in self._names.items() if name.state is not None]
+
+    # --- what becomes of a request ------------------------------------------------------------------------
+
+    @staticmethod
+    def _of(kind: str, producer: Producer, now_ns: int, note: int | None = None) -> Request:
+        return Request(kind, producer.transactional_id, producer.epoch, None, 0, 0, note, now_ns)
+
+    def _arrives(self, request: Request) -> str:
+        """Everything that comes before the request itself; returns its fate."""
+        self.expire(request.at_ns)
+        if self._late:
+            self._deliver_late(request)
+        if self.gate is None:
+            self._in_hand = request
+            return DELIVERED
+        fate = self.gate(request)
+        assert fate in FATES, fate
+        if fate == REQUEST_LOST:
+            self._record(request, fate, UNHEARD)
+            raise LogTimeoutError(f"no answer to: {request.name}")
+        name = self._names.get(request.transactional_id or "")
+        if name is not None and fate in (EXPIRE, FENCE):
+            self._strike(request, name, fate)
+        self._in_hand = request
+        return fate
+
+    def _interrupted(self) -> None:
+        """What is being carried out will not be answered: nobody knows how much of it was done."""
+        if self._in_hand is not None:
+            self._record(self._in_hand, DELIVERED, INTERRUPTED)
+
+    def _strike(self, request: Request, name: Name, fate: str) -> None:
+        assert request.transactional_id is not None
+        if name.state is not None and (fate == FENCE or name.epoch == request.epoch):
+            self._end(request.transactional_id, name, EXPIRED if fate == EXPIRE else FENCED, None)
+        if fate == FENCE:
+            self._change(REGISTERED, request.transactional_id, name.epoch + 1, name.timeout_ns)
+
+    def _answers(self, request: Request, fate: str, result: str) -> None:
+        self._record(request, fate, result)
+        if fate == LATE_MARKER and request.kind in ("commit", "abort") and result == OK:
+            self._late.append(request)
+        if fate == ANSWER_LOST:
+            raise LogTimeoutError(f"no answer to: {request.name}")
+
+    def _record(self, request: Request, fate: str, result: str) -> None:
+        if request is self._in_hand:
+            self._in_hand = None
+        if self._keeps_history:
+            self.history.append(Exchange(len(self.history), request, fate, result))
+
+    def _refuse(
+        self, request: Request, fate: str, why: str | TransactionLogError, result: str = REFUSED
+    ) -> NoReturn:
+        self._record(request, fate, result)
+        if fate == ANSWER_LOST:
+            raise LogTimeoutError(f"no answer to: {request.name}")
+        raise InvalidTransactionError(why) if isinstance(why, str) else why
+
+    def _current(self, request: Request, producer: Producer, fate: str) -> Name:
+        """The name of a producer whose epoch is the current one."""
+        name = self._names.get(producer.transactional_id)
+        if name is None or producer.epoch > name.epoch:
+            self._refuse(request, fate, f"the log has never heard of {producer}")
+        if producer.epoch < name.epoch:
+            ended = name.ended.get(producer.epoch)
+            why = "has been taken over" if ended is None else f"has ended: its transaction is {ended}"
+            error = ProducerFencedError(f"{request.kind} of {producer}: the epoch {why}; the newest is {name.epoch}")
+            self._refuse(request, fate, error, REFUSED_AS_FENCED)
+        return name
+
+    def _carry_out_end(self, producer: Producer, outcome: str, note: int | None) -> str:
+        """Commit or abort the transaction of exactly this epoch; returns the result."""
+        name = self._names.get(producer.transactional_id)
+        if name is None or producer.epoch > name.epoch:
+            return REFUSED
+        # Of its own epoch: a late end must not hit the transaction that is open now (mutant "late marker obeyed").
+        ended = name.ended.get(producer.epoch)
+        if ended is not None:
+            # Aborting twice is fine whoever did it first; committing what others have ended is a loss.
+            if ended == outcome or (outcome == ABORTED and ended in ENDED_BY_OTHERS):
+                return REPEATED
+            return REFUSED if outcome == ABORTED else LOST
+        # An epoch that was taken over before it began anything has nothing to end.
+        if producer.epoch < name.epoch or name.state is None:
+            return REPEATED if outcome == ABORTED else REFUSED
+        self._end(producer.transactional_id, name, outcome, name.note if note is None else note)
+        return OK
+
+    def _end(self, transactional_id: str, name: Name, outcome: str, note: int | None) -> None:
+        """Write the markers, and raise the epoch: nothing that bears the old one can end another transaction."""
+        producer = Producer(transactional_id, name.epoch)
+        kind = COMMIT_MARKER if outcome == COMMITTED else ABORT_MARKER
+        change = (ENDED, *producer, outcome, note)
+        # In this order: whoever finds the change, but not all markers, writes the rest; a marker that is there without
+        # the change would publish half a transaction.
+        self._record_change(change)
+        for topic, partition in name.written:
+            self._mark(self._partition(topic, partition), kind, producer)
+        self._apply(change)
+
+    def expire(self, now_ns: int) -> None:
+        """It is ``now_ns``, or later: give up every transaction that is open for longer than its timeout, and forget
+        names that nobody has used for long."""
+        now_ns = now_ns if self.clock is None else self.clock()
+        self._now_ns = now_ns = max(self._now_ns, now_ns)
+        if now_ns <= self._next_expiry_ns:
+            return
+        for transactional_id, name in list(self._names.items()):
+            if now_ns <= self._due_ns(name):
+                continue
+            if name.state is None:
+                self._change(FORGOTTEN, transactional_id, name.epoch)
+            else:
+                epoch = name.epoch
+                self._end(transactional_id, name, EXPIRED, None)
+                request = Request("expire", transactional_id, epoch, None, 0, 0, None, now_ns)
+                self._record(request, DELIVERED, OK)
+        self._plan_expiry()
+
+    def _deliver_late(self, trigger: Request) -> None:
+        """Ends of older transactions that arrive again in the middle of a newer one of the same name."""
+        for request in [one for one in self._late if one.transactional_id == trigger.transactional_id]:
+            assert request.transactional_id is not None
+            name = self._names.get(request.transactional_id)
+            if name is None or not name.written:
+                continue
+            self._late.remove(request)
+            outcome = COMMITTED if request.kind == "commit" else ABORTED
+            result = self._carry_out_end(Producer(request.transactional_id, request.epoch), outcome, request.note)
+            late = request._replace(kind="late", at_ns=trigger.at_ns)
+            self._record(late, LATE_MARKER, REFUSED_AS_FENCED if result == REPEATED else result)

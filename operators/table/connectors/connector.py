@@ -1,0 +1,113 @@
+"""Tables by options: ``table_source({...}, schema)`` and ``table_sink({...}, schema)``.
+
+What ``connector`` names makes them; see ``factories`` and, for the connector that comes along,
+``filesystem_connector``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from engine.elements.errors import ConfigurationError
+from operators.table.connectors.connector_options import ConfigOption, Options
+from operators.table.connectors.factories import (
+    ConnectorFactory,
+    FormatFactory,
+    Registry,
+    TableDefinition,
+    checked_schema,
+    connectors,
+    formats,
+)
+from operators.table.connectors.filesystem_connector import FileSystemConnector
+from operators.table.connectors.table_formats import (
+    CsvTableFormat,
+    JsonTableFormat,
+    ParquetTableFormat,
+    TextTableFormat,
+)
+
+CONNECTOR = ConfigOption("connector", "text", "who makes the source or the sink", required=True)
+FORMAT = ConfigOption("format", "text", "how records are written in files", required=True)
+PARTITION_KEYS = ConfigOption("partition.keys", "list", "columns that are in the paths of files, outermost first")
+
+
+def table_source(options: Mapping[str, Any], schema: Mapping[str, str]) -> Any:
+    """A source of the records of a table, as dicts in the order of ``schema``; for ``Job.source``.
+
+    ``options``  such as ``{"connector": "filesystem", "path": "/data/t", "format": "csv"}``;
+    ``schema``   column -> ``BIGINT``, ``DOUBLE``, ``BOOLEAN``, ``STRING`` or ``BYTES``.
+
+    Raises ``ConfigurationError`` that says everything that is wrong with the options.
+    """
+    connector, format, table = _resolved(options, schema)
+    return connector.create_source(table, format)
+
+
+def table_sink(options: Mapping[str, Any], schema: Mapping[str, str]) -> Any:
+    """A sink into a table, for dicts with the columns of ``schema``; for ``Stream.sink``. See :func:`table_source`."""
+    connector, format, table = _resolved(options, schema)
+    return connector.create_sink(table, format)
+
+
+def register_connector(connector: ConnectorFactory, *, replace: bool = False) -> None:
+    """Have tables with ``"connector": connector.identifier`` made by ``connector``."""
+    connectors.register(connector, replace=replace)
+
+
+def register_format(format: FormatFactory, *, replace: bool = False) -> None:
+    """Have tables with ``"format": format.identifier`` read and written by ``format``."""
+    formats.register(format, replace=replace)
+
+
+def describe_options(connector: str, format: str | None = None) -> str:
+    """All options of a connector, and of a format, a line each: type, default, meaning."""
+    declared = _declared(connectors.find(connector), None if format is None else formats.find(format))
+    return "\n".join(option.described() for option in declared)
+
+
+def _resolved(
+    given: Mapping[str, Any], schema: Mapping[str, str]
+) -> tuple[ConnectorFactory, FormatFactory | None, TableDefinition]:
+    if not isinstance(given, Mapping):
+        raise ConfigurationError(f"the options of a table are a dict, got {type(given).__name__}")
+    connector = connectors.find(_name(given, CONNECTOR, connectors))
+    format = formats.find(_name(given, FORMAT, formats)) if connector.takes_format() else None
+    options = Options(given, _declared(connector, format), f"the {connector.identifier} table")
+    columns = checked_schema(schema)
+    keys = options[PARTITION_KEYS.key] or ()
+    unknown = [key for key in keys if key not in columns]
+    options.refuse([f"partition.keys has {key!r}, which is no column of the schema" for key in unknown])
+    options.refuse(
+        [f"partition.keys has {key!r}, which is BYTES: there is no text for a path" for key in keys
+         if columns[key] == "BYTES"]
+    )  # fmt: skip
+    table = TableDefinition(options, columns, keys)
+    if not table.physical:
+        options.refuse([f"all of {', '.join(columns)} are partition.keys, so nothing is left for the files"])
+    return connector, format, table
+
+
+def _name(given: Mapping[str, Any], option: ConfigOption, registry: Registry[Any]) -> str:
+    value = given.get(option.key)
+    if not isinstance(value, str) or not value:
+        others = ", ".join(map(repr, given)) or "none"
+        said = f"it is {value!r}" if option.key in given else f"the options given are {others}"
+        known = " or ".join(map(repr, registry.names()))
+        raise ConfigurationError(f"a table needs the option {option.key!r}, {option.meaning}; {said}\n  say {known}")
+    return value
+
+
+def _declared(connector: ConnectorFactory, format: FormatFactory | None) -> list[ConfigOption]:
+    declared = [CONNECTOR, *connector.options()]
+    if format is not None:
+        declared += [FORMAT, PARTITION_KEYS, *format.options()]
+    elif all(option.key != PARTITION_KEYS.key for option in declared):
+        declared.append(PARTITION_KEYS)
+    return declared
+
+
+register_connector(FileSystemConnector())
+for _format in (CsvTableFormat(), JsonTableFormat(), TextTableFormat(), ParquetTableFormat()):
+    register_format(_format)

@@ -1,0 +1,145 @@
+"""Connectors and formats of tables, found by name.
+
+Rules (Flink: ``FactoryUtil``, ``DynamicTableFactory``)
+-------------------------------------------------------
+* ``connector`` names who makes the source or the sink of a table, ``format`` who reads and writes its records; each
+  declares its options, and those of a format begin with its name.
+* A name is looked up among what was registered, then among the entry points of installed distributions, in groups
+  ``weirstream.connectors`` and ``weirstream.formats``: objects, or functions without arguments that return one.
+* A name is taken once. Whoever wants another connector of the same name says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Any, Generic, Protocol, TypeVar
+
+from engine.elements.errors import ConfigurationError
+from engine.elements.suggestions import nearest
+from operators.columns import COLUMN_TYPES
+from operators.table.connectors.connector_options import ConfigOption, Options
+
+Schema = dict[str, str]
+"""Columns in order, each of a type of :data:`operators.columns.stateless.COLUMN_TYPES`."""
+
+_KNOWN_AS = {
+    "INT": "BIGINT", "INTEGER": "BIGINT", "SMALLINT": "BIGINT", "LONG": "BIGINT", "FLOAT": "DOUBLE", "BOOL": "BOOLEAN",
+    "VARCHAR": "STRING", "CHAR": "STRING", "TEXT": "STRING", "STR": "STRING", "BINARY": "BYTES", "VARBINARY": "BYTES",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TableDefinition:
+    """What a factory is given. ``connector`` and ``format`` are among the options."""
+
+    options: Options
+    schema: Schema
+    partition_keys: tuple[str, ...] = ()
+
+    @property
+    def physical(self) -> Schema:
+        """The columns that are in the files: all but those that name the partition."""
+        return {name: kind for name, kind in self.schema.items() if name not in self.partition_keys}
+
+
+class FormatFactory(Protocol):
+    """Makes what reads and writes the records of a table's files."""
+
+    identifier: str
+
+    def options(self) -> Sequence[ConfigOption]:
+        """Those of the format."""
+
+    def input_format(self, table: TableDefinition) -> Any:
+        """A format that ``FileSource`` takes, whose records are dicts of the physical columns."""
+
+    def output_format(self, table: TableDefinition) -> Any:
+        """A format that ``FileSink`` takes, for such dicts."""
+
+
+class ConnectorFactory(Protocol):
+    """Makes sources and sinks of tables."""
+
+    identifier: str
+
+    def options(self) -> Sequence[ConfigOption]:
+        """Those of the connector; ``connector`` and those of the format come by themselves."""
+
+    def takes_format(self) -> bool:
+        """Whether there must be a ``format``."""
+
+    def create_source(self, table: TableDefinition, format: FormatFactory | None) -> Any:
+        """What ``Job.source`` takes."""
+
+    def create_sink(self, table: TableDefinition, format: FormatFactory | None) -> Any:
+        """What ``Stream.sink`` takes."""
+
+
+FactoryT = TypeVar("FactoryT", ConnectorFactory, FormatFactory)
+
+
+class Registry(Generic[FactoryT]):
+    """Factories by name. ``kind``: what an option and an error call them."""
+
+    def __init__(self, kind: str, group: str) -> None:
+        self._kind, self._group = kind, group
+        self._factories: dict[str, FactoryT] = {}
+
+    def register(self, factory: FactoryT, *, replace: bool = False) -> None:
+        """Let ``factory`` be found by its ``identifier``. Raises ``ConfigurationError`` if that is taken."""
+        name: object = getattr(factory, "identifier", None)
+        if not isinstance(name, str) or not name or not callable(getattr(factory, "options", None)):
+            raise ConfigurationError(f"{factory!r} is no {self._kind}: it needs an identifier and options()")
+        if name in self._factories and not replace:
+            raise ConfigurationError(
+                f"there is a {self._kind} {name!r} already; register it with replace=True to have another one"
+            )
+        self._factories[name] = factory
+
+    def names(self) -> list[str]:
+        """Of all that were registered or loaded so far."""
+        return sorted(self._factories)
+
+    def find(self, name: str) -> FactoryT:
+        """Who was registered, or is installed, under a name. Raises ``ConfigurationError``."""
+        if name not in self._factories:
+            for point in entry_points(group=self._group):
+                if point.name == name:
+                    found: Any = point.load()
+                    self.register(found() if isinstance(found, type) or not hasattr(found, "identifier") else found)
+                    break
+        if name not in self._factories:
+            close = nearest(name, self._factories)
+            hint = f"did you mean {close!r}?" if close else f"there are {', '.join(self.names())}"
+            raise ConfigurationError(
+                f"there is no {self._kind} {name!r}; {hint}\n"
+                f"  one of your own is made known with register_{self._kind}(...), or by an entry point in group "
+                f"{self._group!r}"
+            )
+        return self._factories[name]
+
+
+connectors: Registry[ConnectorFactory] = Registry("connector", "weirstream.connectors")
+formats: Registry[FormatFactory] = Registry("format", "weirstream.formats")
+
+
+def checked_schema(schema: object) -> Schema:
+    """Columns with the names of their types in capitals. Raises ``ConfigurationError``."""
+    if not isinstance(schema, Mapping) or not schema:
+        raise ConfigurationError(
+            f"a schema is a dict from column to type, such as {{'name': 'STRING', 'n': 'BIGINT'}}, got {schema!r}"
+        )
+    checked: Schema = {}
+    columns: Mapping[object, object] = schema
+    for name, kind in columns.items():
+        if not isinstance(name, str) or not name:
+            raise ConfigurationError(f"the name of a column is a text that is not empty, got {name!r}")
+        upper = kind.strip().upper() if isinstance(kind, str) else ""
+        if upper not in COLUMN_TYPES:
+            meant = _KNOWN_AS.get(upper.partition("(")[0]) or nearest(upper, COLUMN_TYPES)
+            hint = f"; did you mean {meant}?" if meant else ""
+            raise ConfigurationError(f"column {name!r} has type {kind!r}; types are {', '.join(COLUMN_TYPES)}{hint}")
+        checked[name] = upper
+    return checked

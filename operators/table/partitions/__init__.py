@@ -1,0 +1,36 @@
+"""Tables in partitions: ``partitioned_file_sink`` is what a job is given. ``streaming_file_writer`` writes by
+``partitioning``, ``compaction_operators`` join small files by the machines of ``table_compaction``, and
+``partition_commit`` commits: when, say ``partition_triggers`` and ``partition_time``; how, ``commit_policies``.
+"""
+
+from __future__ import annotations
+
+from operators.table.partitions.commit_policies import (
+    CUSTOM as CUSTOM,
+    METASTORE as METASTORE,
+    SUCCESS_FILE as SUCCESS_FILE,
+    CommitPolicy as CommitPolicy,
+    MetastorePolicy as MetastorePolicy,
+    PartitionCommitContext as PartitionCommitContext,
+    SuccessFilePolicy as SuccessFilePolicy,
+    check_policies as check_policies,
+    commit_partition as commit_partition,
+    commit_policies as commit_policies,
+    open_policies as open_policies,
+    policy_kinds as policy_kinds,
+)
+from operators.table.partitions.metastore import MemoryMetastore as MemoryMetastore, SqliteMetastore as SqliteMetastore
+from operators.table.partitions.partition_commit import (
+    PartitionCommit as PartitionCommit,
+    PartitionCommitterSpec as PartitionCommitterSpec,
+)
+from operators.table.partitions.partition_time import DefaultPartitionTimeExtractor as DefaultPartitionTimeExtractor
+from operators.table.partitions.partitioned_file_sink import (
+    PartitionedFileSink as PartitionedFileSink,
+    TableCompaction as TableCompaction,
+)
+from operators.table.partitions.partitioning import (
+    NoPartitionError as NoPartitionError,
+    PartitionColumns as PartitionColumns,
+    check_columns as check_columns,
+)

@@ -1,0 +1,161 @@
+"""Commits the partitions of a table: the operator, one for the whole table (Flink: ``PartitionCommitter``).
+
+When is :mod:`operators.table.partitions.partition_committer`'s business, what it means that of the policies
+(:mod:`operators.table.partitions.commit_policies`). The operator keeps the trigger's lists as state.
+
+A partition is committed only behind the visibility of the files that made it so: writers announce a checkpoint after
+they have committed its files, all writers must have announced it, and what they say travels in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from engine.elements.batch import Batch
+from engine.elements.operator import Operator
+from operators.basic import SinkOperator
+from operators.files.writing import PartitionPathError, partition_values
+from operators.table.partitions.commit_policies import (
+    CommitPolicy,
+    PartitionCommitContext,
+    SuccessFilePolicy,
+    check_policies,
+    commit_partition,
+    open_policies,
+)
+from operators.table.partitions.partition_committer import PartitionCommitter
+from operators.table.partitions.partition_messages import ANNOUNCEMENT
+from operators.table.partitions.partition_time import PartitionTimeExtractor
+from operators.table.partitions.partition_triggers import PARTITION_TIME, PROCESS_TIME, PartitionTriggerSettings
+from state_backends.base import path_below, such_that
+from state_backends.files import FileSystem
+
+
+class PartitionCommit:
+    """When and how partitions are committed.
+
+    ``trigger``              ``"process-time"``: ``delay_ms`` of the clock behind the moment at which the partition was
+                             first announced; ``"partition-time"``: when event time has passed the time that the
+                             partition is for by ``delay_ms``;
+    ``policies``             what is done, in this order; by default a success file;
+    ``extractor``            how the values of a partition are read as a time: ``DefaultPartitionTimeExtractor`` or an
+                             object with ``extract(columns, values)``;
+    ``watermark_time_zone``  the time zone of these times.
+
+    With process time and no delay a partition is committed with the first checkpoint that holds rows of it, and again
+    with later ones that bring more. Raises :class:`ConfigurationError`.
+    """
+
+    def __init__(
+        self,
+        trigger: str = PROCESS_TIME,
+        *,
+        delay_ms: int = 0,
+        policies: Sequence[CommitPolicy] | None = None,
+        extractor: PartitionTimeExtractor | None = None,
+        watermark_time_zone: str = "UTC",
+    ) -> None:
+        self.settings = PartitionTriggerSettings(
+            trigger, delay_ms, extractor=extractor, watermark_time_zone=watermark_time_zone
+        )
+        self.policies: tuple[CommitPolicy, ...] = (SuccessFilePolicy(),) if policies is None else tuple(policies)
+        check_policies(self.policies)
+
+
+class PartitionCommitterOperator(SinkOperator):
+    """``path``: the directory of the table; ``columns``: its partition columns."""
+
+    def __init__(self, path: str, columns: Sequence[str], commit: PartitionCommit) -> None:
+        self._path = path
+        self._columns = tuple(columns)
+        self._commit = commit
+        trigger = commit.settings.create(columns)
+        partition = such_that("the path of a partition", path_below, self._is_partition)
+        self._state_shapes = trigger.state_shapes(partition)
+        self._machine = PartitionCommitter(trigger)
+
+    def _is_partition(self, path: str) -> bool:
+        try:
+            partition_values(path, self._columns)
+        except PartitionPathError:
+            return False
+        return True
+
+    def initialize_state(self) -> None:
+        """The policies are opened first: a table that does not fit is an error before the first record."""
+        context, backend = self.context, self.context.operator_backend()
+        self._policies = open_policies(self._commit.policies, context.resolve_path, self._columns)
+        self._lists = {name: backend.list_state(name, shape) for name, shape in self._state_shapes.items()}
+        self._machine.restore({name: list(state.get()) for name, state in self._lists.items()})
+
+    def process_batch(self, batch: Batch) -> None:
+        """Announcements."""
+        for kind, checkpoint_id, task, number_of_tasks, partitions in batch.values:
+            assert kind == ANNOUNCEMENT, kind
+            now_ms = self.context.processing_time_ms()
+            for partition in self._machine.on_message(checkpoint_id, task, number_of_tasks, partitions, now_ms):
+                self._commit_one(partition, now_ms)
+
+    def _commit_one(self, partition: str, now_ms: int) -> None:
+        context = self.context
+        files, table_path = context.file_system(), context.resolve_path(self._path)
+        is_new = commit_partition(self._policies, PartitionCommitContext(files, table_path, partition, now_ms))
+        context.metrics.count("numPartitionsCommitted" if is_new else "numPartitionsCommittedAgain")
+
+    def process_watermark(self, timestamp_ms: int) -> None:
+        """Of all writers."""
+        self._machine.on_watermark(timestamp_ms)
+
+    def snapshot_state(self, checkpoint_id: int) -> None:
+        """The trigger's lists."""
+        elements: dict[str, list[Any]] = self._machine.on_snapshot(checkpoint_id)
+        for name, state in self._lists.items():
+            state.update(elements[name])
+
+    def fingerprint(self) -> object:
+        """See ``Operator``."""
+        return self._machine.fingerprint()
+
+
+class PartitionCommitterSpec:
+    """Describes the committer to the graph: there is one."""
+
+    name = "partition-committer"
+    parallelism = 1
+
+    def __init__(self, path: str, columns: Sequence[str], commit: PartitionCommit) -> None:
+        self.path, self.columns, self.commit = path, tuple(columns), commit
+
+    def create_operator(self) -> Operator:
+        """A fresh one."""
+        return PartitionCommitterOperator(self.path, self.columns, self.commit)
+
+    def fresh(self) -> PartitionCommitterSpec:
+        """Another one like it for a world of its own, whose metastore lists nothing yet."""
+        settings = self.commit.settings
+        commit = PartitionCommit(
+            settings.trigger, policies=[_fresh(policy) for policy in self.commit.policies]
+        )
+        commit.settings = settings
+        return PartitionCommitterSpec(self.path, self.columns, commit)
+
+    @property
+    def waits_for_event_time(self) -> bool:
+        """Whether what is announced is said to be whole."""
+        return self.commit.settings.trigger == PARTITION_TIME
+
+    def announced(self, files: FileSystem, table_path: str) -> list[tuple[str, str]]:
+        """What readers of the table in ``table_path`` have been told: kind of policy, and partition. Policies that
+        cannot say are left out."""
+        return [
+            (policy.kind, partition)
+            for policy in self.commit.policies
+            if hasattr(policy, "announced")
+            for partition in policy.announced(files, table_path)
+        ]
+
+
+def _fresh(policy: CommitPolicy) -> CommitPolicy:
+    made: CommitPolicy = policy.fresh() if hasattr(policy, "fresh") else policy
+    return made

@@ -1,0 +1,89 @@
+"""Which partitions are committed when: the machine behind the committer operator (Flink: ``PartitionCommitter``).
+
+* Each writer announces, behind every completed checkpoint, which partitions have got files with it. A message names its
+  partitions to the trigger at once; blank names are passed over.
+* When all writers have announced a checkpoint, the trigger is asked. What was announced of later checkpoints by then
+  may be committed with it. Every older checkpoint is forgotten: a writer that lost a notification makes up for it with
+  the next, and never says the older number.
+* The end of the input goes by the number ``END_OF_INPUT``: everything is committed.
+* Who has announced what is no state. After a restore all writers announce again; the watermark starts anew, too.
+* A message may come from before a rescale (it was in flight in the checkpoint): it counts only together with messages
+  that speak of as many writers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from engine.elements.batch import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS
+from operators.table.partitions.partition_triggers import CommitTrigger
+
+END_OF_INPUT = MAX_TIMESTAMP_MS
+"""Stands for a checkpoint in the last announcement of a writer (Flink: ``Long.MAX_VALUE``)."""
+
+
+class TaskTracker:
+    """Counts who has come to which checkpoint (Flink: ``TaskTracker``)."""
+
+    def __init__(self) -> None:
+        self._reported: dict[int, tuple[int, dict[int, None]]] = {}
+
+    def add(self, checkpoint_id: int, task: int, number_of_tasks: int) -> bool:
+        """``task`` has come to ``checkpoint_id``: whether now all have. Then it and all older ones are forgotten."""
+        expected, tasks = self._reported.get(checkpoint_id, (number_of_tasks, {}))
+        if expected != number_of_tasks:
+            tasks = {}
+        tasks[task] = None
+        self._reported[checkpoint_id] = number_of_tasks, tasks
+        if len(tasks) < number_of_tasks:
+            return False
+        self._reported = {known: entry for known, entry in self._reported.items() if known > checkpoint_id}
+        return True
+
+    def fingerprint(self) -> object:
+        """Who has come where."""
+        return tuple((known, count, tuple(sorted(tasks))) for known, (count, tasks) in sorted(self._reported.items()))
+
+
+class PartitionCommitter:
+    """See the rules of the module. ``trigger`` decides."""
+
+    def __init__(self, trigger: CommitTrigger) -> None:
+        self._trigger = trigger
+        self._tracker = TaskTracker()
+        self._watermark_ms = MIN_TIMESTAMP_MS
+
+    def restore(self, lists: dict[str, list[Any]]) -> None:
+        """Go on from the lists of a snapshot."""
+        self._trigger.restore(lists)
+
+    def on_watermark(self, watermark_ms: int) -> None:
+        """Event time has advanced."""
+        self._watermark_ms = max(self._watermark_ms, watermark_ms)
+
+    def on_snapshot(self, checkpoint_id: int) -> dict[str, list[Any]]:
+        """The state, by name of list."""
+        return self._trigger.snapshot(checkpoint_id, self._watermark_ms)
+
+    def on_message(
+        self, checkpoint_id: int, task: int, number_of_tasks: int, partitions: Sequence[str], now_ms: int
+    ) -> list[str]:
+        """``task`` announces ``partitions``: those to be committed now.
+
+        Raises :class:`engine.elements.errors.StateError` when all have announced a checkpoint that cannot be judged.
+        """
+        for partition in partitions:
+            if partition.strip():
+                self._trigger.add(partition, now_ms)
+        if not self._tracker.add(checkpoint_id, task, number_of_tasks):
+            return []
+        if checkpoint_id == END_OF_INPUT:
+            return self._trigger.take_all()
+        # By the watermark at the snapshot: later records may be of the same partition
+        # (mutant "judged by the watermark of the completion").
+        return self._trigger.take_committable(checkpoint_id, now_ms)
+
+    def fingerprint(self) -> object:
+        """All that decides what comes next."""
+        return self._trigger.fingerprint(), self._tracker.fingerprint(), self._watermark_ms

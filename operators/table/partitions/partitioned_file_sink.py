@@ -1,0 +1,190 @@
+"""A table of files in partitions: what a job is given (Flink: ``StreamingSink`` of the table connectors).
+
+The sink is several operators::
+
+    writers ─────────────────────────────────────► partition committer          with commit=
+    writers ─► compact coordinator ─► compactors ─► partition committer          with compaction= and commit=
+
+Writers and compactors run in parallel; coordinator and committer are one each. Without ``commit`` nobody is told that a
+partition is complete, and there is no committer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from engine.elements.errors import ConfigurationError, shorten
+from engine.elements.operator import Operator
+from operators.files.compaction import merge_of
+from operators.files.sinks import FileSink
+from operators.files.writing import (
+    DEFAULT_PARTITION_NAME,
+    BucketAssigner,
+    Format,
+    RollingPolicy,
+    TableRollingPolicy,
+    is_bulk,
+)
+from operators.table.partitions.compaction_operators import CompactCoordinatorSpec, CompactSpec
+from operators.table.partitions.partition_commit import PartitionCommit, PartitionCommitterSpec
+from operators.table.partitions.partitioning import PartitionAssigner
+from operators.table.partitions.streaming_file_writer import StreamingFileWriterOperator
+from operators.table.partitions.table_compaction import UNCOMPACTED_PREFIX, TableCompactCoordinator
+from operators.transactions import part_options
+
+DEFAULT_TARGET_SIZE_BYTES = 128 << 20
+
+
+class TableCompaction:
+    """That the small files of each checkpoint are compacted before readers see them.
+
+    ``target_size_bytes``  up to which files are put together;
+    ``ns_per_byte``        virtual time that it takes the compactors.
+
+    Raises :class:`ConfigurationError`.
+    """
+
+    def __init__(self, target_size_bytes: int = DEFAULT_TARGET_SIZE_BYTES, *, ns_per_byte: int = 0) -> None:
+        TableCompactCoordinator(target_size_bytes)
+        if type(ns_per_byte) is not int or ns_per_byte < 0:
+            raise ConfigurationError(f"ns_per_byte is {ns_per_byte!r}; it must be a whole number of ns, 0 or more")
+        self.target_size_bytes = target_size_bytes
+        self.ns_per_byte = ns_per_byte
+
+
+class WriterSpec(FileSink):
+    """Describes the writers.
+
+    ``makes_up_for_lost_announcements``  whether what a restore finds is announced whatever happens, and the commit
+                                         trigger closes parts that were restored as it does others. In Flink neither.
+    """
+
+    name = "partitioned-file-sink"
+
+    def __init__(
+        self,
+        path: str,
+        columns: Sequence[str],
+        commit: PartitionCommit | None,
+        *,
+        compacts: bool,
+        keeps_columns: bool,
+        default_partition: str,
+        prefix: str,
+        makes_up_for_lost_announcements: bool = True,
+        **options: Any,
+    ) -> None:
+        super().__init__(path, prefix=prefix, **options)
+        self.columns = tuple(columns)
+        self.commit = commit
+        self.compacts = compacts
+        self.keeps_columns = keeps_columns
+        self.default_partition = default_partition
+        self.makes_up_for_lost_announcements = makes_up_for_lost_announcements
+        self.check_partition: Callable[[str], object] | None = None
+        """Refuses, by an error, the path of a partition that whoever describes the table cannot have."""
+        if compacts:
+            self.prefix = UNCOMPACTED_PREFIX + prefix
+
+    def create_assigner(self) -> BucketAssigner:
+        """What gives records their partitions, for one writer."""
+        by_time = None if self.commit is None else self.commit.settings.check(self.columns)
+        checks = [check for check in (self.check_partition, by_time) if check is not None]
+        return PartitionAssigner(self.columns, self.default_partition, checks)
+
+    def create_operator(self) -> Operator:
+        """One writer."""
+        return StreamingFileWriterOperator(self)
+
+
+class PartitionedFileSink:
+    """Describes a table of files in partitions; takes dicts.
+
+    ``path``               its directory, relative to the output directory of the run;
+    ``partition_by``       the columns that name the partition, outermost first;
+    ``format``             how rows are written, as of ``FileSink``: JSON Lines unless given;
+    ``commit``             when and how partitions are committed, a ``PartitionCommit``; ``None`` is never;
+    ``compaction``         a ``TableCompaction``, or ``None``: then files become visible as they were written;
+    ``rolling_policy``     when parts are closed; by default ``TableRollingPolicy``, with parts that stay open over
+                           checkpoints if the format can do that and nothing is compacted;
+    ``keep_partition_columns``  whether rows have the partition columns, which are in the path already;
+    ``default_partition``  what the partition of rows without a value is called;
+    ``prefix, suffix, bucket_check_interval_ms``  as of ``FileSink``.
+
+    Raises :class:`ConfigurationError` for what cannot work.
+    """
+
+    name = "partitioned-file-sink"
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        partition_by: Sequence[str],
+        format: Format | None = None,
+        commit: PartitionCommit | None = None,
+        compaction: TableCompaction | None = None,
+        rolling_policy: RollingPolicy | None = None,
+        keep_partition_columns: bool = False,
+        default_partition: str = DEFAULT_PARTITION_NAME,
+        prefix: str = "part",
+        suffix: str = "",
+        bucket_check_interval_ms: int = 60_000,
+    ) -> None:
+        columns = PartitionAssigner(partition_by, default_partition).columns
+        _check_type("commit", commit, PartitionCommit, "PartitionCommit(...)")
+        _check_type("compaction", compaction, TableCompaction, "TableCompaction(...)")
+        bulk = format is not None and is_bulk(format)
+        policy = rolling_policy
+        if policy is None:
+            policy = TableRollingPolicy(roll_on_checkpoint=bulk or compaction is not None)
+        elif compaction is not None and not getattr(policy, "rolls_on_every_checkpoint", True):
+            raise ConfigurationError(
+                f"compaction puts the files of each checkpoint together, and {type(policy).__name__} keeps them open\n"
+                "  fix: leave rolling_policy out, or give TableRollingPolicy(roll_on_checkpoint=True, ...)"
+            )
+        self.writer = WriterSpec(
+            path,
+            columns,
+            commit,
+            compacts=compaction is not None,
+            keeps_columns=keep_partition_columns,
+            default_partition=default_partition,
+            prefix=prefix,
+            suffix=suffix,
+            format=format,
+            rolling_policy=policy,
+            bucket_check_interval_ms=bucket_check_interval_ms,
+        )
+        self.path = path
+        self.columns = columns
+        self.commit = commit
+        self.compaction = compaction
+        if compaction is not None:
+            merge_of(self.writer.format)
+
+    def add_to(self, stream: Any, options: Any) -> None:
+        """End ``stream`` in this sink (see ``SinkTopology``). ``options`` are the writers'."""
+        if self.compaction is not None:
+            written = stream.via(self.writer, **options)
+            coordinator = CompactCoordinatorSpec(self.compaction.target_size_bytes)
+            units = written.global_().via(coordinator, **part_options(options, "compact-coordinator")).broadcast()
+            compactors = CompactSpec(self.path, self.writer.format, self.compaction.ns_per_byte)
+            parallel = {key: options[key] for key in ("parallelism",) if key in options}
+            if self.commit is None:
+                units.sink(compactors, **part_options(options, "compactor"), **parallel)
+                return
+            written = units.via(compactors, **part_options(options, "compactor"), **parallel)
+        elif self.commit is None:
+            stream.sink(self.writer, **options)
+            return
+        else:
+            written = stream.via(self.writer, **options)
+        committer = PartitionCommitterSpec(self.path, self.columns, self.commit)
+        written.global_().sink(committer, **part_options(options, "partition-committer"))
+
+
+def _check_type(name: str, value: object, wanted: type, example: str) -> None:
+    if value is not None and not isinstance(value, wanted):
+        raise ConfigurationError(f"{name} is {shorten(value)}; it must be {example} or None")

@@ -1,0 +1,401 @@
+"""A sink of a bounded job that fills or overwrites partitions of a table when the job has succeeded, and not before
+(Flink: a batch insert of the file system connector, ``INSERT INTO`` and ``INSERT OVERWRITE``).
+
+Two operators: *writers*, which stage rows, and behind them one *finalizer*, which moves them. Rules:
+
+* Ahead of every barrier, and at the end of its input, a writer finishes its files and tells the finalizer which they
+  are. So it has no state, and what a dead attempt has staged since the last checkpoint is in nobody's books.
+* When the input of the finalizer has ended, it makes a plan: which file goes where, under which name. The plan is in
+  the last checkpoint. When that is complete, the plan is carried out; not before, for a job that goes back would need
+  the staged files. If the job dies meanwhile, whoever restores the plan carries out what is left of it.
+* Before the first file is moved, the plan is noted in a hidden file of the table. An attempt that starts from an older
+  checkpoint, which knows of no plan, finds it there and takes back what was moved; so does one that starts from
+  nothing, if the commit was not brought to its end. An attempt that restores the plan finds there whether all of it was
+  done, and then leaves the table alone, which may have changed since.
+* At the very end the staging directories are deleted.
+* Without checkpoints the plan is made and carried out when the input ends.
+
+A job without an end commits nothing.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from engine.elements.batch import Batch
+from engine.elements.errors import ConfigurationError, JobChangedError, StorageError
+from engine.elements.operator import Operator
+from operators.basic import SinkOperator
+from operators.files.formats import JsonLinesRowFormat, is_hidden
+from operators.files.sinks import check_directory, checked_format, read_committed
+from operators.files.writing import (
+    DEFAULT_PARTITION_NAME,
+    Format,
+    RecordError,
+    escape_path_name,
+    is_bulk,
+    report_lost_files,
+    storage_problems,
+)
+from operators.table.partitions import (
+    METASTORE,
+    CommitPolicy,
+    NoPartitionError,
+    PartitionColumns,
+    check_columns,
+    check_policies,
+    open_policies,
+)
+from operators.table.staging.moves import (
+    CommitPlan,
+    StagedFile,
+    StagingCommitter,
+    check_staged,
+    check_staging,
+    nothing_staged,
+    plan_commit,
+    root_name,
+    task_directory_name,
+)
+from operators.table.staging.staging_writers import StagingWriter
+from state_backends.base import (
+    CHECKSUM,
+    flag,
+    list_of,
+    optional,
+    parse_json,
+    path_below,
+    row,
+    seal_json,
+    text,
+    unseal_json,
+    whole,
+)
+from state_backends.files import FileSystem, write_atomically
+
+_ROOT, _FILE = "root", "file"
+"""Kinds of messages to the finalizer: a staging directory to delete in the end, and a staged file."""
+
+
+class StagedFileSink:
+    """Describes the sink of a bounded job into a table.
+
+    ``path``         the directory of the table, relative to the output directory of the run;
+    ``format``       how a record, without the columns that are in its path, is written: row or bulk;
+    ``columns``      names of the values, for records that are tuples; records that are dicts need none;
+    ``partition_by``, ``static_partition``  the columns in the path, and values of those that are the same for all;
+    ``default_partition``  what the partition of rows without a value is called;
+    ``overwrite``    whether partitions that are written lose what they had; others are left alone;
+    ``grouped``      whether the input of every writer comes partition by partition, so that one open file is enough;
+    ``policies``     applied to each partition when its files are in place, such as ``SuccessFilePolicy()``;
+    ``prefix``, ``suffix``  of file names, ``{prefix}-{attempt}-task-{n}-file-{k}{suffix}``;
+    ``staging``      a directory on the same file system as the table, outside of what its readers see; by default a
+                     hidden one in the table.
+
+    Raises :class:`engine.elements.errors.ConfigurationError` for what cannot work.
+    """
+
+    name = "staged-file-sink"
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        format: Format | None = None,
+        columns: Sequence[str] | None = None,
+        partition_by: Sequence[str] = (),
+        static_partition: Mapping[str, object] | None = None,
+        default_partition: str = DEFAULT_PARTITION_NAME,
+        overwrite: bool = False,
+        grouped: bool = False,
+        policies: Sequence[CommitPolicy] = (),
+        prefix: str = "part",
+        suffix: str = "",
+        staging: str | None = None,
+    ) -> None:
+        check_directory(path)
+        if staging is not None:
+            check_directory(staging, "staging")
+            if staging.startswith("/") == path.startswith("/"):
+                # Otherwise only the run knows, which looks again.
+                check_staging(path, posixpath.join(staging, "{uid}"))
+        if not prefix or is_hidden(prefix) or "/" in prefix + suffix:
+            raise ConfigurationError(
+                f"file names would begin with {prefix!r} and end with {suffix!r}: a prefix must not be empty or start"
+                " with '.' or '_', and neither may contain '/'"
+            )
+        if policies:
+            check_policies(policies)
+        self.path = path
+        self.format: Format = JsonLinesRowFormat() if format is None else checked_format(format)
+        self.columns = columns
+        self.partition_by = check_columns(partition_by) if partition_by else ()
+        self.static_partition = dict(static_partition or {})
+        self.default_partition = default_partition
+        self.overwrite = overwrite
+        self.grouped = grouped
+        self.policies = tuple(policies)
+        self.prefix, self.suffix = prefix, suffix
+        self.staging = staging
+        self.check_partition: Callable[[str], object] | None = None
+        """Refuses, by an error, the path of a partition that whoever describes the table cannot have."""
+        self.partition_columns()
+
+    def partition_columns(self) -> PartitionColumns:
+        """What tells columns of the path from others."""
+        return PartitionColumns(
+            self.columns, self.partition_by, self.static_partition, self.default_partition, self.check_partition
+        )
+
+    def add_to(self, stream: Any, options: Mapping[str, Any]) -> None:
+        """See ``SinkTopology``."""
+        given = dict(options)
+        stem = given.setdefault("name", None) or self.name
+        given["name"] = f"{stem} writer"
+        behind: dict[str, Any] = {"name": f"{stem} finalizer"}
+        if given.get("uid") is not None:
+            behind["uid"] = f"{given['uid']}-finalizer"
+        stream.via(StagingWriters(self), **given).global_().sink(StagingFinalizer(self), **behind)
+
+    def read_output(self, fs: FileSystem, directory: str) -> dict[str, list[str]]:
+        """What readers see in the table's directory: partition -> rows, sorted, without the columns in the path."""
+        return read_committed(fs, directory, self.format)
+
+
+class StagingWriters:
+    """Describes the writers of a :class:`StagedFileSink`."""
+
+    name = "staging-writer"
+
+    def __init__(self, sink: StagedFileSink) -> None:
+        self.sink = sink
+
+    def create_operator(self) -> Operator:
+        """One operator of one subtask."""
+        return _StagingWriterOperator(self.sink)
+
+
+class StagingFinalizer:
+    """Describes the finalizer of a :class:`StagedFileSink`."""
+
+    name = "staging-finalizer"
+    parallelism = 1
+
+    def __init__(self, sink: StagedFileSink) -> None:
+        self.sink = sink
+
+    def create_operator(self) -> Operator:
+        """The one operator."""
+        return _FinalizerOperator(self.sink)
+
+
+class _StagingWriterOperator(Operator):
+    def __init__(self, spec: StagedFileSink) -> None:
+        self._spec = spec
+        self._writer: StagingWriter | None = None
+
+    def open(self) -> None:
+        spec, context = self._spec, self.context
+        # Of this operator only, and in it of this run only: no name is ever used twice.
+        uid = escape_path_name(context.uid)
+        staging = (spec.path, root_name(uid)) if spec.staging is None else (spec.staging, uid)
+        self._root = context.resolve_path(posixpath.join(*staging))
+        check_staging(context.resolve_path(spec.path), self._root)
+        attempts = posixpath.join(self._root, f"run-{context.incarnation}")
+        self._writer = StagingWriter(
+            context.file_system(),
+            posixpath.join(attempts, task_directory_name(context.subtask, context.attempt)),
+            context.subtask,
+            spec.partition_columns(),
+            spec.format,
+            grouped=spec.grouped,
+            prefix=f"{spec.prefix}-{context.incarnation}-{context.attempt}",
+            suffix=spec.suffix,
+        )
+        with storage_problems(context.name, spec.path):
+            self._writer.open()
+
+    def process_batch(self, batch: Batch) -> None:
+        assert self._writer is not None, "records before open"
+        if not batch.values:
+            return
+        try:
+            with storage_problems(self.context.name, self._spec.path):
+                self._writer.write(batch.values)
+        except RecordError as error:
+            what = "bulk format" if is_bulk(self._spec.format) else "row format"
+            if isinstance(error, NoPartitionError):
+                what = "partition_by"
+            raise self.user_error(what, error.record, error.cause) from error.cause
+
+    def prepare_snapshot_pre_barrier(self, checkpoint_id: int) -> None:
+        self._announce()
+
+    def finish(self) -> None:
+        self._announce()
+
+    def _announce(self) -> None:
+        assert self._writer is not None, "a checkpoint before open"
+        with storage_problems(self.context.name, self._spec.path):
+            files = self._writer.finish_files()
+        self.output.emit(Batch([(_ROOT, self._root), *((_FILE, *file) for file in files)]))
+
+    def close(self) -> None:
+        self.abandon()
+
+    def abandon(self) -> None:
+        if self._writer is not None:
+            self._writer.abandon()
+
+    def fingerprint(self) -> object:
+        return None if self._writer is None else self._writer.fingerprint()
+
+
+_STAGED = row(text, path_below, path_below, whole)
+_STATE = row(list_of(text), list_of(_STAGED), optional(row(flag, list_of(path_below), list_of(_STAGED))))
+"""Roots, files, and the plan."""
+
+
+class _FinalizerOperator(SinkOperator):
+    """``_planned_in`` is the first checkpoint that has the plan; with it the plan may be carried out."""
+
+    def __init__(self, spec: StagedFileSink) -> None:
+        self._spec = spec
+        self._roots: dict[str, None] = {}
+        self._files: dict[str, StagedFile] = {}
+        self._plan: CommitPlan | None = None
+        self._planned_in: int | None = None
+        self._done = False
+
+    # --- life cycle ---------------------------------------------------------------------------------------
+
+    def initialize_state(self) -> None:
+        spec, context = self._spec, self.context
+        self._fs = context.file_system()
+        self._table = context.resolve_path(spec.path)
+        self._note = posixpath.join(self._table, f".staged-commit-{escape_path_name(context.uid)}")
+        policies = open_policies(
+            [policy for policy in spec.policies if spec.partition_by or policy.kind != METASTORE],
+            context.resolve_path,
+            spec.partition_by,
+        )
+        self._committer = StagingCommitter(self._fs, self._table, spec.partition_by, policies)
+        self._state = context.operator_backend().list_state("staged-files", _STATE)
+        for roots, files, plan in self._state.get():
+            self._roots.update(dict.fromkeys(roots))
+            self._files.update((file[0], StagedFile(*file)) for file in files)
+            self._plan = None if plan is None else CommitPlan.of(plan)
+        with storage_problems(context.name, spec.path):
+            if self._plan is not None:
+                # In the state of a completed checkpoint, so to be carried out, whether or not that was begun.
+                self._carry_out(self._plan)
+            else:
+                self._take_back_newer()
+
+    def _refuse_further(self, file: StagedFile) -> None:
+        """Rows come behind the end: only in a job that goes on after it was drained."""
+        assert self.context.restored_checkpoint_id() is not None, f"{file.path} comes behind the end"
+        raise JobChangedError(
+            f"sink {self.context.name!r}: table {self._table} was completed when the job was drained, and now more rows"
+            " come for it\n  fix: stop a job that is to go on without --drain, or give the sink another path"
+        )
+
+    def _take_back_newer(self) -> None:
+        noted = self._noted()
+        if noted is None:
+            return
+        plan, done = noted
+        self._check_places(plan)
+        if self.context.restored_checkpoint_id() is not None or not done:
+            # The job has been further than this: its last rows are in the table already, and will come again.
+            self.context.metrics.count("numCommittedFilesRetracted", self._committer.take_back(plan))
+        self._fs.delete(self._note)
+
+    def process_batch(self, batch: Batch) -> None:
+        for kind, *what in batch.values:
+            if kind == _ROOT:
+                self._roots[what[0]] = None
+            else:
+                file = StagedFile(*what)
+                if self._plan is not None and file.path not in self._files:
+                    self._refuse_further(file)
+                self._files[file.path] = file
+
+    def finish(self) -> None:
+        spec = self._spec
+        with storage_problems(self.context.name, spec.path):
+            if self._plan is None:
+                partitions: dict[str, list[StagedFile]] = {}
+                for _, file in sorted(self._files.items()):
+                    partitions.setdefault(file.partition, []).append(file)
+                partitions = partitions or nothing_staged(
+                    spec.partition_by, spec.static_partition, spec.default_partition
+                )
+                self._plan = plan_commit(self._fs, self._table, partitions, overwrite=spec.overwrite)
+            # Otherwise a completed checkpoint must hold the plan first (mutant "moved at the end of the input").
+            if not self.context.checkpointing_enabled:
+                self._carry_out(self._plan)
+
+    def snapshot_state(self, checkpoint_id: int) -> None:
+        if self._plan is not None and self._planned_in is None:
+            self._planned_in = checkpoint_id
+        files = [tuple(file) for _, file in sorted(self._files.items())]
+        self._state.update([(sorted(self._roots), files, None if self._plan is None else _plain(self._plan))])
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        if self._plan is not None and self._planned_in is not None and self._planned_in <= checkpoint_id:
+            with storage_problems(self.context.name, self._spec.path):
+                self._carry_out(self._plan)
+
+    def fingerprint(self) -> object:
+        return sorted(self._files.items()), self._plan, self._planned_in, self._done
+
+    # --- the commit ---------------------------------------------------------------------------------------
+
+    def _carry_out(self, plan: CommitPlan) -> None:
+        if self._done:
+            return
+        self._check_places(plan)
+        noted = self._noted()
+        begun = noted is not None and noted[0] == plan
+        if not (begun and noted is not None and noted[1]):
+            self._write_note(plan, done=False)
+            missing = self._committer.execute(plan, self.context.processing_time_ms(), may_be_begun=begun)
+            report_lost_files(self.context, self._table, missing)
+            self._write_note(plan, done=True)
+        for root in sorted(self._roots):
+            self._fs.delete_tree(root)
+        self._done = True
+
+    def _check_places(self, plan: CommitPlan) -> None:
+        staging = None if self._spec.staging is None else self.context.resolve_path(self._spec.staging).rstrip("/")
+        for root in self._roots:
+            check_staged(root, staging, is_root=True)
+        for file in plan.files:
+            check_staged(file.path, staging)
+
+    def _write_note(self, plan: CommitPlan, *, done: bool) -> None:
+        self._fs.make_dirs(self._table)
+        note = seal_json({"done": done, "plan": _plain(plan)}, indent=None)
+        write_atomically(self._fs, self._note, note.encode())
+
+    def _noted(self) -> tuple[CommitPlan, bool] | None:
+        if not self._fs.exists(self._note):
+            return None
+        try:
+            text = self._fs.read_bytes(self._note).decode()
+            note = parse_json(text)
+            if CHECKSUM in note:  # older versions wrote none
+                note = unseal_json(text, indent=None)
+            return CommitPlan.of(note["plan"]), bool(note["done"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise StorageError(
+                f"{self._note} says what the last commit to this table was, but is damaged: {error}\n"
+                "  fix: delete it if no commit was under way when the job ended; else look which files of it are there"
+            ) from error
+
+
+def _plain(plan: CommitPlan) -> tuple[Any, ...]:
+    return plan.overwrite, list(plan.partitions), [tuple(file) for file in plan.files]

@@ -1,0 +1,1 @@
+"""Jobs that write logs in memory and on disk, and read them."""

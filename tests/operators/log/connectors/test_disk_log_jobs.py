@@ -1,0 +1,278 @@
+"""Jobs that write to a log on disk: undisturbed, explored with power cuts and lost requests, and killed."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.elements.errors import ConfigurationError, StorageError
+from engine.explore.cases import Case
+from engine.explore.invariants import invariants_for
+from engine.explore.run import FinishedCase, Subject, run_case
+from engine.faults.fault import FaultMix, parse_fault
+from operators.log.connectors.log_sink import LogSink
+from operators.log.disk.disk_log import DiskLog
+from operators.log.disk.log_reader import committed_records, entries_of
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, LocalFileSystem, MemoryFileSystem
+from tests.crash.processes import KilledRun
+from tests.operators.harness import Checkpoint, Harness
+from tests.operators.log.connectors.log_job import job
+
+SUBJECT = Subject(lambda parallelism: job(20, sinks=2, parallelism=parallelism))
+CONFIG = {"batch_size": 2, "checkpoint_interval": "5rec"}
+EVERYTHING = Counter(str(number) for number in range(20))
+
+
+def run(*faults: str, mix: FaultMix | None = None, seed: str = "0") -> FinishedCase:
+    given = tuple(parse_fault(text) for text in faults)
+    return run_case(SUBJECT, Case(seed=seed, config=CONFIG, faults=given, mix=mix or FaultMix()), invariants_for())
+
+
+# --- simulated ----------------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_nothing_befalls_writes_everything_once() -> None:
+    """Two sinks share one log, under one lock; requests are in its history."""
+    finished = run()
+    assert (finished.outcome, finished.violations) == ("finished", [])
+    assert Counter(finished.committed["out0"]) == Counter(finished.committed["out1"]) == EVERYTHING
+    sink = finished.view.world.sinks["out0"]
+    assert isinstance(sink, LogSink)
+    assert isinstance(sink.log, DiskLog)
+    assert any(one.request.kind == "commit" and one.result == "ok" for one in sink.log.history)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "crash:process@before:sink.pre-commit#2",
+        "crash:process@after:sink.pre-commit#3",
+        "crash:process@before:sink.commit#2",
+        "crash:process@after:sink.commit#3",
+        "crash:out0[0]@after:sink.commit#1",
+        "request-lost:commit#1",
+        "answer-lost:commit#2",
+        "answer-lost:prepare#1",
+        "answer-lost:append#2",
+        "late-marker:commit#1",
+        "fence:append#3",
+        "expire:append#3",
+    ],
+)
+def test_each_crash_and_each_lost_request_is_survived(fault: str) -> None:
+    """Whatever strikes, the log has every record once, and no invariant is violated."""
+    finished = run(fault)
+    assert (finished.outcome, finished.violations) == ("finished", [])
+    assert Counter(finished.committed["out0"]) == Counter(finished.committed["out1"]) == EVERYTHING
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_chance_finds_nothing(seed: int) -> None:
+    """Crashes, changes of parallelism, power cuts and lost answers as they come."""
+    chances = {"crash": 40_000, "rescale": 5_000, "answer-lost": 20_000, "lose-unsynced": 20_000}
+    mix = FaultMix(per_million=chances, most=4)
+    finished = run(mix=mix, seed=str(seed))
+    assert (finished.outcome, finished.violations) == ("finished", [])
+    assert Counter(finished.committed["out0"]) == Counter(finished.committed["out1"]) == EVERYTHING
+
+
+# --- one operator -------------------------------------------------------------------------------------------------
+
+
+def task(sink: LogSink, fs: MemoryFileSystem, **options: Any) -> Harness:
+    return Harness(sink.create_operator(), fs=fs, **options)
+
+
+def rows(fs: MemoryFileSystem, *, waits: bool = True) -> list[object]:
+    return [one.value for part in committed_records(fs, "/out/events", "rows", waits=waits) for one in part]
+
+
+def test_the_log_is_opened_with_the_first_operator_and_closed_with_the_last() -> None:
+    """In between it is locked; then somebody else may write."""
+    fs = MemoryFileSystem()
+    sink, other = (LogSink("rows", log=DiskLog("events")) for _ in range(2))
+    assert not fs.exists("/out/events")
+    tasks = [task(sink, fs, subtask=number, parallelism=2) for number in range(2)]
+    with pytest.raises(StorageError, match="is being written to"):
+        task(other, fs)
+    for one in tasks:
+        one.close()
+        one.close()
+    task(other, fs).close()
+
+
+def test_a_dead_process_leaves_its_log_to_the_next() -> None:
+    """What was pre-committed for the completed checkpoint is committed, what was written since is aborted, and nothing
+    that the dead one had in memory gets in between."""
+    fs = MemoryFileSystem()
+    sink = LogSink("rows", log=DiskLog("events"))
+    first = task(sink, fs)
+    first.process([1, 2])
+    checkpoint = first.snapshot(1)
+    first.process([3])
+    fs.crash()
+    first.operator.abandon()
+    second = task(sink, fs, restored=checkpoint, incarnation=2)
+    assert rows(fs) == [1, 2]
+    second.process([3])
+    second.snapshot(2)
+    second.complete(2)
+    assert rows(fs) == [1, 2, 3]
+    second.close()
+
+
+def test_a_task_of_a_dead_process_that_lets_go_late_does_not_let_go_for_its_successor() -> None:
+    """The log has been opened again since: it stays open and locked until the last of the new process has ended;
+    and what the dead one had in memory is gone."""
+    fs = MemoryFileSystem()
+    sink, other = (LogSink("rows", log=DiskLog("events")) for _ in range(2))
+    late = task(sink, fs)
+    late.process(["in memory"])
+    successors = [task(sink, fs, subtask=number, parallelism=2, incarnation=2) for number in range(2)]
+    late.operator.abandon()
+    successors[0].close()
+    with pytest.raises(StorageError, match="is being written to"):
+        task(other, fs)
+    successors[1].process([1])
+    successors[1].close()
+    assert "in memory" not in [entry.value for entry in entries_of(fs, "/out/events", "rows", 0)]
+    task(other, fs).close()
+
+
+def test_a_log_that_has_failed_is_opened_again_by_the_next_attempt() -> None:
+    """Its tasks start again in the same process; what was not known to be on disk is found out."""
+    inner = MemoryFileSystem()
+    fs = FaultInjectingFileSystem(inner, [FaultRule(FileFault.ERROR_BEFORE, "fsync", "*/rows/0/*", at_call=1)])
+    sink = LogSink("rows", log=DiskLog("events"))
+    failed = Harness(sink.create_operator(), fs=fs)
+    failed.process([1])
+    with pytest.raises(StorageError, match="not used any more until it has been opened again"):
+        failed.snapshot(1)
+    again = Harness(sink.create_operator(), fs=fs, attempt=2)
+    failed.close()
+    again.process([1])
+    again.snapshot(2)
+    again.complete(2)
+    assert rows(inner) == [1]
+    again.close()
+
+
+def test_a_zombie_in_the_same_process_is_fenced() -> None:
+    """It has the same log open; its successor has its names."""
+    fs = MemoryFileSystem()
+    sink = LogSink("rows", log=DiskLog("events"))
+    zombie = task(sink, fs)
+    zombie.process([1])
+    checkpoint = zombie.snapshot(1)
+    successor = task(sink, fs, restored=checkpoint, attempt=2)
+    with pytest.raises(StorageError, match="epoch"):
+        zombie.process([9])
+    zombie.complete(1)
+    successor.process([2])
+    successor.snapshot(2)
+    successor.complete(2)
+    assert rows(fs) == [1, 2]
+    zombie.close()
+    successor.close()
+
+
+def test_at_least_once_is_durable_at_each_checkpoint() -> None:
+    """A power cut right after it takes nothing that it covers; without a promise it may."""
+    for delivery, left in (("at-least-once", [1]), ("none", [])):
+        fs = MemoryFileSystem()
+        one = task(LogSink("rows", log=DiskLog("events"), delivery=delivery), fs)
+        one.process([1])
+        one.snapshot(1, Checkpoint(1))
+        one.process([2])
+        assert rows(fs) == [1, 2]
+        fs.crash()
+        assert rows(fs) == left
+
+
+def test_at_least_once_is_durable_at_once_where_no_checkpoint_comes() -> None:
+    """What counts as handled when the sink returns never comes again."""
+    fs = MemoryFileSystem()
+    one = task(LogSink("rows", log=DiskLog("events"), delivery="at-least-once"), fs, checkpointing_enabled=False)
+    one.context.publish_at_once = True
+    one.process([1])
+    fs.crash()
+    assert rows(fs) == [1]
+
+
+def test_at_least_once_is_durable_at_the_end_without_a_checkpoint() -> None:
+    """Whoever has seen the job end has no checkpoint to go back to."""
+    fs = MemoryFileSystem()
+    one = task(LogSink("rows", log=DiskLog("events"), delivery="at-least-once"), fs, checkpointing_enabled=False)
+    one.process([1])
+    one.finish()
+    fs.crash()
+    assert rows(fs) == [1]
+
+
+def test_two_runs_may_write_to_one_log_under_names_of_their_own() -> None:
+    """A restore of the second is not held to be behind what the first has published."""
+    fs = MemoryFileSystem()
+    first = task(LogSink("rows", log=DiskLog("events")), fs)
+    for number in range(1, 4):
+        first.process([number])
+        first.snapshot(number)
+        first.complete(number)
+    first.close()
+    sink = LogSink("rows", log=DiskLog("events"), transactional_id_prefix="second")
+    second = task(sink, fs)
+    second.process([4])
+    checkpoint = second.snapshot(1)
+    second.close()
+    again = task(sink, fs, restored=checkpoint, incarnation=2)
+    assert rows(fs) == [1, 2, 3, 4]
+    again.close()
+    with pytest.raises(ConfigurationError, match="a name without '/'"):
+        LogSink("rows", transactional_id_prefix="a/b")
+
+
+# --- real processes -----------------------------------------------------------------------------------------------
+
+
+class KilledLogRun(KilledRun):
+    """The same with the job of these tests."""
+
+    job_file = Path(__file__).with_name("log_job.py")
+
+    def rows(self) -> list[list[object]]:
+        """What is committed, by partition, in the order of offsets."""
+        return [
+            [one.value for one in records]
+            for records in committed_records(LocalFileSystem(), str(self.out / "events"), "rows0")
+        ]
+
+
+@pytest.mark.parametrize(
+    ("records", "checkpoints"),
+    [
+        (6_000, (1,)),
+        pytest.param(6_000, (1, 2), marks=pytest.mark.slow),
+        pytest.param(60_000, (3, 8, 14, 20), marks=pytest.mark.slow),
+    ],
+)
+def test_killed_again_and_again_the_log_has_every_record_once(
+    records: int, checkpoints: tuple[int, ...], tmp_path: Path
+) -> None:
+    """Killed behind checkpoints and while it recovers; a reader who looks in between has seen nothing that is not there
+    at the end."""
+    run, seen = KilledLogRun(tmp_path, records), list[Counter[object]]()
+    instants = random.Random("log")
+    for checkpoint_id in checkpoints:
+        run.kill_behind_checkpoint(checkpoint_id, later_s=instants.uniform(0, 0.03))
+        seen += [Counter(part) for part in run.rows()]
+        run.kill_behind_start(instants.uniform(0.05, 0.15))
+    assert run.go_on()
+    found = run.rows()
+    assert [sorted(map(str, part)) for part in found] == [
+        sorted(map(str, range(remainder, records, 2))) for remainder in range(2)
+    ]
+    assert run.kills >= 2
+    assert all(not before - Counter(found[number % 2]) for number, before in enumerate(seen))

@@ -1,0 +1,81 @@
+"""What a sink that writes to a log in memory says that readers see, asked again and again; and what it is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine.elements.errors import ConfigurationError
+from operators.log.connectors.log_sink import LogSink
+from operators.log.disk.disk_log import DiskLog
+from operators.log.memory_transaction_log import MemoryTransactionLog
+from tests.operators.harness import Harness
+
+
+def test_rows_are_those_of_the_log_at_this_moment() -> None:
+    """Rows asked for before a commit, after it, and behind an abort are what is committed then, in every partition."""
+    sink = LogSink("rows", partitions=2)
+    log = sink.log
+    assert isinstance(log, MemoryTransactionLog)
+    first = log.init_transactions("a", 1_000_000, 0)
+    log.begin(first, 0)
+    log.append(first, "rows", 1, ["x"], 0, 0)
+    assert sink.committed_rows() == []
+    second = log.commit(first, 0)
+    assert sink.committed_rows() == ["'x'"]
+    log.begin(second, 0)
+    log.append(second, "rows", 0, ["y"], 0, 0)
+    third = log.abort(second, 0)
+    assert sink.committed_rows() == ["'x'"]
+    log.begin(third, 0)
+    log.append(third, "rows", 0, ["z"], 0, 0)
+    log.commit(third, 0)
+    assert sink.committed_rows() == ["'z'", "'x'"]
+
+
+def test_rows_belong_to_whoever_asked() -> None:
+    """Who changes the rows that he was given does not change what the next one sees."""
+    sink = LogSink("rows")
+    log = sink.log
+    producer = log.init_transactions("a", 1_000_000, 0)
+    log.begin(producer, 0)
+    log.append(producer, "rows", 0, ["x"], 0, 0)
+    log.commit(producer, 0)
+    sink.committed_rows().clear()
+    assert sink.committed_rows() == ["'x'"]
+
+
+def test_a_log_of_its_own_allows_the_timeout_that_the_sink_asks_for() -> None:
+    """As the log does that the sink was made with, whose limit may be higher than the usual one."""
+    timeout_ns = 3_600 * 1_000_000_000
+    sink = LogSink("rows", log=MemoryTransactionLog(max_timeout_ns=timeout_ns), transaction_timeout_ns=timeout_ns)
+    task = Harness(sink.fresh().create_operator())
+    task.process([1])
+    task.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"topic": 5}, "topic is 5"),
+        ({"partitions": 0}, "partitions is 0; it must be a whole number from 1"),
+        ({"partitions": "2"}, "partitions is '2'"),
+        ({"partitions": 0, "log": DiskLog("log")}, "partitions is 0"),
+        ({"partition": 1}, "partition is 1; it must be a function"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any], words: str) -> None:
+    """When the sink is described, wherever its log lies."""
+    with pytest.raises(ConfigurationError, match=words):
+        LogSink(**options)
+
+
+@pytest.mark.parametrize(
+    "option", ["segment_bytes", "journal_bytes", "max_timeout_ns", "retain_bytes", "retain_records", "retain_segments",
+               "transactional_id_expiration_ns"],
+)  # fmt: skip
+def test_an_option_of_a_log_on_disk_is_called_by_its_name(option: str) -> None:
+    """Not by that of the field that it is kept in."""
+    with pytest.raises(ConfigurationError, match=f"^{option} of the log is 0"):
+        DiskLog("log", **{option: 0})  # type: ignore[arg-type]

@@ -1,0 +1,1 @@
+"""Logs in files: recovery, batches, promises, consumer groups."""

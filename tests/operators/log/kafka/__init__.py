@@ -1,0 +1,1 @@
+"""Kafka's sink and source, over a broker that is an object."""

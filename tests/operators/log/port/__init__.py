@@ -1,0 +1,1 @@
+"""The rules that every log with transactions keeps."""

@@ -1,0 +1,1 @@
+"""Partitions of tables: their paths, times, commits and compaction."""

@@ -1,0 +1,1 @@
+"""Bounded results that are staged and committed once."""
