@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from engine.graph.windowed_stream import AllWindowedStream as AllWindowedStream, WindowedStream as WindowedStream
     from engine.observe.message_counter import MessageCounter as MessageCounter
     from engine.protocols.acking.settings import AckingSettings as AckingSettings
-    from engine.report.messages import MessageCounts as MessageCounts, message_counts as message_counts
+    from engine.report.message_counts import MessageCounts as MessageCounts, message_counts as message_counts
     from engine.runtime.config import (
         CheckpointInterval as CheckpointInterval,
         CostModel as CostModel,
@@ -233,7 +233,7 @@ _ROOMS: dict[str, tuple[str, ...]] = {
     "engine.graph.windowed_stream": ("AllWindowedStream", "WindowedStream"),
     "engine.observe.message_counter": ("MessageCounter",),
     "engine.protocols.acking.settings": ("AckingSettings",),
-    "engine.report.messages": ("MessageCounts", "message_counts"),
+    "engine.report.message_counts": ("MessageCounts", "message_counts"),
     "engine.runtime.config": ("CheckpointInterval", "CostModel", "RunConfig"),
     "engine.runtime.execution": ("ExecutionResult", "run"),
     "operators.files.writing": (

@@ -25,7 +25,7 @@ from engine import CheckpointInterval, ConfigurationError, Job, RunConfig, Seque
 from engine.elements.errors import MissingDependencyError, WeirError
 from engine.faults.fault import parse_fault
 from engine.faults.injector import FaultInjector
-from engine.observe.events import AttemptStarted, CheckpointCompleted, RunStarted, Send, TaskState, TraceEvent
+from engine.observe.trace_events import AttemptStarted, CheckpointCompleted, RunStarted, Send, TaskState, TraceEvent
 from engine.runtime.execution import Execution
 from examples.end_to_end_sinks import KEYS, OVERWRITE, SINKS, TABLES, Row, Target
 from state_backends import LocalFileSystem

@@ -25,10 +25,10 @@ from typing import Any
 from engine import read_committed
 from engine.elements.errors import ConfigurationError
 from engine.explore import compare_outputs
-from engine.faults.plan import parse_kill
+from engine.faults.fault_plan import parse_kill
 from engine.observe.cut_oracle import CutOracle
-from engine.observe.events import CheckpointCut, TraceEvent
 from engine.observe.trace import TraceDigest
+from engine.observe.trace_events import CheckpointCut, TraceEvent
 from engine.protocols import protocol_named
 from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
 from engine.runtime.execution import Execution, ExecutionResult

@@ -16,7 +16,7 @@ from typing import Any
 
 from engine import CollectedResults, Job
 from engine.observe.cut_oracle import CutOracle
-from engine.observe.events import RecordsCaptured, TraceEvent
+from engine.observe.trace_events import RecordsCaptured, TraceEvent
 from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
 from engine.runtime.execution import Execution, ExecutionResult
 from operators.basic import KeyedProcessContext, KeyedProcessFunction

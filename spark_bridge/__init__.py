@@ -5,7 +5,7 @@ Nothing here imports PySpark, PyArrow or starts a JVM until the first batch does
 
 from __future__ import annotations
 
-from spark_bridge.batch import run_batch
+from spark_bridge.batch_function import run_batch
 from spark_bridge.committed import read_committed, visible_part_files
 from spark_bridge.crossing import DEFAULT_PARQUET_THRESHOLD_ROWS, collect_canonical, rows_on_spark
 from spark_bridge.cuts import barrier_cut, event_time_cut, rows_cut

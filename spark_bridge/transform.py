@@ -25,7 +25,7 @@ from engine.elements.errors import shorten
 from engine.elements.operator import Operator
 from engine.graph.partitioner import GlobalPartitioner, Partitioner
 from operators.time import EventClock, missing_timestamps
-from spark_bridge.batch import function_name, run_batch
+from spark_bridge.batch_function import function_name, run_batch
 from spark_bridge.crossing import DEFAULT_PARQUET_THRESHOLD_ROWS
 from spark_bridge.cuts import BarrierCut, Cut, EventTimeCut, Period, RowsCut
 from spark_bridge.errors import SparkBridgeError

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from engine.faults.plan import FaultPlan, KillTask, parse_kill
+from engine.faults.fault_plan import FaultPlan, KillTask, parse_kill
 
 __all__ = ["FaultPlan", "KillTask", "parse_kill"]

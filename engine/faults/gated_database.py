@@ -33,7 +33,7 @@ _ONLY_THIS_ONE = 1 << 20
 
 
 class GatedDatabase:
-    """See :class:`operators.databases.session.SinkDatabase`. ``inner``: the database itself."""
+    """See :class:`operators.databases.database_session.SinkDatabase`. ``inner``: the database itself."""
 
     def __init__(self, inner: SinkDatabase, gate: Gate) -> None:
         self.inner, self.gate = inner, gate
@@ -76,7 +76,7 @@ def _say_again(late: DatabaseRequest, session: SinkSession) -> None:
 
 
 class _GatedSession:
-    """See :class:`operators.databases.session.SinkSession`."""
+    """See :class:`operators.databases.database_session.SinkSession`."""
 
     def __init__(
         self, database: GatedDatabase, session: SinkSession, another: Callable[[], SinkSession], writer: str

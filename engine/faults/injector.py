@@ -2,7 +2,7 @@
 
 It puts the families of faults together, each of which knows its own kinds: processes and user code
 (:mod:`engine.faults.process`), messages and channels (:mod:`engine.faults.network`), time (:mod:`engine.faults.clock`),
-disks (:mod:`engine.faults.storage`), systems outside (:mod:`engine.faults.external`) and whoever starts the job
+disks (:mod:`engine.faults.disk_faults`), systems outside (:mod:`engine.faults.external`) and whoever starts the job
 (:mod:`engine.faults.operator_error`). What strikes is noted by all of them in one place, as exact faults in order:
 given instead of the chances they were drawn from, and with the same schedule, they make the same run.
 
@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.faults.clock import ClockFaults
+from engine.faults.disk_faults import MAY_END_THE_JOB, StorageFaults
 from engine.faults.external import ExternalFaults, sinks_outside
 from engine.faults.fault import Fault, FaultMix
 from engine.faults.network import NetworkFaults
@@ -23,7 +24,6 @@ from engine.faults.operator_error import OperatorErrors
 from engine.faults.opportunities import Struck
 from engine.faults.probing_filesystem import OutputFileSystem, ProbingFileSystem
 from engine.faults.process import ProcessFaults
-from engine.faults.storage import MAY_END_THE_JOB, StorageFaults
 from engine.observe.points import BEFORE
 from engine.runtime.faulted import ZOMBIE, StruckDown
 from engine.runtime.kernel import ChoiceRecorder

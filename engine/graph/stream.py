@@ -44,7 +44,7 @@ from state_backends.base import KeyType
 
 if TYPE_CHECKING:
     from engine.graph.connected_streams import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
-    from engine.graph.iteration import IterativeStream
+    from engine.graph.iterative_stream import IterativeStream
     from engine.graph.job import Job
     from engine.graph.joined_streams import JoinedStreams
     from engine.graph.keyed_stream import KeyedStream
@@ -339,7 +339,7 @@ class Stream:
 
         ``iteration.close_with(feedback)`` leads a stream of the loop back here (Flink: ``DataStream.iterate``).
         """
-        from engine.graph.iteration import iterate
+        from engine.graph.iterative_stream import iterate
 
         return iterate(self, options)
 

@@ -1,4 +1,5 @@
 """What a run lets others see: trace events (plain data) and the instruments that read them.
 
-The runtime imports only :mod:`engine.observe.events`; trace writer, metrics and cut oracle are attached from outside.
+The runtime imports only :mod:`engine.observe.trace_events`; trace writer, metrics and cut oracle are attached from
+outside.
 """

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from engine.observe.events import CheckpointCut, TraceEvent
+from engine.observe.trace_events import CheckpointCut, TraceEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class CutOracle:
     verdicts: list[CutVerdict] = field(default_factory=list)
 
     def __call__(self, event: TraceEvent) -> None:
-        """Take in one event; only :class:`~engine.observe.events.CheckpointCut` matters."""
+        """Take in one event; only :class:`~engine.observe.trace_events.CheckpointCut` matters."""
         if event.__class__ is CheckpointCut:
             self.verdicts.append(judge(event))
 

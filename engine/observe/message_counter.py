@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.observe.events import Send, TraceEvent
+from engine.observe.trace_events import Send, TraceEvent
 
 _CONTROL = {"CheckpointBarrier": "barrier", "CancelCheckpointMarker": "cancel marker"}
 

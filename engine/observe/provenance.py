@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from engine.observe.events import TraceEvent
+    from engine.observe.trace_events import TraceEvent
     from state_backends.base import KeyType
 
 Cause = Any

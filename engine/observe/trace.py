@@ -10,7 +10,7 @@ import json
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from engine.observe.events import TRACE_VERSION, TraceEvent
+from engine.observe.trace_events import TRACE_VERSION, TraceEvent
 
 if TYPE_CHECKING:
     from state_backends.files import FileSystem

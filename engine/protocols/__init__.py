@@ -10,7 +10,7 @@ from engine.protocols.barriers import (
     UnalignedBarriers,
 )
 from engine.protocols.interface import CheckpointProtocol
-from engine.protocols.registry import PROTOCOLS, protocol_named
+from engine.protocols.protocol_names import PROTOCOLS, protocol_named
 
 __all__ = [
     "PROTOCOLS",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group
 from rich.text import Text
 
-from engine.report.tables import TABLE_WIDTH, Column, fitted
+from engine.report.text_tables import TABLE_WIDTH, Column, fitted
 from engine.report.units import NOTHING, format_count, format_ns, short_bytes, short_ns
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from engine.checkpoint.coordinator import CheckpointStatistics, TaskId
 from engine.elements.errors import ConfigurationError, StorageError
 from engine.elements.events import SavepointFormat, StopMode
 from engine.elements.suggestions import nearest
-from engine.observe.events import Instrument, RunEnded, RunStarted, TraceEvent
+from engine.observe.trace_events import Instrument, RunEnded, RunStarted, TraceEvent
 from engine.protocols.acking.statistics import AckingStatistics
 from engine.runtime.acking import AckingRun, check_acking
 from engine.runtime.config import RunConfig

@@ -1,5 +1,5 @@
-"""Batches as columns: ``column_sources`` give arrays, ``stateless`` operators call a function once for a batch of
-them, ``keyed`` folds running aggregates. Needs numpy at its first use.
+"""Batches as columns: ``column_sources`` give arrays, ``stateless_columns`` operators call a function once for a batch
+of them, ``keyed_columns`` folds running aggregates. Needs numpy at its first use.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from operators.columns.column_sources import (
     ColumnGeneratorSource as ColumnGeneratorSource,
     ColumnSource as ColumnSource,
 )
-from operators.columns.keyed import (
+from operators.columns.keyed_columns import (
     REDUCED_STATE as REDUCED_STATE,
     ColumnAggregate as ColumnAggregate,
     ColumnAggregateOperator as ColumnAggregateOperator,
@@ -18,7 +18,7 @@ from operators.columns.keyed import (
     record_count as record_count,
     sum_of as sum_of,
 )
-from operators.columns.stateless import (
+from operators.columns.stateless_columns import (
     COLUMN_TYPES as COLUMN_TYPES,
     FilterColumnsOperator as FilterColumnsOperator,
     MapColumnsOperator as MapColumnsOperator,

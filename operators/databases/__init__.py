@@ -1,10 +1,20 @@
-"""Sinks into databases: ``session`` is the port; SQLite, PostgreSQL and a model in memory stand behind it.
+"""Sinks into databases: ``database_session`` is the port; SQLite, PostgreSQL and a model in memory stand behind it.
 ``database_sink`` inserts by two-phase commit, ``upsert_sink`` keeps one row per key, ``table_sink`` is their half in
 common. psycopg is loaded at its first use.
 """
 
 from __future__ import annotations
 
+from operators.databases.database_session import (
+    DatabaseError as DatabaseError,
+    EpochHolder as EpochHolder,
+    LedgerRow as LedgerRow,
+    Row as Row,
+    SinkDatabase as SinkDatabase,
+    SinkSession as SinkSession,
+    TableDescription as TableDescription,
+    TransactionName as TransactionName,
+)
 from operators.databases.database_sink import (
     DatabaseSink as DatabaseSink,
     PostgresSink as PostgresSink,
@@ -18,15 +28,5 @@ from operators.databases.memory_database import (
     UnansweredError as UnansweredError,
 )
 from operators.databases.postgres_database import PostgresDatabase as PostgresDatabase
-from operators.databases.session import (
-    DatabaseError as DatabaseError,
-    EpochHolder as EpochHolder,
-    LedgerRow as LedgerRow,
-    Row as Row,
-    SinkDatabase as SinkDatabase,
-    SinkSession as SinkSession,
-    TableDescription as TableDescription,
-    TransactionName as TransactionName,
-)
 from operators.databases.sqlite_database import SqliteDatabase as SqliteDatabase
 from operators.databases.upsert_sink import UpsertSink as UpsertSink

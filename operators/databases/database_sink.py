@@ -1,7 +1,7 @@
 """Sinks that insert rows into a table of a database, exactly once, by two-phase commit.
 
 The protocol is that of :mod:`operators.transactions.two_phase_commit`; what the database has to keep is in
-:mod:`operators.databases.session`. Here is what a sink makes of both:
+:mod:`operators.databases.database_session`. Here is what a sink makes of both:
 
 * Whoever starts takes over first: from then on no earlier attempt can write or prepare anything. Only then is decided
   what becomes of what they have left. Of the transactions that no state knows of, a subtask aborts those of all
@@ -28,10 +28,7 @@ from typing import Any
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, OutputAheadError
 from engine.elements.operator import Operator
-from operators.databases.memory_database import MemoryDatabase
-from operators.databases.postgres_database import PostgresDatabase
-from operators.databases.records_to_rows import RowFunction
-from operators.databases.session import (
+from operators.databases.database_session import (
     DatabaseError,
     Row,
     SinkDatabase,
@@ -39,6 +36,9 @@ from operators.databases.session import (
     TransactionGoneError,
     TransactionName,
 )
+from operators.databases.memory_database import MemoryDatabase
+from operators.databases.postgres_database import PostgresDatabase
+from operators.databases.records_to_rows import RowFunction
 from operators.databases.sqlite_database import SqliteDatabase
 from operators.databases.table_sink import Columns, TableSink, TableWriter, check_whole
 from operators.transactions import Transaction, TransactionLostError, TwoPhaseCommitSinkOperator, check_timeouts

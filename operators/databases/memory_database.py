@@ -1,8 +1,8 @@
 """A model of a database behind the port of sessions, in memory: what exploration runs thousands of times.
 
-It keeps every rule of :mod:`operators.databases.session`, with the choice that is harder for a sink where there is one:
-what is not prepared stays when its session is gone, and has to be found and taken back. One suite of tests holds it
-against SQLite and PostgreSQL.
+It keeps every rule of :mod:`operators.databases.database_session`, with the choice that is harder for a sink where
+there is one: what is not prepared stays when its session is gone, and has to be found and taken back. One suite of
+tests holds it against SQLite and PostgreSQL.
 
 A ``gate`` decides what becomes of each request; only those that change something come by:
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from operators.databases.session import (
+from operators.databases.database_session import (
     DatabaseError,
     EpochHolder,
     FencedError,
@@ -59,8 +59,8 @@ __all__ = [
 
 
 class DatabaseRequest(NamedTuple):
-    """What a database is asked for. ``kind``: a method of :class:`operators.databases.session.SinkSession` (with a
-    hyphen: ``take-over``), or ``late`` for a commit or abort that arrives again; ``subtask`` is ``None`` for
+    """What a database is asked for. ``kind``: a method of :class:`operators.databases.database_session.SinkSession`
+    (with a hyphen: ``take-over``), or ``late`` for a commit or abort that arrives again; ``subtask`` is ``None`` for
     ``retract`` and ``forget``; ``note``: the checkpoint of a ``prepare``."""
 
     kind: str
@@ -126,12 +126,12 @@ class MemoryDatabase:
         self._epochs: dict[tuple[str, int], int] = {}
 
     def connect(self, description: TableDescription, resolve_path: Callable[[str], str]) -> MemorySession:
-        """See :class:`operators.databases.session.SinkDatabase`."""
+        """See :class:`operators.databases.database_session.SinkDatabase`."""
         del resolve_path
         return MemorySession(self, description)
 
     def rows(self, description: TableDescription) -> list[Row]:
-        """See :class:`operators.databases.session.SinkDatabase`; in the order of commits."""
+        """See :class:`operators.databases.database_session.SinkDatabase`; in the order of commits."""
         if description.key:
             return list(self._keyed.get(description.table, {}).values())
         with_name = description.transaction_column is not None
@@ -214,7 +214,7 @@ _REFUSALS: dict[type[DatabaseError], str] = {FencedError: REFUSED_AS_FENCED, Tra
 
 
 class MemorySession:
-    """See :class:`operators.databases.session.SinkSession`."""
+    """See :class:`operators.databases.database_session.SinkSession`."""
 
     def __init__(self, database: MemoryDatabase, description: TableDescription) -> None:
         self.place = f"table {description.table!r} in memory"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from engine.elements.errors import ConfigurationError, MissingDependencyError
-from operators.databases.session import DatabaseError, Row, RowRefusedError
+from operators.databases.database_session import DatabaseError, Row, RowRefusedError
 from operators.databases.waiting import wait_s
 
 if TYPE_CHECKING:

@@ -25,9 +25,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from engine.elements.errors import ConfigurationError
-from operators.databases.postgres_connection import PostgresConnection, PostgresServer, imported_psycopg
-from operators.databases.postgres_epochs import PostgresEpochs
-from operators.databases.session import (
+from operators.databases.database_session import (
     DatabaseError,
     EpochHolder,
     LedgerRow,
@@ -38,6 +36,8 @@ from operators.databases.session import (
     TransactionName,
     quoted,
 )
+from operators.databases.postgres_connection import PostgresConnection, PostgresServer, imported_psycopg
+from operators.databases.postgres_epochs import PostgresEpochs
 from operators.databases.upsert_statements import delete_statement, table_name, upsert_statement
 
 if TYPE_CHECKING:
@@ -81,18 +81,18 @@ class PostgresDatabase:
         self._server = PostgresServer(dsn, reconnects, reconnect_wait_s, lock_timeout_ms, connect_timeout_s)
 
     def connect(self, description: TableDescription, resolve_path: Callable[[str], str]) -> PostgresSession:
-        """See :class:`operators.databases.session.SinkDatabase`."""
+        """See :class:`operators.databases.database_session.SinkDatabase`."""
         del resolve_path
         return PostgresSession(self._server, description)
 
     def rows(self, description: TableDescription) -> list[Row]:
-        """See :class:`operators.databases.session.SinkDatabase`."""
+        """See :class:`operators.databases.database_session.SinkDatabase`."""
         with closing(PostgresSession(self._server, description)) as session:
             return session.rows()
 
 
 class PostgresSession:
-    """See :class:`operators.databases.session.SinkSession`."""
+    """See :class:`operators.databases.database_session.SinkSession`."""
 
     def __init__(self, server: PostgresServer, description: TableDescription) -> None:
         self._psycopg = imported_psycopg()

@@ -9,8 +9,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from operators.databases.database_session import EpochHolder, FencedError, TransactionName
 from operators.databases.postgres_connection import imported_psycopg
-from operators.databases.session import EpochHolder, FencedError, TransactionName
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -23,7 +23,7 @@ class PostgresEpochs:
         self._writer = writer
 
     def take_over(self, connection: Connection[Any], subtask: int, parallelism: int) -> int:
-        """See :meth:`operators.databases.session.SinkSession.take_over`."""
+        """See :meth:`operators.databases.database_session.SinkSession.take_over`."""
         writer, mine = self._writer, "writer = %s AND subtask %% %s = %s"
         parameters = (writer, parallelism, subtask % parallelism)
         with connection.transaction():

@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
-from operators.databases.session import Row
+from operators.databases.database_session import Row
 
 RowFunction = Callable[[Any], Sequence[Any]]
 """Record -> one value for each column."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from operators.databases.session import Row, quoted
+from operators.databases.database_session import Row, quoted
 
 
 def has_unique_columns(connection: sqlite3.Connection, table: str) -> bool:

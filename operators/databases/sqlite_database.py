@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from engine.elements.errors import ConfigurationError
-from operators.databases.session import (
+from operators.databases.database_session import (
     DatabaseError,
     EpochHolder,
     FencedError,
@@ -76,7 +76,7 @@ class SqliteDatabase:
         self._found_at = path
 
     def connect(self, description: TableDescription, resolve_path: Callable[[str], str]) -> SqliteSession:
-        """See :class:`operators.databases.session.SinkDatabase`."""
+        """See :class:`operators.databases.database_session.SinkDatabase`."""
         path = self.path if self.path.startswith("/") else resolve_path(self.path)
         if "://" in path:
             raise ConfigurationError(f"{path}: SQLite writes local files only; give SqliteDatabase an absolute path")
@@ -87,7 +87,7 @@ class SqliteDatabase:
         return SqliteSession(path, description, self.busy_timeout_ms, self.journal_mode)
 
     def rows(self, description: TableDescription) -> list[Row]:
-        """See :class:`operators.databases.session.SinkDatabase`; in the order of their row ids."""
+        """See :class:`operators.databases.database_session.SinkDatabase`; in the order of their row ids."""
         if not LocalFileSystem().exists(self._found_at):
             return []
         connection = sqlite3.connect(self._found_at, timeout=self.busy_timeout_ms / 1000)
@@ -101,7 +101,7 @@ class SqliteDatabase:
 
 
 class SqliteSession:
-    """See :class:`operators.databases.session.SinkSession`."""
+    """See :class:`operators.databases.database_session.SinkSession`."""
 
     def __init__(
         self, path: str, description: TableDescription, busy_timeout_ms: int, journal_mode: str | None

@@ -15,9 +15,7 @@ from typing import Any
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError
 from engine.elements.operator import Operator
-from operators.databases.memory_database import MemoryDatabase
-from operators.databases.records_to_rows import RecordsToRows, RowFunction, row_of
-from operators.databases.session import (
+from operators.databases.database_session import (
     MAX_WRITER_BYTES,
     DatabaseError,
     Row,
@@ -26,6 +24,8 @@ from operators.databases.session import (
     TableDescription,
     check_table,
 )
+from operators.databases.memory_database import MemoryDatabase
+from operators.databases.records_to_rows import RecordsToRows, RowFunction, row_of
 
 Columns = Sequence[str] | Mapping[str, str]
 

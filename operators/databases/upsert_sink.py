@@ -26,9 +26,9 @@ from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError
 from engine.elements.operator import Operator
 from operators.basic import SinkOperator
+from operators.databases.database_session import EpochHolder, Row, SinkDatabase
 from operators.databases.memory_database import MemoryDatabase
 from operators.databases.records_to_rows import RowFunction
-from operators.databases.session import EpochHolder, Row, SinkDatabase
 from operators.databases.table_sink import Columns, TableSink, TableWriter, check_function, check_whole
 
 

@@ -7,7 +7,7 @@ column was, is older than any. The guard is part of the statement, not a questio
 
 from __future__ import annotations
 
-from operators.databases.session import TableDescription, quoted
+from operators.databases.database_session import TableDescription, quoted
 
 
 def table_name(description: TableDescription) -> str:

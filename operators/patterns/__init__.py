@@ -1,8 +1,8 @@
 """Patterns over the records of a key: ``sequence`` says which records are looked for, ``nfa`` is the automaton that
-finds them (a pure machine), ``operator`` runs it in the order of event time (Flink: ``CepOperator``).
+finds them (a pure machine), ``pattern_operator`` runs it in the order of event time (Flink: ``CepOperator``).
 """
 
 from __future__ import annotations
 
-from operators.patterns.operator import pattern_operator as pattern_operator
+from operators.patterns.pattern_operator import pattern_operator as pattern_operator
 from operators.patterns.sequence import Pattern as Pattern

@@ -1,8 +1,8 @@
-"""``deduplication`` and ``top_n``, and the records of ``changes`` that they and the regular join emit."""
+"""``deduplication`` and ``top_n``, and the records of ``change_records`` that they and the regular join emit."""
 
 from __future__ import annotations
 
-from operators.ranking.changes import (
+from operators.ranking.change_records import (
     DELETE as DELETE,
     INSERT as INSERT,
     adds as adds,

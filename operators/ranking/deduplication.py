@@ -27,7 +27,7 @@ from typing import Any
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError
 from engine.elements.operator import Operator
-from operators.ranking.changes import INSERT, UPDATE_AFTER, UPDATE_BEFORE
+from operators.ranking.change_records import INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from operators.time import EventClock, missing_timestamps
 from state_backends.base import StateTtlConfig, ValueStateDescriptor
 

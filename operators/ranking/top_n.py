@@ -28,7 +28,7 @@ from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError
 from engine.elements.operator import Operator
 from operators.basic import AggregateFunction, item_in_hand
-from operators.ranking.changes import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, adds
+from operators.ranking.change_records import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, adds
 from state_backends.base import StateTtlConfig, ValueStateDescriptor
 from state_backends.codec import default_codec
 

@@ -1,5 +1,5 @@
-"""Reading: ``operator`` runs a source in turns and keeps its positions, ``source_context`` is what a source has of it;
-``in_memory`` holds the sources that need no file: a collection, a sequence of ints, a generator function.
+"""Reading: ``source_operator`` runs a source in turns and keeps its positions, ``source_context`` is what a source has
+of it; ``in_memory`` holds the sources that need no file: a collection, a sequence of ints, a generator function.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from operators.sources.in_memory import (
     split_index as split_index,
     start_in as start_in,
 )
-from operators.sources.operator import (
+from operators.sources.source_operator import (
     RunningSplit as RunningSplit,
     SavedSplit as SavedSplit,
     SourceOperator as SourceOperator,

@@ -1,4 +1,5 @@
-"""Windows over keyed streams: ``assigners`` say which windows a record belongs to; ``operator`` runs tumbling and
+"""Windows over keyed streams: ``assigners`` say which windows a record belongs to; ``window_operator`` runs tumbling
+and
 sliding windows a batch at a time; ``triggered_windows`` runs any kind, with ``triggers``, ``evictors`` and
 ``merging`` sessions. ``contents``, ``cells`` and ``contexts`` are what a window keeps and shows.
 """
@@ -27,12 +28,6 @@ from operators.windows.evictors import (
     TimeEvictor as TimeEvictor,
     TimestampedValue as TimestampedValue,
 )
-from operators.windows.functions import (
-    ProcessAllWindowFunction as ProcessAllWindowFunction,
-    ProcessWindowFunction as ProcessWindowFunction,
-    WindowContext as WindowContext,
-)
-from operators.windows.operator import SlidingWindowOperator as SlidingWindowOperator, WindowOperator as WindowOperator
 from operators.windows.triggered_windows import TriggeredWindowOperator as TriggeredWindowOperator
 from operators.windows.triggers import (
     CountTrigger as CountTrigger,
@@ -42,4 +37,13 @@ from operators.windows.triggers import (
     PurgingTrigger as PurgingTrigger,
     Trigger as Trigger,
     TriggerResult as TriggerResult,
+)
+from operators.windows.window_functions import (
+    ProcessAllWindowFunction as ProcessAllWindowFunction,
+    ProcessWindowFunction as ProcessWindowFunction,
+    WindowContext as WindowContext,
+)
+from operators.windows.window_operator import (
+    SlidingWindowOperator as SlidingWindowOperator,
+    WindowOperator as WindowOperator,
 )

@@ -38,10 +38,10 @@ from operators.windows.assigners import TimeWindow, Window, WindowAssigner
 from operators.windows.cells import Aggregate, EvictableCell, WindowCell, window_cell
 from operators.windows.contexts import TriggerCallContext, WindowCallContext
 from operators.windows.evictors import Evictor
-from operators.windows.functions import ProcessAllWindowFunction, ProcessWindowFunction, WithoutKey
 from operators.windows.merging import MergingWindows
-from operators.windows.operator import check_lateness, check_window_spec
 from operators.windows.triggers import Trigger, TriggerResult
+from operators.windows.window_functions import ProcessAllWindowFunction, ProcessWindowFunction, WithoutKey
+from operators.windows.window_operator import check_lateness, check_window_spec
 from state_backends.api import TimerQueue
 from state_backends.base import ListStateDescriptor
 

@@ -1,11 +1,11 @@
 """Arrays as state: key groups of whole columns (``keys``), records of a batch grouped by key (``grouping``), running
-folds over the groups (``folds``), and columns written byte for byte as the codec writes their numbers (``encoding``).
-Needs numpy at its first use, and loads it then.
+folds over the groups (``folds``), and columns written byte for byte as the codec writes their numbers
+(``column_encoding``). Needs numpy at its first use, and loads it then.
 """
 
 from __future__ import annotations
 
-from state_backends.columns.encoding import encoded_columns as encoded_columns, encoded_order as encoded_order
+from state_backends.columns.column_encoding import encoded_columns as encoded_columns, encoded_order as encoded_order
 from state_backends.columns.folds import (
     ColumnFold as ColumnFold,
     CountFold as CountFold,

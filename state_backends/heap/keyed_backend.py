@@ -29,7 +29,12 @@ from state_backends.base import (
 from state_backends.codec import StateCodec, default_codec
 from state_backends.heap.entries import HeapEntries, HeapMapEntries
 from state_backends.heap.expiry import UnexpiredEntries, cleanup_of
-from state_backends.heap.incremental import CheckedReader, IncrementalHeapStrategy, full_format_parts, restored_base
+from state_backends.heap.incremental_groups import (
+    CheckedReader,
+    IncrementalHeapStrategy,
+    full_format_parts,
+    restored_base,
+)
 from state_backends.heap.state_table import HeapSnapshotResources, StateTable
 from state_backends.snapshots import (
     EncodedBlock,

@@ -2,13 +2,13 @@
 
 | module              | what lives there                                                     |
 |---------------------|----------------------------------------------------------------------|
-| ``store``           | the store: reads, writes, snapshots, checkpoints                     |
+| ``lsm_store``           | the store: reads, writes, snapshots, checkpoints                     |
 | ``file_set``        | its durable half: the present files, the manifest, pins              |
 | ``reading``         | scans, of the store and of snapshots                                 |
 | ``memtable``        | what is in no file yet                                               |
 | ``wal``             | the optional write-ahead log                                         |
 | ``sst``             | files of entries, with ``block`` and ``bloom``                       |
-| ``ranges``          | range tombstones                                                     |
+| ``range_tombstones``          | range tombstones                                                     |
 | ``merge``           | several sorted sources as one                                        |
 | ``version``         | the list of files as an immutable value, and edits of it             |
 | ``compaction``      | which files to merge, and what is then: pure functions               |
@@ -31,6 +31,6 @@ from state_backends.lsm.description import (
     StoreDescription as StoreDescription,
     describe_manifest as describe_manifest,
 )
-from state_backends.lsm.options import LsmOptions as LsmOptions
+from state_backends.lsm.lsm_store import LsmStore as LsmStore
 from state_backends.lsm.reading import LsmSnapshot as LsmSnapshot
-from state_backends.lsm.store import LsmStore as LsmStore
+from state_backends.lsm.store_options import LsmOptions as LsmOptions

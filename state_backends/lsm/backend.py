@@ -9,8 +9,8 @@ from state_backends.api import BackendEnvironment
 from state_backends.base import Executor, InlineExecutor
 from state_backends.files import FileSystem
 from state_backends.lsm.files import SST_SUFFIX
-from state_backends.lsm.options import LsmOptions
-from state_backends.lsm.store import LsmStore
+from state_backends.lsm.lsm_store import LsmStore
+from state_backends.lsm.store_options import LsmOptions
 from state_backends.store import StoreKeyedStateBackend
 from state_backends.ttl import TtlRowFilter
 

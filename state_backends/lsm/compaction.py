@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from state_backends.lsm.options import LsmOptions
+from state_backends.lsm.store_options import LsmOptions
 from state_backends.lsm.version import FileMeta, Version, VersionEdit, span_of
 
 Run = tuple[FileMeta, ...]

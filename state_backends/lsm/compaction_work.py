@@ -10,9 +10,9 @@ from state_backends.lsm.compaction import CompactionTask, edit_for
 from state_backends.lsm.file_set import FileSet
 from state_backends.lsm.files import delete_quietly
 from state_backends.lsm.merge import BLOCKS_AT_ONCE, MergeSource, merged, pieces_of_run, ranges_of
-from state_backends.lsm.options import CompactionFilter
-from state_backends.lsm.ranges import NO_RANGES, DeletedRanges
+from state_backends.lsm.range_tombstones import NO_RANGES, DeletedRanges
 from state_backends.lsm.sst import SstWriter, Table
+from state_backends.lsm.store_options import CompactionFilter
 
 
 class RunWriter:

@@ -37,8 +37,8 @@ from state_backends.lsm.files import (
 )
 from state_backends.lsm.manifest import ManifestContent, ManifestLog, read_current, write_manifest
 from state_backends.lsm.merge import MergeSource, pieces_of_run, ranges_of
-from state_backends.lsm.options import LsmOptions
 from state_backends.lsm.sst import SstWriter, Table, open_table
+from state_backends.lsm.store_options import LsmOptions
 from state_backends.lsm.version import FileMeta, Version, VersionEdit, file_number
 
 

@@ -12,7 +12,7 @@ from itertools import islice
 from sortedcontainers import SortedList
 
 from state_backends.lsm.block import Columns
-from state_backends.lsm.ranges import NO_RANGES, DeletedRanges
+from state_backends.lsm.range_tombstones import NO_RANGES, DeletedRanges
 
 
 class Memtable:

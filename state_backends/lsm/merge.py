@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from state_backends.lsm.block import Columns
-from state_backends.lsm.ranges import NO_RANGES, DeletedRanges
+from state_backends.lsm.range_tombstones import NO_RANGES, DeletedRanges
 from state_backends.lsm.sst import Table
 
 ReadBlocks = Callable[[Table, int, int], Columns]

@@ -40,8 +40,8 @@ from state_backends.files import TEMPORARY_SUFFIX, FileSystem, RandomAccessFile,
 from state_backends.lsm.block import Columns, cumulative_bytes, cuts, decode_block, encode_block
 from state_backends.lsm.bloom import build_filter, filter_from_bytes, filter_to_bytes
 from state_backends.lsm.files import delete_quietly, put_in_place
-from state_backends.lsm.options import COMPRESSIONS, LsmOptions
-from state_backends.lsm.ranges import NO_RANGES, DeletedRanges, Range
+from state_backends.lsm.range_tombstones import NO_RANGES, DeletedRanges, Range
+from state_backends.lsm.store_options import COMPRESSIONS, LsmOptions
 from state_backends.lsm.version import FileMeta
 
 SST_MAGIC = b"WEIRLSMS"

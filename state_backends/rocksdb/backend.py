@@ -8,7 +8,12 @@ from typing import ClassVar
 
 from state_backends.api import BackendEnvironment
 from state_backends.files import LocalFileSystem
-from state_backends.rocksdb.store import DEFAULT_CACHE_BYTES, DEFAULT_MEMTABLE_BYTES, RocksDBOptions, RocksDBStoreKind
+from state_backends.rocksdb.rocksdb_store import (
+    DEFAULT_CACHE_BYTES,
+    DEFAULT_MEMTABLE_BYTES,
+    RocksDBOptions,
+    RocksDBStoreKind,
+)
 from state_backends.store import StoreKeyedStateBackend
 
 TEMPORARY_PREFIX = "weir-rocksdb-"

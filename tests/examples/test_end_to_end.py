@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engine.elements.errors import ConfigurationError
-from engine.observe.events import CheckpointCompleted, RunStarted, Send
+from engine.observe.trace_events import CheckpointCompleted, RunStarted, Send
 from examples import end_to_end
 from examples.end_to_end_sinks import SINKS, TABLES, Row
 from tests.postgres_server import running_server

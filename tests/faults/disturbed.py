@@ -14,7 +14,7 @@ from engine.faults.fault import Fault, FaultMix, parse_fault
 from engine.faults.injector import FaultInjector
 from engine.graph.job import Job
 from engine.observe.cut_oracle import CutOracle
-from engine.observe.events import TraceEvent
+from engine.observe.trace_events import TraceEvent
 from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
 from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.kernel import ChoiceRecorder

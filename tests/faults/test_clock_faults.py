@@ -9,7 +9,7 @@ import pytest
 
 from engine.faults.fault import FaultMix, parse_fault
 from engine.graph.job import Job
-from engine.observe.events import Receive, Send, TimerFired
+from engine.observe.trace_events import Receive, Send, TimerFired
 from engine.runtime.config import CheckpointInterval, CostModel
 from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.kernel import START_NS, ChoiceRecorder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.faults.fault import FAULT_KINDS, FaultMix
-from engine.observe.events import CheckpointCompleted
+from engine.observe.trace_events import CheckpointCompleted
 from tests.faults.disturbed import EXPECTED, VIRTUAL_BOUND_NS, disturbed
 
 US = 1_000

@@ -13,7 +13,7 @@ from engine.explore.run import CheckpointTrigger
 from engine.faults.fault import Fault, FaultMix, parse_fault
 from engine.faults.network import NetworkFaults, clogged_until_ns
 from engine.faults.opportunities import Struck
-from engine.observe.events import CheckpointCompleted, Receive, SnapshotTaken, TaskState
+from engine.observe.trace_events import CheckpointCompleted, Receive, SnapshotTaken, TaskState
 from engine.runtime.execution import Execution
 from engine.runtime.faulted import MESSAGES
 from engine.runtime.kernel import ChoiceRecorder

@@ -9,11 +9,11 @@ import pytest
 
 from engine.explore.cases import Case, Setting
 from engine.explore.run import FinishedCase, Subject, run_case
+from engine.faults.disk_faults import MAY_END_THE_JOB, StorageFaults, referenced_files
 from engine.faults.fault import Fault, FaultMix, parse_fault
 from engine.faults.injector import FaultInjector
 from engine.faults.opportunities import Struck
-from engine.faults.storage import MAY_END_THE_JOB, StorageFaults, referenced_files
-from engine.observe.events import CheckpointAborted, CheckpointCompleted
+from engine.observe.trace_events import CheckpointAborted, CheckpointCompleted
 from engine.runtime.kernel import ChoiceRecorder
 from operators.basic import CollectedResults
 from state_backends.files import FileSystem, MemoryFileSystem

@@ -113,7 +113,7 @@ def campaign_members(mutant: Mutant) -> tuple[object, ...]:
     from engine.runtime.storage import restored_channels
     from engine.runtime.tasks import AsyncSnapshot
     from operators.databases.database_sink import DatabaseSinkOperator
-    from operators.files.bucketing.parts import BucketingParts
+    from operators.files.bucketing.bucketing_parts import BucketingParts
     from operators.files.sinks import FileSinkOperator
     from operators.files.writing import Buckets
     from operators.log.connectors.log_sink import TransactionalLogSink

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.observe.cut_oracle import CutOracle, judge
-from engine.observe.events import CheckpointCut, RunEnded
+from engine.observe.trace_events import CheckpointCut, RunEnded
 
 
 def test_equal_counters_are_a_consistent_cut() -> None:

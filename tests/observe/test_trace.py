@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from engine.observe.events import TRACE_VERSION, ChannelBlocked, RunEnded, Send, TraceEvent
 from engine.observe.trace import TraceDigest, TraceWriter
+from engine.observe.trace_events import TRACE_VERSION, ChannelBlocked, RunEnded, Send, TraceEvent
 from state_backends.files import MemoryFileSystem
 
 EVENTS: list[TraceEvent] = [Send(1, 1, 0, 1, "records", 5, None, 5), ChannelBlocked(2, 1, 0), RunEnded(3, "finished")]

@@ -6,7 +6,7 @@ import re
 import typing
 from pathlib import Path
 
-from engine.observe.events import TRACE_VERSION, TraceEvent
+from engine.observe.trace_events import TRACE_VERSION, TraceEvent
 
 PAGE = (Path(__file__).parents[2] / "docs" / "formats.md").read_text("utf-8")
 

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from rich.console import Console
 from rich.table import Table
 
-from engine.report.tables import Column, fitted
+from engine.report.text_tables import Column, fitted
 
 
 def lines_of(title: str, columns: list[Column], width: int) -> list[str]:

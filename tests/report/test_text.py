@@ -12,8 +12,8 @@ from hypothesis import given, strategies as st
 from rich.console import Console, Group
 
 from engine.checkpoint.coordinator.checkpoint_statistics import CheckpointType
-from engine.report.tables import TABLE_WIDTH
 from engine.report.text import HISTORY_ROWS, NOTES, SUBTASK_ROWS, TASK_ROWS, note_lines, print_report, report_parts
+from engine.report.text_tables import TABLE_WIDTH
 from tests.report.runs import make_run
 
 

@@ -9,7 +9,7 @@ import pytest
 from engine.elements.errors import JobFailedError, StateError, WeirError
 from engine.observe.cut_oracle import CutOracle, CutVerdict
 from engine.protocols.acking.statistics import AckingStatistics
-from engine.protocols.registry import protocol_named
+from engine.protocols.protocol_names import protocol_named
 from engine.report import judge_run
 from engine.report.verdict import exit_code_of
 from engine.runtime.execution import ExecutionResult

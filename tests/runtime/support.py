@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
 from engine.graph.job import Job
-from engine.observe.events import Instrument, TraceEvent
+from engine.observe.trace_events import Instrument, TraceEvent
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.execution import Execution, ExecutionResult
 from operators.basic import CollectedResults, SinkOperator

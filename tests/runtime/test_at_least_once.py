@@ -9,7 +9,7 @@ import pytest
 from engine.checkpoint.restore import FixedDelayRestart
 from engine.graph.job import Job
 from engine.observe.cut_oracle import CutOracle
-from engine.observe.events import ChannelBlocked
+from engine.observe.trace_events import ChannelBlocked
 from engine.runtime.config import CostModel
 from engine.runtime.execution import ExecutionResult
 from operators.basic import CollectedResults

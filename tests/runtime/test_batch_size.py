@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from engine.graph.job import Job
-from engine.observe.events import CheckpointCut
+from engine.observe.trace_events import CheckpointCut
 from engine.runtime.config import CostModel
 from operators.basic import CollectedResults
 from operators.sources import CollectionSource, Pause, SequenceSource

@@ -13,7 +13,7 @@ from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, JobChangedError, JobFailedError
 from engine.elements.operator import Operator
 from engine.graph.job import Job
-from engine.observe.events import AttemptStarted, RunEnded, RunStarted
+from engine.observe.trace_events import AttemptStarted, RunEnded, RunStarted
 from engine.runtime.config import RunConfig
 from engine.runtime.execution import Execution
 from engine.runtime.job import TaskKilledError

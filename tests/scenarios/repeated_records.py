@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from engine.elements.batch import Batch
-from engine.observe.events import AttemptStarted, CheckpointCut, TraceEvent
+from engine.observe.trace_events import AttemptStarted, CheckpointCut, TraceEvent
 from engine.runtime.channels import Channel
 from tests.scenarios.random.random_graphs import Graph, Rows
 

@@ -26,7 +26,7 @@ from engine.checkpoint.restore import FixedDelayRestart
 from engine.graph.job import Job
 from engine.graph.stream import Stream
 from engine.observe.cut_oracle import CutOracle
-from engine.observe.events import (
+from engine.observe.trace_events import (
     ChannelBlocked,
     CheckpointAborted,
     CheckpointCompleted,

@@ -14,7 +14,7 @@ from engine.graph.job import Job
 from engine.graph.plan import ExecutionPlan
 from engine.graph.stream import Stream
 from engine.observe.cut_oracle import CutOracle
-from engine.observe.events import CheckpointTriggered, Send, TaskState
+from engine.observe.trace_events import CheckpointTriggered, Send, TaskState
 from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
 from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.kernel import ChoiceRecorder

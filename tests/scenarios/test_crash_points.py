@@ -17,7 +17,7 @@ import pytest
 from engine.checkpoint.restore import FixedDelayRestart
 from engine.graph.job import Job
 from engine.observe.cut_oracle import CutOracle
-from engine.observe.events import (
+from engine.observe.trace_events import (
     AttemptStarted,
     ChannelBlocked,
     ChannelResumed,

@@ -11,7 +11,7 @@ from engine.checkpoint.coordinator import CheckpointStatus
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.checkpoint.restore import FixedDelayRestart
 from engine.graph.job import Job
-from engine.observe.events import CheckpointCompleted, SnapshotAcknowledged, SnapshotTaken, TaskState
+from engine.observe.trace_events import CheckpointCompleted, SnapshotAcknowledged, SnapshotTaken, TaskState
 from engine.runtime.config import CheckpointInterval, CostModel
 from engine.runtime.execution import ExecutionResult
 from operators.basic import CollectedResults

@@ -13,7 +13,7 @@ import pytest
 from examples import flights_oracle
 from examples.flights_data import FLIGHT_SCHEMA, FLIGHT_TYPES, FlightFiles
 from examples.flights_spark import ROUTE_REPORT_SCHEMA, RouteReport
-from spark_bridge.batch import run_batch
+from spark_bridge.batch_function import run_batch
 from spark_bridge.crossing import collect_canonical, rows_on_spark
 from spark_bridge.oracle import compare_multisets
 

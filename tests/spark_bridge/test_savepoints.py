@@ -13,7 +13,7 @@ from engine.runtime.storage import SavepointRestore
 from operators.basic import CollectedResults, KeyedProcessContext, KeyedProcessFunction
 from operators.sources import SequenceSource
 from spark_bridge.errors import SparkBridgeError
-from spark_bridge.savepoints import compare_state, put_state, read_state
+from spark_bridge.state_frames import compare_state, put_state, read_state
 from state_backends.base import (
     LONG,
     STRING,

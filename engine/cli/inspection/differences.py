@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from engine.cli.inspection.reader import FoundCheckpoint, Selection, selected_operators
+from engine.cli.inspection.checkpoint_reader import FoundCheckpoint, Selection, selected_operators
 from engine.report.units import plural
 from state_backends.codec import inspecting_codec, plain, shown
 from state_backends.offline import EntryDifference, SnapshotContent, StateEntry, differences

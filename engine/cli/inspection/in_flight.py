@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from engine.cli.inspection.keyed import stored
+from engine.cli.inspection.keyed_entries import stored
 from engine.report.units import format_bytes, format_count, plural
 from state_backends.codec import inspecting_codec, plain, shown
 from state_backends.snapshots import (

@@ -13,15 +13,15 @@ from engine.cli.runs.directory import (
 )
 from engine.cli.runs.driver import RunOrder as RunOrder, check_orders as check_orders, drive as drive
 from engine.cli.runs.incarnations import used_incarnations as used_incarnations
-from engine.cli.runs.savepoints import (
-    SavepointWishes as SavepointWishes,
-    restore_from as restore_from,
-    restore_options as restore_options,
-    savepoint_options as savepoint_options,
-)
-from engine.cli.runs.storage import (
+from engine.cli.runs.run_storage import (
     hold_claimed as hold_claimed,
     hold_directory as hold_directory,
     newest_usable as newest_usable,
     refuse_taken as refuse_taken,
+)
+from engine.cli.runs.savepoint_options import (
+    SavepointWishes as SavepointWishes,
+    restore_from as restore_from,
+    restore_options as restore_options,
+    savepoint_options as savepoint_options,
 )

@@ -17,17 +17,17 @@ import click
 
 import engine
 from engine.cli.runs.directory import report_json, write_report
-from engine.cli.runs.interference import surroundings, survived
+from engine.cli.runs.injected_faults import surroundings, survived
 from engine.cli.runs.next_step import next_step
-from engine.cli.runs.savepoints import SavepointWishes
+from engine.cli.runs.savepoint_options import SavepointWishes
 from engine.cli.settings import SAVEPOINTS_NAME, RunOptions, is_url, note_stopped, place
 from engine.cli.shell import Terminated, failure_text, is_expected
 from engine.cli.text import error_console, progress_line, say, stdout_kept_clean
 from engine.elements.errors import ConfigurationError, StorageError
-from engine.faults.plan import FaultPlan
+from engine.faults.fault_plan import FaultPlan
 from engine.observe.cut_oracle import CutOracle
-from engine.observe.events import AttemptStarted, Instrument, RunStarted, TraceEvent
 from engine.observe.trace import TraceDigest, TraceWriter
+from engine.observe.trace_events import AttemptStarted, Instrument, RunStarted, TraceEvent
 from engine.report.report import RunFacts, build_report
 from engine.report.text import print_report
 from engine.report.units import format_count, format_ns, plural

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine.elements.errors import KeyTypeMismatchError, MalformedRecordError, UserFunctionError
-from engine.faults.plan import KillTask, typed_time
+from engine.faults.fault_plan import KillTask, typed_time
 from engine.runtime.job import NO_RESTART_HELPS
 
 if TYPE_CHECKING:

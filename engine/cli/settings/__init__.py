@@ -19,7 +19,8 @@ from engine.cli.settings.descriptor import (
     write_descriptor as write_descriptor,
 )
 from engine.cli.settings.job_file import LoadedJob as LoadedJob, load_builder as load_builder, load_job as load_job
-from engine.cli.settings.options import (
+from engine.cli.settings.places import absolute as absolute, is_url as is_url, place as place
+from engine.cli.settings.run_options import (
     RunOptions as RunOptions,
     config_options as config_options,
     modes as modes,
@@ -27,4 +28,3 @@ from engine.cli.settings.options import (
     run_options as run_options,
     state_options as state_options,
 )
-from engine.cli.settings.places import absolute as absolute, is_url as is_url, place as place

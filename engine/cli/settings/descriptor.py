@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from engine.cli.settings.options import RunOptions
+from engine.cli.settings.run_options import RunOptions
 from engine.elements.errors import StorageError
 from state_backends.base import CHECKSUM, parse_json, seal_json, unseal_json
 from state_backends.files import FileSystem, write_atomically

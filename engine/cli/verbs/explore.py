@@ -172,7 +172,7 @@ def _promise_beyond(scenario: Scenario, modes: tuple[str, ...]) -> str | None:
     """What the job file promises in the only mode that is searched, where the mode by itself promises nothing: without
     it, nothing would be compared."""
     from engine.explore.cases import promise_of
-    from engine.protocols.registry import protocol_named
+    from engine.protocols.protocol_names import protocol_named
 
     if len(modes) == 1 and promise_of(protocol_named(modes[0])) == "none":
         return scenario.promises.get(modes[0])

@@ -37,7 +37,7 @@ from engine.cli.settings import (
 )
 from engine.cli.text import error_console, say
 from engine.elements.errors import JobChangedError, JobFileError, StorageError
-from engine.faults.plan import FaultPlan
+from engine.faults.fault_plan import FaultPlan
 from engine.runtime.storage import check_forms, open_storage
 
 _HELP = """Go on with the job that was started with weir run --storage DIR.

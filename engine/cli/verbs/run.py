@@ -40,7 +40,7 @@ from engine.cli.settings import (
 )
 from engine.cli.shell import OneOf
 from engine.elements.errors import ConfigurationError
-from engine.faults.plan import FaultPlan
+from engine.faults.fault_plan import FaultPlan
 from engine.runtime.storage import open_storage
 
 _HELP = """Run the job that JOB, a Python file, defines as `job`.

@@ -12,6 +12,7 @@ from engine.explore.cases.case import (
     Ranges as Ranges,
     Setting as Setting,
 )
+from engine.explore.cases.case_settings import run_config as run_config
 from engine.explore.cases.codec import (
     SETTINGS as SETTINGS,
     case_to_plain as case_to_plain,
@@ -26,7 +27,7 @@ from engine.explore.cases.promises import (
     check_promise as check_promise,
     promise_of as promise_of,
 )
-from engine.explore.cases.savepoints import (
+from engine.explore.cases.savepoint_plans import (
     CANCEL as CANCEL,
     CLAIM_MODES as CLAIM_MODES,
     DRAIN as DRAIN,
@@ -41,4 +42,3 @@ from engine.explore.cases.scenario import (
     read_scenario as read_scenario,
     search_params as search_params,
 )
-from engine.explore.cases.settings import run_config as run_config

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from engine.explore.cases.savepoints import Savepoint
+from engine.explore.cases.savepoint_plans import Savepoint
 from engine.faults.fault import Fault, FaultMix
 
 Setting = int | str | bool | None

@@ -12,7 +12,7 @@ from typing import Any
 
 from engine.elements.errors import ConfigurationError
 from engine.explore.cases.case import SCHEDULERS, Case
-from engine.explore.cases.savepoints import parse_savepoint
+from engine.explore.cases.savepoint_plans import parse_savepoint
 from engine.faults.fault import FaultMix, parse_fault
 from state_backends.base import (
     CorruptStateError,

@@ -35,11 +35,11 @@ from typing import Any
 from engine.elements.errors import ConfigurationError, JobFileError
 from engine.elements.suggestions import nearest
 from engine.explore.cases.case import Case, Setting
+from engine.explore.cases.case_settings import run_config
 from engine.explore.cases.promises import PROMISES
-from engine.explore.cases.savepoints import KINDS
-from engine.explore.cases.settings import run_config
+from engine.explore.cases.savepoint_plans import KINDS
 from engine.faults.fault import FAULT_KINDS, parse_fault
-from engine.protocols.registry import protocol_named
+from engine.protocols.protocol_names import protocol_named
 from engine.runtime.config import RunConfig
 
 _BESIDES = ("modes", "crashes", "checkpoints", "savepoints", "faults", "promises", "params")

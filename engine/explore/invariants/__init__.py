@@ -14,7 +14,7 @@ from engine.elements.errors import ConfigurationError
 from engine.explore.cases import check_promise
 from engine.explore.invariants import footprint
 from engine.explore.invariants.assertions import Assertions
-from engine.explore.invariants.barriers import Alignment, ConsistentCut, OrderOfCheckpoints
+from engine.explore.invariants.barrier_order import Alignment, ConsistentCut, OrderOfCheckpoints
 from engine.explore.invariants.base import Shared, Watcher as Watcher
 from engine.explore.invariants.footprint import Footprint as Footprint
 from engine.explore.invariants.happenings import SOMETIMES as SOMETIMES, Sometimes as Sometimes
@@ -22,7 +22,7 @@ from engine.explore.invariants.liveness import Liveness, Quiescence
 from engine.explore.invariants.log_checks import LogChecks
 from engine.explore.invariants.promised_output import FailureTransparency, PromisedOutput as PromisedOutput
 from engine.explore.invariants.rescaling import WholeAfterRestore
-from engine.explore.invariants.savepoints import NothingLeftAfterDrain, SavepointsStay, StartsWhereItWasStopped
+from engine.explore.invariants.savepoint_rules import NothingLeftAfterDrain, SavepointsStay, StartsWhereItWasStopped
 from engine.explore.invariants.snapshots import CanonicalBytes, CompleteMeansWhole
 from engine.explore.invariants.times import TimeGoesOn
 from engine.explore.invariants.transactions import CommitOnCompletion, Fencing

@@ -15,7 +15,7 @@ from engine.explore.run import Invariant
 if TYPE_CHECKING:
     from engine.explore.run import CaseView, Reference
     from engine.graph.plan import ExecutionPlan
-    from engine.observe.events import AttemptStarted, CheckpointCompleted
+    from engine.observe.trace_events import AttemptStarted, CheckpointCompleted
     from state_backends.snapshots import CheckpointMetadata
 
 DAMAGE = frozenset(

@@ -17,7 +17,7 @@ from engine.elements.events import StopMode
 from engine.explore.cases import CANCEL, CLAIM_MODES, DRAIN, EXACTLY_ONCE, STOP, Savepoint
 from engine.explore.invariants.base import Shared, Watcher, faults_possible
 from engine.explore.invariants.transactions import histories_of
-from engine.observe.events import (
+from engine.observe.trace_events import (
     AttemptStarted,
     CheckpointAborted,
     CheckpointCompleted,

@@ -11,7 +11,7 @@ from engine.explore.invariants.databases import databases_of, left_in
 from engine.explore.invariants.snapshots import SnapshotFile, read_metadata, storage_of
 from engine.explore.invariants.transactions import logs_of
 from engine.faults.fault import FAULT_KINDS
-from engine.observe.events import AttemptStarted, CheckpointCompleted, RunEnded, TaskState, TimerFired
+from engine.observe.trace_events import AttemptStarted, CheckpointCompleted, RunEnded, TaskState, TimerFired
 from engine.runtime.acking import OFFSETS_FILE_NAME
 from operators.files.writing import RETRACTED, attempt_of
 from state_backends.base import StateBackendError

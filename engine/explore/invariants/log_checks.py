@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from engine.elements.errors import StorageError
 from engine.explore.invariants.base import DAMAGE, Shared, Watcher, faults_possible
 from engine.explore.invariants.transactions import logs_of
-from engine.observe.events import AttemptStarted, CheckpointCompleted
+from engine.observe.trace_events import AttemptStarted, CheckpointCompleted
 from operators.log.connectors import LogSink
 from operators.log.disk import (
     FSYNC_APPEND,

@@ -18,7 +18,7 @@ from engine.explore.invariants.effects import effects_judge
 from engine.explore.invariants.losses import of_files
 from engine.explore.opinion import compare_outputs
 from engine.explore.run import without_rows
-from engine.observe.events import AttemptStarted, CheckpointCompleted, CheckpointTriggered
+from engine.observe.trace_events import AttemptStarted, CheckpointCompleted, CheckpointTriggered
 
 if TYPE_CHECKING:
     from engine.explore.cases import Case

@@ -14,7 +14,7 @@ from engine.elements.batch import Batch
 from engine.explore.invariants.base import Shared, Watcher, shown
 from engine.explore.invariants.snapshots import read_metadata, snapshot_of
 from engine.graph.partitioner import HashPartitioner
-from engine.observe.events import AttemptStarted, TaskState
+from engine.observe.trace_events import AttemptStarted, TaskState
 from state_backends.api import BackendEnvironment
 from state_backends.base import (
     StateBackendError,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 from engine.explore.invariants.base import DAMAGE, Shared, Watcher, faults_possible, shown
-from engine.observe.events import (
+from engine.observe.trace_events import (
     AttemptStarted,
     CheckpointAborted,
     CheckpointCompleted,

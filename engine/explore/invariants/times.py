@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from engine.explore.invariants.base import Shared, Watcher, faults_possible
-from engine.observe.events import Send, TimerFired
+from engine.observe.trace_events import Send, TimerFired
 
 if TYPE_CHECKING:
     from engine.explore.run import CaseView

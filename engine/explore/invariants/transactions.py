@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from engine.explore.cases import NONE, promise_of
 from engine.explore.invariants.base import DAMAGE, Shared, Watcher, faults_possible
 from engine.explore.invariants.databases import ToldDatabase, databases_of
-from engine.observe.events import (
+from engine.observe.trace_events import (
     AttemptStarted,
     CheckpointCompleted,
     CheckpointTriggered,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.explore.invariants.base import Shared, Watcher
 from engine.explore.invariants.snapshots import read_metadata, snapshot_of
-from engine.observe.events import AttemptStarted, CheckpointCompleted, SnapshotAcknowledged
+from engine.observe.trace_events import AttemptStarted, CheckpointCompleted, SnapshotAcknowledged
 from state_backends.base import StateBackendError
 from state_backends.snapshots import IncrementalKeyedStateHandle
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.elements.errors import StorageError
 from engine.explore.invariants.base import Shared, Watcher
-from engine.observe.events import AttemptStarted, CheckpointCompleted, Receive, SnapshotTaken, TaskState
+from engine.observe.trace_events import AttemptStarted, CheckpointCompleted, Receive, SnapshotTaken, TaskState
 from operators.table.staging import StagedFileSink
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ be, and ``findings`` compares the two.
 from __future__ import annotations
 
 from engine.explore.ledger.effect_reference import EffectReference as EffectReference, reference as reference
-from engine.explore.ledger.entries import Origin as Origin, Place as Place, Restart as Restart
+from engine.explore.ledger.effects_invariant import EffectsInvariant as EffectsInvariant, rows_of as rows_of
 from engine.explore.ledger.findings import (
     KINDS as KINDS,
     LOST as LOST,
@@ -21,6 +21,6 @@ from engine.explore.ledger.findings import (
     findings as findings,
     seen_in_files as seen_in_files,
 )
-from engine.explore.ledger.invariant import EffectsInvariant as EffectsInvariant, rows_of as rows_of
 from engine.explore.ledger.ledger import EffectLedger as EffectLedger
+from engine.explore.ledger.ledger_entries import Origin as Origin, Place as Place, Restart as Restart
 from engine.explore.ledger.ranges import Effects as Effects, RangeSet as RangeSet

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from engine.checkpoint.restore import NoRestart
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
-from engine.explore.ledger.entries import Origin, Place
 from engine.explore.ledger.ledger import EffectLedger
+from engine.explore.ledger.ledger_entries import Origin, Place
 from engine.explore.ledger.ranges import RangeSet
 from engine.runtime.execution import Execution
 from operators.basic import SinkOperator

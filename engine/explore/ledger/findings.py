@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.explore.ledger.effect_reference import by_origin
-from engine.explore.ledger.entries import OUTPUT, Exposed, Origin, Place, RecordCause, Restart
+from engine.explore.ledger.ledger_entries import OUTPUT, Exposed, Origin, Place, RecordCause, Restart
 from engine.explore.ledger.ranges import Effects, Range, RangeSet
 from engine.explore.ledger.words import listed, origin_name, place_name, records_text, restart_text, times
 from engine.runtime.job import FINISHED

@@ -20,16 +20,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from engine.explore.ledger.entries import OUTPUT, CheckpointPart, Exposed, Origin, Place, RecordCause, Restart, TaskPart
+from engine.explore.ledger.ledger_entries import (
+    OUTPUT,
+    CheckpointPart,
+    Exposed,
+    Origin,
+    Place,
+    RecordCause,
+    Restart,
+    TaskPart,
+)
 from engine.explore.ledger.ranges import Effects
 from engine.explore.ledger.task_book import TaskBook
 from engine.explore.ledger.words import checkpoint_text, since_start
-from engine.observe.events import AttemptStarted, CheckpointCompleted, RunEnded, RunStarted, TaskState
 from engine.observe.provenance import AT_ONCE, SINK
+from engine.observe.trace_events import AttemptStarted, CheckpointCompleted, RunEnded, RunStarted, TaskState
 
 if TYPE_CHECKING:
-    from engine.observe.events import TraceEvent
     from engine.observe.provenance import TaskFacts
+    from engine.observe.trace_events import TraceEvent
 
 
 class EffectLedger:

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from engine.explore.ledger.entries import KEY, WHOLE, Cell, Exposed, Origin, Place, RecordCause, TaskPart, subtask_split
+from engine.explore.ledger.ledger_entries import (
+    KEY,
+    WHOLE,
+    Cell,
+    Exposed,
+    Origin,
+    Place,
+    RecordCause,
+    TaskPart,
+    subtask_split,
+)
 from engine.explore.ledger.ranges import Effects
 from engine.observe.provenance import COMMITS, KEYED, STATE, TaskFacts
 from state_backends.base import key_group_for, operator_index_for_key_group

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from engine.explore.ledger.entries import KEY, OUTPUT, Origin, Place, Restart
+from engine.explore.ledger.ledger_entries import KEY, OUTPUT, Origin, Place, Restart
 from engine.explore.ledger.ranges import Range
 
 if TYPE_CHECKING:

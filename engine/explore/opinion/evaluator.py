@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 
 from engine.elements.batch import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS
 from engine.elements.errors import ConfigurationError
-from engine.explore.opinion import columns, functions, joins, outputs, patterns, ranking, windows
+from engine.explore.opinion import column_steps, function_steps, joins, patterns, ranking, sink_outputs, windows
 from engine.explore.opinion.elements import Element, EvaluatedStep, Mark, NotModelled, Order, Record, Spec
 from engine.explore.opinion.plan_reading import Place, closure_of, depths_of, given_of, route_of, spec_of
-from engine.explore.opinion.reading import Input, Ranges, SubtaskInput, read_source
+from engine.explore.opinion.source_elements import Input, Ranges, SubtaskInput, read_source
 from engine.graph.distribution_patterns import connections
 from operators.sources import SourceOperator, source_of
 
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from state_backends.files import FileSystem
 
 STEPS: Mapping[str, Callable[[Spec], EvaluatedStep]] = {
-    **functions.STEPS,
+    **function_steps.STEPS,
     **windows.STEPS,
     **joins.STEPS,
     **ranking.STEPS,
     **patterns.STEPS,
-    **columns.STEPS,
+    **column_steps.STEPS,
 }
 
 MOST_ELEMENTS = 5_000_000
@@ -85,7 +85,7 @@ def _read(operator: OperatorPlan, files: FileSystem, dropped: Mapping[str, Range
 class Evaluated:
     """``rows``: by sink, what it was given; ``unknown``: by sink, why that is not known."""
 
-    rows: dict[str, outputs.Rows] = field(default_factory=dict)
+    rows: dict[str, sink_outputs.Rows] = field(default_factory=dict)
     unknown: dict[str, str] = field(default_factory=dict)
 
 
@@ -167,7 +167,7 @@ class _Evaluation:
         self._channels: list[_Channel] = []
         self._noise = order.mixed
         self._depths = depths_of(plan)
-        self._sinks: dict[Place, list[outputs.SinkRows]] = {}
+        self._sinks: dict[Place, list[sink_outputs.SinkRows]] = {}
 
     def run(self) -> Evaluated:
         """Evaluate."""
@@ -245,7 +245,7 @@ class _Evaluation:
         if vertex.is_source and operator.position == 0:
             return _Source(spec)
         if spec.owner is not None:
-            sink = outputs.sink_of(spec)
+            sink = sink_outputs.sink_of(spec)
             self._sinks.setdefault((vertex.index, operator.position), []).append(sink)
             return sink
         if spec.kind not in STEPS:
@@ -339,15 +339,15 @@ class _Evaluation:
                 found.unknown[operator.uid] = self._unknown[at]
             elif at in self._sinks:
                 self.place = at
-                found.rows[operator.uid] = outputs.rows_of(self._sinks[at])
+                found.rows[operator.uid] = sink_outputs.rows_of(self._sinks[at])
         return found
 
 
-def sink_named(plan: ExecutionPlan, uid: str) -> outputs.SinkRows:
+def sink_named(plan: ExecutionPlan, uid: str) -> sink_outputs.SinkRows:
     """The sink with this uid. Raises :class:`ConfigurationError` when how it writes is not known here."""
     vertex, operator = next(one for one in plan.operators() if one[1].uid == uid)
     try:
-        return outputs.sink_of(spec_of(vertex, operator, 0, Order("")))
+        return sink_outputs.sink_of(spec_of(vertex, operator, 0, Order("")))
     except NotModelled as reason:
         raise ConfigurationError(
             f"expected() gives records for sink {uid!r}: {reason}\n  fix: give rows as texts, as readers see them"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from engine.explore.opinion.elements import Order, Record
 from engine.explore.opinion.evaluator import Evaluated, evaluate, read_inputs, sink_named
 from engine.explore.opinion.output_comparison import compare_outputs
-from engine.explore.opinion.reading import Ranges
+from engine.explore.opinion.source_elements import Ranges
 
 if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from engine.explore.opinion.cells import Timers
 from engine.explore.opinion.elements import EvaluatedStep, NotModelled, Record, Spec
+from engine.explore.opinion.plain_state import Timers
 
 MOST_RECORDS = 400
 """Of one key: looking for every sequence takes long."""
@@ -144,4 +144,4 @@ class Patterns(EvaluatedStep):
         return records
 
 
-STEPS: dict[str, Callable[[Spec], EvaluatedStep]] = {"operators.patterns.operator.PatternOperator": Patterns}
+STEPS: dict[str, Callable[[Spec], EvaluatedStep]] = {"operators.patterns.pattern_operator.PatternOperator": Patterns}

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import cmp_to_key
 from typing import Any
 
-from engine.explore.opinion.cells import Timers, by_encoding
 from engine.explore.opinion.elements import EvaluatedStep, NotModelled, Record, Spec
+from engine.explore.opinion.plain_state import Timers, by_encoding
 
 
 class _Kept(EvaluatedStep):

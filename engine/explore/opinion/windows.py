@@ -19,9 +19,9 @@ from functools import partial
 from typing import Any
 
 from engine.elements.batch import MAX_TIMESTAMP_MS
-from engine.explore.opinion.cells import Cells, CellStates, ListCell, ReducingCell, Timers, copied
 from engine.explore.opinion.elements import EvaluatedStep, NotModelled, Record, Spec, is_a, own_copy
-from engine.explore.opinion.triggers import FIRES, PURGES, AtTheEnd, evictor_of, trigger_of
+from engine.explore.opinion.plain_state import Cells, CellStates, ListCell, ReducingCell, Timers, copied
+from engine.explore.opinion.window_triggers import FIRES, PURGES, AtTheEnd, evictor_of, trigger_of
 from operators.windows import GlobalWindow, TimestampedValue, TimeWindow, TumblingEventTimeWindows
 
 
@@ -168,7 +168,7 @@ class WindowStep(EvaluatedStep):
         if process is None:
             return None, _plain
         for name, passes_key in (("ProcessWindowFunction", True), ("ProcessAllWindowFunction", False)):
-            if is_a(process, f"operators.windows.functions.{name}"):
+            if is_a(process, f"operators.windows.window_functions.{name}"):
                 own = own_copy(process)
                 own.open(self._window_context)
                 return own, partial(self._with_context, own, passes_key)
@@ -352,7 +352,7 @@ def _pairs(function: Any, key: Any, window: Any, values: Sequence[tuple[int, Any
 
 
 STEPS: dict[str, Callable[[Spec], EvaluatedStep]] = {
-    "operators.windows.operator.WindowOperator": WindowStep,
-    "operators.windows.operator.SlidingWindowOperator": WindowStep,
+    "operators.windows.window_operator.WindowOperator": WindowStep,
+    "operators.windows.window_operator.SlidingWindowOperator": WindowStep,
     "operators.windows.triggered_windows.TriggeredWindowOperator": WindowStep,
 }

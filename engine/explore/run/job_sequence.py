@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from engine.elements.errors import ConfigurationError
 from engine.explore.cases import CANCEL, Savepoint, run_config
 from engine.explore.run.job_under_test import CHECKPOINTS_DIR
-from engine.observe.events import CheckpointCompleted
+from engine.observe.trace_events import CheckpointCompleted
 from engine.runtime.faulted import PROCESS
 from engine.runtime.job import SavepointOrder, SavepointReport
 from engine.runtime.kernel import START_NS
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from engine.explore.cases import Case, Setting
-    from engine.observe.events import TraceEvent
+    from engine.observe.trace_events import TraceEvent
     from engine.runtime.config import RunConfig
     from engine.runtime.execution import Execution
     from state_backends.files import FileSystem

@@ -36,8 +36,8 @@ from state_backends.files import MemoryFileSystem
 if TYPE_CHECKING:
     from engine.faults.fault import Fault
     from engine.graph.plan import ExecutionPlan
-    from engine.observe.events import TraceEvent
     from engine.observe.provenance import Provenance
+    from engine.observe.trace_events import TraceEvent
     from engine.runtime.config import RunConfig
     from engine.runtime.faulted import Interference
     from engine.runtime.job import JobManager

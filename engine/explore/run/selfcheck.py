@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from engine.observe.events import Instrument, TraceEvent
+from engine.observe.trace_events import Instrument, TraceEvent
 from engine.runtime.execution import Execution
 from engine.runtime.kernel import Choice
 from state_backends.files import FileSystem, MemoryFileSystem

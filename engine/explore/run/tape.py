@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgpack
 
 if TYPE_CHECKING:
-    from engine.observe.events import TraceEvent
+    from engine.observe.trace_events import TraceEvent
 
 
 class TraceTape:

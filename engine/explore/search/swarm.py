@@ -36,7 +36,7 @@ from engine.faults.external import requests_befallen_by
 from engine.faults.fault import CALL, ELEMENT, EXTERNAL, FAULT_KINDS, MESSAGE, POINT, START, TIME, Fault, FaultMix
 from engine.faults.process import CHAINED, is_torn_by
 from engine.observe.points import POINTS, TORN
-from engine.protocols.registry import MODE_ALIASES, PROTOCOLS, protocol_named
+from engine.protocols.protocol_names import MODE_ALIASES, PROTOCOLS, protocol_named
 from engine.runtime.config import ALIGNED_TIMEOUT, UNALIGNED
 from engine.runtime.faulted import JOB_MANAGER, PROCESS
 from engine.runtime.kernel import ChoiceRecorder

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from engine.explore.cases import FIFO, Case
 from engine.explore.run import CaseView, FinishedCase, Invariant, TraceTape, choices_of, run_case
 from engine.faults.fault import FaultMix
-from engine.observe.events import AttemptStarted, CheckpointTriggered, TaskState
+from engine.observe.trace_events import AttemptStarted, CheckpointTriggered, TaskState
 from engine.runtime.kernel import SCHEDULE, START_NS, Choice, ChoiceRecorder, ReadyEvent
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from engine.explore.story.witness import (
     RecordsRead,
     Witness,
 )
-from engine.observe.events import (
+from engine.observe.trace_events import (
     AttemptStarted,
     BackgroundWorkDone,
     ChannelBlocked,

@@ -20,7 +20,7 @@ from engine.elements.batch import Batch
 from engine.elements.events import StopMode
 from engine.elements.operator import TwoInputOperator
 from engine.explore.run import Invariant, Subject
-from engine.observe.events import AttemptStarted, CheckpointTriggered, Receive, Send, TraceEvent
+from engine.observe.trace_events import AttemptStarted, CheckpointTriggered, Receive, Send, TraceEvent
 from engine.runtime.job import ENDED
 from operators.sources import SourceOperator, reading_from, source_of
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from engine.protocols.acking.messages import Ack, Fail, Reset
+from engine.protocols.acking.ack_messages import Ack, Fail, Reset
 
 NewId = Callable[[], int]
 """Gives out a fresh 64-bit id other than 0: an edge of 0 would leave no mark."""

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from engine.elements.batch import Batch
     from engine.graph.partitioner import Routed, Router
-    from engine.protocols.acking.messages import AckerMessage
-    from engine.runtime.acking.run import AckingRun
+    from engine.protocols.acking.ack_messages import AckerMessage
+    from engine.runtime.acking.acking_run import AckingRun
     from engine.runtime.tasks import Task
 
 

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 from engine.checkpoint.barriers import barrier_fingerprint
 from engine.elements.batch import Batch
 from engine.elements.events import BarrierAnnouncement, CheckpointBarrier, EndOfChannelState
-from engine.observe.events import ChannelBlocked, ChannelResumed, Receive
+from engine.observe.trace_events import ChannelBlocked, ChannelResumed, Receive
 from engine.runtime.channels.output_queue import (
     ChannelSettings,
     Element,

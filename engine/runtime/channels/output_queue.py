@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.elements.batch import Batch
 from engine.elements.events import CheckpointBarrier, EndOfChannelState, Event, Watermark
-from engine.observe.events import CreditChanged, Departed, Instrument, RecordsCaptured, Send
+from engine.observe.trace_events import CreditChanged, Departed, Instrument, RecordsCaptured, Send
 
 if TYPE_CHECKING:
     from engine.checkpoint.subtask import ChannelStateWriter

@@ -14,7 +14,7 @@ from engine.checkpoint.restore import FixedDelayRestart, NoRestart, RestartStrat
 from engine.elements.errors import ConfigurationError
 from engine.protocols.acking.settings import AckingSettings
 from engine.protocols.interface import CheckpointProtocol
-from engine.protocols.registry import protocol_named
+from engine.protocols.protocol_names import protocol_named
 from engine.runtime.config.cost import CostModel
 from engine.runtime.config.debloat_settings import (
     DEFAULT_SAMPLES,

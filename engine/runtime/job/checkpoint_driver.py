@@ -40,7 +40,7 @@ from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.elements.errors import JobFailedError, StorageError, WeirError
 from engine.elements.events import SnapshotKind
 from engine.elements.operator_coordination import CoordinatorError
-from engine.observe.events import (
+from engine.observe.trace_events import (
     CheckpointAborted,
     CheckpointCompleted,
     CheckpointCut,
@@ -53,12 +53,12 @@ from state_backends.base import StateBackendError
 
 if TYPE_CHECKING:
     from engine.checkpoint.coordinator import CheckpointCoordinator
-    from engine.observe.events import Instrument
+    from engine.observe.trace_events import Instrument
     from engine.runtime.hook import Around
     from engine.runtime.job.job_state import JobProgress
     from engine.runtime.job.operator_coordinators import OperatorCoordinators
     from engine.runtime.job.record_counts import RecordCounts
-    from engine.runtime.job.savepoints import Savepoints
+    from engine.runtime.job.requested_savepoints import Savepoints
     from engine.runtime.kernel import Kernel, Post
     from engine.runtime.storage import CheckpointFiles
     from engine.runtime.tasks import Task

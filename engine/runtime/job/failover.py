@@ -41,7 +41,7 @@ from engine.elements.errors import (
     StorageError,
     WeirError,
 )
-from engine.protocols.acking.errors import ReplayLimitError, UnacknowledgedError
+from engine.protocols.acking.acking_errors import ReplayLimitError, UnacknowledgedError
 from engine.runtime.job.job_state import ENDED, FAILED, RECOVERING, RESTARTING, RUNNING
 from engine.runtime.job.regions import failover_regions, single_task_regions
 from state_backends.base import StateBackendError
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from engine.runtime.job.end_of_input import EndOfInput
     from engine.runtime.job.job_state import JobProgress
     from engine.runtime.job.regions import Region
-    from engine.runtime.job.savepoints import Savepoints
+    from engine.runtime.job.requested_savepoints import Savepoints
     from engine.runtime.kernel import Kernel
     from engine.runtime.storage import CheckpointFiles, RestoredJob
     from engine.runtime.tasks import Task

@@ -26,7 +26,7 @@ from engine.checkpoint.coordinator import (
     TaskStatus,
 )
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
-from engine.observe.events import Instrument
+from engine.observe.trace_events import Instrument
 from engine.runtime.config import RunConfig
 from engine.runtime.hook import JOB_MANAGER, around_of
 from engine.runtime.job.checkpoint_driver import CheckpointDriver, Unsettled
@@ -35,7 +35,7 @@ from engine.runtime.job.failover import Failover, FinalCheckpointError, Heartbea
 from engine.runtime.job.job_state import FINISHED, RECOVERING, RUNNING, STOPPED, JobProgress
 from engine.runtime.job.operator_coordinators import OperatorCoordinators
 from engine.runtime.job.regions import Region
-from engine.runtime.job.savepoints import Savepoints
+from engine.runtime.job.requested_savepoints import Savepoints
 from engine.runtime.job.task_deployment import TaskDeployment
 from engine.runtime.kernel import Post
 from engine.runtime.storage import CheckpointFiles, LocalFiles

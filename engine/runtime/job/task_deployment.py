@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from engine.observe.events import AttemptStarted
+from engine.observe.trace_events import AttemptStarted
 from engine.runtime.job.record_counts import RecordCounts
 from engine.runtime.tasks import CREATED, build_tasks
 

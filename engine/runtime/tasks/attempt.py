@@ -9,7 +9,7 @@ from engine.checkpoint.coordinator import TaskId
 from engine.graph.partitioner import RouterContext
 from engine.runtime.channels import Channel, ChannelSettings, RecordWriter
 from engine.runtime.storage import NOTHING_IN_FLIGHT
-from engine.runtime.tasks.loops import FeedbackWriter, Loop, build_loops, channel_classes
+from engine.runtime.tasks.feedback_loops import FeedbackWriter, Loop, build_loops, channel_classes
 from engine.runtime.tasks.source_task import SourceTask
 from engine.runtime.tasks.task import Task
 from engine.runtime.tasks.watched import WatchedRouter

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from engine.observe.events import BackgroundWorkDone
+from engine.observe.trace_events import BackgroundWorkDone
 
 if TYPE_CHECKING:
     from collections.abc import Callable

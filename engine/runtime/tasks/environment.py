@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from engine.checkpoint.coordinator import Acknowledge, Decline
 from engine.graph.partitioner import KeyTypeAgreement
-from engine.observe.events import Instrument
+from engine.observe.trace_events import Instrument
 from engine.protocols.interface import CheckpointProtocol
 from engine.runtime.config import CostModel, DebloatSettings
 from engine.runtime.kernel import Kernel

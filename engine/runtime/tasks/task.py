@@ -24,7 +24,7 @@ from engine.checkpoint.barriers import barrier_fingerprint
 from engine.elements.batch import MAX_TIMESTAMP_MS, Batch
 from engine.elements.events import CheckpointBarrier, EndOfData, EndOfPartition, Event, Watermark, WatermarkStatus
 from engine.elements.operator import Operator
-from engine.observe.events import TaskState, TimerFired
+from engine.observe.trace_events import TaskState, TimerFired
 from engine.runtime.channels import Channel, CheckpointedInputGate, Element, RecordWriter, TaskDebloater
 from engine.runtime.tasks.operator_chain import OperatorChain
 from engine.runtime.tasks.task_checkpoint import TaskCheckpointing
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from engine.runtime.hook import TaskHook
     from engine.runtime.storage import RestoredOperator
     from engine.runtime.tasks.environment import TaskEnvironment
-    from engine.runtime.tasks.loops import Loop
+    from engine.runtime.tasks.feedback_loops import Loop
 
 Mail = tuple[str, tuple[Any, ...]]
 """A method of the task, and its arguments."""

@@ -34,7 +34,7 @@ from engine.checkpoint.subtask import (
 from engine.elements.errors import WeirError
 from engine.elements.events import CancelCheckpointMarker
 from engine.elements.operator import Operator
-from engine.observe.events import SnapshotAcknowledged, SnapshotTaken
+from engine.observe.trace_events import SnapshotAcknowledged, SnapshotTaken
 from engine.runtime.storage import local_state_name
 from engine.runtime.tasks.async_snapshot import AsyncSnapshot, WorkingTask
 from engine.runtime.tasks.operator_messages import BarrierProcessed

@@ -1,7 +1,7 @@
 """The bucketing sink: rows of text in files that are in progress, pending, finished (Flink: ``BucketingSink``).
 
-The rules for files are in :mod:`operators.files.bucketing.parts`. The operator adds what needs a task: the bucket of
-each record, a timer that looks for inactive parts, state, and the end.
+The rules for files are in :mod:`operators.files.bucketing.bucketing_parts`. The operator adds what needs a task: the
+bucket of each record, a timer that looks for inactive parts, state, and the end.
 
 * The states of all buckets of a subtask are *one* element of a list state. A restore deals the elements out again; any
   subtask may finish the files of any other.
@@ -26,10 +26,10 @@ from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, StorageError
 from engine.elements.operator import Operator
 from operators.basic import SinkOperator
+from operators.files.bucketing.bucketing_parts import BUCKET_SNAPSHOT, BucketingParts
 from operators.files.bucketing.journal import PartJournal
 from operators.files.bucketing.late_truncation import POLL_INTERVAL_MS, LateTruncations, TruncatesLater
 from operators.files.bucketing.names import FINISHED, BucketingNames
-from operators.files.bucketing.parts import BUCKET_SNAPSHOT, BucketingParts
 from operators.files.bucketing.valid_length import read_valid_length
 from operators.files.formats import JsonLinesRowFormat, RowFormat
 from operators.files.sinks import check_directory, checked_format

@@ -22,7 +22,7 @@ from operators.columns import COLUMN_TYPES
 from operators.table.connectors.connector_options import ConfigOption, Options
 
 Schema = dict[str, str]
-"""Columns in order, each of a type of :data:`operators.columns.stateless.COLUMN_TYPES`."""
+"""Columns in order, each of a type of :data:`operators.columns.stateless_columns.COLUMN_TYPES`."""
 
 _KNOWN_AS = {
     "INT": "BIGINT", "INTEGER": "BIGINT", "SMALLINT": "BIGINT", "LONG": "BIGINT", "FLOAT": "DOUBLE", "BOOL": "BOOLEAN",

@@ -6,12 +6,12 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+from engine.protocols.acking.ack_messages import KIND_NAMES, Ack, AckerMessage, Fail, Init, Reply, Reset
 from engine.protocols.acking.acker import Acker, acker_for
 from engine.protocols.acking.anchoring import UNTRACKED, AnchoredTuple, acks_of, child_of, fails_of
 from engine.protocols.acking.ids import IdStream
-from engine.protocols.acking.messages import KIND_NAMES, Ack, AckerMessage, Fail, Init, Reply, Reset
 from engine.protocols.acking.rotating_map import RotatingMap
-from engine.protocols.acking.spout import ACKED, Outcome, SpoutBook
+from engine.protocols.acking.spout_book import ACKED, Outcome, SpoutBook
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 
 _MASK = (1 << 64) - 1

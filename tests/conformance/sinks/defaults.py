@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.protocols.acking.acker import ACKER_BUCKETS
 from engine.protocols.acking.settings import DEFAULT_TIMEOUT_NS
-from engine.protocols.acking.spout import SPOUT_BUCKETS
+from engine.protocols.acking.spout_book import SPOUT_BUCKETS
 from operators.files.bucketing import BucketingSink
 from operators.files.writing import DefaultRollingPolicy
 from operators.table.connectors.filesystem_connector import FileSystemConnector

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from engine.elements.errors import ConfigurationError
 from engine.explore import Case, parse_fault, parse_savepoint, run_case
 from engine.explore.cases import CLAIM_MODES, SAVEPOINT, Savepoint, Setting, case_to_plain, plain_to_case
-from engine.explore.cases.savepoints import KINDS
+from engine.explore.cases.savepoint_plans import KINDS
 from engine.explore.failures.regression import case_source
 from engine.explore.invariants import invariants_for, skipped, sometimes
 from engine.explore.run import FinishedCase, Subject

@@ -8,7 +8,7 @@ from engine import CollectedResults, CollectionSource, Job
 from engine.elements.batch import Batch
 from engine.explore.cases import FIFO
 from engine.explore.check import STATES, CheckOrder, Found, check
-from engine.explore.check.report import case_of, keeps
+from engine.explore.check.check_report import case_of, keeps
 from engine.explore.check.search import WRONG, Search
 from engine.explore.run import Subject, run_case
 from operators.basic import ReduceOperator

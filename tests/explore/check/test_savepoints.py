@@ -9,7 +9,7 @@ import pytest
 
 from engine.elements.errors import ConfigurationError, JobFileError
 from engine.explore.cases import Savepoint, read_scenario
-from engine.explore.cases.savepoints import KINDS
+from engine.explore.cases.savepoint_plans import KINDS
 from engine.explore.check import CheckOrder, CheckReport, check
 from engine.explore.run import Subject
 from engine.runtime.execution import Execution

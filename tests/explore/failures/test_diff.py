@@ -10,7 +10,7 @@ import pytest
 
 from engine.explore.cases import FIFO, RANDOM, Case
 from engine.explore.failures import compare_cases, nearest_passing
-from engine.explore.failures.diff import CHECKPOINT, RECORD, Difference, common_events
+from engine.explore.failures.run_difference import CHECKPOINT, RECORD, Difference, common_events
 from engine.explore.run import TraceTape, run_case
 from engine.explore.shrink import WAITING, Budget
 from tests.explore.failing_job import SPLITS, judges, losing_sink, subject

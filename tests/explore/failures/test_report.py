@@ -15,8 +15,8 @@ import pytest
 from engine.elements.errors import ConfigurationError
 from engine.explore.cases import FIFO, Case
 from engine.explore.failures import JSON_NAME, TEST_NAME, FailureReport, failure_report, read_failure
+from engine.explore.failures.failure_report import PICTURE_NAME, REPORT_NAME
 from engine.explore.failures.regression import case_source
-from engine.explore.failures.report import PICTURE_NAME, REPORT_NAME
 from engine.explore.run import Subject, run_case
 from engine.explore.search import parse_token
 from engine.explore.story import tell

@@ -12,7 +12,7 @@ from engine.checkpoint.barriers.single_checkpoint import SingleCheckpointHandler
 from engine.explore.invariants import invariants_for
 from engine.explore.run import run_case
 from engine.faults.fault import parse_fault
-from engine.observe.events import (
+from engine.observe.trace_events import (
     ChannelResumed,
     CheckpointCut,
     CheckpointTriggered,

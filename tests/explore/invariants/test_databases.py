@@ -9,7 +9,7 @@ import pytest
 from engine.explore.invariants import invariants_for
 from engine.explore.invariants.databases import DatabaseHistory
 from engine.explore.run import CaseView, FinishedCase, Invariant, World
-from engine.observe.events import CheckpointCompleted
+from engine.observe.trace_events import CheckpointCompleted
 from operators.databases import DatabaseSink, MemoryDatabase, TransactionName, UnansweredError
 from operators.databases.memory_database import MemorySession
 from operators.log.port.transaction_log import OK, REFUSED_AS_FENCED, REPEATED

@@ -16,7 +16,7 @@ from engine.explore.invariants.liveness import LONGEST_NS
 from engine.explore.run import FinishedCase, Subject, TraceTape, World, run_case
 from engine.faults.fault import FaultMix, parse_fault
 from engine.graph.job import Job
-from engine.observe.events import AttemptStarted, CheckpointCompleted, RunEnded, TaskState, TimerFired
+from engine.observe.trace_events import AttemptStarted, CheckpointCompleted, RunEnded, TaskState, TimerFired
 from engine.runtime.channels import Channel
 from operators.basic import CollectedResults
 from operators.log.connectors.log_sink import LogSink

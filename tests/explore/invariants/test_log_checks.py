@@ -10,7 +10,7 @@ import pytest
 from engine.explore.invariants.base import Invariant
 from engine.explore.run import CaseView, FinishedCase, World
 from engine.faults.fault import parse_fault
-from engine.observe.events import CheckpointCompleted
+from engine.observe.trace_events import CheckpointCompleted
 from operators.log.connectors.log_sink import LogSink
 from operators.log.disk.disk_log import DiskLog
 from operators.log.disk.disk_transaction_log import DiskTransactionLog

@@ -14,7 +14,7 @@ from engine.explore.invariants.promised_output import FailureTransparency
 from engine.explore.run import FinishedCase, Reference, Subject, run_case
 from engine.faults.fault import parse_fault
 from engine.graph.job import Job
-from engine.observe.events import AttemptStarted, CheckpointCompleted
+from engine.observe.trace_events import AttemptStarted, CheckpointCompleted
 from operators.basic import CollectedResults
 from operators.basic.simple_sinks import _TransactionalCollect
 from operators.sources import SequenceSource

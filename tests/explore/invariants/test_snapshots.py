@@ -11,7 +11,7 @@ import pytest
 from engine.explore.cases import Case
 from engine.explore.run import World
 from engine.faults.fault import parse_fault
-from engine.observe.events import (
+from engine.observe.trace_events import (
     AttemptStarted,
     CheckpointAborted,
     CheckpointCompleted,

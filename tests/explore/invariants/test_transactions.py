@@ -10,7 +10,7 @@ import pytest
 from engine.explore.invariants.transactions import Owner, owner_of
 from engine.explore.run import CaseView, FinishedCase, World
 from engine.faults.fault import parse_fault
-from engine.observe.events import (
+from engine.observe.trace_events import (
     AttemptStarted,
     CheckpointCompleted,
     CheckpointTriggered,

@@ -13,7 +13,7 @@ from engine.explore.invariants import invariants_for
 from engine.explore.invariants.visible_rows import CoveredRows
 from engine.explore.run import FinishedCase, Subject, run_case
 from engine.faults.fault import parse_fault
-from engine.observe.events import AttemptStarted, CheckpointCompleted, Receive, SnapshotTaken, TaskState
+from engine.observe.trace_events import AttemptStarted, CheckpointCompleted, Receive, SnapshotTaken, TaskState
 from tests.explore.invariants.support import found
 from tests.mutants.mistakes.announcing import not_all_subtasks_awaited
 

@@ -9,7 +9,7 @@ from typing import Any
 from engine import CheckpointInterval, CollectedResults, CollectSink, CostModel, Job, RunConfig, SequenceSource
 from engine.explore.ledger import EffectLedger, Findings, Seen, findings, reference
 from engine.faults import FaultPlan
-from engine.observe.events import CheckpointCut, TraceEvent
+from engine.observe.trace_events import CheckpointCut, TraceEvent
 from engine.runtime.execution import Execution, ExecutionResult
 from state_backends import MemoryFileSystem
 

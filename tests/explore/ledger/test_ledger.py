@@ -12,7 +12,7 @@ import pytest
 from engine import CollectedResults, CostModel, Job, RunConfig, SequenceSource
 from engine.checkpoint.restore import FixedDelayRestart, NoRestart
 from engine.explore.ledger import LOST, TWICE, VISIBLE, EffectLedger, Finding, Seen, findings, reference
-from engine.observe.events import AttemptStarted
+from engine.observe.trace_events import AttemptStarted
 from engine.protocols.barriers import AlignedBarriers, AtLeastOnceBarriers
 from engine.runtime.channels import Channel
 from engine.runtime.execution import Execution

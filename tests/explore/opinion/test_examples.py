@@ -96,7 +96,7 @@ def test_the_evaluator_agrees_with_the_engine(case: tuple[str, dict[str, str]]) 
 
 FORBIDDEN_PLACES = (
     "engine/runtime/", "engine/checkpoint/", "engine/protocols/", "engine/faults/",
-    "operators/windows/operator.py", "operators/windows/triggered_windows.py", "operators/windows/cells.py",
+    "operators/windows/window_operator.py", "operators/windows/triggered_windows.py", "operators/windows/cells.py",
     "operators/windows/contents.py", "operators/windows/contexts.py", "operators/windows/merging.py",
     "operators/basic/keyed", "operators/basic/co_process.py", "operators/basic/broadcast_process.py",
     "operators/basic/stateless.py", "operators/joins/", "operators/patterns/", "operators/transactions/",
@@ -165,7 +165,7 @@ def test_no_code_of_an_operator_runs(case: tuple[str, dict[str, str]]) -> None:
 def test_the_watch_notices_an_operator(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step that calls the operator's own code would be seen."""
     keyed: ModuleType = importlib.import_module("operators.basic.keyed")
-    functions: ModuleType = importlib.import_module("engine.explore.opinion.functions")
+    functions: ModuleType = importlib.import_module("engine.explore.opinion.function_steps")
     on_record = functions.Reduce.on_record
 
     def cheating(self: Any, record: Any, which: int) -> None:

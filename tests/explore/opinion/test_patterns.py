@@ -11,7 +11,7 @@ from engine.explore.opinion import ORDERS
 from engine.explore.opinion.elements import Mark, Record, Spec
 from engine.explore.opinion.patterns import Patterns
 from operators.patterns import Pattern
-from operators.patterns.operator import PatternFunction
+from operators.patterns.pattern_operator import PatternFunction
 from tests.operators.patterns.test_nfa import EVENTS, patterns, run, timed
 
 

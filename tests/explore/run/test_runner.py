@@ -19,7 +19,7 @@ from engine.explore.run.runner import InvariantError
 from engine.explore.shrink import concretised
 from engine.faults.fault import FaultMix, parse_fault
 from engine.graph.job import Job
-from engine.observe.events import CheckpointTriggered, RunStarted, Send, TaskState
+from engine.observe.trace_events import CheckpointTriggered, RunStarted, Send, TaskState
 from engine.runtime.execution import Execution
 from engine.runtime.job import JobManager
 from engine.runtime.kernel import START_NS

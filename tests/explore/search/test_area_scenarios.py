@@ -23,7 +23,7 @@ from engine.explore.invariants.transactions import histories_of
 from engine.explore.run import RUNS, FinishedCase, Subject, run_case
 from engine.explore.search import CampaignOrder, explore
 from engine.explore.search.swarm import draw_case
-from engine.observe.events import AttemptStarted, ChannelBlocked, RecordReplayed, ReportIgnored, TimerFired
+from engine.observe.trace_events import AttemptStarted, ChannelBlocked, RecordReplayed, ReportIgnored, TimerFired
 from operators.log.port.transaction_log import REFUSED_AS_FENCED
 from operators.table.partitions.partition_triggers import PartitionTimeTrigger, ProcessTimeTrigger
 from operators.time.periodic_watermarks import PeriodicWatermarks

@@ -10,7 +10,7 @@ import pytest
 from engine.elements.errors import ConfigurationError
 from engine.explore.cases import Case, case_to_plain, run_config
 from engine.explore.cases.case import SCHEDULERS
-from engine.explore.cases.settings import RESTART_DELAY_NS
+from engine.explore.cases.case_settings import RESTART_DELAY_NS
 from engine.explore.run import Measure, measure, run_case
 from engine.explore.search import Swarm
 from engine.explore.search.swarm import draw_case, possible_kinds

@@ -16,7 +16,7 @@ from engine.explore.story.story import COMMIT, COMPLETE, SNAPSHOT, story_of
 from engine.explore.story.witness import RECORDS, RecordsRead
 from engine.faults.fault import parse_fault
 from engine.graph.job import Job
-from engine.observe.events import Send
+from engine.observe.trace_events import Send
 from operators.basic import CollectedResults
 from operators.sources import SequenceSource
 from tests.explore.failing_job import KEYS, SPLITS, subject

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from operators.databases.database_sink import DatabaseSinkOperator
-from operators.files.bucketing.parts import BucketingParts
+from operators.files.bucketing.bucketing_parts import BucketingParts
 from operators.files.sinks import FileSinkOperator
 from operators.files.writing import Buckets
 from operators.log.connectors.log_sink import TransactionalLogSink

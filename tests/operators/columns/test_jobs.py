@@ -13,7 +13,7 @@ from engine.elements.columns import ColumnBatch
 from engine.elements.errors import JobFailedError
 from engine.graph.job import Job
 from engine.observe.cut_oracle import CutOracle
-from engine.observe.events import RecordsCaptured
+from engine.observe.trace_events import RecordsCaptured
 from engine.runtime.config import CostModel, RunConfig
 from engine.runtime.execution import Execution
 from engine.runtime.storage import SavepointRestore

@@ -25,8 +25,8 @@ from operators.databases import (
     TransactionName,
     memory_database as memory,
 )
+from operators.databases.database_session import MAX_WRITER_BYTES, FencedError
 from operators.databases.database_sink import DatabaseSinkOperator
-from operators.databases.session import MAX_WRITER_BYTES, FencedError
 from operators.databases.table_sink import writer_name
 from tests.operators.databases.cluster import COLUMNS, Cluster
 from tests.operators.harness import Harness

@@ -22,8 +22,8 @@ from operators.databases import (
     UpsertSink,
     postgres_epochs,
 )
+from operators.databases.database_session import FencedError, RowRefusedError
 from operators.databases.postgres_connection import imported_psycopg
-from operators.databases.session import FencedError, RowRefusedError
 from tests.operators.databases.cluster import IMPATIENT, Cluster, execute, prepared
 from tests.operators.harness import Harness
 from tests.postgres_server import PostgresServer, running_server

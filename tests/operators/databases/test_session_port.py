@@ -18,7 +18,7 @@ from operators.databases import (
     TableDescription,
     TransactionName,
 )
-from operators.databases.session import FencedError, TransactionGoneError, check_table
+from operators.databases.database_session import FencedError, TransactionGoneError, check_table
 
 COLUMNS = {"key": "TEXT", "value": "BIGINT"}
 PLAIN = TableDescription("numbers", COLUMNS, "numbers:out", transaction_column="written_by")

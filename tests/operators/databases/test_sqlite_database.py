@@ -11,7 +11,7 @@ import pytest
 
 from engine.elements.errors import ConfigurationError, StorageError
 from operators.databases import DatabaseError, SqliteDatabase, SqliteSink, TableDescription
-from operators.databases.session import RowRefusedError
+from operators.databases.database_session import RowRefusedError
 from tests.operators.databases.cluster import Cluster
 from tests.operators.harness import Harness
 

@@ -18,8 +18,8 @@ from operators.databases import (
     UnansweredError,
     UpsertSink,
 )
+from operators.databases.database_session import FencedError, RowRefusedError
 from operators.databases.memory_database import ANSWER_LOST, DELIVERED
-from operators.databases.session import FencedError, RowRefusedError
 from tests.operators.harness import Harness
 
 COLUMNS = {"key": "TEXT", "value": "BIGINT"}

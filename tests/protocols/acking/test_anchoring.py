@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import given, strategies as st
 
+from engine.protocols.acking.ack_messages import ACK, Ack, AckerMessage, Fail, Init, Reset
 from engine.protocols.acking.acker import Acker
 from engine.protocols.acking.anchoring import (
     UNTRACKED,
@@ -18,7 +19,6 @@ from engine.protocols.acking.anchoring import (
     root_tuples,
 )
 from engine.protocols.acking.ids import IdStream
-from engine.protocols.acking.messages import ACK, Ack, AckerMessage, Fail, Init, Reset
 
 
 def _ids() -> IdStream:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine.graph.job import Job
-from engine.observe.events import Instrument
+from engine.observe.trace_events import Instrument
 from engine.protocols.acking.settings import AckingSettings
 from engine.protocols.acking.statistics import AckingStatistics
 from engine.runtime.config import CheckpointInterval, CostModel, RunConfig

@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from engine.checkpoint.restore import FixedDelayRestart
 from engine.graph.job import Job
-from engine.observe.events import AttemptStarted, TaskState
+from engine.observe.trace_events import AttemptStarted, TaskState
 from engine.runtime.config import CheckpointInterval, CostModel
 from operators.basic import CollectSink
 from operators.sources import CollectionSource

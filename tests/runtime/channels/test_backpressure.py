@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from engine.graph.job import Job
-from engine.observe.events import Send, TaskState
+from engine.observe.trace_events import Send, TaskState
 from engine.runtime.config import CostModel
 from engine.runtime.kernel import START_NS
 from operators.basic import CollectedResults

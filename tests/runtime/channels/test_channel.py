@@ -17,7 +17,7 @@ from engine.elements.events import (
     EndOfData,
     Watermark,
 )
-from engine.observe.events import ChannelBlocked, ChannelResumed, CreditChanged, Receive, Send
+from engine.observe.trace_events import ChannelBlocked, ChannelResumed, CreditChanged, Receive, Send
 from engine.runtime.channels import Channel, Element, Numbered
 from engine.runtime.config import CostModel
 from engine.runtime.kernel import START_NS

@@ -11,8 +11,8 @@ from hypothesis import given, settings, strategies as st
 from engine.cli.settings import RunOptions
 from engine.elements.errors import ConfigurationError
 from engine.graph.job import Job
-from engine.observe.events import CreditChanged, RecordsCaptured, Send, SnapshotTaken
 from engine.observe.trace import TraceDigest
+from engine.observe.trace_events import CreditChanged, RecordsCaptured, Send, SnapshotTaken
 from engine.runtime.channels import TaskDebloater
 from engine.runtime.channels.debloating import CreditCalculator, ThroughputMeter
 from engine.runtime.config import CostModel, DebloatSettings, RunConfig

@@ -14,7 +14,7 @@ from engine.elements.events import (
     EndOfPartition,
     Watermark,
 )
-from engine.observe.events import ChannelResumed, RecordsCaptured
+from engine.observe.trace_events import ChannelResumed, RecordsCaptured
 from engine.runtime.channels import Element
 from engine.runtime.kernel import START_NS
 from tests.runtime.channels.gates import FIRST_INDEX, Receiver

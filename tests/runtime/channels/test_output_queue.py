@@ -13,7 +13,7 @@ from engine.elements.events import (
     EndOfData,
     Watermark,
 )
-from engine.observe.events import Departed, RecordsCaptured
+from engine.observe.trace_events import Departed, RecordsCaptured
 from engine.runtime.config import CostModel
 from engine.runtime.kernel import START_NS
 from tests.runtime.channels.links import INDEX, Link, aligned, flat, records, timeoutable, unaligned

@@ -10,8 +10,8 @@ import pytest
 from engine.checkpoint.restore import FixedDelayRestart
 from engine.elements.batch import Batch
 from engine.graph.job import Job
-from engine.observe.events import AttemptStarted, Send, TaskState
 from engine.observe.points import AFTER, BEFORE
+from engine.observe.trace_events import AttemptStarted, Send, TaskState
 from engine.runtime.config import CostModel, RunConfig
 from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.faulted import DELIVERED, JOB_MANAGER, PROCESS, ProcessDiedError, StruckDown

@@ -10,7 +10,7 @@ import pytest
 from engine.checkpoint.restore import ExponentialDelayRestart, FailureRateRestart, FixedDelayRestart, NoRestart
 from engine.graph.job import Job
 from engine.observe.cut_oracle import CutOracle
-from engine.observe.events import CheckpointAborted, CheckpointTriggered, TaskState
+from engine.observe.trace_events import CheckpointAborted, CheckpointTriggered, TaskState
 from engine.runtime.config import CostModel
 from engine.runtime.job.regions import failover_regions
 from engine.runtime.kernel import START_NS

@@ -13,7 +13,7 @@ from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.checkpoint.restore import FixedDelayRestart
 from engine.elements.batch import Batch
 from engine.graph.job import Job
-from engine.observe.events import AttemptStarted, CheckpointTriggered, Send, TraceEvent
+from engine.observe.trace_events import AttemptStarted, CheckpointTriggered, Send, TraceEvent
 from engine.runtime.config import CostModel
 from engine.runtime.execution import Execution
 from engine.runtime.job import JobManager

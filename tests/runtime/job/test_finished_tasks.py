@@ -12,7 +12,7 @@ from engine.checkpoint.restore.restore_plan import FinishedMarkersError
 from engine.elements.errors import JobFailedError
 from engine.graph.job import Job
 from engine.observe.cut_oracle import CutOracle
-from engine.observe.events import (
+from engine.observe.trace_events import (
     AttemptStarted,
     CheckpointAborted,
     CheckpointCompleted,

@@ -14,7 +14,7 @@ from engine.checkpoint.restore import FixedDelayRestart, NoRestart
 from engine.elements.errors import StorageError
 from engine.graph.job import Job
 from engine.observe.cut_oracle import CutOracle
-from engine.observe.events import AttemptStarted, CheckpointCompleted, CheckpointTriggered, TaskState
+from engine.observe.trace_events import AttemptStarted, CheckpointCompleted, CheckpointTriggered, TaskState
 from engine.runtime.config import CostModel
 from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.kernel import START_NS

@@ -12,7 +12,7 @@ from engine.elements.errors import JobFailedError, KeyTypeMismatchError, Missing
 from engine.elements.operator import Operator
 from engine.graph.job import Job
 from engine.observe.cut_oracle import CutOracle
-from engine.observe.events import AttemptStarted, TaskState
+from engine.observe.trace_events import AttemptStarted, TaskState
 from engine.runtime.config import CostModel
 from engine.runtime.kernel import START_NS
 from operators.basic import CollectedResults

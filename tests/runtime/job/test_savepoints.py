@@ -13,7 +13,7 @@ from engine.elements.errors import ConfigurationError, StorageError
 from engine.elements.events import SavepointFormat, SnapshotKind
 from engine.graph.job import Job
 from engine.observe.cut_oracle import CutOracle
-from engine.observe.events import CheckpointAborted, CheckpointCompleted, CheckpointTriggered
+from engine.observe.trace_events import CheckpointAborted, CheckpointCompleted, CheckpointTriggered
 from engine.runtime.config import CostModel, RunConfig
 from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.kernel import START_NS

@@ -14,7 +14,7 @@ from engine.elements.events import StopMode
 from engine.elements.operator import Operator
 from engine.graph.job import Job
 from engine.observe.cut_oracle import CutOracle
-from engine.observe.events import CheckpointAborted, CheckpointTriggered, TaskState
+from engine.observe.trace_events import CheckpointAborted, CheckpointTriggered, TaskState
 from engine.runtime.config import CostModel
 from engine.runtime.execution import Execution
 from engine.runtime.kernel import START_NS

@@ -15,7 +15,7 @@ from engine.elements.errors import JobChangedError, UserFunctionError
 from engine.graph.job import Job
 from engine.graph.plan import ExecutionPlan
 from engine.graph.stream import Stream
-from engine.observe.events import RecordsCaptured
+from engine.observe.trace_events import RecordsCaptured
 from engine.runtime.config import CostModel
 from engine.runtime.storage.restored_channels import InFlight, RestoredChannels, restore_channels
 from operators.sources import SequenceSource

@@ -13,7 +13,7 @@ from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.checkpoint.restore import FixedDelayRestart, NoRestart
 from engine.elements.errors import JobFailedError, OutputAheadError, StateError, StorageError
 from engine.graph.job import Job
-from engine.observe.events import CheckpointAborted, Send, TraceEvent
+from engine.observe.trace_events import CheckpointAborted, Send, TraceEvent
 from engine.runtime.execution import Execution
 from engine.runtime.kernel import START_NS
 from operators.basic import CollectedResults

@@ -15,7 +15,7 @@ from engine.checkpoint.restore import FixedDelayRestart, RestartStrategy
 from engine.graph.job import Job
 from engine.graph.stream import Stream
 from engine.observe.cut_oracle import CutOracle
-from engine.observe.events import CheckpointAborted, CheckpointCompleted, CheckpointTriggered, SnapshotTaken
+from engine.observe.trace_events import CheckpointAborted, CheckpointCompleted, CheckpointTriggered, SnapshotTaken
 from engine.runtime.config import CostModel, RunConfig
 from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.kernel import START_NS

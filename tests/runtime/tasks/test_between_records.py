@@ -11,7 +11,7 @@ from engine.checkpoint.restore import NoRestart
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
 from engine.graph.job import Job
-from engine.observe.events import TaskState
+from engine.observe.trace_events import TaskState
 from engine.runtime.config import CostModel, RunConfig
 from engine.runtime.execution import Execution
 from engine.runtime.kernel import START_NS

@@ -14,7 +14,7 @@ from engine.elements.batch import Batch
 from engine.elements.operator import Operator
 from engine.graph.job import Job
 from engine.observe.cut_oracle import CutOracle
-from engine.observe.events import (
+from engine.observe.trace_events import (
     AttemptStarted,
     ChannelBlocked,
     ChannelResumed,

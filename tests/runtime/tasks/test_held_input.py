@@ -10,7 +10,7 @@ import pytest
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
 from engine.graph.job import Job
-from engine.observe.events import CheckpointCompleted
+from engine.observe.trace_events import CheckpointCompleted
 from operators.basic import CollectedResults
 from operators.sources import SequenceSource
 from tests.runtime.support import US, Trace, checked, every, execution

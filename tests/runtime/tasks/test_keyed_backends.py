@@ -11,7 +11,7 @@ import pytest
 from engine.checkpoint.restore import FixedDelayRestart
 from engine.elements.errors import ConfigurationError
 from engine.graph.job import Job
-from engine.observe.events import BackgroundWorkDone, TraceEvent
+from engine.observe.trace_events import BackgroundWorkDone, TraceEvent
 from engine.runtime.config import CostModel, RunConfig
 from engine.runtime.kernel import START_NS
 from engine.runtime.storage import SharedStreams

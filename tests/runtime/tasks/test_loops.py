@@ -16,7 +16,7 @@ from engine.elements.events import StopMode
 from engine.elements.operator import Operator
 from engine.graph.job import Job
 from engine.graph.loops import find_loops
-from engine.observe.events import (
+from engine.observe.trace_events import (
     AttemptStarted,
     CheckpointAborted,
     CheckpointCompleted,
@@ -33,7 +33,7 @@ from engine.runtime.execution import Execution
 from engine.runtime.job import JobManager
 from engine.runtime.kernel import START_NS
 from engine.runtime.storage import RestoredJob
-from engine.runtime.tasks.loops import UNBOUNDED, FeedbackChannel, LoopTermination
+from engine.runtime.tasks.feedback_loops import UNBOUNDED, FeedbackChannel, LoopTermination
 from operators.basic import CollectedResults, KeyedProcessContext, KeyedProcessFunction
 from operators.sources import CollectionSource, Pause
 from operators.time import WatermarkStrategy

@@ -10,7 +10,7 @@ import pytest
 from engine.checkpoint.restore import NoRestart
 from engine.elements.errors import JobFailedError, UserFunctionError
 from engine.graph.job import Job
-from engine.observe.events import Receive, TaskState, TimerFired
+from engine.observe.trace_events import Receive, TaskState, TimerFired
 from engine.runtime.config import CostModel
 from engine.runtime.kernel import START_NS
 from operators.basic import CollectedResults, KeyedProcessFunction

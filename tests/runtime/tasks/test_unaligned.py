@@ -7,7 +7,7 @@ import pytest
 from engine.checkpoint.coordinator.checkpoint_statistics import CheckpointType
 from engine.checkpoint.restore import NoRestart
 from engine.elements.errors import JobFailedError
-from engine.observe.events import CheckpointAborted, CheckpointCompleted
+from engine.observe.trace_events import CheckpointAborted, CheckpointCompleted
 from state_backends.files import FaultRule, FileFault
 from state_backends.snapshots import locate_snapshot
 from tests.runtime.support import US

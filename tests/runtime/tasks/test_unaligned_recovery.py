@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.checkpoint.restore import FixedDelayRestart
-from engine.observe.events import AttemptStarted, CheckpointCompleted, CheckpointTriggered
+from engine.observe.trace_events import AttemptStarted, CheckpointCompleted, CheckpointTriggered
 from tests.runtime.support import US, every
 from tests.runtime.tasks.in_flight import SINK_NS, Flight, named
 

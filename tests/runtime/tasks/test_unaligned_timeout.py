@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.observe.events import CheckpointCompleted
+from engine.observe.trace_events import CheckpointCompleted
 from tests.runtime.support import US
 from tests.runtime.tasks.in_flight import SINK_NS, Flight, InFlight, named
 

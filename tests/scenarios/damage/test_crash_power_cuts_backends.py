@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from engine.observe.events import CheckpointCompleted, TraceEvent
+from engine.observe.trace_events import CheckpointCompleted, TraceEvent
 from engine.runtime.execution import ExecutionResult
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from state_backends.files.faulty import SimulatedCrashError

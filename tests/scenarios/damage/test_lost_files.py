@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from engine import CollectionSource, Job
-from engine.faults.plan import FaultPlan
+from engine.faults.fault_plan import FaultPlan
 from engine.observe.cut_oracle import CutOracle
-from engine.observe.events import CheckpointCompleted, TraceEvent
+from engine.observe.trace_events import CheckpointCompleted, TraceEvent
 from engine.report.verdict import judge_run
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.execution import Execution, ExecutionResult

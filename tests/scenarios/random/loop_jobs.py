@@ -14,7 +14,7 @@ from typing import Any
 from engine.graph.job import Job
 from engine.graph.stream import Stream
 from engine.observe.cut_oracle import CutOracle
-from engine.observe.events import CheckpointCompleted, Instrument, RunStarted, TraceEvent
+from engine.observe.trace_events import CheckpointCompleted, Instrument, RunStarted, TraceEvent
 from engine.runtime.config import RunConfig
 from engine.runtime.execution import JOB_MANAGER, Execution, ExecutionResult
 from operators.basic import CollectedResults, KeyedProcessContext, KeyedProcessFunction

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from engine.checkpoint.restore import FixedDelayRestart
 from engine.elements.events import StopMode
 from engine.observe.cut_oracle import CutOracle
-from engine.observe.events import (
+from engine.observe.trace_events import (
     AttemptStarted,
     CheckpointAborted,
     CheckpointCompleted,

@@ -16,7 +16,7 @@ from engine.checkpoint.coordinator import CheckpointStatus
 from engine.checkpoint.restore import NoRestart
 from engine.elements.errors import JobFailedError
 from engine.elements.events import SavepointFormat, StopMode
-from engine.observe.events import BackgroundWorkDone, CheckpointCompleted, TraceEvent
+from engine.observe.trace_events import BackgroundWorkDone, CheckpointCompleted, TraceEvent
 from engine.runtime.storage import SavepointRestore
 from engine.runtime.storage.shared_files import StateFormError
 from operators.basic import CollectedResults

@@ -8,7 +8,7 @@ from state_backends.api import BackendEnvironment
 from state_backends.base import LONG, KeyGroupRange, ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from state_backends.files import MemoryFileSystem
 from state_backends.heap import HeapKeyedStateBackend, HeapStateBackend
-from state_backends.heap.incremental import IncrementalHeapStrategy
+from state_backends.heap.incremental_groups import IncrementalHeapStrategy
 from state_backends.snapshots import (
     CheckpointStorage,
     IncrementalKeyedStateHandle,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from state_backends.lsm.merge import MergeSource, merged
-from state_backends.lsm.ranges import DeletedRanges
+from state_backends.lsm.range_tombstones import DeletedRanges
 
 keys = st.integers(0, 25).map(lambda number: b"%02d" % number)
 sources = st.lists(

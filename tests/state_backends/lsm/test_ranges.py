@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from state_backends.lsm.ranges import DeletedRanges
+from state_backends.lsm.range_tombstones import DeletedRanges
 
 points = st.binary(max_size=2)
 ranges = st.lists(st.tuples(points, points), max_size=6)

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from state_backends.base import CorruptStateError, StateArgumentError
 from state_backends.files import LocalFileSystem, MemoryFileSystem
-from state_backends.rocksdb.store import RocksDBOptions, RocksDBStore, RocksDBStoreKind
+from state_backends.rocksdb.rocksdb_store import RocksDBOptions, RocksDBStore, RocksDBStoreKind
 from state_backends.rows import StoreSnapshot
 
 pytest.importorskip("rocksdict")
@@ -227,7 +227,7 @@ def test_ingested_files_leave_no_trace(store: RocksDBStore, tmp_path: Path) -> N
 
 def test_ingest_makes_several_files_of_many_rows(store: RocksDBStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many rows there are, none is lost between two files."""
-    monkeypatch.setattr("state_backends.rocksdb.store._ROWS_PER_INGESTED_FILE", 10)
+    monkeypatch.setattr("state_backends.rocksdb.rocksdb_store._ROWS_PER_INGESTED_FILE", 10)
     rows = [(b"%03d" % i, b"x") for i in range(35)]
     store.ingest(iter(rows))
     assert content(store) == rows

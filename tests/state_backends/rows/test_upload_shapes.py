@@ -20,7 +20,7 @@ import pytest
 from state_backends.base import KeyGroupRange
 from state_backends.files import FileSystem, LocalFileSystem, MemoryFileSystem
 from state_backends.lsm import LsmOptions, LsmStoreKind
-from state_backends.rocksdb.store import RocksDBOptions, RocksDBStoreKind
+from state_backends.rocksdb.rocksdb_store import RocksDBOptions, RocksDBStoreKind
 from state_backends.rows import IncrementalSnapshotStrategy, OrderedStore, StoreKind
 from state_backends.snapshots import CheckpointStorage, IncrementalKeyedStateHandle, SnapshotOptions, run_to_completion
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings, strategies as st
 from engine.elements.errors import ConfigurationError, StorageError, UserFunctionError
 from engine.graph.job import Job
 from operators.files.bucketing import IN_PROGRESS, PENDING, BucketingNames, BucketingSink, read_bucketing_output
+from operators.files.bucketing.bucketing_parts import BucketingParts
 from operators.files.bucketing.names import FINISHED, VALID_LENGTH
-from operators.files.bucketing.parts import BucketingParts
 from operators.files.bucketing.valid_length import decode_valid_length, encode_valid_length, write_valid_length
 from operators.files.formats import JsonLinesRowFormat, TextRowFormat
 from operators.files.writing import BulkTextFormat, DateTimeBucketAssigner, LineRows

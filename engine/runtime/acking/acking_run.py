@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 from engine.elements.errors import ConfigurationError, StorageError
 from engine.elements.operator import Operator
-from engine.observe.events import AckingMessage
+from engine.observe.trace_events import AckingMessage
+from engine.protocols.acking.ack_messages import KIND_NAMES, AckerMessage, Reply
 from engine.protocols.acking.acker import acker_for
-from engine.protocols.acking.errors import UnacknowledgedError
-from engine.protocols.acking.messages import KIND_NAMES, AckerMessage, Reply
+from engine.protocols.acking.acking_errors import UnacknowledgedError
 from engine.protocols.acking.statistics import AckingStatistics
 from engine.runtime.acking.acked_channel import AckedChannel
 from engine.runtime.acking.acker_task import ACKER, AckerTask
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from engine.checkpoint.coordinator import TaskId
     from engine.graph.plan import ExecutionPlan
-    from engine.observe.events import Instrument
+    from engine.observe.trace_events import Instrument
     from engine.runtime.config import RunConfig
     from engine.runtime.hook import RunHook
     from engine.runtime.kernel import Kernel

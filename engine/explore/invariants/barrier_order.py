@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from engine.explore.invariants.base import Shared, Watcher
-from engine.observe.events import ChannelResumed, CheckpointCut, CheckpointTriggered, Receive, Send, SnapshotTaken
+from engine.observe.trace_events import ChannelResumed, CheckpointCut, CheckpointTriggered, Receive, Send, SnapshotTaken
 
 if TYPE_CHECKING:
     from engine.explore.run import CaseView

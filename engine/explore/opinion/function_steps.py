@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from engine.elements.batch import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS
-from engine.explore.opinion.cells import Cells, CellStates, Context, MapCell, Timers, by_encoding, copied
 from engine.explore.opinion.elements import EvaluatedStep, Mark, NotModelled, Record, Spec, is_a, own_copy
+from engine.explore.opinion.plain_state import Cells, CellStates, Context, MapCell, Timers, by_encoding, copied
 from state_backends.base import key_group_for
 
 

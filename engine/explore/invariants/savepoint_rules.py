@@ -15,7 +15,13 @@ from engine.explore.cases import DRAIN
 from engine.explore.invariants.base import DAMAGE, Shared, Watcher, faults_possible, shown
 from engine.explore.invariants.snapshots import read_metadata, snapshot_of, storage_of
 from engine.explore.run import SAVEPOINTS_DIR
-from engine.observe.events import AttemptStarted, CheckpointAborted, CheckpointCompleted, CheckpointTriggered, TaskState
+from engine.observe.trace_events import (
+    AttemptStarted,
+    CheckpointAborted,
+    CheckpointCompleted,
+    CheckpointTriggered,
+    TaskState,
+)
 from state_backends.api import OperatorStateBackend
 from state_backends.base import StateBackendError
 from state_backends.offline import SnapshotContent

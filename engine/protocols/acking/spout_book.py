@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import Generic, NamedTuple, TypeVar
 
+from engine.protocols.acking.ack_messages import ACK, FAIL, Init, Reply
 from engine.protocols.acking.anchoring import UNTRACKED, AnchoredTuple, NewId, root_tuples
-from engine.protocols.acking.messages import ACK, FAIL, Init, Reply
 from engine.protocols.acking.rotating_map import RotatingMap
 
 SPOUT_BUCKETS = 2

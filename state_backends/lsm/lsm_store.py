@@ -31,10 +31,10 @@ from state_backends.lsm.description import StoreDescription, files_of
 from state_backends.lsm.file_set import FileSet
 from state_backends.lsm.files import WAL_SUFFIX, delete_quietly
 from state_backends.lsm.memtable import Memtable
-from state_backends.lsm.options import LsmOptions
-from state_backends.lsm.ranges import NO_RANGES
+from state_backends.lsm.range_tombstones import NO_RANGES
 from state_backends.lsm.reading import LsmSnapshot, rows
 from state_backends.lsm.sst import Table
+from state_backends.lsm.store_options import LsmOptions
 from state_backends.lsm.version import FileMeta, Version, VersionEdit, file_number, span_of
 from state_backends.lsm.wal import WriteAheadLog, replay
 

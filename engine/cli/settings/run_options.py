@@ -204,7 +204,7 @@ def parse_params(texts: tuple[str, ...]) -> dict[str, str]:
 
 def modes() -> list[str]:
     """The names that all checkpoint protocols go by."""
-    from engine.protocols.registry import MODE_ALIASES, PROTOCOLS
+    from engine.protocols.protocol_names import MODE_ALIASES, PROTOCOLS
 
     return [*PROTOCOLS, *MODE_ALIASES]
 

@@ -96,9 +96,9 @@ class ColumnAggregates(EvaluatedStep):
 
 
 STEPS: dict[str, Callable[[Spec], EvaluatedStep]] = {
-    "operators.columns.stateless.MapColumnsOperator": MapColumns,
-    "operators.columns.stateless.FilterColumnsOperator": FilterColumns,
-    "operators.columns.stateless.ToColumnsOperator": ToColumns,
-    "operators.columns.stateless.ToRowsOperator": ToRows,
-    "operators.columns.keyed.ColumnAggregateOperator": ColumnAggregates,
+    "operators.columns.stateless_columns.MapColumnsOperator": MapColumns,
+    "operators.columns.stateless_columns.FilterColumnsOperator": FilterColumns,
+    "operators.columns.stateless_columns.ToColumnsOperator": ToColumns,
+    "operators.columns.stateless_columns.ToRowsOperator": ToRows,
+    "operators.columns.keyed_columns.ColumnAggregateOperator": ColumnAggregates,
 }

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_bridge import batch
-from spark_bridge.batch import condensed_lines, function_name, run_batch
+from spark_bridge import batch_function
+from spark_bridge.batch_function import condensed_lines, function_name, run_batch
 from spark_bridge.errors import RowMisfitError, SparkTransformError
 
 if TYPE_CHECKING:
@@ -62,8 +62,9 @@ def test_a_python_error_names_batch_function_and_line(spark: Any) -> None:
 
     line = divide.__code__.co_firstlineno + 1
     assert error.label == "month 3"
-    assert error.function.endswith("test_batch.test_a_python_error_names_batch_function_and_line.<locals>.divide")
-    assert error.location == f"test_batch.py:{line}"
+    name = "test_a_python_error_names_batch_function_and_line.<locals>.divide"
+    assert error.function.endswith(f"test_batch_function.{name}")
+    assert error.location == f"test_batch_function.py:{line}"
     assert error.cause_lines == ("ZeroDivisionError: integer division or modulo by zero",)
     assert isinstance(error.__cause__, ZeroDivisionError)
 
@@ -79,7 +80,7 @@ def test_an_analysis_error_is_short(spark: Any) -> None:
 
     assert error.cause_lines[0].startswith("AnalysisException: [UNRESOLVED_COLUMN.WITH_SUGGESTION]")
     assert "`delay`" in error.cause_lines[0]
-    assert error.location == f"test_batch.py:{select_nothing.__code__.co_firstlineno + 1}"
+    assert error.location == f"test_batch_function.py:{select_nothing.__code__.co_firstlineno + 1}"
     assert "at org.apache" not in printed
     assert len(printed.splitlines()) < 30
 
@@ -109,7 +110,7 @@ def test_an_error_inside_a_python_worker_is_short(spark: Any) -> None:
     error = failure_of(with_udf)
 
     assert error.cause_lines[0].startswith("PythonException: LookupError: no delay for '")
-    assert "test_batch.py" in error.cause_lines[1]
+    assert "test_batch_function.py" in error.cause_lines[1]
     assert "in broken" in error.cause_lines[1]
     assert len(error.cause_lines) == 2
 
@@ -154,9 +155,9 @@ def test_rows_that_do_not_fit_are_not_the_functions_fault(spark: Any) -> None:
 
 def test_a_lost_connection_is_explained_by_the_death_of_spark(monkeypatch: pytest.MonkeyPatch, spark: Any) -> None:
     """When the connection broke and the process is dead, the error says so and quotes its last words."""
-    monkeypatch.setattr(batch, "session_has_died", lambda wait_seconds: True)
+    monkeypatch.setattr(batch_function, "session_has_died", lambda wait_seconds: True)
     log = "WARN nothing\njava.lang.OutOfMemoryError: heap\n\tat java.base/java.lang.Error.x"
-    monkeypatch.setattr(batch, "session_log_tail", lambda: log)
+    monkeypatch.setattr(batch_function, "session_log_tail", lambda: log)
 
     def lose_connection(frame: DataFrame) -> DataFrame:
         try:
@@ -174,7 +175,7 @@ def test_a_lost_connection_is_explained_by_the_death_of_spark(monkeypatch: pytes
 
 def test_other_errors_are_not_blamed_on_spark(monkeypatch: pytest.MonkeyPatch, spark: Any) -> None:
     """An error that is no lost connection does not make anybody wait for the process to die."""
-    monkeypatch.setattr(batch, "session_has_died", lambda wait_seconds: pytest.fail("must not be asked"))
+    monkeypatch.setattr(batch_function, "session_has_died", lambda wait_seconds: pytest.fail("must not be asked"))
 
     assert failure_of(lambda frame: frame.select("x")).cause_lines[0].startswith("AnalysisException")
 
@@ -198,7 +199,7 @@ def test_function_objects_have_a_line_too(spark: Any) -> None:
     """The location is found inside `__call__` of an object and behind a partial."""
     error = failure_of(functools.partial(Report(), column="nothing"))
 
-    assert error.location == f"test_batch.py:{Report.__call__.__code__.co_firstlineno + 1}"
+    assert error.location == f"test_batch_function.py:{Report.__call__.__code__.co_firstlineno + 1}"
 
 
 def test_condensed_lines_drop_java_and_length() -> None:

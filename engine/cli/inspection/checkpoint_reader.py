@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.cli.inspection.in_flight import in_flight_totals, inspect_in_flight
-from engine.cli.inspection.keyed import inspect_keyed, stored
+from engine.cli.inspection.keyed_entries import inspect_keyed, stored
 from engine.elements.errors import ConfigurationError, StorageError
 from engine.elements.suggestions import nearest
 from state_backends.api import OperatorStateBackend

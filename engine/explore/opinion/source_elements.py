@@ -21,7 +21,7 @@ from typing import Any
 
 from engine.elements.batch import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS, Batch
 from engine.explore.opinion.elements import Element, Mark, NotModelled, Order, Record
-from engine.explore.opinion.functions import Watermarks
+from engine.explore.opinion.function_steps import Watermarks
 from state_backends.files import FileSystem
 
 RECORDS_PER_TURN = 256

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from engine.elements.errors import ConfigurationError
 from engine.explore.cases import FIFO, Case, case_to_plain, plain_to_case
-from engine.explore.failures.diff import DEFAULT_BUDGET, Difference, nearest_passing
 from engine.explore.failures.regression import regression_test
+from engine.explore.failures.run_difference import DEFAULT_BUDGET, Difference, nearest_passing
 from engine.explore.run import trace_digest
 from engine.explore.search import Token, parse_token
 from engine.explore.shrink import (

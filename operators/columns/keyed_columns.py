@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.elements.columns import Column, ColumnBatch, ColumnError, column_of_values, column_type
 from engine.elements.errors import ConfigurationError
-from operators.columns.stateless import ColumnOperator, some_records
+from operators.columns.stateless_columns import ColumnOperator, some_records
 from state_backends.base import ReducingStateDescriptor, StateBackendError
 from state_backends.columns import (
     MAX_RECORDS,

@@ -21,8 +21,8 @@ from engine.explore.opinion import OutputComparison, compare_outputs
 from engine.explore.run import Bounds, FinishedCase, TraceTape, run_case
 from engine.explore.shrink import Budget, InvariantsFactory, case_key, removals
 from engine.explore.story import Story, StoryStep, tell
-from engine.observe.events import CheckpointCompleted, RunStarted, SnapshotAcknowledged, TraceEvent
 from engine.observe.points import POINTS
+from engine.observe.trace_events import CheckpointCompleted, RunStarted, SnapshotAcknowledged, TraceEvent
 
 if TYPE_CHECKING:
     from engine.explore.run import Subject
