@@ -94,12 +94,19 @@ def doubled_classes(sources: Mapping[str, str]) -> list[str]:
     return [f"{name}: {', '.join(paths)}" for name, paths in sorted(places.items()) if len(paths) > 1]
 
 
-def nearly_equal_modules(paths: Iterable[str]) -> list[str]:
-    """Pairs of modules that differ by an s only."""
+def modules_by_name(paths: Iterable[str]) -> dict[str, list[str]]:
+    """The places of each module's name; verbs, which are named as users type them, apart."""
     places = defaultdict(list)
     for path in paths:
-        if not path.startswith(VERBS):
-            places[path.rpartition("/")[2].removesuffix(".py")].append(path)
+        name = path.rpartition("/")[2].removesuffix(".py")
+        if name != "__init__" and not path.startswith(VERBS):
+            places[name].append(path)
+    return places
+
+
+def nearly_equal_modules(paths: Iterable[str]) -> list[str]:
+    """Pairs of modules that differ by an s only."""
+    places = modules_by_name(paths)
     return [
         f"{', '.join(places[name])}: differ by an s from {', '.join(places[name + 's'])}"
         for name in sorted(places)

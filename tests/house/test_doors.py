@@ -6,10 +6,19 @@ from functools import cache
 
 import pytest
 
-from tests.house.doors import CONVERTED, WITHOUT_DOORS, doubled_classes, nearly_equal_modules, past_the_door, rooms
+from tests.house.doors import (
+    CONVERTED,
+    WITHOUT_DOORS,
+    doubled_classes,
+    modules_by_name,
+    nearly_equal_modules,
+    past_the_door,
+    rooms,
+)
 from tests.house.project import PACKAGES, python_files, relative
 
 MAX_MODULES = 21
+FAMILIES = ("backend", "entries", "errors", "keyed_backend", "timers")  # each backend its own, each package its errors
 
 HOUSE = {
     "engine/__init__.py": "",
@@ -64,6 +73,14 @@ def test_a_name_means_one_thing() -> None:
 def test_modules_do_not_differ_by_an_s() -> None:
     """No module's name is another's with an s."""
     assert nearly_equal_modules(_packages()) == []
+
+
+def test_modules_of_one_name_meet_one_port() -> None:
+    """A module's name stands for one file, but where rooms do the same thing each in its way."""
+    repeated = {name: places for name, places in modules_by_name(_packages()).items() if len(places) > 1}
+
+    assert {name: places for name, places in repeated.items() if name not in FAMILIES} == {}
+    assert repeated.keys() == set(FAMILIES)
 
 
 def _packages() -> dict[str, str]:

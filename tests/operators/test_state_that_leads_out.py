@@ -18,7 +18,7 @@ from operators.files.sinks import FileSink
 from operators.files.sinks.compaction_operators import CompactorOperator
 from operators.files.writing import RecoverableWriter
 from operators.table.partitions.commit_policies import PartitionCommitContext, SuccessFilePolicy
-from operators.table.partitions.compaction_operators import CompactOperator
+from operators.table.partitions.partition_compaction import CompactOperator
 from operators.table.partitions.partition_messages import unit
 from operators.table.staging.staged_sink import StagedFileSink, StagingFinalizer
 from operators.transactions import CommitRequest

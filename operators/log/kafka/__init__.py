@@ -1,8 +1,8 @@
-"""Topics of Kafka: ``sink`` and ``source`` are what a job is given, ``publisher`` sends each checkpoint's records once;
-``client`` is all of the client library that they use.
+"""Topics of Kafka: ``kafka_sink`` and ``kafka_source`` are what a job is given, ``publisher`` sends each checkpoint's
+records once; ``client`` is all of the client library that they use.
 """
 
 from __future__ import annotations
 
-from operators.log.kafka.sink import KafkaSink as KafkaSink
-from operators.log.kafka.source import KafkaSource as KafkaSource
+from operators.log.kafka.kafka_sink import KafkaSink as KafkaSink
+from operators.log.kafka.kafka_source import KafkaSource as KafkaSource

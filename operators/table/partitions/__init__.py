@@ -1,5 +1,5 @@
 """Tables in partitions: ``partitioned_file_sink`` is what a job is given. ``streaming_file_writer`` writes by
-``partitioning``, ``compaction_operators`` join small files by the machines of ``table_compaction``, and
+``partitioning``, ``partition_compaction`` join small files by the machines of ``table_compaction``, and
 ``partition_commit`` commits: when, say ``partition_triggers`` and ``partition_time``; how, ``commit_policies``.
 """
 

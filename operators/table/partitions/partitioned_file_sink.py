@@ -26,8 +26,8 @@ from operators.files.writing import (
     TableRollingPolicy,
     is_bulk,
 )
-from operators.table.partitions.compaction_operators import CompactCoordinatorSpec, CompactSpec
 from operators.table.partitions.partition_commit import PartitionCommit, PartitionCommitterSpec
+from operators.table.partitions.partition_compaction import CompactCoordinatorSpec, CompactSpec
 from operators.table.partitions.partitioning import PartitionAssigner
 from operators.table.partitions.streaming_file_writer import StreamingFileWriterOperator
 from operators.table.partitions.table_compaction import UNCOMPACTED_PREFIX, TableCompactCoordinator

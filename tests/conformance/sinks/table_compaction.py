@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from operators.files.formats import JsonLinesRowFormat
-from operators.table.partitions.compaction_operators import CompactOperator, TableCompactCoordinatorOperator
+from operators.table.partitions.partition_compaction import CompactOperator, TableCompactCoordinatorOperator
 from operators.table.partitions.partition_messages import (
     ANNOUNCEMENT,
     END_MARKER,

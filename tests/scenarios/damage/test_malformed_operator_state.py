@@ -29,7 +29,7 @@ from operators.files.writing import OnCheckpointRollingPolicy
 from operators.log.connectors.log_sink import LogSink
 from operators.log.connectors.log_source import LogSource
 from operators.log.disk.disk_log import DiskLog
-from operators.log.kafka.sink import KafkaSink
+from operators.log.kafka.kafka_sink import KafkaSink
 from operators.sources import CollectionSource, GeneratorSource, SequenceSource
 from operators.table.partitions.partition_commit import PartitionCommit
 from operators.table.partitions.partition_time import DefaultPartitionTimeExtractor

@@ -20,8 +20,8 @@ from engine.elements.errors import (
     UserFunctionError,
 )
 from operators.log.kafka import client as kafka_client
-from operators.log.kafka.sink import KafkaSink, encode_value
-from operators.log.kafka.source import KafkaSource
+from operators.log.kafka.kafka_sink import KafkaSink, encode_value
+from operators.log.kafka.kafka_source import KafkaSource
 from operators.log.port.transaction_log import LogTimeoutError, ProducerFencedError, TransactionLogError
 from operators.sources import SourceOperator
 from tests.operators.harness import Checkpoint, Harness

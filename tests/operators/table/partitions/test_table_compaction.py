@@ -12,8 +12,8 @@ from engine.elements.errors import ConfigurationError, DataLossError, StorageErr
 from operators.files.formats import JsonLinesRowFormat
 from operators.files.sinks import read_committed
 from operators.files.writing import BulkTextFormat
-from operators.table.partitions.compaction_operators import CompactOperator, TableCompactCoordinatorOperator
 from operators.table.partitions.partition_committer import END_OF_INPUT
+from operators.table.partitions.partition_compaction import CompactOperator, TableCompactCoordinatorOperator
 from operators.table.partitions.partition_messages import (
     announcement,
     end_marker,
