@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import os
 import random
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,8 +21,6 @@ from tests.scenarios.live_files import check_live_files
 
 RECORDS = 16_000
 CHECKPOINTS = 16
-IN_MEMORY = Path("/dev/shm")
-"""Killed processes lose nothing that they have written, so it need not be a disk, which others may keep busy."""
 
 BACKENDS = ("lsm", "changelog:lsm", "heap", "rocksdb")
 QUICK = "changelog:lsm-local"
@@ -64,21 +60,11 @@ class StatefulRun(KilledRun):
         assert not os.path.exists(storage.working_dir)
 
 
-@pytest.fixture
-def directory(tmp_path: Path) -> Iterator[Path]:
-    """Where the run lies: in memory if there is such a place."""
-    if not os.access(IN_MEMORY, os.W_OK):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=IN_MEMORY) as name:
-        yield Path(name)
-
-
 @pytest.mark.parametrize(("backend", "local_recovery"), FORMS)
-def test_killed_between_and_behind_checkpoints(backend: str, local_recovery: bool, directory: Path) -> None:
+def test_killed_between_and_behind_checkpoints(backend: str, local_recovery: bool, tmp_path: Path) -> None:
     """Killed in the start, again as soon as the resume has begun, and again further on; tasks die in each of them."""
     instants = random.Random(f"{backend} {local_recovery}")
-    run = StatefulRun(directory, backend, local_recovery=local_recovery, kills=("visits[1]@2500us",))
+    run = StatefulRun(tmp_path, backend, local_recovery=local_recovery, kills=("visits[1]@2500us",))
 
     assert not run.kill_behind_checkpoint(instants.randint(3, CHECKPOINTS // 2), instants.uniform(0, 0.05))
     assert not run.kill_behind_start(instants.uniform(0, 0.04))
@@ -92,11 +78,11 @@ def test_killed_between_and_behind_checkpoints(backend: str, local_recovery: boo
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(("backend", "local_recovery"), FORMS)
-def test_killed_at_seeded_instants(backend: str, local_recovery: bool, seed: int, directory: Path) -> None:
+def test_killed_at_seeded_instants(backend: str, local_recovery: bool, seed: int, tmp_path: Path) -> None:
     """Up to five kills a run: right behind a start, and behind any checkpoint that has not been reached before."""
     instants = random.Random(f"{backend} {local_recovery} {seed}")
     kills = ("visits@4ms", "job manager@7ms") if seed % 2 else ("files[0]@900us",)
-    run = StatefulRun(directory, backend, local_recovery=local_recovery, kills=kills)
+    run = StatefulRun(tmp_path, backend, local_recovery=local_recovery, kills=kills)
     finished = False
     for _ in range(5):
         if finished:
