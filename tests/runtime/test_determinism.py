@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -24,6 +21,7 @@ from operators.sources import SequenceSource
 from operators.time import WatermarkStrategy
 from operators.windows import TumblingEventTimeWindows
 from state_backends.files import MemoryFileSystem
+from tests.hash_seeds import printed
 from tests.runtime.support import US, Trace, every, execution, files_below, run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -192,19 +190,9 @@ print(*outcome.trace(), outcome.result.choices.digest(), files, output, outcome.
 """
 
 
-def in_a_fresh_process(hash_seed: str) -> str:
-    """What the script prints under a hash seed."""
-    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
-    finished = subprocess.run(
-        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=environment, cwd=ROOT, check=False
-    )
-    assert finished.returncode == 0, finished.stderr
-    return finished.stdout
-
-
 def test_processes_and_hash_seeds_make_no_difference() -> None:
     """Fresh processes under different hash seeds write the same bytes and trace the same events."""
-    assert in_a_fresh_process("0") == in_a_fresh_process("4242")
+    assert printed(SCRIPT, "0") == printed(SCRIPT, "4242")
 
 
 @pytest.mark.parametrize("seed", ["0", "a", "Ω"])

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from state_backends.base import (
     LONG,
-    STRING,
     AggregatingStateDescriptor,
     KeyGroupRange,
     KeyType,
@@ -150,15 +149,3 @@ def same(left: Any, right: Any) -> bool:
         return left.hex() == right.hex()
     equal: bool = left == right
     return equal
-
-
-def string_keys_snapshot() -> bytes:
-    """A snapshot with text in every place where a hash seed could show."""
-    backend = heap(STRING)
-    for word in ("ada", "bob", "eve", "mallory", "trent", "zoe"):
-        backend.set_current_key(word)
-        backend.value_state(VALUE).update({word: 1, "x": {"y": word}})
-        backend.map_state(MAP).put_all(dict.fromkeys(word, 1))
-        backend.list_state(LIST).set_namespace(word)
-        backend.timer_service("t").event_time.add(word, word, len(word))
-    return snapshot_bytes(backend)

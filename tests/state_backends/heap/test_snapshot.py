@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import os
-import subprocess
-import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +11,6 @@ from state_backends.base import (
     INT,
     STRING,
     KeyGroupRange,
-    ListStateDescriptor,
-    ReducingStateDescriptor,
     SnapshotCancelledError,
     StateArgumentError,
     StateSchemaError,
@@ -110,90 +102,6 @@ def test_writes_after_the_sync_part_are_not_in_the_snapshot(vector: Vector) -> N
     assert expect["restored"] == read(again, expect["restored"])
 
 
-Mutation = Callable[[HeapKeyedStateBackend], Any]
-
-
-def _change_value_in_place(backend: HeapKeyedStateBackend) -> None:
-    for value in backend.value_state(VALUE).get_many(list(range(40))):
-        value["key"].append("changed")
-
-
-def _change_list_element_in_place(backend: HeapKeyedStateBackend) -> None:
-    backend.list_state(LIST).add_many(list(range(40)), ["added"] * 40)
-
-
-def _aggregate_in_place(backend: HeapKeyedStateBackend) -> None:
-    keys = list(range(40))
-    backend.aggregating_state(COLLECT).add_many(keys, [(key, key + 10) for key in keys], ["added"] * 40)
-
-
-def _change_map(backend: HeapKeyedStateBackend) -> None:
-    for key in range(40):
-        backend.set_current_key(key)
-        backend.map_state(MAP).put("added", 1)
-        backend.map_state(MAP).remove(key)
-
-
-def _merge(backend: HeapKeyedStateBackend) -> None:
-    for key in range(40):
-        backend.set_current_key(key)
-        backend.aggregating_state(COLLECT).merge_namespaces("merged", [(key, key + 10)])
-
-
-MUTATIONS: dict[str, Mutation] = {
-    "value in place": _change_value_in_place,
-    "list": _change_list_element_in_place,
-    "accumulator in place": _aggregate_in_place,
-    "map": _change_map,
-    "sums": lambda backend: backend.reducing_state(SUM).add_many(list(range(40)), [7] * 40, []),
-    "new keys": lambda backend: backend.reducing_state(SUM).add_many(list(range(100, 140)), [7] * 40, []),
-    "clear": lambda backend: backend.value_state(VALUE).clear_many(list(range(40))),
-    "update": lambda backend: backend.value_state(VALUE).update_many(list(range(40)), [0] * 40),
-    "merge": _merge,
-    "timers set": lambda backend: backend.timer_service("windows").event_time.register(
-        list(range(40)), [None] * 40, [1] * 40
-    ),
-    "timers deleted": lambda backend: backend.timer_service("windows").event_time.delete(0, (0, 10), 10),
-    "timers fired": lambda backend: backend.timer_service("windows").event_time.pop_due(100),
-    "timer fired": lambda backend: backend.timer_service("windows").processing_time.pop_next(100),
-}
-
-
-@pytest.mark.parametrize("name", MUTATIONS)
-@pytest.mark.parametrize("steps_before", [0, 2])
-def test_no_mutation_reaches_an_open_snapshot(name: str, steps_before: int) -> None:
-    """Whatever is done to any kind of state after the sync part, the snapshot's bytes are the same; so are
-    those of a second snapshot that is open at the same time."""
-    expected = snapshot_bytes(filled())
-    backend = filled()
-    places = location(), location()
-    tasks = [start(backend, where, SnapshotOptions(entries_per_step=1)) for where in places]
-    for _ in range(steps_before):
-        tasks[0].step()
-    MUTATIONS[name](backend)
-
-    for where, task in zip(places, tasks, strict=True):
-        handle = run_to_completion(task).job_manager_state
-        assert handle is not None
-        with where.reader().open(handle.stream) as file:
-            assert expected == file.read()
-    assert expected != snapshot_bytes(backend)
-
-
-def test_everything_comes_back() -> None:
-    """A restored backend has the same content, and its snapshot has the same bytes."""
-    backend = filled()
-    again = restored(*take_snapshot(backend), like=backend)
-
-    assert backend.fingerprint() == again.fingerprint()
-    assert snapshot_bytes(backend) == snapshot_bytes(again)
-    assert again.state_names() == backend.state_names()
-    assert again.num_entries() == backend.num_entries() == 5 * 40
-    timers = again.timer_service("windows")
-    assert len(timers.event_time) == len(timers.processing_time) == 40
-    assert timers.processing_time.next_time() == 5
-
-
 @given(st.permutations(range(12)), st.permutations(["value", "sum", "list"]), st.booleans())
 def test_equal_state_gives_equal_bytes_whatever_its_history(
     order: list[int], declared: list[str], detour: bool
@@ -224,29 +132,6 @@ def test_equal_state_gives_equal_bytes_whatever_its_history(
     assert snapshot_bytes(build(sorted(order), sorted(declared))) == snapshot_bytes(changed)
 
 
-def test_bytes_do_not_depend_on_the_hash_seed() -> None:
-    """Processes with different hash seeds write the same bytes."""
-    code = """
-import hashlib
-from tests.state_backends.support import string_keys_snapshot
-print(hashlib.sha256(string_keys_snapshot()).hexdigest())
-"""
-    root = Path(__file__).parents[3]
-    digests = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=root,
-            env={**os.environ, "PYTHONPATH": str(root), "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("0", "1", "random")
-    }
-
-    assert len(digests) == 1
-
-
 def test_the_format_is_pinned() -> None:
     """A small snapshot has exactly these bytes: a change of format needs a new version, not an accident."""
     backend = heap(STRING, max_parallelism=128)
@@ -261,40 +146,6 @@ def test_the_format_is_pinned() -> None:
         "02 00 51 00 00 00 09 bd 51 89 c5 91 94 00 91 a1 61 c0 91 04 "  # key group 81: a = 4
         "03 00 00 00 00 00 03 38 a7 13 ab 92 02 02"  # end: 2 groups, 2 entries
     )
-
-
-def test_an_empty_backend_gives_no_file() -> None:
-    """Without entries the result is empty and nothing is written, declared states or not."""
-    backend = heap()
-    backend.value_state(VALUE)
-    backend.timer_service("t")
-    where = location(inline_threshold_bytes=0)
-    task = start(backend, where)
-
-    assert task.step() == SnapshotResult(None)
-    assert task.status is SnapshotStatus.COMPLETED
-    assert list(where._fs.walk_files("/")) == []
-
-
-def test_a_step_is_bounded() -> None:
-    """A step ends after the key group in which it passed its entries, so a snapshot is many steps."""
-    backend = heap(max_parallelism=64)
-    backend.reducing_state(SUM).add_many(list(range(1000)), [1] * 1000, [])
-    groups = len(backend._tables["sum"].plain.shards)
-    where = location()
-
-    def steps(entries_per_step: int) -> int:
-        task = start(backend, where, SnapshotOptions(entries_per_step=entries_per_step))
-        taken = 1
-        while task.step() is None:
-            taken += 1
-        return taken
-
-    assert steps(1) == groups
-    assert steps(10_000) == 1
-    assert 1 < steps(100) <= 10
-    with pytest.raises(StateArgumentError, match="at least 1"):
-        SnapshotOptions(entries_per_step=0)
 
 
 class Hooks:
@@ -452,27 +303,6 @@ def test_a_value_that_cannot_be_written_fails_the_snapshot_and_names_it(touched:
         assert backend.value_state(VALUE).get() == "fine"
 
 
-@given(st.integers(1, 8), st.integers(1, 8))
-def test_any_rescale_keeps_every_entry_once(before: int, after: int) -> None:
-    """State written by P subtasks and restored by P' is the same state, each entry in its new owner."""
-    handles = []
-    where = location(inline_threshold_bytes=0)
-    for index, groups in enumerate(key_group_ranges(8, before)):
-        part = filled(20, first=groups.first, last=groups.last)
-        resources = part.sync_prepare_resources(1)
-        task = part.async_snapshot(resources, 1, 0, where.stream_factory(str(index)), SnapshotOptions())
-        handle = run_to_completion(task).job_manager_state
-        handles += [] if handle is None else [handle]
-    for groups in key_group_ranges(8, after):
-        expected = filled(20, first=groups.first, last=groups.last)
-        owned = [cut for handle in handles if (cut := handle.intersect(groups)) is not None]
-        found = heap(first=groups.first, last=groups.last)
-        found.restore(owned, where.reader())
-        uncut = heap(first=groups.first, last=groups.last)
-        uncut.restore(handles, where.reader())
-        assert expected.fingerprint() == found.fingerprint() == uncut.fingerprint()
-
-
 @pytest.mark.parametrize("vector", vectors("keyed_state_redistribution"))
 def test_handles_are_cut_to_the_new_ranges(vector: Vector) -> None:
     """Which handle, cut to which key groups, each new subtask gets is as in Flink."""
@@ -515,48 +345,6 @@ def test_a_partial_restore_reads_only_its_key_groups() -> None:
     assert read < handle.size_bytes / 10
 
 
-@pytest.mark.parametrize(
-    ("other", "message"),
-    [
-        (lambda: heap(STRING), "keys of type LONG, the program declares STRING"),
-        (lambda: heap(max_parallelism=16), "max parallelism 8, the operator 16"),
-    ],
-)
-def test_state_of_another_shape_is_refused(other: Callable[[], HeapKeyedStateBackend], message: str) -> None:
-    """A snapshot with other keys or another number of key groups cannot be restored by mistake."""
-    handle, reader = take_snapshot(filled())
-    assert handle is not None
-    with pytest.raises(StateSchemaError, match=message):
-        other().restore([handle], reader)
-
-
-def test_a_restored_state_keeps_its_kind() -> None:
-    """Declaring a restored state as another kind is refused; declaring it right finds its entries."""
-    backend = restored(*take_snapshot(filled()), like=heap())
-    with pytest.raises(StateSchemaError, match="'sum' was restored as reducing state and cannot be list state"):
-        backend.list_state(ListStateDescriptor("sum"))
-
-    assert backend.reducing_state(ReducingStateDescriptor("sum", max)).get_many([7]) == [7]
-
-
-def test_state_that_nobody_declares_is_carried_on() -> None:
-    """Restored state that the program does not declare is in its next snapshot, byte for byte."""
-    backend = filled()
-    unaware = restored(*take_snapshot(backend), like=backend)
-
-    assert snapshot_bytes(backend) == snapshot_bytes(unaware)
-
-
-def test_the_key_type_of_a_snapshot_is_adopted() -> None:
-    """A backend without a declared key type takes that of the snapshot."""
-    handle, reader = take_snapshot(filled())
-    assert handle is not None
-    backend = heap(None)
-    backend.restore([handle], reader)
-
-    assert backend.fingerprint() == filled().fingerprint()
-
-
 def test_compressed_snapshots_are_smaller_and_equal() -> None:
     """zlib snapshots restore to the same state; an unknown compression is refused."""
     backend = filled(400)
@@ -591,21 +379,3 @@ def test_registered_types_are_restored() -> None:
     assert again.value_state(VALUE).get().cents == 150
     with pytest.raises(StateSchemaError, match="type code 32"):
         heap().restore([handle], reader)
-
-
-def test_a_backend_can_be_forked() -> None:
-    """A deep copy goes its own way, with its open snapshots."""
-    backend = filled()
-    where = location()
-    task = start(backend, where, SnapshotOptions(entries_per_step=1))
-    task.step()
-    forked, forked_task, forked_where = copy.deepcopy((backend, task, where))
-    MUTATIONS["sums"](forked)
-    forked.set_current_key(1000)
-    forked.value_state(VALUE).update(1)
-    handle = run_to_completion(forked_task).job_manager_state
-
-    assert backend.fingerprint() == filled().fingerprint()
-    assert forked.fingerprint() != backend.fingerprint()
-    assert restored(handle, forked_where.reader(), like=backend).fingerprint() == backend.fingerprint()
-    assert run_to_completion(task).job_manager_state == handle
