@@ -51,7 +51,6 @@ def packed_variants(payload: bytes) -> Iterator[bytes]:
 
 
 def packed(plain: Any) -> bytes:
-    """The encoded value."""
     data: bytes = msgpack.packb(plain, use_bin_type=True)
     return data
 

@@ -105,12 +105,10 @@ class PostgresServer:
 
     @property
     def data(self) -> Path:
-        """The data directory."""
         return self.directory / "data"
 
     @property
     def log(self) -> Path:
-        """What the server has said."""
         return self.directory / "log"
 
     def dsn(self, database: str = "postgres") -> str:

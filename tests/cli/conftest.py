@@ -66,7 +66,6 @@ class Answer:
 
     @property
     def last_line(self) -> str:
-        """The last line for people."""
         return self.stderr.rstrip().splitlines()[-1]
 
 
@@ -77,13 +76,11 @@ class Weir:
         self.directory = directory
 
     def __call__(self, *arguments: str) -> Answer:
-        """Run in this process."""
         result = CliRunner().invoke(main, list(arguments))
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
         return Answer(result.exit_code, result.stdout, result.stderr)
 
     def process(self, *arguments: str, **environment: str) -> Answer:
-        """Run in a process of its own."""
         finished = subprocess.run(
             [sys.executable, "-m", "engine.cli", *arguments],
             cwd=self.directory,

@@ -44,7 +44,6 @@ class Everything(KeyedProcessFunction):
     """Value, list, map and reducing state, the same with expiry (in so long a time that nothing does), and timers."""
 
     def open(self, ctx: Any) -> None:
-        """Declare them."""
         day = StateTtlConfig(86_400_000)
         self.count = ctx.value_state("count", 0)
         self.recent = ctx.list_state("recent")
@@ -74,7 +73,6 @@ class Everything(KeyedProcessFunction):
         return [("seen", ctx.current_key, *self._state())]
 
     def on_timer(self, timestamp_ms: int, ctx: Any) -> list[Any]:
-        """One row as well."""
         return [("timer", ctx.current_key, timestamp_ms, *self._state())]
 
     def _state(self) -> list[Any]:
@@ -92,7 +90,6 @@ class Rules(KeyedBroadcastProcessFunction):
         return []
 
     def process_broadcast_element(self, value: int, ctx: Any) -> list[Any]:
-        """Every subtask keeps every rule."""
         rules = ctx.broadcast_state("rules")
         rules.put(value, f"rule {value}")
         return [("rule", value, len(list(rules.entries())))]

@@ -66,7 +66,6 @@ class Order:
 
 
 def drawn_order(draw: random.Random, faults: bool) -> Order:
-    """A job with options drawn."""
     options = ["--mode", draw.choice(MODES), "--state-backend", draw.choice(BACKENDS)]
     options += ["--snapshot", draw.choice(("full", "incremental")), "--retain", str(draw.choice((1, 2, 3)))]
     options += ["--batch-size", str(draw.choice((16, 64, 256))), "--seed", str(draw.randrange(1_000))]

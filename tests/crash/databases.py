@@ -40,7 +40,6 @@ class KilledServer(PostgresServer):
             super().wait_until_ready()
 
     def new_database(self) -> str:
-        """How to reach a new database."""
         self._databases += 1
         name = f"killed_{self._databases}"
         self.execute(f"CREATE DATABASE {name}")

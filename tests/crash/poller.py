@@ -62,7 +62,6 @@ class Poller:
         return sighting
 
     def close(self) -> None:
-        """End the process, whatever it does."""
         if self._process:
             os.close(self._commands)
             os.close(self._answers)

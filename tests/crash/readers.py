@@ -65,7 +65,6 @@ def _parquet_rows(path: str) -> Iterable[dict[str, Any]]:
 
 
 def files_reader(out: str, target: str, rows_of: Callable[[str], Iterable[dict[str, Any]]] = _lines) -> View:
-    """All visible files of the table."""
     directory = os.path.join(out, TABLE)
     return View([_row(row, place) for place, path in _files(directory) for row in rows_of(path)])
 
@@ -115,7 +114,6 @@ def _query(path: str, table: str, query: str) -> list[tuple[Any, ...]]:
 
 
 def sqlite_reader(out: str, target: str, table: str = TABLE) -> View:
-    """A table of SQLite."""
     path = os.path.join(out, SQLITE)
     if not os.path.exists(path):
         return View([])
@@ -182,7 +180,6 @@ class Watch:
         return len(self._seen)
 
     def problem(self, view: View) -> str | None:
-        """What is wrong with this view."""
         rows = frozenset(view.rows)
         if len(rows) != len(view.rows):
             twice = sorted(row for row, times in Counter(view.rows).items() if times > 1)

@@ -79,12 +79,10 @@ class Order:
 
     @property
     def job_name(self) -> str:
-        """What the job calls itself."""
         return "relayed" if self.log else "killed"
 
 
 def drawn_order(draw: random.Random, sink: str, *, faults: bool = True) -> Order:
-    """A job with options drawn."""
     options = ["--mode", draw.choice(MODES), "--batch-size", str(draw.choice((16, 50, 128)))]
     options += ["--checkpoint-interval", f"{draw.choice((300, 500, 900))}rec", "--retain", str(draw.choice((1, 2, 3)))]
     options += ["--seed", str(draw.randrange(1_000)), "--restart", "fixed:20:10ms"]

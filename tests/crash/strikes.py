@@ -65,7 +65,6 @@ def _decide(strike: FileStrike) -> Callable[[str, tuple[str, ...]], None]:
 
 
 def prepare_calls(strike: CallStrike, session: type[Any]) -> None:
-    """Let a class of sessions strike."""
     inner = getattr(session, strike.call)
     left = strike.number
 

@@ -21,7 +21,6 @@ def campaign(directory: Path, *options: str) -> tuple[int, str]:
 
 
 def counts(line: str) -> dict[str, int]:
-    """The numbers of the closing line."""
     pairs = [pair.split("=") for pair in line.split()]
     return {name: int(float(value)) for name, value in pairs if name != "seed"}
 

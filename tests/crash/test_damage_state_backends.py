@@ -52,7 +52,6 @@ def flip(path: str) -> None:
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    """All files below a directory."""
     return {str(path): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
 
 

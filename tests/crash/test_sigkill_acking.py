@@ -50,7 +50,6 @@ class KilledAckedRun(KilledRun):
         return (status.st_ino, status.st_mtime_ns)
 
     def written(self) -> Counter[int]:
-        """The records in the log."""
         partitions = committed_records(LocalFileSystem(), str(self.out / LOG), TOPIC)
         return Counter(record.value for records in partitions for record in records)
 

@@ -36,7 +36,6 @@ def one_airport(tmp_path_factory: pytest.TempPathFactory) -> FlightFiles:
 
 @pytest.fixture(scope="session")
 def undisturbed(small_flights: FlightFiles) -> Run:
-    """The small flights, run without a fault."""
     return run_small(small_flights)
 
 

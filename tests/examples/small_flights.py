@@ -50,7 +50,6 @@ def write_part(directory: Path, wanted: Callable[[int, dict[str, str]], bool]) -
 
 
 def flights_of(files: FlightFiles) -> Iterator[Row]:
-    """The flights split by split, as the job reads them."""
     for split in files.splits:
         yield from read_split(split)
 
@@ -146,7 +145,6 @@ def routes_of(flights: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def parsed(committed: dict[str, list[str]]) -> dict[str, list[Row]]:
-    """Committed lines as rows."""
     return {partition: [json.loads(line) for line in lines] for partition, lines in committed.items()}
 
 

@@ -8,7 +8,6 @@ from examples import backpressure
 
 
 def longest_ms(mode: str, slowdown: float) -> float:
-    """The longest checkpoint of a run."""
     rows = backpressure.run(mode, slowdown=slowdown)[0].checkpoints.rows()
     return max(row.end_to_end_ns or 0 for row in rows) / backpressure.MS
 

@@ -40,7 +40,6 @@ def final_counts(run: Run) -> dict[str, int]:
 
 
 def truth(files: FlightFiles) -> dict[str, int]:
-    """What it should come to."""
     return {partition: len(rows) for partition, rows in counts_of(flights_of(files)).items()}
 
 

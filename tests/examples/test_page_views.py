@@ -12,7 +12,6 @@ from state_backends import MemoryFileSystem
 
 @pytest.fixture(scope="module")
 def files() -> MemoryFileSystem:
-    """A file system with the log in it."""
     made = MemoryFileSystem()
     page_views.write_log(made)
     return made

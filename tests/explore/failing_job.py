@@ -78,7 +78,6 @@ class EveryCountOnce(Invariant):
 
 
 def judges(_case: Case) -> Sequence[Invariant]:
-    """A fresh judge."""
     return [EveryCountOnce()]
 
 

@@ -70,7 +70,6 @@ class Disturbed:
 
     @property
     def struck(self) -> tuple[Fault, ...]:
-        """The faults that did."""
         return self.disturbance.struck
 
     @property

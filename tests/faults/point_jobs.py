@@ -47,7 +47,6 @@ class Ticking(KeyedProcessFunction):
     """Passes records on, and has a timer fire one millisecond behind each."""
 
     def process_element(self, value: int, ctx: KeyedProcessContext) -> list[int]:
-        """The record itself."""
         ctx.register_processing_time_timer(ctx.processing_time_ms() + 1)
         return [value]
 
@@ -78,7 +77,6 @@ def ran(mode: str, *faults: Fault, **settings: Any) -> tuple[FinishedCase, Fault
 
 
 def output(finished: FinishedCase) -> Counter[str]:
-    """What was committed."""
     return Counter(row for rows in finished.committed.values() for row in rows)
 
 

@@ -30,12 +30,10 @@ class Alarm(KeyedProcessFunction):
     """A processing-time timer for each number, and what the clock showed when it was set and when it fired."""
 
     def process_element(self, value: int, ctx: Any) -> list[Any]:
-        """Set it."""
         ctx.register_processing_time_timer(ctx.processing_time_ms() + DELAY_MS)
         return [("set", value, ctx.processing_time_ms() - START_NS // MS)]
 
     def on_timer(self, timestamp_ms: int, ctx: Any) -> list[Any]:
-        """It fires."""
         return [("fired", timestamp_ms - START_NS // MS, ctx.processing_time_ms() - START_NS // MS)]
 
 
@@ -69,7 +67,6 @@ def alarms(*faults: str, seed: str = "0", **settings: Any) -> tuple[list[Any], E
 
 
 def of_kind(records: list[Any], kind: str) -> list[Any]:
-    """What was collected of one kind."""
     return [record[1:] for record in records if record[0] == kind]
 
 

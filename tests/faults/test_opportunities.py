@@ -17,7 +17,6 @@ NAMES = ("receive_acknowledge a[0]", "receive_acknowledge b[1]", "trigger_checkp
 
 
 def family(*texts: str, mix: FaultMix | None = None, seed: str = "0") -> tuple[Opportunities, Struck]:
-    """The messages' family under these faults."""
     mix = FaultMix() if mix is None else mix
     struck = Struck(mix, ChoiceRecorder(seed))
     return Opportunities(KINDS, [parse_fault(text) for text in texts], mix, struck), struck

@@ -30,7 +30,6 @@ def armed(*texts: str) -> FaultInjector:
 
 
 def struck_by(injector: FaultInjector, actor: str, point: str = "snapshot.sync", phase: str = "before") -> str | None:
-    """Who dies when an actor comes by."""
     try:
         injector.at(point, phase, actor)
     except StruckDown as struck:

@@ -46,7 +46,6 @@ def wrapped(*texts: str, mix: FaultMix | None = None) -> tuple[FileSystem, Struc
 
 
 def put(disk: FileSystem, path: str, data: bytes) -> None:
-    """A file with this content."""
     with disk.open_write(path) as file:
         file.write(data)
 
@@ -59,7 +58,6 @@ def case(*faults: str, mode: str = "aligned", seed: str = "1", mix: FaultMix | N
 
 
 def rows(finished: FinishedCase) -> list[str]:
-    """What is committed, in order."""
     (found,) = finished.committed.values()
     return sorted(found)
 

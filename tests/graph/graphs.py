@@ -24,12 +24,10 @@ def identity(value: object) -> object:
 
 
 def first_channel(value: object, channels: int) -> int:
-    """A custom partitioner."""
     return 0
 
 
 def add_source(graph: JobGraph, name: str = "source", parallelism: int = 1, **options: object) -> int:
-    """A source."""
     return graph.add_operator(
         "source",
         Operator,

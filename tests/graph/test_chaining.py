@@ -23,7 +23,6 @@ from tests.graph.graphs import add_behind, add_sink, add_source, first_channel, 
 
 
 def chain_names(graph: JobGraph) -> list[str]:
-    """The names of all chains."""
     return [chain.name for chain in build_chains(graph)]
 
 

@@ -35,7 +35,6 @@ def router(partitioner: Partitioner, channels: int) -> Router:
 
 
 def parts(routed: list[tuple[int, Batch]]) -> list[tuple[Any, ...]]:
-    """What goes to which channel."""
     return [(channel, repr(part.values), part.timestamps, repr(part.keys)) for channel, part in routed]
 
 

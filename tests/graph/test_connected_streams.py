@@ -32,13 +32,11 @@ from tests.graph.graphs import identity
 
 
 def two(job: Job | None = None) -> tuple[Stream, Stream]:
-    """Two sources of one job."""
     job = job or Job("job")
     return (job.source(CollectionSource([1]), name="left"), job.source(CollectionSource([2]), name="right"))
 
 
 def connected(*, keys: bool = False) -> ConnectedStreams:
-    """The two, connected."""
     left, right = two()
     streams = left.connect(right)
     return streams.key_by(identity, identity) if keys else streams

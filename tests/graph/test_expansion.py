@@ -211,7 +211,6 @@ def test_thousand_subtasks() -> None:
 
 
 def fingerprint_of(graph: JobGraph) -> str:
-    """The fingerprint of a graph's plan."""
     return expand(graph, "job").fingerprint
 
 

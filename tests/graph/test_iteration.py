@@ -18,7 +18,6 @@ from operators.sources import SequenceSource
 
 
 def numbers(job: Job, **options: Any) -> Stream:
-    """A source."""
     return job.source(SequenceSource(0, 10), name="numbers", **options)
 
 

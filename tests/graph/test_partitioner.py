@@ -30,7 +30,6 @@ MAX_PARALLELISM = 128
 
 
 def context(channels: int) -> RouterContext:
-    """A sender with that many channels."""
     return RouterContext("sender", 0, 3, channels, MAX_PARALLELISM)
 
 

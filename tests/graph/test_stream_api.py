@@ -37,22 +37,18 @@ from tests.graph.graphs import identity
 
 
 def numbers(job: Job, **options: Any) -> Stream:
-    """A source of two numbers."""
     return job.source(CollectionSource([1, 2]), **options)
 
 
 def key_by_identity(stream: Stream) -> KeyedStream:
-    """Keyed by the record itself."""
     return stream.key_by(identity)
 
 
 def last_node(job: Job) -> Any:
-    """The operator that was added last."""
     return job.graph.nodes()[-1]
 
 
 def last_edge(job: Job) -> Any:
-    """The edge that was added last."""
     return job.graph.edges()[-1]
 
 
@@ -65,7 +61,6 @@ class OneRow:
     partitioner = GlobalPartitioner()
 
     def create_operator(self) -> Operator:
-        """A fresh operator."""
         return Operator()
 
 
@@ -77,11 +72,9 @@ class PerKey:
     key_type = LONG
 
     def key(self, value: int) -> int:
-        """The key selector."""
         return value
 
     def create_operator(self) -> Operator:
-        """A fresh operator."""
         return Operator()
 
 
@@ -362,7 +355,6 @@ def test_invalid_job_has_no_plan() -> None:
 
 
 def refused(call: Callable[[Job], Any]) -> str:
-    """The message with which a call is refused."""
     with pytest.raises(JobGraphError) as caught:
         call(Job("job"))
     return str(caught.value)

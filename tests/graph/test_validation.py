@@ -23,7 +23,6 @@ from tests.graph.graphs import add_behind, add_sink, add_source, identity, valid
 
 
 def only_problem(graph: JobGraph) -> str:
-    """The one problem of a graph that has exactly one."""
     problems = find_problems(graph)
     assert len(problems) == 1, problems
     return problems[0]

@@ -51,7 +51,6 @@ def keyed() -> KeyedStream:
 
 
 def records(**job_options: Any) -> Stream:
-    """A stream of a job of its own."""
     return Job("job", **job_options).source(CollectionSource([1, 2]))
 
 
@@ -61,7 +60,6 @@ def node_of(stream: Stream) -> StreamNode:
 
 
 def operator_of(stream: Stream) -> Any:
-    """A fresh operator of that node."""
     return node_of(stream).factory()
 
 

@@ -62,7 +62,6 @@ class Machine:
         return done.returncode, done.stdout + done.stderr
 
     def called(self) -> list[str]:
-        """Tools and their arguments."""
         return [line.replace("--no-print-directory ", "") for line in self.calls.read_text().splitlines()]
 
 

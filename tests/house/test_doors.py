@@ -41,7 +41,6 @@ PAST = [
 
 @cache
 def program() -> dict[str, str]:
-    """Every module by its path."""
     return {relative(path): path.read_text("utf-8") for path in python_files(*PACKAGES, "examples", "benchmarks")}
 
 

@@ -43,7 +43,6 @@ class Call(NamedTuple):
 
     @property
     def room(self) -> str:
-        """The folder of the file."""
         return str(PurePath(self.path).parent)
 
 
@@ -55,7 +54,6 @@ class Walk:
     events: list[str] = field(default_factory=list)
 
     def figures(self) -> dict[str, int]:
-        """What there is to count."""
         pairs = list(zip(self.calls, self.calls[1:], strict=False))
         return {
             "kernel events": len(self.events),

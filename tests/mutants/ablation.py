@@ -71,7 +71,6 @@ def _line(row: Row) -> str:
 
 
 def _hunted(mutant: Mutant) -> tuple[Row, str | None]:
-    """The row of a mutant, and what is wrong with it."""
     catch = hunt(mutant)
     about = (mutant.name, mutant.safeguard, mutant.source)
     if catch is None:
@@ -105,7 +104,6 @@ def _with_reason(mutant: AreaMutant, row: Row) -> Row:
 
 
 def page_of(rows: list[Row], by_area: list[Row]) -> str:
-    """The page with these rows."""
     found = sum(not row[4].startswith(NOT_FOUND) for row in by_area)
     numbers = {"heading": AREAS, "found": found, "all": len(by_area), "seconds": int(MOST_SECONDS)}
     return _HEAD + "".join(map(_line, rows)) + _BY_AREA % numbers + "".join(map(_line, by_area))

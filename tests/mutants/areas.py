@@ -53,7 +53,6 @@ class AreaMutant:
 
     @property
     def on(self) -> str:
-        """The example, for readers."""
         return " ".join([self.example.rpartition("/")[2], *(f"{name}={value}" for name, value in self.params)])
 
 

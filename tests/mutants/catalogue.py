@@ -320,7 +320,6 @@ CATALOGUE: tuple[Mutant, ...] = (
 
 
 def named(name: str) -> Mutant:
-    """The mutant of that name."""
     found: dict[str, Mutant] = {mutant.name: mutant for mutant in CATALOGUE}
     return found[name]
 

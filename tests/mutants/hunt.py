@@ -52,7 +52,6 @@ class AreaCatch:
 
 
 def campaign_of(mutant: Mutant, runs: int = MOST_RUNS, seed: str = "mutants") -> CampaignOrder:
-    """What is asked of the search."""
     swarm = Swarm(mutant.modes, mutant.config, mutant.kinds)
     return CampaignOrder(seed, runs=runs, swarm=swarm, bounds=Bounds(attempts=MOST_ATTEMPTS))
 

@@ -62,7 +62,6 @@ def replaced(owner: Any, **members: Any) -> Iterator[None]:
 
 @contextmanager
 def together(*patches: AbstractContextManager[None]) -> Iterator[None]:
-    """Several replacements as one."""
     with ExitStack() as stack:
         for patch in patches:
             stack.enter_context(patch)

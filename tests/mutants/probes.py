@@ -338,7 +338,6 @@ def _execution(job: Job) -> Execution:
 
 
 def end_of_a_disowned_task() -> object:
-    """Nobody counts it."""
     execution = _execution(_numbers())
     execution.begin()
     task = execution.manager.tasks[1, 0]

@@ -48,8 +48,6 @@ def test_a_few_mutants_of_areas_are_caught(mutant: AreaMutant) -> None:
 
 @contextmanager
 def snapshots_refused() -> Iterator[None]:
-    """No sink takes a snapshot."""
-
     def refusing(sink: object, checkpoint_id: int) -> None:
         raise ValueError(f"no snapshot for checkpoint {checkpoint_id}")
 
@@ -105,7 +103,6 @@ def test_a_mutant_ends_with_its_block() -> None:
 
 
 def campaign_members(mutant: Mutant) -> tuple[object, ...]:
-    """Everything that any mutant replaces."""
     from engine.checkpoint.barriers.single_checkpoint import SingleCheckpointHandler
     from engine.checkpoint.coordinator.shared_state_registry import SharedStateRegistry
     from engine.graph import partitioner

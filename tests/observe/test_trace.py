@@ -12,7 +12,6 @@ EVENTS: list[TraceEvent] = [Send(1, 1, 0, 1, "records", 5, None, 5), ChannelBloc
 
 
 def digest_of(events: list[TraceEvent]) -> str:
-    """The digest of some events."""
     digest = TraceDigest()
     for event in events:
         digest(event)

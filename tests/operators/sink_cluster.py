@@ -44,7 +44,6 @@ class SinkCluster:
             raise
 
     def row_of(self, value: int) -> Any:
-        """The record with this number."""
         return value
 
     def write(self, *values: int) -> None:

@@ -40,7 +40,6 @@ def time_of(record: Any) -> int:
 
 
 def freeze(value: Any) -> Any:
-    """What can be counted."""
     if isinstance(value, dict):
         return tuple((name, freeze(one)) for name, one in value.items())
     return tuple(map(freeze, value)) if isinstance(value, (list, tuple)) else value

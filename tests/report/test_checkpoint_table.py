@@ -258,7 +258,6 @@ def test_whatever_subtasks_report_is_in_their_rows_and_spreads(
 
 
 def as_list(spread: Spread | None) -> list[float]:
-    """In the order of the fields."""
     assert spread is not None
     return [
         spread.minimum, spread.maximum, spread.average, spread.p50, spread.p90, spread.p95, spread.p99, spread.p999,

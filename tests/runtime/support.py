@@ -31,11 +31,9 @@ class Trace:
         self.events: list[TraceEvent] = []
 
     def __call__(self, event: TraceEvent) -> None:
-        """Keep one event."""
         self.events.append(event)
 
     def of(self, kind: type[EventT]) -> list[EventT]:
-        """The events of one kind, in order."""
         return [event for event in self.events if isinstance(event, kind)]
 
 
@@ -49,11 +47,9 @@ class RecordingSink:
         self.at_notify: Callable[[int], None] = lambda checkpoint_id: None
 
     def create_operator(self) -> Operator:
-        """One operator of one subtask."""
         return _Recording(self)
 
     def of(self, what: str) -> list[Any]:
-        """The arguments of one kind of call, in order."""
         return [argument for _, kind, argument in self.calls if kind == what]
 
     def records_of_attempt(self, attempt: int) -> list[Any]:
@@ -109,7 +105,6 @@ def expected_counts(records: int, keys: int = 3) -> Counter[tuple[int, int]]:
 
 
 def every(*, ns: int | None = None, records: int | None = None) -> CheckpointInterval:
-    """A checkpoint interval."""
     return CheckpointInterval(time_ns=ns, records=records)
 
 
@@ -169,10 +164,8 @@ def checked(made: Execution, *, at_most: int = 200_000) -> ExecutionResult:
 
 
 def files_below(files: FileSystem, directory: str = BASE_DIR) -> dict[str, bytes]:
-    """Every file below a directory with its content."""
     return {path: files.read_bytes(path) for path in files.walk_files(directory)}
 
 
 def collected() -> CollectedResults:
-    """Transactional results."""
     return CollectedResults()

@@ -60,7 +60,6 @@ class Outcome:
         self.output = files_below(files, "/out")
 
     def trace(self) -> tuple[str, int]:
-        """Digest and number of the events of the trace."""
         return self.digest.hexdigest(), self.digest.events
 
 

@@ -37,7 +37,6 @@ def count_job(parallelism: int = 2) -> Job:
 
 
 def rows_of(files: MemoryFileSystem) -> list[str]:
-    """The committed rows."""
     return read_committed(files, "/out/rows").get("", [])
 
 

@@ -93,7 +93,6 @@ def run(
 
 
 def storage_on(files: FileSystem) -> CheckpointStorage:
-    """The job's checkpoints."""
     return CheckpointStorage(files, DIRECTORY, NAME, inline_threshold_bytes=0)
 
 

@@ -39,7 +39,6 @@ class RepeatedRecords:
         patch.setattr(Channel, "put_batch", write_down)
 
     def __call__(self, event: TraceEvent) -> None:
-        """Remember cuts, and what each attempt starts from."""
         if isinstance(event, CheckpointCut):
             self._cuts[event.checkpoint_id] = event
         elif isinstance(event, AttemptStarted):

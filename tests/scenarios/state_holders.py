@@ -27,7 +27,6 @@ class HoldInState:
         self.name = kind
 
     def create_operator(self) -> Operator:
-        """A fresh one."""
         operators = {SPLIT: _HoldSplit, UNION: _HoldUnion, BROADCAST: _HoldBroadcast, OWN: _Own}
         return operators[self.name]()
 

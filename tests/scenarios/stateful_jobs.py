@@ -172,10 +172,8 @@ class Ran:
         return self.execution.run().raise_on_failure()
 
     def checkpoint_files(self) -> dict[str, bytes]:
-        """Everything in checkpoint storage."""
         return {path: self.files.read_bytes(path) for path in self.files.walk_files(self.storage.job_dir)}
 
     @property
     def committed(self) -> Counter[Any]:
-        """What the sinks have committed."""
         return Counter(self.results.records)

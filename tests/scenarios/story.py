@@ -174,7 +174,6 @@ class Told:
         self._before: dict[int, list[Any]] = {}
 
     def hear(self, event: TraceEvent) -> None:
-        """Take in what happens."""
         self.events.append(event)
         if isinstance(event, CheckpointCompleted):
             self._before[event.checkpoint_id] = list(self._committed.records)
@@ -196,7 +195,6 @@ class Told:
         return self._before[checkpoint]
 
     def committed_by(self, checkpoint: int) -> list[Any]:
-        """What the completion of this checkpoint committed."""
         later = [one for one in sorted(self._before) if one > checkpoint]
         until = self._before[later[0]] if later else self.committed
         return until[len(self._before[checkpoint]) :]
@@ -207,15 +205,12 @@ class Told:
         return dict(sorted(known))
 
     def attempts(self) -> list[int | None]:
-        """The checkpoint that each attempt started from."""
         return [restore.checkpoint_id for restore in self.result.restores]
 
     def completed(self) -> list[int]:
-        """The checkpoints that completed, in order."""
         return self._ids(CheckpointCompleted)
 
     def triggered(self) -> list[int]:
-        """The checkpoints that were triggered, in order."""
         return self._ids(CheckpointTriggered)
 
     def aborted(self) -> list[int]:
@@ -235,7 +230,6 @@ class Told:
 
 
 def each(records: list[Any], by: Callable[[Any], Any]) -> dict[Any, list[Any]]:
-    """Records grouped, in order."""
     groups: dict[Any, list[Any]] = {}
     for record in records:
         groups.setdefault(by(record), []).append(record)

@@ -29,13 +29,11 @@ MINUTE_NS = 60 * 10**9
 
 
 def executed(job: Job, *instruments: Any, **settings: Any) -> ExecutionResult:
-    """Run to the end."""
     config = RunConfig(**{"checkpoint_interval": None, "seeded_schedule": False, **settings})
     return Execution(job.plan(), config, instruments=instruments).run().raise_on_failure()
 
 
 def every(time_ns: int) -> CheckpointInterval:
-    """An interval."""
     return CheckpointInterval(time_ns=time_ns)
 
 
@@ -297,7 +295,6 @@ class Committed(CollectedResults):
         self.at_ns: dict[int, int] = {}
 
     def commit(self, transaction: tuple[str, int, int], records: list[Any]) -> bool:
-        """As always."""
         self.at_ns.update(dict.fromkeys(records, self.execution.kernel.now_ns))
         return super().commit(transaction, records)
 

@@ -75,7 +75,6 @@ class Striker:
         self.execution: Execution
 
     def __call__(self, event: TraceEvent) -> None:
-        """Count steps."""
         if isinstance(event, STEPS):
             self.steps += 1
             if self.steps == self._number:
@@ -110,7 +109,6 @@ def ran(mode: str, striker: Striker, seed: int = 0) -> tuple[ExecutionResult, Co
 
 
 def number_of_steps(mode: str) -> int:
-    """Of an undisturbed run."""
     striker = Striker()
     ran(mode, striker)
     return striker.steps

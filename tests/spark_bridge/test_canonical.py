@@ -49,7 +49,6 @@ def exact(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def shuffled_pairs(rows: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """A list of rows together with a permutation of it."""
     return st.lists(rows, max_size=12).flatmap(lambda drawn: st.tuples(st.just(drawn), st.permutations(drawn)))
 
 

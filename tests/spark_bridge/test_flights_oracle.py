@@ -45,13 +45,11 @@ def all_flights(flight_files: FlightFiles) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def oracle_flights(spark: Any, flight_files: FlightFiles) -> Any:
-    """The year as the oracle reads it."""
     return flights_oracle.read_flights(spark, flight_files.splits).cache()
 
 
 @pytest.fixture(scope="module")
 def months(all_flights: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
-    """The year, month by month."""
     return by_month(all_flights)
 
 
@@ -63,7 +61,6 @@ def route_report(flight_files: FlightFiles) -> RouteReport:
 
 @pytest.fixture(scope="module")
 def february(spark: Any, route_report: RouteReport, months: dict[int, Any]) -> list[dict[str, Any]]:
-    """The report of one month."""
     return run_batch(route_report, months[2], FLIGHT_SCHEMA, result_schema=ROUTE_REPORT_SCHEMA)
 
 

@@ -19,7 +19,6 @@ from tests.operators.harness import Checkpoint, Harness
 
 
 def tens_of(timestamp_ms: int) -> Period:
-    """Periods of ten milliseconds."""
     start_ms = timestamp_ms // 10 * 10
     return Period(start_ms, start_ms + 10, f"from {start_ms}")
 
@@ -47,7 +46,6 @@ class Calls:
 
     @property
     def rows(self) -> list[list[Any]]:
-        """The rows of each batch so far."""
         return [rows for _, rows in self.batches]
 
 

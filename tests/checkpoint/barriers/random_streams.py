@@ -55,7 +55,6 @@ def drain(driver: InputReplay) -> None:
 
 
 def names(order: list[Any], channel: int) -> list[str]:
-    """The records of one channel."""
     return [one for one in order if isinstance(one, str) and one.startswith(f"{channel}.")]
 
 

@@ -39,11 +39,9 @@ class Head:
         return self._done(self.tracker.on_barrier(channel, _barrier(checkpoint_id), self.now_ns))
 
     def cancel(self, channel: int, checkpoint_id: int) -> HandlerInstructions:
-        """A cancel marker is taken."""
         return self._done(self.tracker.on_cancel(channel, CancelCheckpointMarker(checkpoint_id), self.now_ns))
 
     def end(self, channel: int) -> HandlerInstructions:
-        """A channel ends."""
         return self._done(self.tracker.on_end_of_partition(channel, self.now_ns))
 
     def trigger(self, checkpoint_id: int) -> HandlerInstructions:
@@ -68,12 +66,10 @@ def _barrier(checkpoint_id: int) -> CheckpointBarrier:
 
 
 def trigger(checkpoint_id: int, *metrics: int) -> TriggerSnapshot:
-    """A snapshot that is due."""
     return TriggerSnapshot(_barrier(checkpoint_id), AlignmentMetrics(*metrics))
 
 
 def finished(checkpoint_id: int, *metrics: int) -> AlignmentFinished:
-    """All barriers are here."""
     return AlignmentFinished(checkpoint_id, AlignmentMetrics(*metrics))
 
 

@@ -65,11 +65,9 @@ class Head:
         return self._done(self.handler.on_announcement(channel, barrier, self.now_ns))
 
     def cancel(self, channel: int, checkpoint_id: int) -> HandlerInstructions:
-        """A cancel marker is taken."""
         return self._done(self.handler.on_cancel(channel, CancelCheckpointMarker(checkpoint_id), self.now_ns))
 
     def end(self, channel: int) -> HandlerInstructions:
-        """A channel ends."""
         return self._done(self.handler.on_end_of_partition(channel, self.now_ns))
 
     def trigger(self, checkpoint_id: int, options: CheckpointOptions = ALIGNED) -> HandlerInstructions:
@@ -94,12 +92,10 @@ class Head:
 
 
 def trigger(checkpoint_id: int, options: CheckpointOptions = ALIGNED, start_delay_ns: int = 0) -> TriggerSnapshot:
-    """A snapshot that is due."""
     return TriggerSnapshot(CheckpointBarrier(checkpoint_id, 0, options), AlignmentMetrics(start_delay_ns))
 
 
 def finished(checkpoint_id: int, start_delay_ns: int = 0, alignment_ns: int = 0) -> AlignmentFinished:
-    """All barriers are here."""
     return AlignmentFinished(checkpoint_id, AlignmentMetrics(start_delay_ns, alignment_ns))
 
 

@@ -239,7 +239,6 @@ class World:
     # --- tasks ----------------------------------------------------------------------------------------------------
 
     def take(self, task: Task, message: Message) -> None:
-        """A task handles one message."""
         match message:
             case CheckpointBarrier():
                 self._execute(task, task.protocol.on_snapshot_due(message, AlignmentMetrics()))
@@ -288,14 +287,12 @@ class World:
     # --- requests and time ----------------------------------------------------------------------------------------
 
     def somebody_asks(self, what: str) -> None:
-        """For a checkpoint or a savepoint."""
         if what == "checkpoint":
             self.tell(self.coordinator.trigger_manual(None, self.now_ns))
         else:
             self.tell(self.coordinator.trigger_savepoint("s", self.now_ns, synchronous=what == "synchronous"))
 
     def time_passes(self, amount_ns: int) -> None:
-        """Timeouts fire."""
         self.now_ns += amount_ns
         for checkpoint_id, at_ns in sorted(self.timeouts.items()):
             if at_ns <= self.now_ns:

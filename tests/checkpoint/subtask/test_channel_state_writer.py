@@ -15,12 +15,10 @@ from engine.elements.batch import Batch
 
 
 def batch(*values: Any) -> Batch:
-    """Some records."""
     return Batch(list(values))
 
 
 def opened(*checkpoint_ids: int) -> ChannelStateWriter:
-    """A writer with open checkpoints."""
     writer = ChannelStateWriter()
     for checkpoint_id in checkpoint_ids:
         writer.open(checkpoint_id)
@@ -312,7 +310,6 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: self.slots)
     @rule(data=st.data(), fails=st.booleans())
     def end_slot(self, data: st.DataObject, fails: bool) -> None:
-        """Fill a reserved slot, or fail it."""
         one, channel = data.draw(st.sampled_from(sorted(self.slots)))
         self.slots.discard((one, channel))
         if fails:
@@ -326,7 +323,6 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: self.inputs)
     @rule(data=st.data(), is_input=st.booleans())
     def end_part(self, data: st.DataObject, is_input: bool) -> None:
-        """One part of a checkpoint."""
         one = data.draw(st.sampled_from(sorted(self.inputs)))
         if is_input:
             self.writer.finish_input(one)
@@ -338,7 +334,6 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: self.inputs)
     @rule(data=st.data())
     def abort(self, data: st.DataObject) -> None:
-        """Some checkpoint."""
         one = data.draw(st.sampled_from(sorted(self.inputs)))
         self.writer.abort(one)
         self.aborted.add(one)
@@ -347,7 +342,6 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule()
     def take(self) -> None:
-        """Whatever is complete."""
         for one in self._known():
             if self._is_complete(one):
                 state = self.writer.take(one)

@@ -40,7 +40,6 @@ def token() -> Token:
 
 
 def naming(path: str, content: str = TRAP) -> str:
-    """A token of a job file of this content."""
     return str(replace(token(), job=path, job_digest=digest_of_job_file(content.encode())))
 
 

@@ -43,7 +43,6 @@ def stopped(weir: Weir) -> str:
 
 
 def rows(weir: Weir) -> list[int]:
-    """What readers see."""
     files = sorted((weir.directory / "out/rows").glob("[!.]*"))
     return [json.loads(line) for path in files for line in path.read_text().splitlines()]
 

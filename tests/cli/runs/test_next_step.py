@@ -24,7 +24,6 @@ def job():
 
 
 def following(answer: Answer) -> str:
-    """What the last line proposes."""
     return answer.last_line.partition(" Next: ")[2]
 
 

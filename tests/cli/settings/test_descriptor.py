@@ -32,7 +32,6 @@ def changed(**changes: Any) -> str:
 
 
 def with_options(**changes: Any) -> dict[str, Any]:
-    """Edited options."""
     options = RunOptions(seed="é", parallelism=2).as_dict() | changes
     return {name: value for name, value in options.items() if value != "gone"}
 
@@ -162,7 +161,6 @@ def stored(weir: Weir) -> Weir:
 
 
 def tree(directory: Path) -> dict[str, bytes]:
-    """Every file below a directory."""
     return {str(path): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
 
 

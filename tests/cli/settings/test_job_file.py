@@ -30,7 +30,6 @@ def clean_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def write(directory: Path, text: str) -> str:
-    """A job file with this text."""
     path = directory / "some_job.py"
     path.write_text(text)
     return str(path)

@@ -26,7 +26,6 @@ def job(n: str = "40") -> Job:
 
 @pytest.fixture
 def job_file(weir: Weir) -> str:
-    """The job file, where commands run."""
     Path("tens.py").write_text(JOB, encoding="utf-8")
     return "tens.py"
 

@@ -33,12 +33,10 @@ def stored(weir: Weir, finished: Path) -> Weir:
 
 
 def newest(weir: Weir) -> Path:
-    """The newest checkpoint's directory."""
     return max((weir.directory / "state/sums").glob("chk-*"), key=lambda path: int(path.name[4:]))
 
 
 def operator(answer: Answer, uid: str) -> Any:
-    """One operator of the JSON."""
     return next(one for one in answer.json()["operators"] if one["uid"] == uid)
 
 

@@ -21,7 +21,6 @@ RENAMED = ("--param", "step=total")
 
 
 def savepoints(weir: Weir, directory: str) -> list[Path]:
-    """The savepoints in a directory."""
     return sorted((weir.directory / directory).glob("savepoint-*"))
 
 

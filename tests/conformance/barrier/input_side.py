@@ -95,12 +95,10 @@ class InputReplay:
 
     @property
     def handler(self) -> BarrierHandler:
-        """The handler under test."""
         return self._gate.handler
 
     @property
     def blocked(self) -> set[int]:
-        """Channels that yield nothing."""
         return {channel.index for channel in self.channels if channel.blocked}
 
     @property
@@ -120,7 +118,6 @@ class InputReplay:
 
     @property
     def now_ns(self) -> int:
-        """Virtual time."""
         return self._clock.now_ns
 
     def _handler(self, channels: int, capture: InputCapture) -> BarrierHandler:
@@ -354,7 +351,6 @@ class InputReplay:
         """Something must be read before the next record: the vector says when."""
 
     def snapshot_due(self, due: TriggerSnapshot) -> None:
-        """The cut is here."""
         barrier = due.barrier
         if barrier.is_priority:
             self.observed.inflight.setdefault(barrier.checkpoint_id, [])
@@ -447,7 +443,6 @@ class InputReplay:
 
 
 def source_channels(vector: Vector) -> tuple[int, ...]:
-    """Channels on which a source is chained."""
     named = set(vector["expect"].get("source_channels", ()))
     named |= {operation[1] for operation in vector["input"] if operation[0] == "source_barrier"}
     return tuple(sorted(named))

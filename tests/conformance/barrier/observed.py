@@ -60,7 +60,6 @@ class Observed:
     problems: list[str] = field(default_factory=list)
 
     def record(self, name: str) -> None:
-        """A record was processed."""
         self.output.append(name)
         self.events.append(name)
 

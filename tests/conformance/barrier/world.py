@@ -33,7 +33,6 @@ class Sender:
         self.full_outputs = 0
 
     def credit_returned(self) -> None:
-        """As a task is told."""
         self.full_outputs -= 1
 
     def channel_state_changed(self, checkpoint_id: int) -> None:
@@ -54,12 +53,10 @@ class Tapped(Channel):
         self.sender_resumes = 0
 
     def resume(self) -> None:
-        """Count, and go on."""
         self.resumes += 1
         super().resume()
 
     def resume_sender(self) -> None:
-        """Count, and go on."""
         self.sender_resumes += 1
         super().resume_sender()
 

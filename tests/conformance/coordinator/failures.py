@@ -11,14 +11,12 @@ _UNKNOWN_ID = -1
 
 
 def reason_named(name: str) -> CheckpointFailureReason:
-    """The reason of that name."""
     if name not in CheckpointFailureReason.__members__:
         raise MalformedVector(f"unknown reason {name!r}")
     return CheckpointFailureReason[name]
 
 
 def failure_manager(vector: Vector) -> list[str]:
-    """``failure_manager``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"tolerable_failures", "events"}, "input")
     tolerable = given["tolerable_failures"]
@@ -48,7 +46,6 @@ def failure_manager(vector: Vector) -> list[str]:
 
 
 def failure_reason(vector: Vector) -> list[str]:
-    """``failure_reason``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"reason"}, "input")
     reason = reason_named(given["reason"])

@@ -60,7 +60,6 @@ def status_of(state: object) -> TaskStatus:
 
 
 def checkpoint_plan(vector: Vector) -> list[str]:
-    """``checkpoint_plan``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"vertices", "edges", "allow_checkpoints_after_tasks_finished"}, "input")
     for vertex in given["vertices"]:

@@ -147,7 +147,6 @@ def _base(restored: Vector | None) -> RestoredBase | None:
 
 
 def incremental_snapshot(vector: Vector) -> list[str]:
-    """``incremental_snapshot``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"restored", "steps"}, "input")
     check_fields(vector["expect"], {"per_step"}, "expect")

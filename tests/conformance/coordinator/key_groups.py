@@ -77,7 +77,6 @@ def derived_max_parallelism(vector: Vector) -> list[str]:
 
 
 def max_parallelism_resolution(vector: Vector) -> list[str]:
-    """``max_parallelism_resolution``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"parallelism", "configured", "rescale_to"}, "input")
     resolved = resolve_max_parallelism(given["parallelism"], given.get("configured"))
@@ -99,7 +98,6 @@ def power_of_two(vector: Vector) -> list[str]:
 
 
 def key_to_key_group(vector: Vector) -> list[str]:
-    """``key_to_key_group``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"key", "key_type", "max_parallelism"}, "input")
     types = {"int": INT, "string": STRING}

@@ -31,7 +31,6 @@ _ROOT = "/local/task"
 
 
 def _state_of(checkpoint_id: int) -> LocalTaskState:
-    """State that says which checkpoint it is of."""
     stream = ByteStreamStateHandle(b"%d" % checkpoint_id)
     return LocalTaskState({"uid": SubtaskSnapshot(keyed=FullKeyedStateHandle(KeyGroupRange(0, 7), (), stream))})
 
@@ -90,7 +89,6 @@ class _Task:
 
 
 def local_state_store(vector: Vector) -> list[str]:
-    """``local_state_store``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"stored", "op", "checkpoint", "local_backup", "local_recovery"}, "input")
     # ``local_backup`` says whether further copies are made; what is stored is there all the same.
@@ -149,7 +147,6 @@ def _name_of(handle: KeyedStateHandle | OperatorStateHandle) -> str:
 
 
 def restore_alternatives(vector: Vector) -> list[str]:
-    """``restore_alternatives``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"state_kind", "remote", "ids", "alternatives_high_to_low"}, "input")
     check_fields(vector["expect"], {"options_as_sets"}, "expect")

@@ -129,7 +129,6 @@ def _mapper(name: str) -> SubtaskStateMapper:
 
 
 def subtask_state_mapping(vector: Vector) -> list[str]:
-    """``subtask_state_mapping``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"mapper", "old_parallelism", "new_parallelism"}, "input")
     observed: dict[str, object] = {"new_to_old": None, "ambiguous_old": None, "error": None}
@@ -143,7 +142,6 @@ def subtask_state_mapping(vector: Vector) -> list[str]:
 
 
 def partitioner_state_mapper(vector: Vector) -> list[str]:
-    """``partitioner_state_mapper``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"partitioner"}, "input")
     if given["partitioner"] not in _PARTITIONERS:

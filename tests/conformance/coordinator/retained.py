@@ -19,7 +19,6 @@ from tests.conformance.compare import Comparison, MalformedVector, Vector, check
 
 
 def completed_store_retention(vector: Vector) -> list[str]:
-    """``completed_store_retention``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"num_retained", "add"}, "input")
     store = CompletedCheckpointStore(given["num_retained"])
@@ -43,7 +42,6 @@ def completed_store_retention(vector: Vector) -> list[str]:
 
 
 def discard_policy(vector: Vector) -> list[str]:
-    """``discard_policy``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"policy"}, "input")
     check_fields(vector["expect"], {"discard_when"}, "expect")
@@ -70,7 +68,6 @@ def _store_with(kind: SnapshotKind) -> CompletedCheckpointStore:
 
 
 def checkpoints_cleaner(vector: Vector) -> list[str]:
-    """``checkpoints_cleaner``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"subsumed", "up_to", "still_in_use"}, "input")
     cleaner = CheckpointsCleaner()
@@ -88,7 +85,6 @@ _ERRORS: tuple[tuple[type[SharedStateError], str], ...] = (
 
 
 def shared_state_registry(vector: Vector) -> list[str]:
-    """``shared_state_registry``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"ops"}, "input")
     check_fields(vector["expect"], {"per_op"}, "expect")

@@ -226,7 +226,6 @@ def _shared(described: Vector) -> SharedState:
 
 
 def coordinator_sequence(vector: Vector) -> list[str]:
-    """``coordinator_sequence``"""
     given, comparison = vector["input"], Comparison()
     check_fields(vector["expect"], {"checks"}, "expect")
     checks = vector["expect"]["checks"]

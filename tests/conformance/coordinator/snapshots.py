@@ -112,7 +112,6 @@ class _Life:
 
 
 def async_snapshot_lifecycle(vector: Vector) -> list[str]:
-    """``async_snapshot_lifecycle``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"events"}, "input")
     for event in given["events"]:

@@ -47,7 +47,6 @@ def keyed_backend() -> HeapKeyedStateBackend:
 
 
 def location() -> CheckpointLocation:
-    """Where a snapshot goes."""
     return CheckpointStorage(MemoryFileSystem(), "/storage", "job").initialize_location(1)
 
 
@@ -146,7 +145,6 @@ class _KeyedState:
 
 
 def keyed_state_ops(vector: Vector) -> list[str]:
-    """``keyed_state_ops``"""
     given, comparison = vector["input"], Comparison()
     check_fields(vector["expect"], {"per_op"}, "expect")
     keyed = _KeyedState(given)
@@ -171,7 +169,6 @@ def keyed_state_ops(vector: Vector) -> list[str]:
 
 
 def keyed_state_merge_namespaces(vector: Vector) -> list[str]:
-    """``keyed_state_merge_namespaces``"""
     given, comparison = vector["input"], Comparison()
     known = {"state_type", "target_namespace", "source_namespaces", "per_key_namespace_adds"}
     check_fields(given, known, "input")
@@ -210,7 +207,6 @@ def _typed(keys: Iterable[str]) -> list[Any]:
 
 
 def snapshot_isolation(vector: Vector) -> list[str]:
-    """``snapshot_isolation``"""
     given, expect, comparison = vector["input"], vector["expect"], Comparison()
     check_fields(given, {"before", "after_sync_part"}, "input")
     check_fields(expect, {"live", "restored"}, "expect")
@@ -354,7 +350,6 @@ class _OperatorState:
 
 
 def operator_state_backend(vector: Vector) -> list[str]:
-    """``operator_state_backend``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"ops"}, "input")
     operator = _OperatorState()

@@ -21,7 +21,6 @@ _BASE, _TARGET, _JOB = "/base", "/target", "job"
 
 
 def _file_of(location: CheckpointLocation, fs: MemoryFileSystem, scope: StateScope) -> str:
-    """The one file that a stream of this scope makes."""
     stream = location.stream_factory("operator-0").create_stream(scope)
     stream.write(b"state")
     handle = stream.close_and_get_handle()
@@ -59,7 +58,6 @@ def _pattern(path: str) -> str:
 
 
 def stream_handle_kind(vector: Vector) -> list[str]:
-    """``stream_handle_kind``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"bytes_written", "buffer_size", "inline_threshold"}, "input")
     written, threshold = given["bytes_written"], given["inline_threshold"]

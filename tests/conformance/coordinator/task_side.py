@@ -117,7 +117,6 @@ class Recorder:
 
 
 def task_checkpoint_protocol(vector: Vector) -> list[str]:
-    """``task_checkpoint_protocol``"""
     comparison = Comparison()
     expect, observed = vector["expect"], Recorder(vector["input"]).observed
     check_fields(expect, observed, "expect")

@@ -108,7 +108,6 @@ class _Timers:
 
 
 def timer_service(vector: Vector) -> list[str]:
-    """``timer_service``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"ops"}, "input")
     check_fields(vector["expect"], {"per_op"}, "expect")

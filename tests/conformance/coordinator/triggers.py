@@ -15,7 +15,6 @@ _DAY_MS = 86_400_000
 
 
 def request_decider(vector: Vector) -> list[str]:
-    """``request_decider``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"config", "steps"}, "input")
     check_fields(vector["expect"], {"per_step"}, "expect")
@@ -71,7 +70,6 @@ def _decide(decider: CheckpointRequestDecider, step: Vector, position: int) -> D
 
 
 def checkpoint_options(vector: Vector) -> list[str]:
-    """``checkpoint_options``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"exactly_once", "savepoint", "unaligned_enabled", "aligned_timeout_ms"}, "input")
     timeout_ms = given["aligned_timeout_ms"]

@@ -32,7 +32,6 @@ class _Clock:
 
 
 def state_ttl(vector: Vector) -> list[str]:
-    """``state_ttl``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"ttl_ms", "update_type", "visibility", "events"}, "input")
     check_fields(vector["expect"], {"read_results"}, "expect")

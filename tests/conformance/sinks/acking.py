@@ -39,7 +39,6 @@ def _hexadecimal(text: Any) -> int:
 
 
 def rotating_map(vector: Vector) -> list[str]:
-    """The expiring map."""
     given = vector["input"]
     check_fields(given, {"num_buckets", "events"}, "input")
     entries: RotatingMap[str, bool] = RotatingMap(given["num_buckets"])
@@ -64,7 +63,6 @@ def rotating_map(vector: Vector) -> list[str]:
 
 
 def acker(vector: Vector) -> list[str]:
-    """One acker, message by message."""
     given = vector["input"]
     check_fields(given, {"events"}, "input")
     machine = Acker()
@@ -160,7 +158,6 @@ class _Clocked:
 
 
 def acker_timeout(vector: Vector) -> list[str]:
-    """What a spout is told, and when."""
     given = vector["input"]
     check_fields(given, {"timeout_s", "timeouts_enabled", "events"}, "input")
     world = _Clocked(given["timeout_s"] if given.get("timeouts_enabled", True) else None)

@@ -145,7 +145,6 @@ class _World:
 
 
 def bucketing_sink(vector: Vector) -> list[str]:
-    """``bucketing_sink``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"config", "preexisting", "events"}, "input")
     world = _World(given["config"])

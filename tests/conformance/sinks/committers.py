@@ -164,7 +164,6 @@ def _sorted(values: list[Any]) -> list[Any]:
 
 
 def sink_v2_committer(vector: Vector) -> list[str]:
-    """``sink_v2_committer``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"config", "events"}, "input")
     _check_events(given["events"], set(_EVENTS))
@@ -197,7 +196,6 @@ def sink_v2_committer(vector: Vector) -> list[str]:
 
 
 def subtask_committables(vector: Vector) -> list[str]:
-    """``subtask_committables``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"expected", "events"}, "input")
     book = SubtaskCommittables(given["expected"])
@@ -249,7 +247,6 @@ def _counters(book: SubtaskCommittables) -> dict[str, object]:
 
 
 def subtask_merge(vector: Vector) -> list[str]:
-    """``subtask_merge``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"left", "right"}, "input")
     books = []

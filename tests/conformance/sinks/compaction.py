@@ -143,7 +143,6 @@ class _WriterTask:
 
 
 def file_sink_writer(vector: Vector) -> list[str]:
-    """``file_sink_writer``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"rolling_policy", "bucket_check_interval", "resume_supported", "events"}, "input")
     fs = MemoryFileSystem()
@@ -222,7 +221,6 @@ class _CountedFiles:
 
 
 def file_committer(vector: Vector) -> list[str]:
-    """``file_committer``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"committables"}, "input")
     kinds = {"pending": PENDING, "cleanup_in_progress": CLEAN_UP}
@@ -258,7 +256,6 @@ def _committable(event: Vector) -> FileCommittable:
 
 
 def filesink_compact_coordinator(vector: Vector) -> list[str]:
-    """``filesink_compact_coordinator``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"config", "events"}, "input")
     check_fields(given["config"], {"size_threshold", "checkpoints_before_compaction"}, "config")
@@ -307,7 +304,6 @@ def _compact(bucket_id: str, target: str, sources: list[FileCommittable]) -> Fil
 
 
 def filesink_compactor(vector: Vector) -> list[str]:
-    """``filesink_compactor``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"events"}, "input")
     check_fields(vector["expect"], {"emits"}, "expect")
@@ -349,7 +345,6 @@ def _shown(committable: FileCommittable) -> Any:
 
 
 def bin_packing(vector: Vector) -> list[str]:
-    """``bin_packing``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"weights", "target"}, "input")
     comparison.fields(vector["expect"], {"bins": pack(given["weights"], given["target"], int)})

@@ -27,7 +27,6 @@ _TABLE_OPTIONS = {
 
 
 def defaults() -> dict[str, dict[str, object]]:
-    """By the thing that has them."""
     rolling, bucketing = DefaultRollingPolicy(), BucketingSink("directory")
     names, rollover_interval_ms = bucketing.names, bucketing.rollover_interval_ms
     options = {option.key: option.default for option in FileSystemConnector().options()}

@@ -79,7 +79,6 @@ class CustomSizePolicy(CheckpointRollingPolicy):
 
 
 def policy_of(given: Vector) -> RollingPolicy:
-    """The policy that a vector describes."""
     sizes = {"type", "max_part_size", "rollover_interval", "inactivity_interval"}
     match given.get("type"):
         case "default":

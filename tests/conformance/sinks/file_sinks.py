@@ -125,7 +125,6 @@ class _WriterWorld:
 
 
 def recoverable_writer(vector: Vector) -> list[str]:
-    """``recoverable_writer``"""
     given, expect, comparison = vector["input"], vector["expect"], Comparison()
     check_fields(given, {"filesystem", "events"}, "input")
     check_fields(expect, {"checks", "errors"}, "expect")
@@ -199,7 +198,6 @@ def _write(bucket: Bucket, text: str) -> None:
 
 
 def bucket_recovery_calls(vector: Vector) -> list[str]:
-    """``bucket_recovery_calls``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"supports_resume", "state"}, "input")
     check_fields(given["state"], {"in_progress", "pending_checkpoints"}, "state")
@@ -223,7 +221,6 @@ def bucket_recovery_calls(vector: Vector) -> list[str]:
 
 
 def resumable_cleanup(vector: Vector) -> list[str]:
-    """``resumable_cleanup``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"requires_cleanup", "events"}, "input")
     fs, snapshots = MemoryFileSystem(), dict[int, BucketState]()
@@ -261,7 +258,6 @@ def resumable_cleanup(vector: Vector) -> list[str]:
 
 
 def streaming_file_sink(vector: Vector) -> list[str]:
-    """``streaming_file_sink``"""
     given, expect, comparison = vector["input"], vector["expect"], Comparison()
     check_fields(given, {"config", "events"}, "input")
     world = World(given["config"])
@@ -280,7 +276,6 @@ def streaming_file_sink(vector: Vector) -> list[str]:
 
 
 def rolling_policy(vector: Vector) -> list[str]:
-    """``rolling_policy``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"policy", "events"}, "input")
     check_rolling_counts(given["policy"], given["events"], vector["expect"], comparison)
@@ -291,7 +286,6 @@ def rolling_policy(vector: Vector) -> list[str]:
 
 
 def constants(vector: Vector) -> list[str]:
-    """``constants``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"ask"}, "input")
     if given["ask"] != "defaults":
@@ -304,7 +298,6 @@ def constants(vector: Vector) -> list[str]:
 
 
 def part_name(vector: Vector) -> list[str]:
-    """``part_name``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"sink", "part_prefix", "part_suffix", "subtask", "counter", "temp"}, "input")
     check_fields(vector["expect"], {"regex"}, "expect")
@@ -328,7 +321,6 @@ def part_name(vector: Vector) -> list[str]:
 
 
 def bucket_assigner(vector: Vector) -> list[str]:
-    """``bucket_assigner``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"type", "format", "time_zone", "processing_time"}, "input")
     if given.get("type", "date_time") != "date_time":

@@ -36,13 +36,11 @@ class RecordingPolicy:
         self._inner = inner
 
     def open(self, path_of: PathOf, columns: Sequence[str]) -> CommitPolicy:
-        """Opens what it applies."""
         if self._inner is not None:
             self._inner = self._inner.open(path_of, columns)
         return self
 
     def commit(self, context: PartitionCommitContext) -> bool:
-        """Remembers the call."""
         self._calls.append((self.kind, context.partition))
         return self._inner is None or self._inner.commit(context)
 
@@ -134,7 +132,6 @@ def commit_policy(vector: Vector) -> list[str]:
 
 
 def partition_time_extract(vector: Vector) -> list[str]:
-    """The default extractor."""
     given = vector["input"]
     check_fields(given, ("keys", "values", "timestamp_pattern", "timestamp_formatter"), "input")
     observed: dict[str, object] = {}
@@ -153,7 +150,6 @@ def partition_time_extract(vector: Vector) -> list[str]:
 
 
 def partition_path(vector: Vector) -> list[str]:
-    """Escaping and parsing."""
     given = vector["input"]
     observed: dict[str, object] = {"path": None, "spec": None, "text": None, "error": None}
     try:

@@ -85,7 +85,6 @@ class _Table:
 
 
 def staging_commit(vector: Vector) -> list[str]:
-    """``staging_commit``"""
     given, expect, comparison = vector["input"], vector["expect"], Comparison()
     check_fields(given, {"partition_columns", "static_partition", "policies", "events"}, "input")
     table, labels = _Table(given), set()
@@ -103,7 +102,6 @@ def staging_commit(vector: Vector) -> list[str]:
 
 
 def staging_task_dirs(vector: Vector) -> list[str]:
-    """``staging_task_dirs``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"dirs", "accept"}, "input")
     accept = given.get("accept")
@@ -166,7 +164,6 @@ class _Jobs:
 
 
 def batch_output_format(vector: Vector) -> list[str]:
-    """``batch_output_format``"""
     given, expect, comparison = vector["input"], vector["expect"], Comparison()
     check_fields(given, _OUTPUT_FIELDS, "input")
     jobs, counts, after_each = _Jobs(given), list[int](), list[Any]()

@@ -36,7 +36,6 @@ class PathsAsGiven(WriterSpec):
     """Writers whose records say the path of their partition: those of the vectors need not be of the form ``k=v``."""
 
     def create_assigner(self) -> BucketAssigner:
-        """By the record's path."""
         return FunctionBucketAssigner(lambda record: str(record["partition"]))
 
 
@@ -123,7 +122,6 @@ class _World:
 
 
 def streaming_file_writer(vector: Vector) -> list[str]:
-    """``streaming_file_writer``"""
     given, expect = vector["input"], vector["expect"]
     check_fields(given, ("config", "events"), "input")
     check_fields(expect, ("emits", "checks"), "expect")

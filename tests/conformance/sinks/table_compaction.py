@@ -49,7 +49,6 @@ def compact_coordinator(vector: Vector) -> list[str]:
 
 
 def compact_operator(vector: Vector) -> list[str]:
-    """One compactor, on files that are there."""
     given = vector["input"]
     check_fields(given, ("parallelism", "subtask", "events"), "input")
     parallelism, subtask = given["parallelism"], given["subtask"]

@@ -18,7 +18,6 @@ BY_CHECKPOINT: dict[str, Any] = {"rolling_policy": {"type": "on_checkpoint"}}
 
 
 def acker(events: list[Vector], **expect: Any) -> Vector:
-    """A vector of one acker."""
     return {"kind": "acker", "input": {"events": events}, "expect": expect}
 
 

@@ -186,7 +186,6 @@ class _World:
 
 
 def two_phase_commit(vector: Vector) -> list[str]:
-    """``two_phase_commit``"""
     given, expect, comparison = vector["input"], vector["expect"], Comparison()
     check_fields(given, {"config", "events"}, "input")
     world = _World(given.get("config", {}))

@@ -40,7 +40,6 @@ Payment = tuple[int, int, int, int]
 
 
 def order_of(number: int) -> Order:
-    """The orders, in the order of their times."""
     return number * 7919 % ACCOUNTS, number, number * APART_MS
 
 

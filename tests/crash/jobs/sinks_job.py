@@ -67,7 +67,6 @@ def row_of(number: int, records: int) -> Row:
 
 
 def expected_rows(records: int) -> list[Row]:
-    """All rows of the job."""
     return [row_of(number, records) for number in range(records)]
 
 
@@ -77,7 +76,6 @@ def _where(number: int, records: int) -> tuple[int, int, int]:
 
 
 def record_of(number: int, records: int) -> dict[str, Any]:
-    """What the count is made of."""
     row = row_of(number, records)
     return {"number": number, "key": row.key, "seen": 1, "hour": row.hour}
 

@@ -50,7 +50,6 @@ def carried_out(savepoints: str, faults: tuple[str, ...] = (), **settings: Setti
 
 
 def saved(finished: FinishedCase) -> list[str]:
-    """The files of savepoints that are left."""
     return list(finished.view.world.checkpoints.walk_files(SAVEPOINTS))
 
 

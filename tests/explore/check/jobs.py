@@ -83,11 +83,9 @@ class HastySink:
         return _Hasty(self)
 
     def fresh(self) -> HastySink:
-        """Another one, with nothing in it."""
         return HastySink()
 
     def committed_rows(self) -> list[str]:
-        """What readers see."""
         return [repr(row) for row in self.rows]
 
 

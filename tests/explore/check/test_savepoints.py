@@ -17,7 +17,6 @@ from tests.explore.check.jobs import calm_case, counting, merging, outcomes, str
 
 
 def checked(subject: Subject, *kinds: str, faults: int = 1, checkpoints: int = 0, **bounds: Any) -> CheckReport:
-    """A check with these savepoints."""
     case = replace(calm_case(checkpoints), savepoints=tuple(Savepoint(kind, 0) for kind in kinds))
     return check(subject, CheckOrder(case, faults=faults, **bounds))
 

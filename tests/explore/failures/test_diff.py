@@ -28,7 +28,6 @@ _COUNTS = dict.fromkeys(SPLITS, 20)
 
 @pytest.fixture
 def sabotaged() -> Iterator[None]:
-    """The sink loses a row."""
     with losing_sink():
         yield
 

@@ -31,7 +31,6 @@ _FAILING = Case(scheduler=FIFO, config={"batch_size": 3}, checkpoints=(5_000, 9_
 
 @pytest.fixture
 def sabotaged() -> Iterator[None]:
-    """The sink loses a row."""
     with losing_sink():
         yield
 

@@ -97,12 +97,10 @@ def carried_out(
 
 
 def usual(_seed: str = "0", /, **settings: Setting) -> Case:
-    """The usual case with other settings."""
     return Case(_seed, {**USUAL, **settings})
 
 
 def found(finished: FinishedCase, name: str) -> list[str]:
-    """The texts of what an invariant found."""
     return [violation.text for violation in finished.violations if violation.invariant == name]
 
 
@@ -125,5 +123,4 @@ def told(name: str, *events: Any, view: CaseView | None = None) -> Invariant:
 
 
 def texts(invariant: Invariant) -> list[str]:
-    """What it found."""
     return [violation.text for violation in invariant.violations]

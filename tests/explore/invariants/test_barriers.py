@@ -29,17 +29,14 @@ FIRST, SECOND = 4, 5
 
 
 def barrier(channel: int, number: int, attempt: int = 1) -> Receive:
-    """A barrier is taken."""
     return Receive(1, attempt, channel, 1, "CheckpointBarrier", 0, number, 0)
 
 
 def records(channel: int, attempt: int = 1) -> Receive:
-    """Records are taken."""
     return Receive(2, attempt, channel, 2, "records", 1, None, 0)
 
 
 def cancel(channel: int, number: int) -> Receive:
-    """A cancel marker is taken."""
     return Receive(3, 1, channel, 3, "CancelCheckpointMarker", 0, number, 0)
 
 
@@ -128,12 +125,10 @@ def test_an_engine_that_does_not_align_is_caught(monkeypatch: pytest.MonkeyPatch
 
 
 def snapshot(number: int, attempt: int = 1) -> SnapshotTaken:
-    """A task takes its snapshot."""
     return SnapshotTaken(1, attempt, number, "count[0]", 0, 0)
 
 
 def sent(number: int, attempt: int = 1) -> Send:
-    """A barrier is sent."""
     return Send(1, attempt, FIRST, 1, "CheckpointBarrier", 0, number, 0)
 
 
@@ -181,12 +176,10 @@ def test_a_late_cancel_of_an_older_checkpoint_releases_nothing() -> None:
 
 
 def mark(timestamp_ms: int, attempt: int = 1) -> Send:
-    """A watermark is sent."""
     return Send(1, attempt, FIRST, 1, "Watermark", 0, timestamp_ms, 0)
 
 
 def fired(now_ns: int, due_ns: int, attempt: int = 1) -> TimerFired:
-    """A timer is called."""
     return TimerFired(now_ns, attempt, "count[0]", "count", due_ns)
 
 

@@ -22,7 +22,6 @@ MIXES = (
 
 
 def drawn(mode: str, seed: int) -> tuple[str, Case]:
-    """A job and a case of it."""
     random = Random(f"{mode}/{seed}")
     job = random.choice(JOBS)
     config: dict[str, Setting] = {

@@ -127,7 +127,6 @@ def test_an_unfinished_part_of_a_file_sink_is_found() -> None:
 
 
 def happened(name: str, case: Case) -> dict[str, bool]:
-    """What has happened in a case."""
     return sometimes(carried_out(name, case)[1])
 
 
@@ -200,7 +199,6 @@ def test_at_least_once_counts_twice_sometimes() -> None:
 
 
 def footprint(case: Case) -> tuple[Footprint, FinishedCase]:
-    """Of a case carried out anew."""
     tape = TraceTape()
     finished = run_case(subject("counting"), case, instruments=[tape.append])
     return Footprint.of(finished, tape.digest()), finished

@@ -37,7 +37,6 @@ class Watched:
         self.log = self.open()
 
     def open(self, fs: FileSystem | None = None) -> DiskTransactionLog:
-        """As a process does."""
         assert isinstance(self.sink.log, DiskLog)
         log = DiskTransactionLog(fs or self.fs, "/out/events", self.sink.log.settings)
         log.keep_history(self.sink.log.history)

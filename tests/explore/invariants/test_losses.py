@@ -44,7 +44,6 @@ def _subject() -> Subject:
 
 
 def carried_out(fault: str | None, promise: str | None = None) -> FinishedCase:
-    """The job with one fault."""
     subject = _subject()
     subject.reference()
     faults = () if fault is None else (parse_fault(fault.replace("key=", "key?")),)

@@ -30,7 +30,6 @@ class Known:
         self._reference = reference
 
     def reference(self, dropped: object = None) -> Reference:
-        """That one."""
         return self._reference
 
 
@@ -140,7 +139,6 @@ class Readers:
         self.durable: list[str] = []
 
     def committed(self) -> dict[str, list[str]]:
-        """What readers see now."""
         return {"out": self.rows}
 
     def durable_in_files(self) -> dict[str, list[str]]:
@@ -160,7 +158,6 @@ def watched() -> tuple[FailureTransparency, Readers]:
 
 
 def see(invariant: FailureTransparency, world: Readers, rows: list[str], event: Any = None) -> list[str]:
-    """Readers see these rows when something happens."""
     world.rows = rows
     happened = CheckpointCompleted(1, 1, 1, 0) if event is None else event
     invariant.handlers()[type(happened)](happened)

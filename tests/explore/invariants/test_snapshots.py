@@ -28,12 +28,10 @@ from tests.explore.invariants.support import carried_out, found, healthy, subjec
 
 
 def tasks() -> list[str]:
-    """All subtasks of the healthy case."""
     return [one.name for one in healthy().view.plan.subtasks]
 
 
 def acknowledged(number: int, *tasks: str) -> list[Any]:
-    """Tasks acknowledge a checkpoint."""
     return [SnapshotAcknowledged(1, 1, number, task, 0) for task in tasks]
 
 
@@ -44,7 +42,6 @@ def newest() -> int:
 
 
 def completed(number: int) -> CheckpointCompleted:
-    """A checkpoint is complete."""
     return CheckpointCompleted(2, 1, number, 0)
 
 

@@ -28,7 +28,6 @@ COUNT = "count[0]"
 
 
 def completed(number: int, attempt: int = 1) -> CheckpointCompleted:
-    """A checkpoint is complete."""
     return CheckpointCompleted(2, attempt, number, 0)
 
 
@@ -40,7 +39,6 @@ def logged() -> tuple[CaseView, MemoryTransactionLog]:
 
 
 def ended(view: CaseView) -> FinishedCase:
-    """The end of its job."""
     return FinishedCase(view, healthy("logged").results, {}, [], outcome="finished")
 
 
@@ -172,7 +170,6 @@ def test_ids_say_whose_they_are() -> None:
 
 
 def running(attempt: int) -> TaskState:
-    """The task runs."""
     return TaskState(1, attempt, COUNT, "running", None)
 
 

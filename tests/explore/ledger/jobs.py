@@ -53,7 +53,6 @@ class Audited:
     cuts: list[CheckpointCut] = field(default_factory=list)
 
     def told(self) -> list[str]:
-        """What there is to say."""
         return self.found.paragraphs(self.ledger)
 
 

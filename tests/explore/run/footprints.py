@@ -22,7 +22,6 @@ STANDARD = Path(__file__).resolve().parents[3] / "examples" / "standard_scenario
 
 
 def standard() -> Subject:
-    """The standard scenario."""
     return load_subject(str(STANDARD), {})
 
 

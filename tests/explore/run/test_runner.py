@@ -164,7 +164,6 @@ class Faulty(Invariant):
         raise KeyError("channel 7")
 
     def finished(self, case: object) -> None:
-        """Fails at the end."""
         if self._at_the_end:
             self._fail(case)
 
@@ -196,15 +195,12 @@ class Counting(Invariant):
         self.seen[name] = self.seen.get(name, 0) + 1
 
     def process_started(self, view: Any) -> None:
-        """Which incarnation."""
         self.starts.append(view.incarnation)
 
     def process_died(self, _view: object) -> None:
-        """One more."""
         self.deaths += 1
 
     def finished(self, case: object) -> None:
-        """Finds something."""
         self.violated("something")
 
 

@@ -59,7 +59,6 @@ def case_of(mode: str, *faults: str | Fault, **settings: Setting) -> Case:
 
 
 def ran(subject: Subject, case: Case) -> tuple[FinishedCase, FaultInjector]:
-    """A case, judged by every invariant."""
     injector = FaultInjector(case.faults)
     return run_case(subject, case, invariants_for(), interference=injector), injector
 

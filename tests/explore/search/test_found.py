@@ -23,7 +23,6 @@ SCENARIOS = EXAMPLES.parent / "scenarios"
 
 
 def judged(subject: Subject, case: Case) -> FinishedCase:
-    """The case, judged by every invariant."""
     return run_case(subject, case, invariants_for(None))
 
 

@@ -25,7 +25,6 @@ _DRAWN = Case(seed="7", config={"checkpoint_interval": "5us", "batch_size": 3, "
 
 @pytest.fixture
 def sabotaged() -> Iterator[None]:
-    """The sink loses a row."""
     with losing_sink():
         yield
 

@@ -56,7 +56,6 @@ _HEX_LINE = re.compile(r"^\s*((?:[0-9a-f]{2}\s+)*[0-9a-f]{2})(?=\s|$)")
 
 
 def page(name: str) -> str:
-    """The text of a page."""
     return (ROOT / "docs" / f"{name}.md").read_text("utf-8")
 
 

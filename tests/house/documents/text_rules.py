@@ -65,7 +65,6 @@ def _prose(source: str) -> Iterator[tuple[int, str]]:
 
 
 def check_module(source: str, path: str, *, is_package_code: bool) -> Iterator[Finding]:
-    """The rules for one Python module."""
     tree = ast.parse(source, path)
     if not (ast.get_docstring(tree) or "").strip():
         yield Finding(path, 1, "docstring", "the module does not say what lives here and why")

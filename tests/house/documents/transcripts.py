@@ -46,7 +46,6 @@ class Block:
 
 
 def blocks(page: str) -> Iterator[Block]:
-    """All fenced blocks, in order."""
     end = 0
     for match in _FENCE.finditer(page):
         follows = end > 0 and not page[end : match.start()].strip()
@@ -55,7 +54,6 @@ def blocks(page: str) -> Iterator[Block]:
 
 
 def printing_programs(page: str) -> Iterator[tuple[Block, str]]:
-    """Programs directly followed by what they print."""
     before: Block | None = None
     for block in blocks(page):
         if before is not None and before.language == "python" and block.language == "text" and block.follows:
@@ -82,7 +80,6 @@ class Command:
 
 
 def commands(page: str) -> Iterator[Command]:
-    """The commands of all console blocks, in order."""
     for block in blocks(page):
         if block.language != "console":
             continue

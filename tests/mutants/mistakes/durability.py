@@ -51,7 +51,6 @@ class _WithoutFsync:
         """Say that it is durable."""
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 

@@ -25,7 +25,6 @@ class LetGoInTime(KeyedProcessFunction):
     """Keeps the records of a key for a while; after an hour it would give up."""
 
     def open(self, ctx: KeyedProcessContext) -> None:
-        """What is held back."""
         self._held = ctx.list_state("held")
 
     def process_element(self, value: tuple[str, int], ctx: KeyedProcessContext) -> Iterable[object]:
@@ -38,7 +37,6 @@ class LetGoInTime(KeyedProcessFunction):
         return ()
 
     def on_timer(self, timestamp_ms: int, ctx: KeyedProcessContext) -> Iterable[object]:
-        """Time is up."""
         rows = self._held.get() or []
         self._held.clear()
         return rows

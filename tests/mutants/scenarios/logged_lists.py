@@ -28,11 +28,9 @@ class HowMany(KeyedProcessFunction):
     """Keeps all numbers of a key, and emits how many there are."""
 
     def open(self, ctx: KeyedProcessContext) -> None:
-        """One list per key."""
         self._numbers = ctx.list_state("numbers")
 
     def process_element(self, value: int, ctx: KeyedProcessContext) -> Iterable[object]:
-        """One more."""
         self._numbers.add(value)
         return [(ctx.current_key, len(self._numbers.get()))]
 

@@ -29,7 +29,6 @@ def keep(value: Any) -> Any:
 
 
 def columns(stream: Stream) -> Stream:
-    """Every step on columns."""
     doubled = stream.filter_columns(lambda c: keep(c["v"]), name="some").map_columns(
         lambda c: {"k": c["k"], "v": c["v"] * 2}, name="double"
     )
@@ -37,7 +36,6 @@ def columns(stream: Stream) -> Stream:
 
 
 def rows(stream: Stream) -> Stream:
-    """Every step on rows."""
     doubled = stream.filter(lambda r: keep(r["v"]), name="some").map(
         lambda r: {"k": r["k"], "v": r["v"] * 2}, name="double"
     )
@@ -47,7 +45,6 @@ def rows(stream: Stream) -> Stream:
 
 
 def rows_then_columns(stream: Stream) -> Stream:
-    """Rows up to the key, then columns."""
     doubled = stream.filter(lambda r: keep(r["v"]), name="some").map(
         lambda r: {"k": r["k"], "v": r["v"] * 2}, name="double"
     )

@@ -32,7 +32,6 @@ from tests.operators.harness import Harness
 
 
 def after(operator: Operator, batch: Batch) -> list[Any]:
-    """What an operator emits for a batch."""
     harness = Harness(operator)
     operator.process_batch(batch)
     return harness.take()

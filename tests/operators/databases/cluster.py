@@ -30,7 +30,6 @@ class Cluster(SinkCluster):
         return (value, f"text {value}")
 
     def kill(self) -> None:
-        """The process dies."""
         for task in self.tasks:
             task.operator.abandon()
 

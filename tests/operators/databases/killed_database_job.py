@@ -13,12 +13,10 @@ SPLITS = 2
 
 
 def database_of(target: str) -> SinkDatabase:
-    """Of either kind."""
     return PostgresDatabase(target) if "host=" in target else SqliteDatabase(target)
 
 
 def sinks(target: str) -> tuple[DatabaseSink, UpsertSink]:
-    """The two sinks of the job."""
     database = database_of(target)
     numbers = DatabaseSink(
         database,

@@ -103,7 +103,6 @@ class Reader(threading.Thread):
 
     @property
     def counted(self) -> dict[int, int]:
-        """The counts by key."""
         return dict(sorted(self._highest.items()))
 
 
@@ -116,7 +115,6 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """Where the job writes to."""
     if request.param == "sqlite":
         yield str(tmp_path / "data.sqlite")
     else:

@@ -430,7 +430,6 @@ def test_the_ledger_is_kept_short(cluster_of: Make) -> None:
 
 
 def roll_back_everything(cluster: Cluster) -> None:
-    """What an administrator may do."""
     session = cluster.database.connect(cluster.sink.describe("op-uid"), str)
     for name in session.unfinished():
         session.abort(name)

@@ -387,7 +387,6 @@ class CollectionsByName:
         self._collections = collections
 
     def splits(self, context: SourceContext) -> list[str]:
-        """The names."""
         return list(self._collections)
 
     def open_split(self, split: str, position: Any, context: SourceContext) -> Any:

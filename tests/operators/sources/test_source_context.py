@@ -36,7 +36,6 @@ class HeardSource(SequenceSource):
         self.recorder = Recorder()
 
     def checkpoint_listener(self, context: SourceContext) -> Recorder:
-        """See the contract."""
         return self.recorder
 
 

@@ -53,7 +53,6 @@ class Cluster(SinkCluster):
 
 
 def fate_of(kind: str, fate: str, times: int = 1) -> Callable[[Request], str]:
-    """Requests of one kind have this fate, so many times."""
     left = [times]
 
     def gate(request: Request) -> str:
@@ -479,7 +478,6 @@ def test_a_fresh_sink_is_like_the_old_one_with_an_empty_log() -> None:
 
 
 def settings_of(sink: LogSink) -> dict[str, Any]:
-    """What a sink was made with, but its log."""
     return {name: value for name, value in vars(sink).items() if name != "log" and not name.startswith("_")}
 
 

@@ -15,7 +15,6 @@ Record = tuple[str, int]
 
 
 def first(record: Record) -> str:
-    """The key."""
     return record[0]
 
 
@@ -33,7 +32,6 @@ class NaiveWindows:
         self.out: list[tuple[Any, int]] = []
 
     def record(self, record: Record, stamp: int) -> None:
-        """A record arrives."""
         taken = False
         for start in self.starts_of(stamp):
             last = start + self.size_ms - 1
@@ -72,7 +70,6 @@ class NaiveSessions:
         self.out: list[tuple[Any, int]] = []
 
     def record(self, record: Record, stamp: int) -> None:
-        """A record arrives."""
         key, value = record
         start, end = stamp, stamp + self.gap_of(value)
         known = self.sessions.get(key, [])

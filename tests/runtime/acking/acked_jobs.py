@@ -22,7 +22,6 @@ TIMEOUT_NS = 1 * MS
 
 
 def at_once() -> CollectedResults:
-    """Results that are visible as they come."""
     return CollectedResults(transactional=False)
 
 
@@ -54,7 +53,6 @@ def acking_config(**settings: Any) -> RunConfig:
 
 
 def storage_on(files: MemoryFileSystem, name: str = "pipeline") -> CheckpointStorage:
-    """Where offsets are committed to."""
     return CheckpointStorage(files, "/checkpoints", name)
 
 

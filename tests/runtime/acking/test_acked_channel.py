@@ -224,7 +224,6 @@ class _Alarm:
     name = "alarm"
 
     def ring(self, kernel: Any) -> None:
-        """Stop here."""
         kernel.stop()
 
 

@@ -42,7 +42,6 @@ class Sender:
         self._kernel = kernel
 
     def put(self, *elements: Element) -> None:
-        """Send."""
         for element in elements:
             if isinstance(element, Batch):
                 self.sent += element.values
@@ -70,14 +69,12 @@ class Sender:
         self.channel.barrier_timeout(checkpoint_id)
 
     def credit_returned(self) -> None:
-        """As a task does."""
         self.full_outputs -= 1
 
     def channel_state_changed(self, checkpoint_id: int) -> None:
         """As a task is told."""
 
     def captured(self, checkpoint_id: int) -> list[Any]:
-        """The sender's part of a checkpoint."""
         return flat(self.state.captured(checkpoint_id).outputs.get(self.channel.index, []))
 
 
@@ -138,15 +135,12 @@ class Receiver:
     # --- what the gate tells ---
 
     def wake(self) -> None:
-        """Noted."""
         self.wakes += 1
 
     def priority_event_arrived(self) -> None:
-        """Noted."""
         self.told.append("priority")
 
     def snapshot_due(self, due: TriggerSnapshot) -> None:
-        """The cut on this side."""
         checkpoint_id = due.barrier.checkpoint_id
         assert checkpoint_id not in self.snapshots, f"checkpoint {checkpoint_id} is triggered twice"
         self.snapshots[checkpoint_id] = list(map(len, self.processed))
@@ -160,21 +154,17 @@ class Receiver:
         self.state.abort(abort.checkpoint_id)
 
     def alignment_finished(self, finished: AlignmentFinished) -> None:
-        """Noted."""
         self.completed.append(finished.checkpoint_id)
         self.told.append(("finished", finished.checkpoint_id))
 
     def channel_state_changed(self, checkpoint_id: int) -> None:
-        """Noted."""
         self.told.append(("input part", checkpoint_id))
 
     def capture_failed(self, checkpoint_id: int) -> None:
-        """As a task does."""
         self.told.append(("failed", checkpoint_id))
         self.state.abort(checkpoint_id)
 
     def arm_alignment_timer(self, checkpoint_id: int, at_ns: int) -> None:
-        """As a task does."""
         self.kernel.schedule(max(at_ns, self.kernel.now_ns), "time_out", self, checkpoint_id)
 
     def time_out(self, checkpoint_id: int) -> None:
@@ -182,7 +172,6 @@ class Receiver:
         self.gate.on_timeout(checkpoint_id, self.kernel.now_ns)
 
     def input_recovered(self) -> None:
-        """Noted."""
         self.told.append("recovered")
 
     # --- reading ---

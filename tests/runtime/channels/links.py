@@ -27,7 +27,6 @@ def aligned(checkpoint_id: int) -> CheckpointBarrier:
 
 
 def unaligned(checkpoint_id: int) -> CheckpointBarrier:
-    """A barrier that overtakes."""
     return CheckpointBarrier(checkpoint_id, START_NS, PRIORITY)
 
 
@@ -51,7 +50,6 @@ class End:
         self.has_announcements = True
 
     def credit_returned(self) -> None:
-        """As a task does."""
         self.full_outputs -= 1
         self.credit_returns += 1
 
@@ -61,7 +59,6 @@ class End:
         self.readable_calls += 1
 
     def priority_arrived(self, channel: Channel) -> None:
-        """As a gate does."""
         self.priority_calls += 1
 
     def announces(self, channel: Channel) -> bool:
@@ -73,11 +70,9 @@ class End:
         self.captured += flat(batches)
 
     def channel_state_changed(self, checkpoint_id: int) -> None:
-        """As a task is told."""
         self.slots_filled.append(checkpoint_id)
 
     def input_state_drained(self) -> None:
-        """As a gate is told."""
         self.drained += 1
 
 
@@ -149,12 +144,10 @@ class Link:
         return flat(element for _, element in self.channel.queue)
 
     def of(self, kind: type[EventT]) -> list[EventT]:
-        """What the instrument saw of one kind."""
         return [event for event in self.seen if isinstance(event, kind)]
 
 
 def records(*values: Any) -> Batch:
-    """A batch."""
     return Batch(list(values))
 
 

@@ -198,7 +198,6 @@ class LaterSender:
         self._link = link
 
     def send(self, element: Element) -> None:
-        """Send."""
         self._link.put(element)
 
 

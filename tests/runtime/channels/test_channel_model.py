@@ -31,7 +31,6 @@ class Model:
         self.barrier_here = False
 
     def put(self, element: Element) -> None:
-        """Send."""
         if isinstance(element, CheckpointBarrier) and element.is_priority:
             self._overtake(element, list(self.sending))
             return
@@ -67,12 +66,10 @@ class Model:
         self._overtake(barrier.as_unaligned(), ahead)
 
     def abandon(self, checkpoint_id: int) -> None:
-        """No slot any more."""
         if self.slot == checkpoint_id:
             self.slot = None
 
     def resume(self) -> None:
-        """Go on."""
         self.is_blocked = False
         self._settle()
 
@@ -115,13 +112,11 @@ class Model:
         self.inputs[checkpoint_id] += flat([one for one in self.queue[:end] if isinstance(one, Batch)])
 
     def stop(self, checkpoint_id: int) -> None:
-        """No capture any more."""
         if checkpoint_id >= self.last:
             self.capturing, self.barrier_here = None, False
 
     @property
     def incoming(self) -> int:
-        """Records at the receiver."""
         return sum(len(one) for one in self.queue if isinstance(one, Batch))
 
     def _settle(self, looked_for: int | None = None) -> bool:
@@ -183,7 +178,6 @@ class Pair:
         self.model.put(batch)
 
     def put_event(self, number: int) -> None:
-        """A watermark."""
         self.link.put(Watermark(number))
         self.model.put(Watermark(number))
 
@@ -224,7 +218,6 @@ class Pair:
         self.model.abandon(self.barriers - back % 3)
 
     def set_credit(self, credit: int) -> None:
-        """Debloating."""
         self.link.channel.set_credit(credit)
         self.model.set_credit(credit)
 

@@ -249,7 +249,6 @@ class _Sender:
     name = "sender"
 
     def put(self, payload: tuple[Link, CheckpointBarrier]) -> None:
-        """Send."""
         link, barrier = payload
         link.put(barrier)
 
@@ -272,7 +271,6 @@ class _Alarm:
     name = "alarm"
 
     def ring(self, link: Link) -> None:
-        """Stop the kernel."""
         link.kernel.stop()
 
 

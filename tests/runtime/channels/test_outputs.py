@@ -35,12 +35,10 @@ class Sent:
         self.elements.append(batch)
 
     def put_event(self, event: Event) -> None:
-        """Keep the event."""
         self.elements.append(event)
 
     @property
     def values(self) -> list[Any]:
-        """All records."""
         return [value for one in self.elements if isinstance(one, Batch) for value in one.values]
 
 
@@ -100,7 +98,6 @@ def test_each_record_goes_to_exactly_one_channel(
 
 
 def stamps(channel: Sent) -> list[int]:
-    """The timestamps of all records of a channel."""
     return [stamp for batch in channel.elements for stamp in batch.timestamps]
 
 

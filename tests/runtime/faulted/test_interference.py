@@ -36,7 +36,6 @@ class Calm:
         """Nothing."""
 
     def fates(self, message: str, task: str) -> tuple[int, ...]:
-        """As usual."""
         return DELIVERED
 
     def element_delay_ns(self, channel: str, kind: str) -> int:
@@ -48,7 +47,6 @@ class Calm:
         return 0
 
     def hold_ns(self, task: str, is_source: bool) -> int:
-        """Not at all."""
         return 0
 
     def watermark_delay_ns(self, task: str) -> int:

@@ -91,7 +91,6 @@ class Dealt:
         """To be replaced: the state is about to be returned."""
 
     def create_coordinator(self) -> OperatorCoordinator:
-        """The dealer."""
         return Dealer(self)
 
     def create_operator(self) -> Operator:
@@ -99,7 +98,6 @@ class Dealt:
         return Asking(self.ask) if self.ask else Reading()
 
     def told(self, what: str) -> list[tuple[Any, ...]]:
-        """The arguments of one kind of call."""
         return [arguments for kind, *arguments in self.calls if kind == what]  # type: ignore[misc]
 
 

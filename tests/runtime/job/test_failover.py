@@ -229,7 +229,6 @@ class Damage:
         self._path = path
 
     def strike(self, _payload: object) -> None:
-        """Do it."""
         assert self._files.exists(self._path)
         with self._files.open_write(self._path) as file:
             file.write(b"damaged")
@@ -277,7 +276,6 @@ def test_a_restart_waits_until_it_knows_which_checkpoint_is_the_newest(failover:
 
 
 def restarts(strategy: Any, *killed_at_us: int, **settings: Any) -> Any:
-    """A run that is killed at these times."""
     return execution(
         running_count(Job("restarts"), 400, CollectedResults()),
         kills=[("count", at * US) for at in killed_at_us],

@@ -33,7 +33,6 @@ class InTheMiddle:
         self.made: Execution
 
     def __call__(self, event: TraceEvent) -> None:
-        """Act behind the trigger, as an event of the kernel."""
         if isinstance(event, CheckpointTriggered) and event.attempt == 2 and not self.acted:
             self.acted = True
             self.made.kernel.schedule(self.made.kernel.now_ns, "strike", self, event.checkpoint_id)
@@ -41,7 +40,6 @@ class InTheMiddle:
     name = "zombie"
 
     def strike(self, checkpoint_id: int) -> None:
-        """What the zombie does."""
         self.act(self.made.manager, checkpoint_id)
 
 

@@ -69,7 +69,6 @@ SETTINGS: dict[str, Any] = {"batch_size": 2, "checkpoint_interval": every(ns=7 *
 
 
 def finished_at(trace: Trace, attempt: int = 1) -> dict[str, int]:
-    """When each task finished."""
     return {
         one.task.split(" ")[0].removesuffix("[0]"): one.time_ns - START_NS
         for one in trace.of(TaskState)
@@ -296,7 +295,6 @@ def test_a_job_that_would_feed_a_finished_vertex_is_refused() -> None:
 
 
 def never_durable() -> FaultInjectingFileSystem:
-    """A disk on which no checkpoint completes."""
     return FaultInjectingFileSystem(MemoryFileSystem(), [FaultRule(FileFault.DISK_FULL, "rename", "*/_metadata*")])
 
 
@@ -359,7 +357,6 @@ def union_state(parallel: Any) -> tuple[Job, dict[str, Any]]:
 
 
 def closed_at(trace: Trace) -> list[int]:
-    """When the subtasks of the sink closed."""
     finished = [one for one in trace.of(TaskState) if one.state == "finished" and one.task.startswith("out")]
     return [one.time_ns - START_NS for one in finished]
 
@@ -436,7 +433,6 @@ class Looking:
         self.close = reader.close
 
     def read(self, max_records: int) -> Any:
-        """Further records."""
         if self.position() >= 100:
             self._context.report_backlog(False)
         return self._reader.read(max_records)

@@ -304,7 +304,6 @@ class Vandal:
         self._files = files
 
     def strike(self, _payload: object) -> None:
-        """Do it."""
         for path in list(self._files.walk_files("/checkpoints")):
             if path.endswith("_metadata"):
                 with self._files.open_write(path) as file:

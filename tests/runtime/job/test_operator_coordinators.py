@@ -262,5 +262,4 @@ class Owned:
         self.create_coordinator = numbers.create_coordinator
 
     def create_operator(self) -> Operator:
-        """One operator."""
         return Late()

@@ -23,12 +23,10 @@ SETTINGS: dict[str, Any] = {"batch_size": 3, "checkpoint_interval": every(ns=7 *
 
 
 def counted(parallelism: int = 2) -> Job:
-    """Sources, counts and sinks."""
     return running_count(Job("counted", parallelism=parallelism), RECORDS, CollectedResults(), keys=5)
 
 
 def two_pipelines() -> Job:
-    """Two regions."""
     job = Job("two", parallelism=1)
     for name in "ab":
         numbers = job.source(SequenceSource(0, RECORDS), name=f"numbers-{name}")
@@ -37,7 +35,6 @@ def two_pipelines() -> Job:
 
 
 def of_sources(result: ExecutionResult) -> list[TaskReport]:
-    """The reports of the source tasks."""
     return [task for task in result.tasks if task.vertex.startswith("numbers")]
 
 

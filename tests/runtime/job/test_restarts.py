@@ -256,12 +256,10 @@ class Unequipped(Operator):
     """Needs something that is not installed."""
 
     def process_batch(self, batch: Batch) -> None:
-        """Find out."""
         raise MissingDependencyError("install the thing")
 
 
 def unequipped() -> Operator:
-    """One operator of one subtask."""
     return Unequipped()
 
 

@@ -69,7 +69,6 @@ def started(
 
 
 def metadata_of(files: FileSystem, path: str) -> CheckpointMetadata:
-    """What a savepoint consists of."""
     return locate_snapshot(files, path)[1]
 
 

@@ -202,7 +202,6 @@ class Messenger:
         self.struck = 0
 
     def strike(self, _payload: object) -> None:
-        """Tell them."""
         for task in self._made.manager.tasks.values():
             assert task.is_stopping
             self.struck += 1

@@ -26,7 +26,6 @@ class Worker:
 
 
 def order_of(choices: ChoiceRecorder, names: str = "abc", turns: int = 2) -> str:
-    """In which order some workers have their turns."""
     kernel, said = Kernel(START_NS, choices), []
     for name in names:
         kernel.schedule(START_NS + 1, "turn", Worker(name, kernel, turns, said))

@@ -14,7 +14,6 @@ DRAWS = st.lists(st.tuples(st.sampled_from(("schedule", "faults", "sizes")), st.
 
 
 def draw_all(recorder: ChoiceRecorder, draws: list[tuple[str, int]]) -> list[int]:
-    """Draw the whole list."""
     return [recorder.draw(stream, bound) for stream, bound in draws]
 
 

@@ -23,7 +23,6 @@ class Recorder:
         self._log = log
 
     def hear(self, payload: object) -> None:
-        """Write down."""
         self._log.append((self._kernel.now_ns - START_NS, self.name, payload))
 
     def stop(self, _payload: object) -> None:
@@ -37,7 +36,6 @@ class Recorder:
         self._kernel.schedule(self._kernel.now_ns, "hear", to, "passed on")
 
     def fail(self, _payload: object) -> None:
-        """Raise."""
         raise ValueError("event failed")
 
 

@@ -97,7 +97,6 @@ class Checkpoint:
         return run_to_completion(ChannelStateSnapshotTask(ChannelStateResources(named), factory)).job_manager_state
 
     def restore(self, target: ExecutionPlan, allow_non_restored_state: bool = False) -> RestoredChannels:
-        """Give it to the channels of a plan."""
         return restore_channels(
             self.metadata, target, self._location.reader(), allow_non_restored_state=allow_non_restored_state
         )
@@ -114,7 +113,6 @@ def by_pair(target: ExecutionPlan, restored: RestoredChannels) -> dict[tuple[int
 
 
 def plain(*values: Any) -> list[RecordColumns]:
-    """Records without keys."""
     return [RecordColumns(list(values), None, None)]
 
 
@@ -184,7 +182,6 @@ PARALLELISM = st.integers(1, 5)
 
 
 def belongs(key: int, receivers: int) -> int:
-    """The subtask that owns a key."""
     group = key_group_function(LONG, MAX_PARALLELISM)(key)
     return operator_index_for_key_group(MAX_PARALLELISM, receivers, group)
 
@@ -223,7 +220,6 @@ def test_keyed_records_move_to_the_owner_of_their_key(
 
 
 def flat_columns(columns: Sequence[RecordColumns]) -> list[Any]:
-    """The values."""
     return [value for one in columns for value in one.values]
 
 

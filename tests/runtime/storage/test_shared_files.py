@@ -40,12 +40,10 @@ META = ByteStreamStateHandle(b"meta")
 
 
 def shared(name: str, size: int = 3) -> FileStateHandle:
-    """A file in the shared scope."""
     return FileStateHandle(f"shared/{name}", StateScope.SHARED, size, 0)
 
 
 def private(name: str) -> FileStateHandle:
-    """A file of one checkpoint."""
     return FileStateHandle(name, StateScope.EXCLUSIVE, 3, 0)
 
 
@@ -120,7 +118,6 @@ FULL = FullKeyedStateHandle(GROUPS, (), META)
 
 
 def changelog(inner: KeyedStateHandle) -> ChangelogKeyedStateHandle:
-    """A changelog over it."""
     return ChangelogKeyedStateHandle(GROUPS, 5, 1, (inner,), True, ())
 
 

@@ -56,7 +56,6 @@ def rows_job(records: int = RECORDS) -> Job:
 
 
 def expected_rows(records: int = RECORDS) -> list[str]:
-    """The rows of an undisturbed run."""
     return sorted(f"[{key},{count}]" for key, count in expected_counts(records).elements())
 
 

@@ -28,7 +28,6 @@ SINK_NS = 3 * US
 
 
 def named(source: str, *numbers: int) -> list[str]:
-    """Records of a source."""
     return [f"{source}{number}" for number in numbers]
 
 

@@ -41,7 +41,6 @@ class Work(BackgroundWork):
         self._fails = fails
 
     def step(self) -> int | None:
-        """One step."""
         if not self.left:
             return None
         self.left -= 1
@@ -50,7 +49,6 @@ class Work(BackgroundWork):
         return 100
 
     def cancel(self) -> None:
-        """Take note."""
         self.cancelled += 1
 
 
@@ -68,7 +66,6 @@ class Spied:
     failing_restores: int = 0
 
     def create_keyed_backend(self, environment: BackendEnvironment) -> HeapKeyedStateBackend:
-        """One that has a local file."""
         self.environments.append(environment)
         gone = [one.working_dir for one in self.environments if one is environment or self.disposed[one.unique]]
         assert not any(environment.file_system.exists(directory) for directory in gone)
@@ -205,7 +202,6 @@ class Upload(Work):
     streams: SharedStreams
 
     def step(self) -> int | None:
-        """One step."""
         moved = super().step()
         if moved is None:
             return None

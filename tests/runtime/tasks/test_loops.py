@@ -71,7 +71,6 @@ def traced(made: LoopRun, config: RunConfig, kills: Iterable[Kill] = ()) -> Trac
 
 
 def inside(made: LoopRun) -> set[int]:
-    """The channels on the way round."""
     return {channel for loop in find_loops(made.job.plan()) for channel in loop.channels}
 
 
@@ -473,5 +472,4 @@ class _Deployment:
         self._restored = restored
 
     def strike(self, _payload: object) -> None:
-        """Deploy."""
         self._manager.deploy_all(self._restored, ())

@@ -22,7 +22,6 @@ class Finishing(Operator):
         """Nothing comes here."""
 
     def finish(self) -> None:
-        """Noted."""
         self._told.append("finish")
 
 
@@ -50,19 +49,15 @@ class FakeTask:
         self.end = TaskEnd(self, *parts, inputs=1, back_edges=[])
 
     def broadcast(self, event: object) -> None:
-        """Whoever reads is told."""
         self.told.append(type(event).__name__)
 
     def end_input(self) -> None:
-        """As the task does."""
         self.end.end_input()
 
     def finish(self) -> None:
-        """As the task does."""
         self.end.finish()
 
     def finish_now(self) -> None:
-        """Close."""
         self.told.append("close")
 
 

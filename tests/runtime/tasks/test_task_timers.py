@@ -31,12 +31,10 @@ class FakeTask:
         return self.kernel.now_ns + self._skew_ns
 
     def receive_mail(self, mail: tuple[str, tuple[Any, ...]]) -> None:
-        """Mail of the timers."""
         self.asked.append(self.kernel.now_ns - self._start_ns)
         self.timers.fire_timers(*mail[1])
 
     def timer_fires(self, position: int, time_ns: int) -> None:
-        """A timer fires."""
         self.fired.append((time_ns - self._start_ns, self.kernel.now_ns - self._start_ns))
         self.is_running = not self.is_mortal
 

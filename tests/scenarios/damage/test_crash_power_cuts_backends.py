@@ -34,7 +34,6 @@ class Announced:
         self.newest = 0
 
     def __call__(self, event: TraceEvent) -> None:
-        """Take in one event."""
         if isinstance(event, CheckpointCompleted):
             self.newest = event.checkpoint_id
 

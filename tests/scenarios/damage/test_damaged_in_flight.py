@@ -146,7 +146,6 @@ def with_handles(files: FileSystem, change: Change, *, inlined: bytes | None = N
 
 
 def with_checksum_of(data: bytes, handle: ChannelStateHandle) -> ChannelStateHandle:
-    """The handle of a file with these bytes."""
     assert isinstance(handle.stream, FileStateHandle)
     return replace(handle, stream=replace(handle.stream, size_bytes=len(data), checksum=zlib.crc32(data)))
 

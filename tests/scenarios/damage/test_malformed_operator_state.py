@@ -67,8 +67,6 @@ def records(job: Job, source: Any = None) -> Any:
 
 
 def into(make: Callable[[], Any]) -> Case:
-    """Records into a sink."""
-
     def build(job: Job) -> None:
         records(job).sink(make(), name="out", uid="out", chain=False)
 
@@ -76,8 +74,6 @@ def into(make: Callable[[], Any]) -> Case:
 
 
 def out_of(make: Callable[[], Any], watermarks: bool = False) -> Case:
-    """What a source gives, counted."""
-
     def build(job: Job) -> None:
         strategy = WatermarkStrategy.for_monotonous_timestamps(int) if watermarks else None
         source = job.source(make(), name="numbers", uid="numbers", watermarks=strategy)
@@ -172,7 +168,6 @@ def walk(files: FileSystem, top: str) -> list[str]:
 
 
 def write_log(files: FileSystem) -> None:
-    """Records in a log to read."""
     job = Job("writer")
     job.source(SequenceSource(0, RECORDS)).sink(LogSink("t", log=DiskLog("log")), name="log")
     Execution(job.plan(), RunConfig(), file_system=files, output_dir="/in").run().raise_on_failure()

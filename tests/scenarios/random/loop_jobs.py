@@ -40,7 +40,6 @@ def trips_of(number: int) -> int:
 
 
 def key_of(token: tuple[int, int]) -> int:
-    """Which count a token belongs to."""
     return token[0] % KEYS
 
 
@@ -68,7 +67,6 @@ class CountTrips(KeyedProcessFunction):
 
 
 def keyed_loop(tokens: Stream, feedback: str, *, head: int, body: int) -> Stream:
-    """The state is inside the loop."""
     loop = tokens.iterate(name="loop", parallelism=head)
     trips = loop.key_by(key_of).process(CountTrips, name="trip", parallelism=body)
     loop.close_with(FEEDBACK[feedback](trips.side_output(AGAIN)))
@@ -186,12 +184,10 @@ class LoopRun:
     def run(
         self, config: RunConfig, kills: Iterable[Kill] = (), instruments: Iterable[Instrument] = ()
     ) -> ExecutionResult:
-        """Prepare, and run to the end."""
         return self.checked(self.prepared(config, kills, instruments))
 
     @property
     def output(self) -> Counter[Any]:
-        """What was committed."""
         return Counter(self.results.records)
 
 

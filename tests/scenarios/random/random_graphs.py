@@ -93,12 +93,10 @@ class Graph:
         return replace(self, nodes=tuple(changed))
 
     def name(self, at: int) -> str:
-        """The name and uid of a node."""
         return f"{self.nodes[at].kind} {at}"
 
     @property
     def sinks(self) -> tuple[int, ...]:
-        """Nodes that commit what they get."""
         return tuple(at for at, node in enumerate(self.nodes) if node.kind == "sink")
 
 

@@ -201,7 +201,6 @@ class Killer:
         self._seen: dict[type[Any], int] = {}
 
     def arm(self, execution: Execution, planned: tuple[Kill, ...]) -> None:
-        """Strike in this run."""
         self._execution = execution
         for kill in planned:
             if kill.moment is None:

@@ -27,7 +27,6 @@ class Plan:
 
 @st.composite
 def loop_jobs(draw: st.DrawFn) -> LoopRun:
-    """A loop of any shape and spread."""
     return loop_job(
         draw(st.sampled_from(sorted(SHAPES))),
         tokens=draw(st.sampled_from((0, 1, 15, 40, 60))),

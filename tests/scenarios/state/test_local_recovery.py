@@ -42,7 +42,6 @@ def counts(result: ExecutionResult) -> dict[str, int]:
 
 
 def local_notes(result: ExecutionResult) -> list[str]:
-    """What it told."""
     return [note for note in result.notes if note.startswith("local recovery:")]
 
 

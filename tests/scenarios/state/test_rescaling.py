@@ -55,7 +55,6 @@ def continued_runs(draw: st.DrawFn, mode: str) -> Continued:
 
 
 def path_of(driven: Driven, snapshot: int) -> str:
-    """Where a snapshot of a run lies."""
     for report in driven.result.savepoints:
         if report.checkpoint_id == snapshot and report.path is not None:
             return report.path

@@ -72,7 +72,6 @@ class Numbered(KeyedProcessFunction):
 
 
 def committed_once(shape: Shape) -> Counter[tuple[int, int]]:
-    """What a run of this shape commits."""
     if shape.spread != "hash":
         return Counter((number, 0) for number in range(RECORDS))
     sizes = Counter(number % KEYS for number in range(RECORDS))

@@ -169,7 +169,6 @@ def test_a_bad_shared_file_makes_its_checkpoint_unusable_and_the_older_one_is_us
 
 
 def spoil(files: FileSystem, path: str, damage: str) -> None:
-    """Damage one file."""
     data = files.read_bytes(path)
     files.delete(path)
     if damage == "missing":

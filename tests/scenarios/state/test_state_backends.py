@@ -33,7 +33,6 @@ KILLS = {
 
 @functools.cache
 def expected() -> Counter[Any]:
-    """What every run commits."""
     ran = Ran(settings())
     ran.run()
     assert len(ran.committed) > 2 * RECORDS
@@ -48,7 +47,6 @@ class Watcher:
         self.background: Counter[str] = Counter()
 
     def __call__(self, event: TraceEvent) -> None:
-        """Take in one event."""
         if isinstance(event, CheckpointCompleted):
             check_live_files(self.ran.files, self.ran.storage, is_over=False)
         elif isinstance(event, BackgroundWorkDone):

@@ -32,13 +32,11 @@ MODES = {
 
 
 def start(backend: OperatorStateBackend, where: Any) -> OperatorSnapshotTask:
-    """The task of a new snapshot."""
     resources = backend.sync_prepare_resources(1)
     return backend.async_snapshot(resources, 1, 0, where.stream_factory("o"), SnapshotOptions())
 
 
 def take(backend: OperatorStateBackend) -> tuple[OperatorStateHandle, StateReader]:
-    """Snapshot in one go."""
     where = location()
     handle = run_to_completion(start(backend, where)).job_manager_state
     assert handle is not None

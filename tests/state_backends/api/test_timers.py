@@ -18,7 +18,6 @@ Timer = tuple[int, Any, Any]
 
 
 def service(make: Maker) -> TimerService:
-    """The timers of a fresh backend."""
     return make(None).timer_service("t")
 
 
@@ -101,7 +100,6 @@ def test_the_queue_is_partitioned_by_key_group(make: Maker, vector: Vector) -> N
 
 
 def order_of(timer: Timer) -> tuple[int, bytes, bytes]:
-    """The documented firing order."""
     codec = StateCodec()
     return timer[0], codec.encode(timer[1]), codec.encode(timer[2])
 

@@ -19,12 +19,10 @@ class PlainFormat:
         self.encoded: list[Any] = []
 
     def encode_value(self, value: Any) -> bytes:
-        """Encode and remember what was asked for."""
         self.encoded.append(value)
         return self.codec.pack(value)
 
     def refusal(self, stored_key: Any, value: Any, problem: Exception) -> Exception:
-        """Name the key."""
         return self.codec.refusal(value, f"value of {stored_key}", problem)
 
 
@@ -34,7 +32,6 @@ def table(groups: int = 4, cache_limit: int = 100) -> ShardedTable:
 
 
 def put(into: ShardedTable, key: int, value: Any) -> None:
-    """Write as every state does."""
     shard = into.shard_of[key]
     if into.stale:
         into.touch(shard)

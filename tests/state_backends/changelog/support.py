@@ -41,7 +41,6 @@ class Queue:
         self.waiting: list[BackgroundWork] = []
 
     def submit(self, work: BackgroundWork) -> None:
-        """Do it later."""
         self.waiting.append(work)
 
     def step(self) -> None:
@@ -50,7 +49,6 @@ class Queue:
             del self.waiting[0]
 
     def run(self) -> None:
-        """Do everything."""
         while self.waiting:
             self.step()
 
@@ -114,7 +112,6 @@ class World:
     def begin(
         self, backend: Any, checkpoint_id: int, options: SnapshotOptions | None = None
     ) -> SnapshotTask[KeyedStateHandle]:
-        """The synchronous part of a checkpoint."""
         options = options or SnapshotOptions()
         strategy = backend.snapshot_strategy(options)
         resources = strategy.sync_prepare_resources(checkpoint_id)
@@ -156,7 +153,6 @@ class World:
         return back
 
     def shared_files(self) -> list[str]:
-        """The files in the shared directory."""
         root = f"{self.storage.job_dir}/shared/"
         return sorted(path for path in self.file_system.walk_files(self.storage.job_dir) if path.startswith(root))
 
@@ -170,7 +166,6 @@ def complete(world: World, backend: Any, checkpoint_id: int, handle: KeyedStateH
 
 
 def again(world: World, backend: ChangelogKeyedStateBackend, checkpoint_id: int = 99) -> ChangelogKeyedStateBackend:
-    """What a checkpoint of the backend restores to."""
     return world.restored([world.checkpoint(backend, checkpoint_id)], world.backend(backend.key_group_range))
 
 
@@ -188,5 +183,4 @@ def filled(world: World, **options: Any) -> ChangelogKeyedStateBackend:
 
 
 def own_keys(groups: KeyGroupRange, count: int) -> list[int]:
-    """Some keys of these groups."""
     return [key for key in range(1000) if key_group_for(key, MAX_PARALLELISM) in groups][:count]

@@ -278,14 +278,12 @@ class HistoryMachine(RuleBasedStateMachine):
         self.messages: list[tuple[str, int]] = []
 
     def upload(self, kind: str) -> str:
-        """A new file."""
         self.uploads += 1
         name = f"{kind}{self.uploads}"
         self.existing.add(name)
         return name
 
     def apply(self, cleanup: Cleanup) -> None:
-        """What the backend does with its files."""
         for first in cleanup.delete_segments:
             name = self.segment_files.pop(first)
             assert name not in self.acknowledged
@@ -310,7 +308,6 @@ class HistoryMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.history.running is None and not self.history.has_open_inline)
     @rule(finish=st.booleans())
     def begin_materialization(self, finish: bool) -> None:
-        """In the background."""
         number = self.history.begin_materialization()
         self.upto[number] = self.history.end
         if finish:
@@ -319,7 +316,6 @@ class HistoryMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.history.running is not None)
     @rule(fail=st.booleans())
     def end_materialization(self, fail: bool) -> None:
-        """It is finished, or has failed."""
         number = self.history.running
         assert number is not None
         if fail:
@@ -394,14 +390,12 @@ class HistoryMachine(RuleBasedStateMachine):
 
     @rule(number=st.integers(1, 40))
     def abort(self, number: int) -> None:
-        """A checkpoint is aborted."""
         checkpoint = self.checkpoints.get(number)
         if checkpoint is not None and checkpoint.state in ("open", "pending"):
             self.give_up(number, checkpoint)
             self.delete()
 
     def give_up(self, number: int, one: Checkpoint) -> None:
-        """It is aborted or subsumed."""
         if one.state == "retained":
             self.messages.append(("subsumed", number))
             one.state = "subsumed"
@@ -424,7 +418,6 @@ class HistoryMachine(RuleBasedStateMachine):
 
     @rule()
     def deliver(self) -> None:
-        """Messages arrive."""
         while self.messages:
             kind, number = self.messages.pop(0)
             self.apply(getattr(self.history, kind)(number))

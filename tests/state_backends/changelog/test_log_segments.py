@@ -40,7 +40,6 @@ class Substitute:
         self._data = data
 
     def open(self, handle: StreamStateHandle) -> BinaryIO:
-        """The substitute, or the original."""
         if handle == self._stream:
             return io.BytesIO(self._data)
         file: BinaryIO = self._reader.open(handle)
@@ -48,12 +47,10 @@ class Substitute:
 
 
 def segment_of(data: bytes, first: int, end: int) -> LogSegment:
-    """A handle of inlined bytes."""
     return LogSegment(first, end, ByteStreamStateHandle(data), True)
 
 
 def header(records: int) -> SegmentHeader:
-    """A header of one value state."""
     states = (LoggedStateId("v", StateKind.VALUE),)
     return SegmentHeader(LONG, 4, KeyGroupRange(0, 3), 5, 5 + records, states)
 

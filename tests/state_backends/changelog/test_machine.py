@@ -47,7 +47,6 @@ class Attempted:
     is_aborted: bool = False
 
     def step(self, machine: ChangelogMachine) -> None:
-        """One step, if there is one left."""
         if self.task.status in (SnapshotStatus.CREATED, SnapshotStatus.RUNNING):
             result = self.task.step()
             if result is not None:
@@ -97,14 +96,12 @@ class ChangelogMachine(DifferentialMachine):
 
     @rule()
     def materialize(self) -> None:
-        """Begin to materialise."""
         work = self.backend.materialize()  # type: ignore[attr-defined]
         if work is not None:
             self.queue.submit(work)
 
     @rule()
     def materialize_at_once(self) -> None:
-        """Materialise."""
         self.materialize()
         self.queue.run()
 
@@ -147,7 +144,6 @@ class ChangelogMachine(DifferentialMachine):
     @precondition(lambda self: self.under_way)
     @rule(which=st.integers(0, 5), steps=st.integers(1, 6))
     def step_checkpoint(self, which: int, steps: int) -> None:
-        """Some steps of the asynchronous part."""
         for _ in range(steps):
             self.under_way[which % len(self.under_way)].step(self)
 
@@ -342,7 +338,6 @@ class ChangelogMachine(DifferentialMachine):
 
 
 def search(inner: str, examples: int, steps: int) -> None:
-    """Run the machine."""
     run_state_machine_as_test(
         lambda: ChangelogMachine(INNER[inner]),
         settings=settings(max_examples=examples, stateful_step_count=steps, deadline=None),

@@ -24,7 +24,6 @@ def loaded(world: World, **options: Any) -> Any:
 
 
 def materialize(backend: Any) -> None:
-    """Materialise at once."""
     work = backend.materialize()
     while work is not None and work.step() is not None:
         pass

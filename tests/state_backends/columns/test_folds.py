@@ -58,7 +58,6 @@ def folded(fold: ColumnFold, keys: list[int], values: list[Any], dtype: Any, sta
 
 
 def check_batches(fold: ColumnFold, dtype: Any, batches: list[list[tuple[int, Any]]]) -> None:
-    """Fold some batches both ways."""
     left: dict[int, Any] = {}
     right: dict[int, Any] = {}
     for batch in batches:

@@ -31,7 +31,6 @@ def groups_of(grouping: Grouping) -> dict[Any, list[int]]:
 
 
 def expected(keys: list[Any]) -> dict[Any, list[int]]:
-    """By key, the positions of its records."""
     positions: dict[Any, list[int]] = {}
     for position, key in enumerate(keys):
         positions.setdefault(key, []).append(position)

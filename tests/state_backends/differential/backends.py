@@ -40,7 +40,6 @@ class MemoryStateBackend:
     name: str = "memory"
 
     def create_keyed_backend(self, environment: BackendEnvironment) -> StoreKeyedStateBackend:
-        """An empty backend."""
         return StoreKeyedStateBackend(environment, MemoryStoreKind(), incremental=self.incremental)
 
 
@@ -97,7 +96,6 @@ class DeferredExecutor:
         self.waiting: deque[BackgroundWork] = deque()
 
     def submit(self, work: BackgroundWork) -> None:
-        """Do it later."""
         self.waiting.append(work)
 
     def step(self) -> None:
@@ -106,7 +104,6 @@ class DeferredExecutor:
             self.waiting.popleft()
 
     def cancel(self) -> None:
-        """Give up on everything."""
         while self.waiting:
             self.waiting.popleft().cancel()
 
@@ -134,7 +131,6 @@ class World:
         executor: DeferredExecutor | None = None,
         now_ms: Callable[[], int] = lambda: 0,
     ) -> KeyedStateBackend:
-        """A new backend for all key groups, or some."""
         self._made += 1
         environment = BackendEnvironment(
             key_type,
@@ -149,12 +145,10 @@ class World:
         return BACKENDS[name].create_keyed_backend(environment)
 
     def next_location(self) -> CheckpointLocation:
-        """The place of the next checkpoint."""
         self._checkpoint_id += 1
         return self.storage.initialize_location(self._checkpoint_id)
 
     def snapshot(self, backend: KeyedStateBackend, options: SnapshotOptions | None = None) -> Taken:
-        """Snapshot a backend in one go."""
         pinned = Pinned(backend, self.next_location(), options or SnapshotOptions())
         handle = run_to_completion(pinned.task).job_manager_state
         return Taken([] if handle is None else [handle], pinned.location.reader(), pinned.location.checkpoint_id)
@@ -166,7 +160,6 @@ class World:
         return backend
 
     def local_files(self) -> list[str]:
-        """The local files of all backends."""
         return list(self.file_system.walk_files("/local"))
 
 
@@ -206,7 +199,6 @@ class Pinned:
 
 
 def canonical_bytes(world: World, backend: KeyedStateBackend) -> bytes:
-    """The bytes of a canonical savepoint."""
     return world.snapshot(backend, SnapshotOptions(CANONICAL)).data()
 
 

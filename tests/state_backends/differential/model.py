@@ -53,7 +53,6 @@ class States:
         }
 
     def at(self, name: str, key: int, namespace: Any) -> Any:
-        """A state scoped to a key and namespace."""
         self.backend.set_current_key(key)
         self._states[name].set_namespace(namespace)
         return self._states[name]
@@ -105,10 +104,8 @@ class States:
             assert self.next_time(domain) == min(times, default=None)
 
     def num_timers(self, domain: str) -> int:
-        """How many timers there are."""
         is_event = domain == "event"
         return len(self.timers.event_time) if is_event else len(self.timers.processing_time)
 
     def next_time(self, domain: str) -> int | None:
-        """The time of the next timer."""
         return self.timers.event_time.next_time() if domain == "event" else self.timers.processing_time.next_time()

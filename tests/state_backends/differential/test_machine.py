@@ -39,7 +39,6 @@ class Checkpoint:
         self.taken: Taken | None = None
 
     def step(self) -> None:
-        """Do a step, if there is one left."""
         if self.pinned.task.status in (SnapshotStatus.CREATED, SnapshotStatus.RUNNING):
             result = self.pinned.task.step()
             if result is not None:
@@ -49,7 +48,6 @@ class Checkpoint:
                 assert self.pinned.resources.released
 
     def finish(self) -> Taken:
-        """Do what is left of it."""
         while self.taken is None:
             self.step()
         return self.taken
@@ -77,7 +75,6 @@ class DifferentialMachine(RuleBasedStateMachine):
         return self.world.backend(self.cycle[self.position], MAX_PARALLELISM, groups, executor=self.executor)
 
     def use(self, backend: KeyedStateBackend) -> None:
-        """Go on with another backend."""
         self.backend = backend
         self.states = States(backend)
         self.states.check(self.model)
@@ -102,7 +99,6 @@ class DifferentialMachine(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        """Begin with something in it."""
         self.put_value(0, None, 1)
         self.add_to_list(1, 1, [2])
 
@@ -110,7 +106,6 @@ class DifferentialMachine(RuleBasedStateMachine):
 
     @rule(key=KEYS, namespace=NAMESPACES, value=SMALL)
     def put_value(self, key: int, namespace: Any, value: int) -> None:
-        """Store a value."""
         self.states.at("value", key, namespace).update(value)
         self.model.store(("value", key, namespace), value)
 
@@ -139,14 +134,12 @@ class DifferentialMachine(RuleBasedStateMachine):
 
     @rule(key=KEYS, namespace=NAMESPACES, elements=st.lists(SMALL, max_size=3))
     def add_to_list(self, key: int, namespace: Any, elements: list[int]) -> None:
-        """Append elements."""
         self.states.at("list", key, namespace).add_all(elements)
         entry = ("list", key, namespace)
         self.model.store(entry, self.model.entries.get(entry, []) + elements)
 
     @rule(key=KEYS, namespace=NAMESPACES, elements=st.lists(SMALL, max_size=3))
     def update_list(self, key: int, namespace: Any, elements: list[int]) -> None:
-        """Replace a list."""
         self.states.at("list", key, namespace).update(elements)
         self.model.store(("list", key, namespace), list(elements))
 
@@ -163,14 +156,12 @@ class DifferentialMachine(RuleBasedStateMachine):
 
     @rule(key=KEYS, namespace=NAMESPACES, entries=st.dictionaries(SMALL, SMALL, max_size=3))
     def put_into_map(self, key: int, namespace: Any, entries: dict[int, int]) -> None:
-        """Store entries of a map."""
         self.states.at("map", key, namespace).put_all(entries)
         entry = ("map", key, namespace)
         self.model.store(entry, {**self.model.entries.get(entry, {}), **entries})
 
     @rule(key=KEYS, namespace=NAMESPACES, map_key=SMALL)
     def remove_from_map(self, key: int, namespace: Any, map_key: int) -> None:
-        """Remove an entry of a map."""
         state = self.states.at("map", key, namespace)
         entry = ("map", key, namespace)
         before = self.model.entries.get(entry, {})
@@ -199,7 +190,6 @@ class DifferentialMachine(RuleBasedStateMachine):
 
     @rule(key=KEYS, namespace=NAMESPACES, value=SMALL, name=st.sampled_from(["sum", "collect"]))
     def add_one(self, key: int, namespace: Any, value: int, name: str) -> None:
-        """Fold one value in."""
         self.states.at(name, key, namespace).add(value)
         before = self.model.entries.get((name, key, namespace))
         after = (before or 0) + value if name == "sum" else [*(before or []), value]
@@ -212,7 +202,6 @@ class DifferentialMachine(RuleBasedStateMachine):
         name=st.sampled_from(["list", "sum", "collect"]),
     )
     def merge(self, key: int, into: Any, sources: list[Any], name: str) -> None:
-        """Merge namespaces."""
         self.states.at(name, key, None).merge_namespaces(into, sources)
         taken = [self.model.entries.pop((name, key, source), None) for source in sources]
         found = [value for value in taken if value is not None]
@@ -224,20 +213,17 @@ class DifferentialMachine(RuleBasedStateMachine):
 
     @rule(key=KEYS, namespace=NAMESPACES, name=st.sampled_from(STATE_NAMES))
     def clear(self, key: int, namespace: Any, name: str) -> None:
-        """Clear a state."""
         self.states.at(name, key, namespace).clear()
         self.model.entries.pop((name, key, namespace), None)
 
     @rule(keys=st.lists(KEYS, max_size=5), namespace=NAMESPACES, name=st.sampled_from(STATE_NAMES))
     def clear_batch(self, keys: list[int], namespace: Any, name: str) -> None:
-        """Clear a state for a batch of keys."""
         self.states[name].clear_many(keys, None if namespace is None else [namespace] * len(keys))
         for key in keys:
             self.model.entries.pop((name, key, namespace), None)
 
     @rule(keys=st.lists(KEYS, max_size=4), namespace=NAMESPACES, time=SMALL, domain=st.sampled_from(DOMAINS))
     def register_timers(self, keys: list[int], namespace: Any, time: int, domain: str) -> None:
-        """Register timers."""
         service = self.states.timers
         register = service.event_time.register if domain == "event" else service.processing_time.register
         register(keys, [namespace] * len(keys), [time] * len(keys))
@@ -245,7 +231,6 @@ class DifferentialMachine(RuleBasedStateMachine):
 
     @rule(key=KEYS, namespace=NAMESPACES, time=SMALL, domain=st.sampled_from(DOMAINS))
     def delete_timer(self, key: int, namespace: Any, time: int, domain: str) -> None:
-        """Delete a timer, if it is there."""
         service = self.states.timers
         delete = service.event_time.delete if domain == "event" else service.processing_time.delete
         delete(key, namespace, time)
@@ -397,7 +382,6 @@ NAMES = [f"{kind.value}: {' to '.join(cycle)}" for kind, cycle in SCENARIOS]
 
 
 def search(scenario: tuple[SnapshotType, tuple[str, ...]], examples: int, steps: int) -> None:
-    """Run the machine."""
     if "rocksdb" in scenario[1]:
         # Each of its backends opens a database on disk.
         examples = max(2, examples // 10)

@@ -19,7 +19,6 @@ from state_backends.files import (
 
 @pytest.fixture(params=["local", "memory", "faulty"])
 def fs(request: pytest.FixtureRequest) -> FileSystem:
-    """Each implementation in turn."""
     if request.param == "local":
         return LocalFileSystem()
     memory = MemoryFileSystem()
@@ -35,7 +34,6 @@ def root(fs: FileSystem, tmp_path: Path) -> str:
 
 
 def write(fs: FileSystem, path: str, data: bytes) -> None:
-    """Write a file in one go."""
     with fs.open_write(path) as file:
         file.write(data)
 

@@ -26,7 +26,6 @@ def faulty(*rules: FaultRule) -> FaultInjectingFileSystem:
 
 
 def put(fs: FileSystem, path: str, data: bytes) -> None:
-    """Write a file in one go."""
     with fs.open_write(path) as file:
         file.write(data)
 

@@ -163,7 +163,6 @@ def bucket() -> FsspecFileSystem:
 
 
 def objects(fs: FsspecFileSystem) -> dict[str, bytes]:
-    """What is really in the store."""
     stored: dict[str, bytes] = fs._fs.objects
     return stored
 

@@ -31,7 +31,6 @@ def environment(first: int = 0, last: int = GROUPS - 1, unique: str = "u", **mor
 def heap(
     first: int = 0, last: int = GROUPS - 1, unique: str = "u", *, incremental: bool = True, **more: Any
 ) -> HeapKeyedStateBackend:
-    """A heap backend over some key groups."""
     setting = HeapStateBackend(incremental=incremental)
     return setting.create_keyed_backend(environment(first, last, unique, **more))
 

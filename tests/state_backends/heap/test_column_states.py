@@ -41,7 +41,6 @@ KEYS: dict[KeyType, st.SearchStrategy[Any]] = {LONG: LONGS, STRING: st.text("abÃ
 def add(
     backend: HeapKeyedStateBackend, keys: list[Any], values: list[Any], fold: ColumnFold | None = None
 ) -> list[Any]:
-    """Fold one batch into the state in columns."""
     longs = bool(keys) and type(keys[0]) is int
     grouping = group_by_key(np.array(keys, dtype=np.int64) if longs else keys, KeyNumbers(), Workspace())
     dtype = np.int64 if type(values[0]) is int else np.float64
@@ -68,7 +67,6 @@ class Twins:
         self.columns, self.rows = heap(self.key_type), heap(self.key_type)
 
     def add(self, batch: list[tuple[Any, Any]]) -> None:
-        """One batch into both."""
         keys, values = [key for key, _ in batch], [value for _, value in batch]
         assert add(self.columns, keys, values) == add_rows(self.rows, keys, values)
 

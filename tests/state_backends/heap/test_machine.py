@@ -47,7 +47,6 @@ class HeapMachine(RuleBasedStateMachine):
         self.use(heap(max_parallelism=MAX_PARALLELISM, key_cache_entries=4))
 
     def use(self, backend: HeapKeyedStateBackend) -> None:
-        """Go on with another backend."""
         self.backend = backend
         self.value = backend.value_state(VALUE)
         self.list = backend.list_state(LIST)
@@ -57,20 +56,17 @@ class HeapMachine(RuleBasedStateMachine):
         self.service = backend.timer_service("t")
 
     def at(self, state: Any, key: int, namespace: Any) -> Any:
-        """A state scoped to a key and namespace."""
         self.backend.set_current_key(key)
         state.set_namespace(namespace)
         return state
 
     @initialize()
     def start(self) -> None:
-        """Begin with something in it."""
         self.put_value(0, None, 1)
         self.add_to_list(1, 1, 2)
 
     @rule(key=KEYS, namespace=NAMESPACES, value=SMALL)
     def put_value(self, key: int, namespace: Any, value: int) -> None:
-        """Store a value."""
         self.at(self.value, key, namespace).update(value)
         self.model["value", key, namespace] = value
 
@@ -89,19 +85,16 @@ class HeapMachine(RuleBasedStateMachine):
 
     @rule(key=KEYS, namespace=NAMESPACES, value=SMALL)
     def add_to_list(self, key: int, namespace: Any, value: int) -> None:
-        """Append an element."""
         self.at(self.list, key, namespace).add(value)
         self.model["list", key, namespace] = [*self.model.get(("list", key, namespace), []), value]
 
     @rule(key=KEYS, namespace=NAMESPACES, map_key=SMALL, value=SMALL)
     def put_into_map(self, key: int, namespace: Any, map_key: int, value: int) -> None:
-        """Store an entry of a map."""
         self.at(self.map, key, namespace).put(map_key, value)
         self.model["map", key, namespace] = {**self.model.get(("map", key, namespace), {}), map_key: value}
 
     @rule(key=KEYS, namespace=NAMESPACES, map_key=SMALL)
     def remove_from_map(self, key: int, namespace: Any, map_key: int) -> None:
-        """Remove an entry of a map."""
         self.at(self.map, key, namespace).remove(map_key)
         left = {k: v for k, v in self.model.get(("map", key, namespace), {}).items() if k != map_key}
         self.model.pop(("map", key, namespace), None)
@@ -126,19 +119,16 @@ class HeapMachine(RuleBasedStateMachine):
 
     @rule(key=KEYS, namespace=NAMESPACES, name=st.sampled_from(["value", "list", "map", "sum", "collect"]))
     def clear(self, key: int, namespace: Any, name: str) -> None:
-        """Clear a state."""
         self.at(getattr(self, name), key, namespace).clear()
         self.model.pop((name, key, namespace), None)
 
     @rule(key=KEYS, namespace=NAMESPACES, time=st.integers(0, 6))
     def register_timer(self, key: int, namespace: Any, time: int) -> None:
-        """Register a timer."""
         self.service.event_time.add(key, namespace, time)
         self.timers.add((time, key, namespace))
 
     @rule(watermark=st.integers(0, 3))
     def fire_timers(self, watermark: int) -> None:
-        """Take what is due."""
         fired = self.service.event_time.pop_due(watermark)
         assert set(fired) == {timer for timer in self.timers if timer[0] <= watermark}
         assert len(set(fired)) == len(fired)
@@ -237,7 +227,6 @@ class _Many:
         self._parts = parts
 
     def open(self, handle: Any) -> Any:
-        """Open where the handle came from."""
         for part_handle, reader in self._parts:
             if part_handle is not None and part_handle.stream is handle:
                 return reader.open(handle)

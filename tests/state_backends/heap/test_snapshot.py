@@ -52,7 +52,6 @@ Vector = dict[str, Any]
 
 
 def filled(entries: int = 40, **options: Any) -> HeapKeyedStateBackend:
-    """A backend with some of every kind of state."""
     backend = heap(**options)
     for key in range(entries):
         if backend.scope.any_group_of(key) not in backend.key_group_range:
@@ -72,7 +71,6 @@ def filled(entries: int = 40, **options: Any) -> HeapKeyedStateBackend:
 
 
 def start(backend: HeapKeyedStateBackend, where: Any, options: SnapshotOptions | None = None) -> FullSnapshotTask:
-    """The task of a new snapshot."""
     resources = backend.sync_prepare_resources(1)
     return backend.async_snapshot(resources, 1, 0, where.stream_factory("s"), options or SnapshotOptions())
 

@@ -35,7 +35,6 @@ class Watched:
         self.opened: list[str] = []
 
     def open(self, handle: StreamStateHandle) -> Any:
-        """As the reader behind."""
         if isinstance(handle, FileStateHandle):
             self.opened.append(handle.path)
         return self._reader.open(handle)
@@ -57,7 +56,6 @@ class Machine:
         """By checkpoint, the state of each subtask."""
 
     def told(self) -> tuple[int, int, int]:
-        """Local restores, remote fallbacks, secondary failures."""
         return self.counts.local_restores, self.counts.remote_fallbacks, self.counts.secondary_failures
 
     def local_files(self) -> list[str]:
@@ -136,7 +134,6 @@ class Attempt:
             state.update(value)
 
     def values(self) -> dict[int, object]:
-        """All keyed state."""
         state = self.keyed.value_state(VALUE)
         keys = self.keyed.keys(VALUE.name)
         return dict(sorted(zip(keys, state.get_many(keys), strict=True)))
@@ -175,7 +172,6 @@ class Attempt:
         self.keyed.notify_checkpoint_complete(checkpoint_id)
 
     def run(self, checkpoint_id: int, *keys: int, value: object = "x") -> None:
-        """Some work, and a checkpoint that completes."""
         self.put(*keys, value=value)
         self.checkpoint(checkpoint_id)
         self.confirm(checkpoint_id)

@@ -40,11 +40,9 @@ class Both:
         return CheckpointLocation(fs, 1, directory, directory, 0)
 
     def files(self) -> tuple[list[str], list[str]]:
-        """What is in the primary, and in the secondary."""
         return list(self.primary.inner.walk_files("/")), list(self.secondary.inner.walk_files("/"))
 
     def stream(self, scope: StateScope = StateScope.EXCLUSIVE) -> CheckpointStream:
-        """A stream with something in it."""
         stream = self.factory.create_stream(scope)
         stream.write(b"hello ")
         stream.write(b"world")

@@ -19,7 +19,6 @@ from tests.state_backends.local.machine import Machine
 
 
 def store_handle(machine: Machine, checkpoint_id: int) -> IncrementalKeyedStateHandle:
-    """What the checkpoint has of the store."""
     handle = machine.completed[checkpoint_id][0].keyed
     assert isinstance(handle, IncrementalKeyedStateHandle)
     return handle

@@ -20,7 +20,6 @@ from tests.state_backends.local.machine import GROUPS, SPLITS, Machine
 
 
 def flip(fs: FileSystem, path: str) -> None:
-    """Damage the middle of a file."""
     data = bytearray(fs.read_bytes(path))
     data[len(data) // 2] ^= 0x10
     with fs.open_write(path) as file:

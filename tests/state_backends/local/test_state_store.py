@@ -62,7 +62,6 @@ class Store:
         self.problems.append(f"{what}: {problem}")
 
     def metadata(self, checkpoint_id: int) -> str:
-        """The file that makes a local snapshot exist."""
         return f"{self.store.snapshot_directory(checkpoint_id)}/{LOCAL_STATE_FILE_NAME}"
 
 

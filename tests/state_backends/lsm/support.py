@@ -24,7 +24,6 @@ TINY: dict[str, Any] = {
 
 
 def tiny(**changes: Any) -> LsmOptions:
-    """Tiny options, some of them changed."""
     return LsmOptions(**{**TINY, **changes})
 
 
@@ -46,7 +45,6 @@ class DeferredExecutor:
         return True
 
     def finish(self) -> None:
-        """Do everything."""
         while self.step():
             pass
 
@@ -58,18 +56,15 @@ def open_store(
     executor: InlineExecutor | DeferredExecutor | None = None,
     **changes: Any,
 ) -> LsmStore:
-    """A store with tiny options."""
     kind = LsmStoreKind(tiny(**changes), executor)
     return kind.open(MemoryFileSystem() if fs is None else fs, directory, unique)
 
 
 def key(number: int) -> bytes:
-    """A key that ascends with the number."""
     return b"k%04d" % number
 
 
 def content(store: LsmStore) -> dict[bytes, bytes]:
-    """Everything in a store."""
     return dict(store.scan(b"", None))
 
 
@@ -87,7 +82,6 @@ def fill(store: LsmStore, numbers: Iterable[int], mark: str = "v") -> dict[bytes
 
 
 def names(fs: FileSystem, directory: str = "/store", suffix: str = ".sst") -> list[str]:
-    """The files of a kind."""
     return [name for name in fs.list_dir(directory) if name.endswith(suffix)]
 
 

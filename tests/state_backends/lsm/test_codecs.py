@@ -90,7 +90,6 @@ def read_all(data: bytes, whole_bytes: int = 0) -> tuple[list[bytes], int]:
 
 
 def record_file(payloads: list[bytes]) -> bytes:
-    """A file as the writer makes it."""
     fs = MemoryFileSystem()
     writer = LogRecordWriter(fs.open_write("/file"), sync=True)
     writer.begin(MAGIC, 1)

@@ -44,7 +44,6 @@ class Simulator:
             self.version = self.version.applied(VersionEdit(added=((0, self._file(entries)),)))
 
     def merge(self, task: CompactionTask) -> list[FileMeta]:
-        """The files that a task makes."""
         if task.is_move:
             return list(task.inputs)
         merged: dict[int, int | None] = {}
@@ -77,7 +76,6 @@ class Simulator:
         return found
 
     def sizes(self) -> dict[str, int]:
-        """The files at present."""
         return {file.name: file.size_bytes for file in self.version.files()}
 
 
@@ -257,7 +255,6 @@ def test_tombstones_move_while_something_lies_below() -> None:
 
 
 def universal(**changes: int) -> LsmOptions:
-    """Universal compaction of four runs."""
     return tiny(compaction="universal", level0_trigger=4, **changes)
 
 

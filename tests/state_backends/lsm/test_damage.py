@@ -29,7 +29,6 @@ def checkpoint_files(compression: str) -> dict[str, bytes]:
 
 
 def directory_of(files: dict[str, bytes]) -> MemoryFileSystem:
-    """A directory with these files."""
     fs = MemoryFileSystem()
     fs.make_dirs("/store")
     for name, data in files.items():
@@ -55,12 +54,10 @@ def assert_refused(files: dict[str, bytes], what: object) -> None:
 
 
 def kinds() -> list[str]:
-    """One of each kind of file."""
     return ["level 0", "level 1", "MANIFEST", "CURRENT"]
 
 
 def name_of(kind: str, files: dict[str, bytes]) -> str:
-    """The file of a kind."""
     if kind.startswith("level"):
         store = open_store(directory_of(files), unique="b")
         return store.version.levels[int(kind[-1])][0].name

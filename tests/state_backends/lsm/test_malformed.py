@@ -45,7 +45,6 @@ def check_refusals(read: Callable[[bytes], object], plain: object, path: str) ->
 
 
 def in_a_file(fs: MemoryFileSystem, path: str, data: bytes) -> None:
-    """A file with these bytes."""
     if fs.exists(path):
         fs.delete(path)
     with fs.open_write(path) as file:

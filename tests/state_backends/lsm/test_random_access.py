@@ -26,7 +26,6 @@ class _WithoutPositionalReads(MemoryFileSystem):
 
 @pytest.fixture(params=["local", "memory", "faulty", "default"])
 def fs(request: pytest.FixtureRequest) -> FileSystem:
-    """Each implementation in turn."""
     if request.param == "local":
         return LocalFileSystem()
     if request.param == "faulty":

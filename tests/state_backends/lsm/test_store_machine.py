@@ -48,7 +48,6 @@ class StoreMachine(RuleBasedStateMachine):
         file_bytes=st.sampled_from([None, 60]),
     )
     def start(self, **chosen: Any) -> None:
-        """An empty store."""
         self.deferred = DeferredExecutor() if chosen.pop("is_deferred") else None
         self.options = tiny(target_file_bytes=chosen.pop("file_bytes"), **chosen)
         self.directory = "/store"
@@ -61,7 +60,6 @@ class StoreMachine(RuleBasedStateMachine):
         self.store: LsmStore = kind.open(self.fs, self.directory, f"u{self.opened}")
 
     def close(self) -> None:
-        """Close the store, and what was read from it."""
         self.scans.clear()
         for snapshot, _ in self.snapshots:
             snapshot.release()

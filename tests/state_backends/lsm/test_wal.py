@@ -10,7 +10,6 @@ from tests.state_backends.lsm.support import content, fill, key, names, open_sto
 
 
 def logs(fs: MemoryFileSystem) -> list[str]:
-    """The logs that are there."""
     return names(fs, suffix=".wal")
 
 

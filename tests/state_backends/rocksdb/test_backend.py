@@ -20,7 +20,6 @@ VALUE = ValueStateDescriptor("value")
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary directories are made."""
     pytest.importorskip("rocksdict")
     directory = tmp_path / "temporary"
     directory.mkdir()

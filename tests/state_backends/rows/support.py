@@ -53,14 +53,12 @@ class ScriptedStore:
 
 
 def content_of(name: str, size: int = 10) -> bytes:
-    """What a file of that name holds."""
     return (name.encode() * (size // len(name) + 1))[:size]
 
 
 def strategy_over(
     store: ScriptedStore, file_system: FileSystem, restored: RestoredBase | None = None
 ) -> IncrementalSnapshotStrategy:
-    """The strategy of a backend over such a store."""
     return IncrementalSnapshotStrategy(
         store,  # type: ignore[arg-type]
         store,  # type: ignore[arg-type]
@@ -74,7 +72,6 @@ def strategy_over(
 
 
 def files_below(file_system: FileSystem, directory: str) -> list[str]:
-    """The paths of all files, relative to a directory."""
     return [posixpath.relpath(path, directory) for path in file_system.walk_files(directory)]
 
 
@@ -106,7 +103,6 @@ class Job:
     attempt: int = 0
 
     def start(self, number: int, snapshot_type: SnapshotType = CHECKPOINT) -> Checkpoint:
-        """The synchronous part."""
         location = self.storage.initialize_location(number)
         task = self.strategy.async_snapshot(
             self.strategy.sync_prepare_resources(number),
@@ -119,7 +115,6 @@ class Job:
         return checkpoint
 
     def upload(self, number: int) -> None:
-        """The asynchronous part."""
         checkpoint = self.pending[number]
         checkpoint.handle = run_to_completion(checkpoint.task).job_manager_state
 
@@ -170,7 +165,6 @@ class Job:
                 self.strategy.notify_checkpoint_subsumed(number)
 
     def deliver_all(self, *, lost: bool = False) -> None:
-        """All notices arrive, or all get lost."""
         while self.notices:
             self.deliver(lost=lost)
 

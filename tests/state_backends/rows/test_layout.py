@@ -77,7 +77,6 @@ class Rows:
         self.scans = 0
 
     def scan(self, first: bytes, end: bytes | None) -> Any:
-        """A range."""
         self.scans += 1
         return ((key, b"") for key in self.rows.irange(first, end, (True, False)))
 

@@ -71,7 +71,6 @@ def taken(
 
 
 def snapshot_bytes(keyed: KeyedStateBackend) -> bytes:
-    """The bytes of a canonical savepoint."""
     handle, reader = taken(keyed)
     stream: Any = handle
     with reader.open(stream.stream) as file:

@@ -43,7 +43,6 @@ class Substitute:
         self.data = data
 
     def open(self, handle: StreamStateHandle) -> BinaryIO:
-        """The substitute."""
         return io.BytesIO(self.data)
 
 
@@ -57,7 +56,6 @@ def written(captured: Captured, inline_threshold_bytes: int = 1 << 20) -> tuple[
 
 
 def file_of(captured: Captured) -> tuple[ChannelStateHandle, bytes]:
-    """The handle, and the bytes that it refers to."""
     handle, reader = written(captured)
     with reader.open(handle.stream) as file:
         return handle, file.read()

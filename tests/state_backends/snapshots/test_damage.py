@@ -38,7 +38,6 @@ class Substitute:
         self.data = data
 
     def open(self, handle: StreamStateHandle) -> BinaryIO:
-        """The substitute."""
         return io.BytesIO(self.data)
 
 

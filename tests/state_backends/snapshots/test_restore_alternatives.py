@@ -41,12 +41,10 @@ class Reads:
         self.name = name
 
     def open(self, handle: StreamStateHandle) -> Any:
-        """What would be opened."""
         return self.name, handle
 
 
 def keyed(group: int, tag: bytes) -> KeyedStateHandle:
-    """A handle of one key group."""
     return FullKeyedStateHandle(KeyGroupRange(group, group), (), ByteStreamStateHandle(tag))
 
 
@@ -116,7 +114,6 @@ class Tries:
         self.reports: list[tuple[str, list[str]]] = []
 
     def run(self, **options: Any) -> Backend:
-        """Restore."""
         return restore_backend(
             self.candidates, self._create, self._restore, self._close, report=self._report, **options
         )

@@ -262,7 +262,6 @@ def files_of(fs: MemoryFileSystem, directory: str) -> str:
 
 
 def overwrite(fs: MemoryFileSystem, path: str, data: bytes) -> None:
-    """Damage a file."""
     with fs.open_write(path) as file:
         file.write(data)
         file.fsync()

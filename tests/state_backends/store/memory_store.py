@@ -28,7 +28,6 @@ class MemorySnapshot:
         owner.open_snapshots += 1
 
     def scan(self, first: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        """The entries of a range."""
         assert not self.released
         return _scan(self._rows, first, end)
 
@@ -64,24 +63,19 @@ class MemoryStore:
             write_atomically(file_system, posixpath.join(directory, "EMPTY"), b"")
 
     def get(self, key: bytes) -> bytes | None:
-        """The value under a key."""
         found: bytes | None = self.rows.get(key)
         return found
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The value under each key."""
         return [self.rows.get(key) for key in keys]
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Store one entry."""
         self.write_many({key: value})
 
     def delete(self, key: bytes) -> None:
-        """Remove one entry."""
         self.write_many({key: None})
 
     def write_many(self, entries: Mapping[bytes, bytes | None]) -> None:
-        """Store or remove entries."""
         for key, value in entries.items():
             assert type(key) is bytes
             if value is None:
@@ -91,7 +85,6 @@ class MemoryStore:
                 self.rows[key] = value
 
     def delete_range(self, first: bytes, end: bytes) -> None:
-        """Remove a range."""
         for key in list(self.rows.irange(first, end, (True, False))):
             del self.rows[key]
 

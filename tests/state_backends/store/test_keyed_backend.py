@@ -28,7 +28,6 @@ from tests.state_backends.support import COLLECT, LIST, MAP, SUM, VALUE
 
 @pytest.fixture
 def backend() -> KeyedStateBackend:
-    """A backend over a store in memory."""
     return World().backend("memory")
 
 

@@ -14,7 +14,6 @@ from tests.state_backends.support import LIST, VALUE
 
 
 def tables() -> StoreTables:
-    """No state yet."""
     scope = KeyScope(LONG, 8, KeyGroupRange(0, 7))
     return StoreTables(scope, default_codec(), TtlRowFilter(lambda: 0))
 

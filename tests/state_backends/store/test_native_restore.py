@@ -419,7 +419,6 @@ def test_names_that_leave_the_directory_are_refused(name: str) -> None:
 
 
 def paths_of(world: World, handle: IncrementalKeyedStateHandle, number: int) -> list[str]:
-    """Where all files of a snapshot are."""
     location = world.storage.location(number)
     return [location.full_path(one) for one in handle.streams() if isinstance(one, FileStateHandle)]
 

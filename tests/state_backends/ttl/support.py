@@ -48,5 +48,4 @@ def environment(clock: Clock, first: int = 0, last: int = GROUPS - 1, **more: An
 
 
 def backend(name: str, clock: Clock, first: int = 0, last: int = GROUPS - 1) -> KeyedStateBackend:
-    """An empty backend."""
     return BACKENDS[name]().create_keyed_backend(environment(clock, first, last))

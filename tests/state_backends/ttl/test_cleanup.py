@@ -37,7 +37,6 @@ TTL_MS = 100
 
 
 def snapshot(keyed: KeyedStateBackend) -> tuple[KeyedStateHandle | None, StateReader]:
-    """A canonical savepoint."""
     where = location()
     options = SnapshotOptions(SnapshotType.CANONICAL_SAVEPOINT)
     strategy = keyed.snapshot_strategy(options)
@@ -47,7 +46,6 @@ def snapshot(keyed: KeyedStateBackend) -> tuple[KeyedStateHandle | None, StateRe
 
 
 def content(handle: KeyedStateHandle | None, reader: StateReader) -> bytes:
-    """The bytes of a full snapshot."""
     if handle is None:
         return b""
     assert isinstance(handle, FullKeyedStateHandle)
@@ -60,7 +58,6 @@ def _extended(accumulator: list[Any], value: Any) -> list[Any]:
 
 
 def declared(keyed: KeyedStateBackend, ttl: StateTtlConfig | None) -> dict[str, Any]:
-    """One state of each kind."""
     return {
         "value": keyed.value_state(ValueStateDescriptor("value", ttl=ttl)),
         "list": keyed.list_state(ListStateDescriptor("list", ttl=ttl)),
@@ -244,7 +241,6 @@ def test_without_the_option_nothing_is_cleaned_up() -> None:
 
 
 def compacted(keyed: Any) -> None:
-    """Everything into one level."""
     keyed._access.opened.flush()
     keyed._access.opened.compact_all()
 

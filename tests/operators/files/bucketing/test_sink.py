@@ -47,7 +47,6 @@ def start(
 
 
 def files(fs: MemoryFileSystem) -> dict[str, str]:
-    """All files but journals."""
     found = {path.removeprefix(f"{ROWS}/"): fs.read_bytes(path).decode() for path in fs.walk_files(ROWS)}
     return {path: text for path, text in found.items() if ".parts-" not in path}
 

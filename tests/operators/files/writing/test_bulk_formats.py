@@ -33,7 +33,6 @@ ROWS = [{"id": number, "name": f"n{number}", "share": number / 4} for number in 
 
 
 def content_of(format: BulkFormat, batches: list[list[Any]]) -> bytes:
-    """The bytes of one file."""
     written: list[bytes] = []
     writer = format.open_writer(written.append)
     for records in batches:

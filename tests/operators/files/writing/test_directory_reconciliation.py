@@ -34,7 +34,6 @@ def files(fs: MemoryFileSystem) -> list[str]:
 
 
 def end(harness: Harness, checkpoint_id: int = 9) -> None:
-    """Finish, with the last checkpoint."""
     harness.finish()
     harness.snapshot(checkpoint_id)
     harness.complete(checkpoint_id)

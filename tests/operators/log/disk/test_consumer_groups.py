@@ -123,7 +123,6 @@ class FullDisk(MemoryFileSystem):
     """Refuses to write offsets of groups."""
 
     def open_write(self, path: str) -> WritableFile:
-        """See the port."""
         if "/groups/" in path:
             raise OSError(28, "No space left on device", path)
         return super().open_write(path)
