@@ -41,7 +41,6 @@ def variants(plain: Any) -> Iterator[Any]:
 
 
 def packed_variants(payload: bytes) -> Iterator[bytes]:
-    """The same of an encoded value."""
     plain = msgpack.unpackb(payload, strict_map_key=False)
     assert packed(plain) == payload
     yield from map(packed, variants(plain))

@@ -112,7 +112,6 @@ class PostgresServer:
         return self.directory / "log"
 
     def dsn(self, database: str = "postgres") -> str:
-        """How to reach a database of this server."""
         return f"host=127.0.0.1 port={self.port} user={USER} dbname={database}"
 
     def _run(self, program: str, *arguments: str) -> None:
@@ -194,7 +193,6 @@ class PostgresServer:
         self.start()
 
     def remove(self) -> None:
-        """Stop it and delete everything."""
         self.stop()
         shutil.rmtree(self.directory)
 

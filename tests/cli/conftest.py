@@ -92,7 +92,6 @@ class Weir:
         return Answer(finished.returncode, finished.stdout, finished.stderr)
 
     def rows(self, output_dir: str) -> dict[str, list[str]]:
-        """The committed rows of the sink, per bucket."""
         return read_committed(LocalFileSystem(), str(self.directory / output_dir / "sums"))
 
 

@@ -55,7 +55,6 @@ class Everything(KeyedProcessFunction):
         self.lasting_highest = ctx.reducing_state("lasting-highest", max, ttl=day)
 
     def process_element(self, value: int, ctx: Any) -> list[Any]:
-        """One row that tells of all of them."""
         for count in (self.count, self.lasting_count):
             count.update(count.get() + 1)
         for recent in (self.recent, self.lasting_list):

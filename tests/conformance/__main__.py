@@ -14,7 +14,6 @@ from tests.conformance.runner import Verdict, one_line, replay_files
 
 
 def main(arguments: list[str]) -> int:
-    """Replay the files named by ``arguments``."""
     if not arguments:
         print("usage: python -m tests.conformance FILE…", file=sys.stderr)
         return 2

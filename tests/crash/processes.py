@@ -103,7 +103,6 @@ class KilledRun:
         return [*weir, *start, *options, "--param", f"records={self.records}"]
 
     def committed(self) -> dict[str, list[str]]:
-        """The committed rows of each partition, sorted."""
         return read_committed(LocalFileSystem(), str(self.out / "counts"))
 
     def leftovers(self) -> list[str]:

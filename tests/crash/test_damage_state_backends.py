@@ -21,7 +21,6 @@ JOB_FILE = str(Path(__file__).with_name("jobs") / "stateful_job.py")
 
 
 def weir(*arguments: str) -> Result:
-    """A command line in this process."""
     return CliRunner().invoke(main, list(arguments))
 
 
@@ -45,7 +44,6 @@ def shared_by(storage: CheckpointStorage, checkpoint_id: int) -> set[str]:
 
 
 def flip(path: str) -> None:
-    """One bit in the middle of a file."""
     data = bytearray(Path(path).read_bytes())
     data[len(data) // 2] ^= 4
     Path(path).write_bytes(data)

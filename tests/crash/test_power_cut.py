@@ -12,12 +12,13 @@ import pytest
 from engine.checkpoint.restore import FixedDelayRestart
 from engine.graph.job import Job
 from engine.runtime.config import CheckpointInterval, RunConfig
-from engine.runtime.execution import Execution, ExecutionResult
+from engine.runtime.execution import ExecutionResult
 from engine.runtime.storage import open_storage
 from operators.files.sinks import FileSink, read_committed
 from operators.sources import SequenceSource
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from state_backends.files.faulty import SimulatedCrashError
+from tests.stored_runs import run_stored
 
 RECORDS = 24
 Survives = Callable[[str], bool]
@@ -45,19 +46,8 @@ def run(files: FileSystem, *, resume: bool, kill: bool = False) -> ExecutionResu
         retained=2,
         restart=FixedDelayRestart(3, 1_000),
     )
-    with open_storage("/state", "power", inline_state_bytes=0, file_system=files) as opened:
-        execution = Execution(
-            counting_job().plan(),
-            config,
-            storage=opened.storage,
-            file_system=files,
-            output_dir="/out",
-            incarnation=opened.incarnation,
-            restore=resume,
-        )
-        if kill:
-            execution.kill("count", 20_000)
-        return execution.run().raise_on_failure()
+    kills = [("count", 20_000)] if kill else []
+    return run_stored(counting_job(), config, files, resume=resume, kills=kills).raise_on_failure()
 
 
 def cut_at(files: MemoryFileSystem, call: int, survives: Survives | None, **settings: Any) -> FaultInjectingFileSystem:
@@ -92,7 +82,6 @@ def everything(path: str) -> bool:
 
 
 def committed(files: FileSystem) -> dict[str, list[str]]:
-    """The committed rows of each partition, sorted."""
     return read_committed(files, "/out/rows")
 
 

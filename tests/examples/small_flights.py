@@ -137,7 +137,6 @@ def run_small(
 
 
 def routes_of(flights: Iterable[Row]) -> dict[str, list[Row]]:
-    """The routes of each month, from all flights at once."""
     answer: dict[str, list[Row]] = defaultdict(list)
     for row in routes_in_python([[flight[column] for column in ROUTE_COLUMNS] for flight in flights]):
         answer[f"month=2013-{row['month']:02}"].append(row)

@@ -48,12 +48,10 @@ class Disturbance(FaultInjector):
         self.asked: Counter[str] = Counter()
 
     def fates(self, message: str, task: str) -> tuple[int, ...]:
-        """See the base class."""
         self.asked[f"{message} {task}"] += 1
         return super().fates(message, task)
 
     def element_delay_ns(self, channel: str, kind: str) -> int:
-        """See the base class."""
         self.asked[f"{channel} {kind}"] += 1
         return super().element_delay_ns(channel, kind)
 
@@ -74,7 +72,6 @@ class Disturbed:
 
     @property
     def took_ns(self) -> int:
-        """Virtual time of the run."""
         return self.result.ended_ns - self.result.started_ns
 
 

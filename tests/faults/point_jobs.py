@@ -52,7 +52,6 @@ class Ticking(KeyedProcessFunction):
 
 
 def ticking(parallelism: int | None = None) -> Job:
-    """One source and a function with timers."""
     job = Job("ticking", max_parallelism=8)
     numbers = job.source(SequenceSource(0, RECORDS), name="numbers").key_by(lambda number: number % KEYS)
     numbers.process(Ticking(), name="tick", parallelism=parallelism).collect(CollectedResults(), name="out")
@@ -63,7 +62,6 @@ COUNTING = Subject(counting)
 
 
 def case_of(mode: str, *faults: Fault, **settings: Any) -> Case:
-    """The counting job in a mode, with faults."""
     config = {**SETTINGS, "mode": mode, **settings}
     if mode == "aligned-timeout":
         config["aligned_timeout_ns"] = 4_000

@@ -37,7 +37,6 @@ KINDS = ("lose", "duplicate", "late", "partition", "delay", "clog")
 
 @functools.cache
 def undisturbed(mode: str) -> Disturbed:
-    """A run without faults."""
     return disturbed(mode=mode)
 
 

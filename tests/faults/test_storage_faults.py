@@ -51,7 +51,6 @@ def put(disk: FileSystem, path: str, data: bytes) -> None:
 
 
 def case(*faults: str, mode: str = "aligned", seed: str = "1", mix: FaultMix | None = None) -> Case:
-    """One run of the counting job."""
     return Case(
         seed, {**SETTINGS, "mode": mode}, tuple(parse_fault(one) for one in faults), FaultMix() if mix is None else mix
     )

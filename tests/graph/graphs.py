@@ -54,7 +54,6 @@ def add_behind(
     partitioner: Partitioner | None = None,
     **options: object,
 ) -> int:
-    """An operator behind ``before``."""
     node_id = graph.add_operator(
         "map",
         Operator,

@@ -30,7 +30,6 @@ FIELDS = {"n": st.integers(-(2**31), 2**31 - 1), "s": st.text("aé\U0001f600", m
 
 
 def router(partitioner: Partitioner, channels: int) -> Router:
-    """A router to ``channels`` receivers."""
     return partitioner.router(RouterContext("op", 0, 1, channels, 128))
 
 

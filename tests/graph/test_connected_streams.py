@@ -58,7 +58,6 @@ def inputs_of(stream: Stream) -> list[tuple[str, int, str]]:
 
 
 def node_of(stream: Stream) -> Any:
-    """The operator that a stream comes out of."""
     return stream._job.graph.node(stream._outlets[0].node_id)
 
 

@@ -42,7 +42,6 @@ def feedback_of(plan: ExecutionPlan) -> list[tuple[str, str, str]]:
 
 
 def problem_of(job: Job) -> str:
-    """The one thing that is wrong with a job."""
     with pytest.raises(JobGraphError) as caught:
         job.validate()
     text = str(caught.value)

@@ -55,7 +55,6 @@ def records(**job_options: Any) -> Stream:
 
 
 def node_of(stream: Stream) -> StreamNode:
-    """The operator that a stream comes out of."""
     return stream._job.graph.node(stream._outlets[0].node_id)
 
 

@@ -50,7 +50,6 @@ class Machine:
         (programs / "initdb").touch()
 
     def run(self, user: int = 0) -> tuple[int, str]:
-        """The exit code, and what was printed."""
         self.has("id", f"echo {user}")
         done = subprocess.run(
             [self.tools / "bash", str(self.directory / ".ci/run")],

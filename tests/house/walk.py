@@ -135,7 +135,6 @@ class TwoTasks:
 
     @property
     def completed(self) -> int:
-        """How many checkpoints are complete."""
         return self.run.manager.coordinator.statistics.completed
 
     def step(self, walk: Walk | None = None) -> None:
@@ -194,7 +193,6 @@ def walk_of_barrier() -> Walk:
 
 
 def main() -> None:
-    """Print both walks."""
     walks = {"one record": walk_of_record(), "one barrier": walk_of_barrier()}
     for title, walk in walks.items():
         print(f"== {title}: {', '.join(walk.events)}")

@@ -48,7 +48,6 @@ def logged() -> Subject:
 
 
 def writing_to(sink: str) -> Callable[[], Subject]:
-    """The job of a sink of the examples."""
     return partial(subject_of, sink, 48)
 
 

@@ -51,7 +51,6 @@ def everything(fs: MemoryFileSystem) -> dict[str, bytes]:
 
 
 def forged(**lists: Sequence[Any]) -> Checkpoint:
-    """A checkpoint in which an operator has these lists."""
     checkpoint, backend = Checkpoint(1), OperatorStateBackend()
     backend.union_list_state("part-counters").update([(0, 100, [])])
     for name, elements in lists.items():

@@ -50,7 +50,6 @@ ALIGNMENT_FIELDS = {"buffered", "processed", "persisted", "duration"}
 
 @pytest.fixture(scope="module")
 def killed() -> Run:
-    """A run in which a task was killed once."""
     return make_run(kill=True)
 
 

@@ -15,7 +15,6 @@ from tests.report.runs import Run, make_run
 
 @pytest.fixture(scope="module")
 def killed() -> Run:
-    """A run in which a task was killed once."""
     return make_run(kill=True)
 
 

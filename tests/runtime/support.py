@@ -138,7 +138,6 @@ def execution(
 
 
 def storage_in(files: FileSystem, job_name: str, config: RunConfig | None = None) -> CheckpointStorage:
-    """The checkpoint storage that ``execution`` uses."""
     inline = RunConfig().inline_state_bytes if config is None else config.inline_state_bytes
     return CheckpointStorage(files, BASE_DIR, job_name, inline_threshold_bytes=inline)
 

@@ -13,8 +13,7 @@ from typing import Any
 from engine.checkpoint.restore import FixedDelayRestart
 from engine.graph.job import Job
 from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
-from engine.runtime.execution import Execution, ExecutionResult
-from engine.runtime.storage import open_storage
+from engine.runtime.execution import ExecutionResult
 from operators.files.sinks import FileSink, read_committed
 from operators.sources import SequenceSource
 from operators.time import WatermarkStrategy
@@ -26,6 +25,7 @@ from state_backends.named import state_backend_named
 from state_backends.snapshots import CheckpointStorage
 from tests.scenarios.live_files import check_live_files
 from tests.scenarios.stateful_jobs import Everything
+from tests.stored_runs import run_stored
 
 RECORDS, KEYS = 40, 3
 DIRECTORY, OUT, NAME = "/state", "/out", "recorded"
@@ -76,20 +76,8 @@ def run(
         cost=CostModel(source_record_ns=50_000, record_ns=5_000, storage_latency_ns=4_000),
         **given,
     )
-    with open_storage(DIRECTORY, NAME, inline_state_bytes=0, file_system=files) as opened:
-        execution = Execution(
-            recorded_job(first).plan(),
-            config,
-            storage=opened.storage,
-            file_system=files,
-            output_dir=OUT,
-            incarnation=opened.incarnation,
-            restore=resume,
-            instruments=instruments,
-        )
-        for target, at_ns in kills:
-            execution.kill(target, at_ns)
-        return execution.run().raise_on_failure()
+    ran = run_stored(recorded_job(first), config, files, resume=resume, kills=kills, instruments=instruments)
+    return ran.raise_on_failure()
 
 
 def storage_on(files: FileSystem) -> CheckpointStorage:
@@ -97,7 +85,6 @@ def storage_on(files: FileSystem) -> CheckpointStorage:
 
 
 def committed(files: FileSystem) -> dict[str, list[str]]:
-    """The committed rows of each partition, sorted."""
     return read_committed(files, posixpath.join(OUT, "rows"))
 
 

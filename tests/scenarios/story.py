@@ -129,13 +129,11 @@ class Story:
         stream.collect(self.committed, name="out" if self._sinks == 1 else f"out {self._sinks}")
 
     def also_kill(self, target: str, at_ms: float) -> None:
-        """A kill at a time of its own."""
         self._kills.append((target, round(at_ms * MS)))
 
     # -- the telling --------------------------------------------------------------------------------------------
 
     def tell(self) -> Told:
-        """Run the job to its end."""
         told = Told(self.committed)
         cost = CostModel(source_record_ns=0, slow_links=self._delays, storage_latency_ns=self._storage_ms * MS)
         settings: dict[str, Any] = {"inline_state_bytes": 0, "restart": self._restart, **self._config}
@@ -180,7 +178,6 @@ class Told:
 
     @property
     def committed(self) -> list[Any]:
-        """All committed records, in the order of their commits."""
         return list(self._committed.records)
 
     def counts(self) -> dict[Any, int]:

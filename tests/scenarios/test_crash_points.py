@@ -87,7 +87,6 @@ class Striker:
 
 
 def ran(mode: str, striker: Striker, seed: int = 0) -> tuple[ExecutionResult, CollectedResults, CutOracle]:
-    """A run of the job to its end."""
     results, oracle = CollectedResults(), CutOracle()
     settings: dict[str, Any] = {"aligned_timeout_ns": 4_000} if mode == "aligned-timeout" else {}
     config = RunConfig(

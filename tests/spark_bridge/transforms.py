@@ -51,7 +51,6 @@ class Calls:
 
 @contextmanager
 def without_spark() -> Iterator[Calls]:
-    """Batches run in Python inside the block."""
     with pytest.MonkeyPatch.context() as patch:
         calls = Calls()
         patch.setattr(transform, "run_batch", calls)

@@ -66,7 +66,6 @@ def vectors(kind: str) -> list[Any]:
 def heap(
     key_type: KeyType | None = LONG, max_parallelism: int = 8, first: int = 0, last: int | None = None, **options: Any
 ) -> HeapKeyedStateBackend:
-    """A heap backend over all key groups, or some."""
     groups = KeyGroupRange(first, max_parallelism - 1 if last is None else last)
     return HeapKeyedStateBackend(key_type, max_parallelism, groups, **options)
 
@@ -80,7 +79,6 @@ def location(checkpoint_id: int = 1, inline_threshold_bytes: int = 20 * 1024) ->
 def take_snapshot(
     backend: HeapKeyedStateBackend, options: SnapshotOptions | None = None, inline_threshold_bytes: int = 1 << 20
 ) -> tuple[KeyedStateHandle | None, StateReader]:
-    """Snapshot a backend in one go: its handle and what opens it."""
     where = location(inline_threshold_bytes=inline_threshold_bytes)
     task = backend.async_snapshot(
         backend.sync_prepare_resources(1), 1, 0, where.stream_factory("state"), options or SnapshotOptions()

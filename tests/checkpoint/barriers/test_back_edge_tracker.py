@@ -34,7 +34,6 @@ class Head:
         self.now_ns = 0
 
     def barrier(self, channel: int, checkpoint_id: int) -> HandlerInstructions:
-        """A barrier that was created at 0 is taken."""
         self.capture.channels[channel].barrier_arrived(checkpoint_id)
         return self._done(self.tracker.on_barrier(channel, _barrier(checkpoint_id), self.now_ns))
 
@@ -45,7 +44,6 @@ class Head:
         return self._done(self.tracker.on_end_of_partition(channel, self.now_ns))
 
     def trigger(self, checkpoint_id: int) -> HandlerInstructions:
-        """The coordinator triggers the task itself."""
         return self._done(self.tracker.on_trigger(_barrier(checkpoint_id), self.now_ns))
 
     def _done(self, instructions: HandlerInstructions) -> HandlerInstructions:

@@ -71,11 +71,9 @@ class Head:
         return self._done(self.handler.on_end_of_partition(channel, self.now_ns))
 
     def trigger(self, checkpoint_id: int, options: CheckpointOptions = ALIGNED) -> HandlerInstructions:
-        """The coordinator triggers the task itself."""
         return self._done(self.handler.on_trigger(CheckpointBarrier(checkpoint_id, 0, options), self.now_ns))
 
     def timeout(self, checkpoint_id: int) -> HandlerInstructions:
-        """The alignment timer fires."""
         return self._done(self.handler.on_timeout(checkpoint_id, self.now_ns))
 
     def _done(self, instructions: HandlerInstructions) -> HandlerInstructions:

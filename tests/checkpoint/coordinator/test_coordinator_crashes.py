@@ -281,7 +281,6 @@ class World:
         self.tell(self.coordinator.on_acknowledge(ack, self.now_ns))
 
     def task_declines(self, checkpoint_id: int) -> None:
-        """Pending or not."""
         self.tell(self.coordinator.on_decline(Decline(checkpoint_id, self.attempt, SINK, DECLINED), self.now_ns))
 
     # --- requests and time ----------------------------------------------------------------------------------------

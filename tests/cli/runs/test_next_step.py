@@ -28,7 +28,6 @@ def following(answer: Answer) -> str:
 
 
 def typed(weir: Weir, answer: Answer) -> Answer:
-    """The answer to the command that was proposed."""
     name, *arguments = shlex.split(following(answer))
     assert name == "weir"
     return weir(*arguments)

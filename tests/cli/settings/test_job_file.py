@@ -19,7 +19,6 @@ CHAIN = "    job.source(CollectionSource([1]), name='numbers').print()\n    retu
 
 @pytest.fixture(autouse=True)
 def clean_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Undo what loading does to the process."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     before = set(sys.modules)

@@ -25,13 +25,11 @@ def crash(weir: Weir, *options: str) -> None:
 
 
 def checkpoints(weir: Weir) -> list[Path]:
-    """The completed checkpoints, oldest first."""
     found = [path.parent for path in (weir.directory / "state/sums").glob("chk-*/_metadata")]
     return sorted(found, key=lambda path: int(path.name.removeprefix("chk-")))
 
 
 def flip_byte(path: Path) -> None:
-    """Damage a file in its middle."""
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(bytes(data))

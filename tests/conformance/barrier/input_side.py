@@ -136,7 +136,6 @@ class InputReplay:
                 raise MalformedVector(f"unknown mode {mode!r}")
 
     def run(self) -> Observed:
-        """Replay every operation; what was observed."""
         for operation in self._vector["input"]:
             self.apply(operation)
         return self.observed
@@ -391,7 +390,6 @@ class InputReplay:
         """A part of the channel state has ended."""
 
     def arm_alignment_timer(self, checkpoint_id: int, at_ns: int) -> None:
-        """Call back at ``at_ns``."""
         self._clock.arm(at_ns, checkpoint_id)
 
     def input_recovered(self) -> None:

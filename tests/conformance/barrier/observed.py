@@ -64,7 +64,6 @@ class Observed:
         self.events.append(name)
 
     def checkpoint(self, barrier: CheckpointBarrier) -> None:
-        """A snapshot was taken here."""
         marker = ["ckpt", barrier.checkpoint_id]
         self.triggered.append(barrier.checkpoint_id)
         self.kinds[barrier.checkpoint_id] = kind_of(barrier)

@@ -30,7 +30,6 @@ class OutputReplay:
             channel.disconnect()
 
     def run(self) -> Observed:
-        """Replay every operation; what was observed."""
         for operation in self._vector["input"]:
             self._apply(operation)
             self._look()

@@ -27,7 +27,6 @@ def _bounds(groups: KeyGroupRange) -> list[int]:
 
 
 def ranges(vector: Vector) -> list[str]:
-    """``key_group_ranges``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"max_parallelism", "parallelism"}, "input")
     owned = key_group_ranges(given["max_parallelism"], given["parallelism"])
@@ -36,7 +35,6 @@ def ranges(vector: Vector) -> list[str]:
 
 
 def range_for_index(vector: Vector) -> list[str]:
-    """``key_group_range_for_index``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"max_parallelism", "parallelism", "index"}, "input")
     observed: dict[str, object] = {"range": None, "error": None}
@@ -51,7 +49,6 @@ def range_for_index(vector: Vector) -> list[str]:
 
 
 def operator_index(vector: Vector) -> list[str]:
-    """``operator_index_for_key_group``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"max_parallelism", "parallelism", "key_group"}, "input")
     index = operator_index_for_key_group(given["max_parallelism"], given["parallelism"], given["key_group"])
@@ -60,7 +57,6 @@ def operator_index(vector: Vector) -> list[str]:
 
 
 def intersection(vector: Vector) -> list[str]:
-    """``key_group_intersection``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"a", "b"}, "input")
     common = KeyGroupRange(*given["a"]).intersection(KeyGroupRange(*given["b"]))
@@ -69,7 +65,6 @@ def intersection(vector: Vector) -> list[str]:
 
 
 def derived_max_parallelism(vector: Vector) -> list[str]:
-    """``default_max_parallelism``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"parallelism"}, "input")
     comparison.fields(vector["expect"], {"max_parallelism": default_max_parallelism(given["parallelism"])})
@@ -90,7 +85,6 @@ def max_parallelism_resolution(vector: Vector) -> list[str]:
 
 
 def power_of_two(vector: Vector) -> list[str]:
-    """``round_up_to_power_of_two``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"x"}, "input")
     comparison.fields(vector["expect"], {"result": round_up_to_power_of_two(given["x"])})

@@ -51,7 +51,6 @@ def _part(written: Vector) -> OperatorStatePart[str]:
 
 
 def operator_state(vector: Vector) -> list[str]:
-    """``operator_state_redistribution``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"old", "new_parallelism", "split_state_order"}, "input")
     # A subtask that reported nothing may be null.
@@ -157,7 +156,6 @@ def partitioner_state_mapper(vector: Vector) -> list[str]:
 
 
 def channel_state(vector: Vector) -> list[str]:
-    """``channel_state_redistribution``"""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"mapper", "old", "new_parallelism"}, "input")
     observed: dict[str, object] = {"new": None, "error": None}
@@ -170,7 +168,6 @@ def channel_state(vector: Vector) -> list[str]:
 
 
 def restore_max_parallelism(vector: Vector) -> list[str]:
-    """``restore_max_parallelism_check``"""
     given, comparison = vector["input"], Comparison()
     known = {"state_max_parallelism", "vertex_max_parallelism", "vertex_max_auto_derived", "vertex_parallelism"}
     check_fields(given, known, "input")

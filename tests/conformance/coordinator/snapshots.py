@@ -94,7 +94,6 @@ class _Life:
         vars(resources).update(release=released)
 
     def run(self, events: list[str]) -> str:
-        """The events in order; returns the result."""
         result = "success"
         for position, event in enumerate(events):
             try:

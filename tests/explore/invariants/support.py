@@ -106,7 +106,6 @@ def found(finished: FinishedCase, name: str) -> list[str]:
 
 @cache
 def healthy(name: str = "counting", mode: str = "aligned") -> FinishedCase:
-    """A case in which nothing went wrong."""
     finished = run_case(subject(name), usual(mode=mode))
     assert finished.is_over, finished.error
     return finished

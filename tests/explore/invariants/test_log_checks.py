@@ -44,7 +44,6 @@ class Watched:
         return log
 
     def write(self, name: str, *values: int) -> Producer:
-        """Begin a transaction and append to it."""
         producer = self.log.init_transactions(f"out/0/{name}/0", 10**9, 0)
         self.log.begin(producer, 0)
         self.log.append(producer, "rows", 0, values, 0, 0)

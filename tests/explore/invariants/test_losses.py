@@ -51,7 +51,6 @@ def carried_out(fault: str | None, promise: str | None = None) -> FinishedCase:
 
 
 def losses(finished: FinishedCase) -> list[str]:
-    """What the job reports as lost."""
     return [loss for result in finished.results for loss in result.losses]
 
 

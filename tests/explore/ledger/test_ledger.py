@@ -15,12 +15,13 @@ from engine.explore.ledger import LOST, TWICE, VISIBLE, EffectLedger, Finding, S
 from engine.observe.trace_events import AttemptStarted
 from engine.protocols.barriers import AlignedBarriers, AtLeastOnceBarriers
 from engine.runtime.channels import Channel
-from engine.runtime.execution import Execution
-from engine.runtime.storage import open_storage
+from engine.runtime.execution import Execution, ExecutionResult
 from operators.basic import CollectSink, SinkOperator
 from state_backends import MemoryFileSystem
 from state_backends.base import key_group_for, operator_index_for_key_group
+from state_backends.snapshots import CheckpointStorage
 from tests.explore.ledger.jobs import KEYS, RECORDS, Audited, audited, config, counting
+from tests.stored_runs import run_stored
 
 SPLITS = ("sequence-0-of-2", "sequence-1-of-2")
 
@@ -203,20 +204,22 @@ def test_output_of_a_checkpoint_that_never_completed_is_found() -> None:
     assert not run.found.breaking("at-least-once")
 
 
+def process(
+    number: int, job: Job, settings: RunConfig, files: MemoryFileSystem, ledger: EffectLedger, *kills: tuple[str, int]
+) -> ExecutionResult:
+    """One of several processes of a job; all but the first resume."""
+    how = {"file_system": MemoryFileSystem(), "provenance": ledger}
+    return run_stored(job, settings, files, resume=number > 0, kills=kills, **how)
+
+
 def test_output_of_a_dead_process_is_found_in_the_next() -> None:
     """What a process has shown at a barrier, and the next one takes back, is found, although its tasks are gone."""
     slow = CostModel(storage_latency_ns=40_000)
     settings = config("aligned", cost=slow, inline_state_bytes=0, restart=NoRestart())
     files, results, ledger = MemoryFileSystem(), CollectedResults(transactional=False), EffectLedger()
     for number in range(2):
-        with open_storage("/storage", "hasty", inline_state_bytes=0, file_system=files) as opened:
-            execution = Execution(
-                hasty(results).plan(), settings, storage=opened.storage, file_system=MemoryFileSystem(),
-                output_dir="/out", incarnation=opened.incarnation, restore=number > 0, provenance=ledger,
-            )  # fmt: skip
-            if not number:
-                execution.kill("numbers[0]", 70_000)
-            execution.run()
+        kills = [] if number else [("numbers[0]", 70_000)]
+        process(number, hasty(results), settings, files, ledger, *kills)
     seen = {"out": Seen([repr(one) for one in results.records])}
     found = findings(ledger, reference(hasty(results).plan(), settings), seen=seen)
     assert {one.kind for one in found.found} == {VISIBLE}
@@ -229,20 +232,15 @@ def test_output_behind_an_older_checkpoint_is_taken_back() -> None:
     files, results, ledger = MemoryFileSystem(), CollectedResults(), EffectLedger()
     shown: list[list[str]] = []
     for number in range(2):
-        with open_storage("/storage", "counting", file_system=files) as opened:
-            if number:
-                newest = max(opened.storage.list_checkpoints())
-                metadata = opened.storage.location(newest).metadata_path
-                files.delete(metadata)
-                with files.open_write(metadata) as file:
-                    file.write(b"damaged")
-            execution = Execution(
-                counting(results).plan(), settings, storage=opened.storage, file_system=MemoryFileSystem(),
-                output_dir="/out", incarnation=opened.incarnation, restore=number > 0, provenance=ledger,
-            )  # fmt: skip
-            if not number:
-                execution.kill("count[0]", 185_000)
-            execution.run()
+        if number:
+            storage = CheckpointStorage(files, "/state", "counting")
+            newest = max(storage.list_checkpoints())
+            metadata = storage.location(newest).metadata_path
+            files.delete(metadata)
+            with files.open_write(metadata) as file:
+                file.write(b"damaged")
+        kills = [] if number else [("count[0]", 185_000)]
+        process(number, counting(results), settings, files, ledger, *kills)
         shown.append([repr(one) for one in results.records])
     expected = reference(counting(results).plan(), settings)
     assert findings(ledger, expected, seen={"out": Seen(shown[1])}).found == ()
@@ -269,14 +267,8 @@ def test_what_finished_tasks_have_done_stays_done() -> None:
     settings = config("aligned", restart=NoRestart())
     files, results, ledger = MemoryFileSystem(), CollectedResults(), EffectLedger()
     for number in range(2):
-        with open_storage("/storage", "halves", file_system=files) as opened:
-            execution = Execution(
-                halves(results).plan(), settings, storage=opened.storage, file_system=MemoryFileSystem(),
-                output_dir="/out", incarnation=opened.incarnation, restore=number > 0, provenance=ledger,
-            )  # fmt: skip
-            if not number:
-                execution.kill("long-sum[0]", 350_000)
-            execution.run()
+        kills = [] if number else [("long-sum[0]", 350_000)]
+        process(number, halves(results), settings, files, ledger, *kills)
     assert not [task for task in ledger.restarts[1].tasks if task.startswith("short")]
     assert findings(ledger, reference(halves(results).plan(), settings)).paragraphs(ledger) == []
 
@@ -303,15 +295,9 @@ def test_another_number_of_subtasks_takes_the_cells_along() -> None:
     files, results, ledger = MemoryFileSystem(), CollectedResults(), EffectLedger()
     states = []
     for number, parallelism in enumerate((2, 3, 1)):
-        plan = counting(results, parallelism=parallelism).plan()
-        with open_storage("/storage", "counting", file_system=files) as opened:
-            execution = Execution(
-                plan, settings, storage=opened.storage, file_system=MemoryFileSystem(), output_dir="/out",
-                incarnation=opened.incarnation, restore=number > 0, provenance=ledger,
-            )  # fmt: skip
-            if number < 2:
-                execution.kill("numbers[0]", 130_000)
-            states.append(execution.run().state)
+        job = counting(results, parallelism=parallelism)
+        kills = [("numbers[0]", 130_000)] if number < 2 else []
+        states.append(process(number, job, settings, files, ledger, *kills).state)
     assert states == ["failed", "failed", "finished"]
     assert sum(map(len, ledger.restarts[1].part.in_flight.values())) > 0
     expected = reference(counting(results).plan(), settings)

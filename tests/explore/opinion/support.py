@@ -23,8 +23,6 @@ def opinion_on(
 
 
 def subject_of(build: Callable[[Job], object], *, parallelism: int = 1) -> Subject:
-    """The job that ``build`` puts together."""
-
     def made(asked: int | None) -> Job:
         job = Job("small", parallelism=asked or parallelism, max_parallelism=8)
         build(job)

@@ -31,7 +31,6 @@ def case_of(subject: Subject, seed: str) -> Case:
 
 
 def footprint(subject: Subject, case: Case) -> Footprint:
-    """What a run of a case leaves behind."""
     tape = TraceTape()
     return Footprint.of(run_case(subject, case, instruments=[tape.append]), tape.digest())
 

@@ -98,7 +98,6 @@ class Reader(threading.Thread):
 
     @property
     def rows(self) -> list[int]:
-        """The numbers, sorted."""
         return sorted(self._seen)
 
     @property

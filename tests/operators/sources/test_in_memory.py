@@ -53,7 +53,6 @@ def drain(reader: SplitReader, size: int = 3) -> list[Any]:
 
 
 def rows_of(source: Source) -> list[Any]:
-    """Everything that a source gives, split by split."""
     world = SourceWorld()
     return [row for split in source.splits(world) for row in drain(source.open_split(split, None, world))]
 

@@ -49,7 +49,6 @@ class NaiveWindows:
         self.out.append(((key, start, end, sorted(self.contents[key, start])), end - 1))
 
     def watermark(self, timestamp_ms: int) -> None:
-        """The watermark advances, or does not."""
         before, self.watermark_ms = self.watermark_ms, max(self.watermark_ms, timestamp_ms)
         for key, start in sorted(self.contents):
             last = start + self.size_ms - 1
@@ -90,7 +89,6 @@ class NaiveSessions:
         self.out.append(((key, *session), session[1] - 1))
 
     def watermark(self, timestamp_ms: int) -> None:
-        """The watermark advances, or does not."""
         before, self.watermark_ms = self.watermark_ms, max(self.watermark_ms, timestamp_ms)
         for key, sessions in self.sessions.items():
             for session in sessions:

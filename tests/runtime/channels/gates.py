@@ -202,5 +202,4 @@ class Receiver:
         return taken
 
     def inputs(self, checkpoint_id: int, channel: int) -> list[Any]:
-        """The records of one channel in the input part of a checkpoint."""
         return flat(self.state.captured(checkpoint_id).inputs.get(FIRST_INDEX + channel, []))

@@ -94,7 +94,6 @@ class Model:
         return taken
 
     def promote(self, checkpoint_id: int) -> None:
-        """To the front; its mark stays."""
         barrier = next(one for one in self.queue if _is_barrier(one, checkpoint_id))
         self.queue.remove(barrier)
         self.urgent.append(barrier)
@@ -182,7 +181,6 @@ class Pair:
         self.model.put(Watermark(number))
 
     def put_barrier(self, kind: int) -> None:
-        """The next barrier, of one of three kinds."""
         self.barriers += 1
         barrier = (aligned, timeoutable, unaligned)[kind % 3](self.barriers)
         self.link.put(barrier)

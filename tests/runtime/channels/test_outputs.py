@@ -60,7 +60,6 @@ class Taken(Operator):
 
 
 def writer(partitioner: Partitioner, channels: int) -> tuple[RecordWriter, list[Sent]]:
-    """A record writer over channels that keep what they are given."""
     sent = [Sent() for _ in range(channels)]
     context = RouterContext("map", 0, 1, channels, 128)
     return RecordWriter(0, partitioner.router(context), sent), sent  # type: ignore[arg-type]

@@ -68,7 +68,6 @@ def late_acknowledge(manager: JobManager, checkpoint_id: int) -> None:
 
 
 def late_decline(manager: JobManager, checkpoint_id: int) -> None:
-    """A task of attempt 1 declines a checkpoint of attempt 2."""
     task = next(iter(manager.tasks))
     manager.receive_decline(Decline(checkpoint_id, 1, task, CheckpointFailureReason.CHECKPOINT_DECLINED))
 
@@ -79,7 +78,6 @@ def late_failure(manager: JobManager, _checkpoint_id: int) -> None:
 
 
 def late_end_of_input(manager: JobManager, _checkpoint_id: int) -> None:
-    """Attempt 1 has come to the end of its input."""
     manager.all_input_ended(1)
 
 

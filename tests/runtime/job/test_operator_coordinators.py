@@ -226,7 +226,6 @@ def waiting_for(made: Execution) -> list[tuple[Any, ...]]:
 
 
 def gateways_of(made: Execution) -> Any:
-    """The gateways of the only coordinator, as their fingerprints."""
     return made.manager.coordinators.fingerprint()[0][3]  # type: ignore[index]
 
 

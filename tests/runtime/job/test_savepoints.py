@@ -60,7 +60,6 @@ def saved(
 def started(
     job: Job, files: FileSystem, start: SavepointRestore, *, storage: CheckpointStorage | None = None, **config: Any
 ) -> Execution:
-    """A run that starts from a savepoint, with storage of its own."""
     settings: dict[str, Any] = {"batch_size": 3, "checkpoint_interval": every(ns=7 * US), **config}
     storage = CheckpointStorage(MemoryFileSystem(), "/other", job.name) if storage is None else storage
     return Execution(

@@ -26,7 +26,6 @@ class Recorder:
         self._log.append((self._kernel.now_ns - START_NS, self.name, payload))
 
     def stop(self, _payload: object) -> None:
-        """Write down and stop the kernel."""
         self.hear("stop")
         self._kernel.stop()
 

@@ -145,7 +145,6 @@ def test_which_backend_reads_which_form(keyed: KeyedStateHandle, readers: set[st
 
 
 def made(files: FileSystem) -> Execution:
-    """A run that has not begun."""
     return execution(running_count(Job("late"), 10, collected()), file_system=files)
 
 

@@ -89,7 +89,6 @@ class InFlight:
         return event.time_ns - self.result.started_ns
 
     def ids(self, kind: type[CheckpointTriggered | CheckpointCompleted | CheckpointAborted]) -> list[int]:
-        """Checkpoints to which this has happened, in order."""
         return [event.checkpoint_id for event in self.trace.of(kind)]
 
     def snapshot_ns(self, checkpoint_id: int, task: str = "sink[0]") -> int:

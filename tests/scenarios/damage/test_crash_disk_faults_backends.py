@@ -99,7 +99,6 @@ def one_of_each(calls: tuple[Call, ...]) -> Iterable[int]:
 
 
 def fail(backend: str, kind: FileFault, first: int) -> str:
-    """One run; what came of it."""
     files = Recorder(kind, first)
     where = (backend, kind, first)
     try:

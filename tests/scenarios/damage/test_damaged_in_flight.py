@@ -13,8 +13,7 @@ import pytest
 from engine.checkpoint.restore import NoRestart
 from engine.elements.errors import JobFailedError
 from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
-from engine.runtime.execution import Execution, ExecutionResult
-from engine.runtime.storage import open_storage
+from engine.runtime.execution import ExecutionResult
 from state_backends.base import StateBackendError, StateSchemaError
 from state_backends.codec import PREAMBLE_BYTES, frame
 from state_backends.files import FileSystem, MemoryFileSystem
@@ -29,8 +28,9 @@ from state_backends.snapshots import (
 from state_backends.snapshots.handles import ChannelStatePiece
 from tests.malformed import framed_variants, frames_of, packed
 from tests.scenarios.damage.test_crash_damage_backends import copied, put
-from tests.scenarios.recorded_runs import DIRECTORY, NAME, OUT, committed, expected, recorded_job, storage_on
-from tests.state_backends.snapshots.test_channel_state import Substitute
+from tests.scenarios.recorded_runs import DIRECTORY, OUT, committed, expected, recorded_job, storage_on
+from tests.state_backends.snapshots.test_damage import Substitute
+from tests.stored_runs import run_stored
 
 undisturbed = functools.cache(expected)
 
@@ -48,19 +48,8 @@ def run(files: FileSystem, *, resume: bool = False, kill_ns: int | None = None, 
         restart=NoRestart(),
         cost=CostModel(source_record_ns=10_000, record_ns=40_000, storage_latency_ns=1_000),
     )
-    with open_storage(DIRECTORY, NAME, inline_state_bytes=0, file_system=files) as opened:
-        execution = Execution(
-            recorded_job(first).plan(),
-            config,
-            storage=opened.storage,
-            file_system=files,
-            output_dir=OUT,
-            incarnation=opened.incarnation,
-            restore=resume,
-        )
-        if kill_ns is not None:
-            execution.kill("everything[0]", kill_ns)
-        return execution.run().raise_on_failure()
+    kills = [] if kill_ns is None else [("everything[0]", kill_ns)]
+    return run_stored(recorded_job(first), config, files, resume=resume, kills=kills).raise_on_failure()
 
 
 @functools.cache

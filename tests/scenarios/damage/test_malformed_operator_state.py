@@ -16,7 +16,6 @@ from engine.elements.errors import JobFailedError, UserFunctionError, WeirError
 from engine.graph.job import Job
 from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
 from engine.runtime.execution import Execution, ExecutionResult
-from engine.runtime.storage import open_storage
 from operators.basic import CollectedResults, CollectSink, CountedRecords, CountingSink
 from operators.columns import ColumnSource
 from operators.databases import DatabaseSink, MemoryDatabase
@@ -44,6 +43,7 @@ from state_backends.snapshots import CheckpointStorage, OperatorStateHandle, Sna
 from tests.malformed import variants
 from tests.operators.log.kafka.fake_kafka import FakeClient
 from tests.scenarios.damage.test_crash_damage_backends import copied, put
+from tests.stored_runs import run_stored
 
 DIRECTORY, OUT, NAME, RECORDS = "/state", "/out", "malformed", 60
 INLINE = 1 << 20
@@ -137,19 +137,8 @@ def run(name: str, files: FileSystem, *, resume: bool = False, kill_ns: int | No
         restart=NoRestart(),
         cost=CostModel(source_record_ns=100_000, storage_latency_ns=1_000),
     )
-    with open_storage(DIRECTORY, NAME, inline_state_bytes=INLINE, file_system=files) as opened:
-        execution = Execution(
-            job.plan(),
-            config,
-            storage=opened.storage,
-            file_system=files,
-            output_dir=OUT,
-            incarnation=opened.incarnation,
-            restore=resume,
-        )
-        if kill_ns is not None:
-            execution.kill("numbers[0]", kill_ns)
-        return execution.run().raise_on_failure()
+    kills = [] if kill_ns is None else [("numbers[0]", kill_ns)]
+    return run_stored(job, config, files, resume=resume, kills=kills).raise_on_failure()
 
 
 @functools.cache

@@ -44,7 +44,6 @@ def key_of(token: tuple[int, int]) -> int:
 
 
 def expected_trips(tokens: int) -> Counter[tuple[int, int]]:
-    """The output when every trip is counted once."""
     sizes = Counter[int]()
     for number in range(tokens):
         sizes[number % KEYS] += trips_of(number)
@@ -160,7 +159,6 @@ class LoopRun:
     def prepared(
         self, config: RunConfig, kills: Iterable[Kill] = (), instruments: Iterable[Instrument] = (), **surroundings: Any
     ) -> Execution:
-        """A run of the job that has not begun."""
         killer = _Killer(kills)
         execution = Execution(self.job.plan(), config, instruments=[self.oracle, killer, *instruments], **surroundings)
         killer.execution = execution

@@ -218,7 +218,6 @@ class Killer:
                 kernel.schedule(kernel.now_ns + kill.delay_ns, "strike", self, kill.target)
 
     def strike(self, target: str) -> None:
-        """Kill (kernel event)."""
         manager = self._execution.manager
         if target == JOB_MANAGER:
             manager.kill_master("killed")
@@ -268,7 +267,6 @@ class Driven:
 
     @property
     def committed(self) -> dict[int, Rows]:
-        """What every sink has committed, over all attempts."""
         return {at: Counter(map(tuple, results.records)) for at, results in self.results.items()}
 
     def in_flight_bytes(self, checkpoint_id: int | None) -> int:
@@ -278,7 +276,6 @@ class Driven:
 
 
 def empty_results(graph: Graph) -> dict[int, CollectedResults]:
-    """For every sink a place to commit to."""
     return {at: CollectedResults() for at in graph.sinks}
 
 

@@ -31,7 +31,6 @@ Vector = dict[str, Any]
 
 
 def state_of_type(backend: KeyedStateBackend, state_type: str, default: Any) -> Any:
-    """The state that a conformance vector asks for."""
     return {
         "value": lambda: backend.value_state(ValueStateDescriptor("s", default)),
         "list": lambda: backend.list_state(ListStateDescriptor("s")),

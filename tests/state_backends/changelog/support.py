@@ -44,7 +44,6 @@ class Queue:
         self.waiting.append(work)
 
     def step(self) -> None:
-        """One step of the first work."""
         if self.waiting and self.waiting[0].step() is None:
             del self.waiting[0]
 
@@ -123,7 +122,6 @@ class World:
     def checkpoint(
         self, backend: Any, checkpoint_id: int, options: SnapshotOptions | None = None
     ) -> ChangelogKeyedStateHandle:
-        """A whole checkpoint, not acknowledged yet."""
         handle = run_to_completion(self.begin(backend, checkpoint_id, options)).job_manager_state
         assert isinstance(handle, ChangelogKeyedStateHandle)
         return handle
@@ -141,7 +139,6 @@ class World:
             self.file_system.delete(f"{self.storage.job_dir}/{file.path}")
 
     def reader(self) -> Any:
-        """Opens shared files."""
         return self.storage.location(1).reader()
 
     def restored(

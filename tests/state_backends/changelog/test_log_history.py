@@ -342,7 +342,6 @@ class HistoryMachine(RuleBasedStateMachine):
 
     @rule(number=st.integers(1, 40), fail=st.booleans())
     def finish(self, number: int, fail: bool) -> None:
-        """Its asynchronous part ends."""
         checkpoint = self.checkpoints.get(number)
         if checkpoint is None or checkpoint.state not in ("open", "open, aborted"):
             return

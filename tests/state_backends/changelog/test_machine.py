@@ -110,7 +110,6 @@ class ChangelogMachine(DifferentialMachine):
     @precondition(lambda self: sum(not one.is_aborted for one in self.under_way) < 3)
     @rule(kind=KINDS)
     def trigger(self, kind: SnapshotType) -> None:
-        """The synchronous part of a checkpoint."""
         self.last_number += 1
         options = SnapshotOptions(kind, entries_per_step=1)
         task = self.job.begin(self.backend, self.last_number, options)
@@ -190,7 +189,6 @@ class ChangelogMachine(DifferentialMachine):
     @precondition(lambda self: any(not one.is_aborted for one in self.under_way))
     @rule(which=st.integers(0, 5))
     def abort(self, which: int) -> None:
-        """The coordinator gives up a checkpoint."""
         pending = [one for one in self.under_way if not one.is_aborted]
         self.give_up(pending[which % len(pending)])
 
@@ -204,7 +202,6 @@ class ChangelogMachine(DifferentialMachine):
     @precondition(lambda self: self.notifications)
     @rule(count=st.integers(1, 4))
     def notify(self, count: int) -> None:
-        """Messages of the coordinator arrive."""
         for _ in range(min(count, len(self.notifications))):
             kind, number = self.notifications.pop(0)
             if kind == "aborted":
@@ -254,7 +251,6 @@ class ChangelogMachine(DifferentialMachine):
         assert list(self.job.file_system.walk_files(f"{root}work")) == []
 
     def go_on_from(self, handles: list[KeyedStateHandle], reader: Any = None) -> None:
-        """A new life from a snapshot."""
         self.end_of_life()
         self.use(self.job.restored(handles, self.fresh(ALL), reader))
 

@@ -99,7 +99,6 @@ class DeferredExecutor:
         self.waiting.append(work)
 
     def step(self) -> None:
-        """Do one step of the first work."""
         if self.waiting and self.waiting[0].step() is None:
             self.waiting.popleft()
 
@@ -216,10 +215,8 @@ class Maker:
     def __call__(
         self, key_type: KeyType | None = LONG, max_parallelism: int = 8, first: int = 0, last: int | None = None
     ) -> KeyedStateBackend:
-        """A backend over all key groups, or some."""
         groups = KeyGroupRange(first, max_parallelism - 1 if last is None else last)
         return self.world.backend(self.name, max_parallelism, groups, key_type)
 
     def restarted(self, backend: KeyedStateBackend) -> KeyedStateBackend:
-        """A new backend with the state of another."""
         return self.world.restored(self.name, self.world.snapshot(backend), like=backend)

@@ -141,7 +141,6 @@ fsspec.register_implementation("bucket", Bucket, clobber=True)
 
 @pytest.fixture(params=["file", "memory", "bucket"])
 def fs(request: pytest.FixtureRequest) -> FileSystem:
-    """Each kind of storage in turn."""
     return FsspecFileSystem(f"{request.param}:///")
 
 

@@ -36,7 +36,6 @@ def heap(
 
 
 def strategy_of(backend: HeapKeyedStateBackend) -> Any:
-    """The one that takes its incremental snapshots."""
     strategy = backend.snapshot_strategy(SnapshotOptions(CHECKPOINT))
     assert isinstance(strategy, IncrementalHeapStrategy)
     return strategy

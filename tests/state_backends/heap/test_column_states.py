@@ -49,7 +49,6 @@ def add(
 
 
 def add_rows(backend: HeapKeyedStateBackend, keys: list[Any], values: list[Any]) -> list[Any]:
-    """Fold one batch into the state in rows."""
     out: list[Any] = []
     backend.reducing_state(SUM).add_many(keys, values, out)
     return out

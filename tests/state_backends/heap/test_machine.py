@@ -155,7 +155,6 @@ class HeapMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.open)
     @rule(which=st.integers(0, 2))
     def cancel(self, which: int) -> None:
-        """Cancel a snapshot: nothing is left of it."""
         pinned = self.open.pop(which % len(self.open))
         pinned.task.cancel()
         assert pinned.resources.released

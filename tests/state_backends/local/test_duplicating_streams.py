@@ -33,7 +33,6 @@ class Both:
 
     @staticmethod
     def location(fs: FileSystem) -> CheckpointLocation:
-        """A place for files; made without faults."""
         directory = "/x"
         assert isinstance(fs, FaultInjectingFileSystem)
         fs.inner.make_dirs(f"{directory}/shared")

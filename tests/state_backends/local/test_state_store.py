@@ -54,7 +54,6 @@ class Store:
         self.store = self.again()
 
     def again(self) -> LocalStateStore:
-        """As a later process finds it."""
         self.store = LocalStateStore(self.fs, "/l/t", self._failed, recovery_enabled=self.recovery_enabled)
         return self.store
 

@@ -39,7 +39,6 @@ class Simulator:
         return one
 
     def flush(self, entries: dict[int, int | None]) -> None:
-        """A memtable becomes a file of level 0."""
         if entries:
             self.version = self.version.applied(VersionEdit(added=((0, self._file(entries)),)))
 

@@ -102,7 +102,6 @@ class World:
     def restored(
         self, handles: Iterable[KeyedStateHandle], number: int, groups: KeyGroupRange = ALL
     ) -> StoreKeyedStateBackend:
-        """A new backend, from handles of a checkpoint."""
         backend = self.backend(groups)
         backend.restore(handles, self.storage.reader(number))
         return backend

@@ -191,7 +191,6 @@ class Job:
                 reader.verify(stream)
 
     def shared_files(self) -> list[str]:
-        """The names of all files in the shared directory."""
         return files_below(self.file_system, posixpath.join(self.storage.job_dir, "shared"))
 
     def _delete_unused(self) -> None:

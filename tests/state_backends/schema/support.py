@@ -29,7 +29,6 @@ PATHS = [
 
 
 def backend(name: str, registry: TypeRegistry, first: int = 0, last: int = GROUPS - 1) -> KeyedStateBackend:
-    """A backend of a program whose types are in a registry."""
     setting: StateBackend
     if name == "heap":
         setting = HeapStateBackend()
@@ -59,7 +58,6 @@ def program(name: str, snapshot: SnapshotType, registry: TypeRegistry) -> KeyedS
 def taken(
     keyed: KeyedStateBackend, snapshot: SnapshotType = SnapshotType.CANONICAL_SAVEPOINT
 ) -> tuple[KeyedStateHandle, StateReader]:
-    """A snapshot that is not empty."""
     where = location()
     options = SnapshotOptions(snapshot)
     strategy = keyed.snapshot_strategy(options)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from datetime import date
-from typing import Any, BinaryIO
+from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -21,7 +20,6 @@ from state_backends.snapshots import (
     FileStateHandle,
     RecordColumns,
     StateReader,
-    StreamStateHandle,
     read_channel_state,
     run_to_completion,
 )
@@ -29,6 +27,7 @@ from state_backends.snapshots.channel_state import joined
 from state_backends.snapshots.contract import SnapshotStatus
 from state_backends.snapshots.handles import ChannelStatePiece
 from tests.hash_seeds import printed
+from tests.state_backends.snapshots.test_damage import Substitute
 from tests.state_backends.support import location, same, values
 
 A, B = ChannelName("map>sum#0", 0, 1), ChannelName("map>sum#0", 1, 1)
@@ -36,18 +35,7 @@ A, B = ChannelName("map>sum#0", 0, 1), ChannelName("map>sum#0", 1, 1)
 Captured = Sequence[tuple[ChannelName, Sequence[RecordColumns]]]
 
 
-class Substitute:
-    """Opens other bytes than the handle's."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def open(self, handle: StreamStateHandle) -> BinaryIO:
-        return io.BytesIO(self.data)
-
-
 def written(captured: Captured, inline_threshold_bytes: int = 1 << 20) -> tuple[ChannelStateHandle, StateReader]:
-    """Write a file, and what opens it."""
     where = location(inline_threshold_bytes=inline_threshold_bytes)
     task = ChannelStateSnapshotTask(ChannelStateResources(captured), where.stream_factory("sum-0-input"))
     handle = run_to_completion(task).job_manager_state

@@ -62,7 +62,6 @@ def storage(fs: FileSystem | None = None, inline_threshold_bytes: int = 0) -> Ch
 
 
 def write_stream(where: CheckpointLocation, data: bytes, scope: StateScope = StateScope.EXCLUSIVE) -> Any:
-    """One finished stream's handle."""
     stream = where.stream_factory("op-0").create_stream(scope)
     stream.write(data)
     return stream.close_and_get_handle()
@@ -256,7 +255,6 @@ def test_unknown_kinds_of_handles_are_refused() -> None:
 
 
 def files_of(fs: MemoryFileSystem, directory: str) -> str:
-    """The one state file in a checkpoint's directory."""
     (name,) = [name for name in fs.list_dir(directory) if name != "_metadata"]
     return f"{directory}/{name}"
 

@@ -32,7 +32,6 @@ class MemorySnapshot:
         return _scan(self._rows, first, end)
 
     def release(self) -> None:
-        """Let go of the copy."""
         if not self.released:
             self.released = True
             self._owner.open_snapshots -= 1
@@ -93,7 +92,6 @@ class MemoryStore:
         return iter(list(_scan(self.rows, first, end)))
 
     def snapshot(self) -> MemorySnapshot:
-        """Pin the present content."""
         return MemorySnapshot(self)
 
     def ingest(self, entries: Iterator[tuple[bytes, bytes]]) -> None:

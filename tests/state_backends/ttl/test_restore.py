@@ -14,8 +14,8 @@ from state_backends.base import (
     key_group_for,
 )
 from state_backends.heap import HeapStateBackend
-from state_backends.snapshots import KeyedStateHandle, SnapshotOptions, SnapshotType, StateReader, run_to_completion
-from tests.state_backends.support import location
+from state_backends.snapshots import KeyedStateHandle, SnapshotType, StateReader
+from tests.state_backends.schema.support import taken
 from tests.state_backends.ttl.support import BACKENDS, GROUPS, Clock, environment, tiny_lsm
 
 FORMS = [
@@ -33,17 +33,6 @@ def made(name: str, kind: SnapshotType, clock: Clock, first: int = 0, last: int 
     if name == "heap":
         setting = HeapStateBackend(incremental=kind is SnapshotType.NATIVE_SAVEPOINT)
     return setting.create_keyed_backend(environment(clock, first, last))
-
-
-def taken(keyed: KeyedStateBackend, kind: SnapshotType) -> tuple[KeyedStateHandle, StateReader]:
-    """A snapshot that is not empty."""
-    where = location()
-    options = SnapshotOptions(kind)
-    strategy = keyed.snapshot_strategy(options)
-    task = strategy.async_snapshot(strategy.sync_prepare_resources(1), 1, 0, where.stream_factory("state"), options)
-    handle = run_to_completion(task).job_manager_state
-    assert handle is not None
-    return handle, where.reader()
 
 
 def written(name: str, kind: SnapshotType, ttl: StateTtlConfig | None) -> tuple[KeyedStateHandle, StateReader]:

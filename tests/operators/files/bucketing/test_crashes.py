@@ -5,7 +5,6 @@ jobs whose tasks are killed. The rules that must hold, for a reader who honours 
 
 from __future__ import annotations
 
-import errno
 from collections import Counter
 
 import pytest
@@ -18,15 +17,9 @@ from operators.sources import SequenceSource
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from tests.cases import crossed
 from tests.operators.files.attempts import KINDS, Numbers, by_parity, undisturbed_calls
+from tests.operators.files.bucketing.test_sink import Untruncatable
 from tests.operators.harness import Harness
 from tests.runtime.support import every, execution
-
-
-class Untruncatable(MemoryFileSystem):
-    """Cannot cut files."""
-
-    def truncate(self, path: str, size_bytes: int) -> None:
-        raise OSError(errno.EOPNOTSUPP, "no truncate", path)
 
 
 class Job(Numbers):
