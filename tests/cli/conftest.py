@@ -54,8 +54,6 @@ BRISK = ("--batch-size", "4", "--checkpoint-interval", "20rec")
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command line answered."""
-
     exit_code: int
     stdout: str
     stderr: str

@@ -30,8 +30,6 @@ class VectorFileError(Exception):
 
 
 class Verdict(Enum):
-    """What came of one vector."""
-
     PASSED = "PASS"
     FAILED = "FAIL"
 

@@ -14,8 +14,6 @@ from state_backends.base import KeyTypeError
 
 
 class Recorded:
-    """An output that remembers what it was given."""
-
     def __init__(self) -> None:
         self.calls: list[tuple[str, Any]] = []
 

@@ -12,8 +12,6 @@ from engine.graph.naming import UID_PATTERN, NodeLabel, name_problem, resolve_la
 
 @dataclass(frozen=True)
 class Declared:
-    """What was declared of one operator."""
-
     id: int
     kind: str
     declared_name: str | None = None

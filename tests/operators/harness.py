@@ -77,8 +77,6 @@ class Checkpoint:
 
 
 class RecordingOutput:
-    """Remembers what was emitted, in order."""
-
     def __init__(self) -> None:
         self.events: list[Any] = []
 

@@ -25,8 +25,6 @@ EventT = TypeVar("EventT")
 
 
 class Trace:
-    """An instrument that keeps every event."""
-
     def __init__(self) -> None:
         self.events: list[TraceEvent] = []
 

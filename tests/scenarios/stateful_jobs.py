@@ -123,8 +123,6 @@ def settings(name: str = "heap", snapshot: str = "full", **more: Any) -> RunConf
 
 
 class Ran:
-    """A run and what came of it."""
-
     def __init__(
         self,
         config: RunConfig,

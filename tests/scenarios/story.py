@@ -54,8 +54,6 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Kills a task, or all tasks of a vertex."""
-
     target: str
 
 

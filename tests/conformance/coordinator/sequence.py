@@ -79,8 +79,6 @@ class SequenceDriver(CoordinatorDriver):
 
 
 class Replay:
-    """One vector's coordinator and driver."""
-
     def __init__(self, given: Vector) -> None:
         check_fields(given, {"config", "tasks", "steps"}, "input")
         check_fields(given.get("config", {}), _CONFIG, "config")

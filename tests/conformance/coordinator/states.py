@@ -111,8 +111,6 @@ _OPERATIONS: dict[str, tuple[set[str], Callable[[Any, Vector], Any]]] = {
 
 
 class _KeyedState:
-    """The backend and the state of one vector."""
-
     def __init__(self, given: Vector) -> None:
         check_fields(given, {"state_type", "default", "ops"}, "input")
         self._type, self._default = given["state_type"], given.get("default")

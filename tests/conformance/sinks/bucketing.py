@@ -40,8 +40,6 @@ _STATE = "bucket-states"
 
 
 class _Untruncatable(MemoryFileSystem):
-    """Cannot cut files."""
-
     def truncate(self, path: str, size_bytes: int) -> None:
         raise OSError(errno.EOPNOTSUPP, "files cannot be cut here", path)
 
@@ -72,8 +70,6 @@ class _Assigned:
 
 
 class _World:
-    """The tasks and files of one vector."""
-
     def __init__(self, config: Vector) -> None:
         check_fields(config, {*_AFFIXES, *_SETTINGS, "truncate_supported"}, "config")
         self.names = BucketingNames(**{name: config[name] or "" for name in _AFFIXES if name in config})

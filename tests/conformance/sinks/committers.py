@@ -106,8 +106,6 @@ class _Watched:
 
 
 class _CommitterRun:
-    """One vector of a committer operator."""
-
     def __init__(self, config: Vector) -> None:
         check_fields(config, {"version", "batch_mode", "checkpointing", "max_retries", "committer"}, "config")
         if config["version"] not in _VERSIONS:

@@ -200,8 +200,6 @@ def file_sink_writer(vector: Vector) -> list[str]:
 
 
 class _CountedFiles:
-    """Counts what the committer asks for."""
-
     def __init__(self) -> None:
         self.calls = {"commit_after_recovery_calls": 0, "cleanup_calls": 0}
 

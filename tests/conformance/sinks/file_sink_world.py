@@ -150,8 +150,6 @@ class TextBulkWriter:
 
 @dataclass
 class Listener:
-    """Remembers what it was told."""
-
     lifecycle: list[list[str]] = field(default_factory=list)
     opened: dict[str, list[str]] = field(default_factory=dict)
 

@@ -157,8 +157,6 @@ def recoverable_writer(vector: Vector) -> list[str]:
 
 
 class CountingWriter(RecoverableWriter):
-    """Counts what it is asked for."""
-
     def __init__(self, fs: FileSystem, *, resumes: bool = True, requires_cleanup: bool = False) -> None:
         super().__init__(fs, DIRECTORY, UniqueNames(1, 1, 0), replaces=True, resumes=resumes)
         self._requires_cleanup = requires_cleanup

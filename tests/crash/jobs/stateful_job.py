@@ -18,8 +18,6 @@ PADDING = "p" * 60
 
 
 class Visits(KeyedProcessFunction):
-    """Counts visits, and remembers all of them."""
-
     def open(self, ctx: Any) -> None:
         self.count = ctx.value_state("count", 0)
         self.latest = ctx.list_state("latest")

@@ -176,8 +176,6 @@ def test_a_broken_invariant_is_no_failure_of_the_job(at_the_end: bool) -> None:
 
 
 class Counting(Invariant):
-    """Counts what it is told."""
-
     name = "counting"
 
     def __init__(self) -> None:

@@ -15,8 +15,6 @@ from tests.operators.harness import Harness
 
 
 class Recorder:
-    """A listener that remembers."""
-
     def __init__(self) -> None:
         self.heard: list[tuple[int, dict[str, Any]]] = []
         self.closed = 0

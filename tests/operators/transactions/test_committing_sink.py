@@ -147,8 +147,6 @@ def _by_subtask(message: Any, subtasks: int) -> int:
 
 
 class _Passing(Operator):
-    """Passes everything on."""
-
     def process_batch(self, batch: Batch) -> None:
         self.output.emit(batch)
 

@@ -24,8 +24,6 @@ from engine.runtime.channels import ChainOutput, RecordWriter
 
 
 class Sent:
-    """A channel that keeps what it is given."""
-
     def __init__(self) -> None:
         self.elements: list[Any] = []
 
@@ -43,8 +41,6 @@ class Sent:
 
 
 class Taken(Operator):
-    """An operator that keeps what it is given."""
-
     def __init__(self) -> None:
         self.values: list[Any] = []
         self.events: list[Any] = []

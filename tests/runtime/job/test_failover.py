@@ -220,8 +220,6 @@ def test_a_region_goes_back_to_an_older_checkpoint_when_the_newest_is_damaged() 
 
 
 class Damage:
-    """Damages a file."""
-
     name = "damage"
 
     def __init__(self, files: MemoryFileSystem, path: str) -> None:

@@ -70,8 +70,6 @@ def event_count() -> int:
 
 @dataclass(frozen=True)
 class Killed:
-    """A run whose job manager was killed once."""
-
     result: ExecutionResult
     records: Counter[Any]
     trace: Trace

@@ -192,8 +192,6 @@ def runs(
 
 
 class Killer:
-    """An instrument that carries out kills, each once."""
-
     name = "killer"
 
     def __init__(self) -> None:

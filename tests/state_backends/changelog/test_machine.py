@@ -57,8 +57,6 @@ class Attempted:
 
 @dataclass
 class Retained:
-    """A completed checkpoint."""
-
     number: int
     handles: list[KeyedStateHandle] = field(default_factory=list)
     expected: Model = field(default_factory=Model)

@@ -181,8 +181,6 @@ class Taken:
 
 
 class Pinned:
-    """A snapshot under way."""
-
     def __init__(
         self, backend: KeyedStateBackend, location: CheckpointLocation, options: SnapshotOptions, unique: str = "s"
     ) -> None:

@@ -39,8 +39,6 @@ class Model:
 
 
 class States:
-    """The states of a backend, by name."""
-
     def __init__(self, backend: KeyedStateBackend) -> None:
         self.backend = backend
         self.timers = backend.timer_service("t")

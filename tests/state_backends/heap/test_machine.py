@@ -24,8 +24,6 @@ Entry = tuple[str, int, Any]
 
 
 class Pinned:
-    """An open snapshot with what it must contain."""
-
     def __init__(self, backend: HeapKeyedStateBackend, expected: dict[Entry, Any], timers: set[Any]) -> None:
         self.where: CheckpointLocation = location(inline_threshold_bytes=0)
         self.expected = expected

@@ -147,8 +147,6 @@ def test_the_format_is_pinned() -> None:
 
 
 class Hooks:
-    """What happened to a snapshot, in order."""
-
     def __init__(self) -> None:
         self.order: list[str] = []
 

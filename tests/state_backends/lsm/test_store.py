@@ -232,8 +232,6 @@ def test_two_stores_from_one_checkpoint_never_share_a_new_name(tmp_path: Path) -
 
 
 class _WithoutLinks(MemoryFileSystem):
-    """A file system that refuses hard links."""
-
     def __init__(self, code: int) -> None:
         super().__init__()
         self.code = code

@@ -378,8 +378,6 @@ def test_a_left_over_directory_does_not_cost_the_snapshot() -> None:
 
 
 class Keeper:
-    """Keeps the directories it is told of."""
-
     def __init__(self, answer: str = "keep") -> None:
         self.told: list[tuple[int, str]] = []
         self._answer = answer

@@ -199,8 +199,6 @@ class TextSeconds:
 
 @dataclass
 class NoDefault:
-    """A new field without default."""
-
     page: str
     seconds: int
     referrer: str

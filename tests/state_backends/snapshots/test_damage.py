@@ -32,8 +32,6 @@ def damaged_copies(data: bytes) -> list[bytes]:
 
 
 class Substitute:
-    """Opens other bytes than the handle's."""
-
     def __init__(self, data: bytes) -> None:
         self.data = data
 

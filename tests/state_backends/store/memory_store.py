@@ -123,8 +123,6 @@ def _scan(rows: SortedDict, first: bytes, end: bytes | None) -> Iterator[tuple[b
 
 
 class MemoryStoreKind:
-    """Stores in memory."""
-
     name = "memory"
 
     def open(self, file_system: FileSystem, directory: str, unique: str) -> MemoryStore:

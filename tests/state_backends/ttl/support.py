@@ -20,8 +20,6 @@ ALL_SETTINGS = [
 
 
 class Clock:
-    """The processing time."""
-
     def __init__(self, now_ms: int = 0) -> None:
         self.now_ms = now_ms
 

@@ -224,8 +224,6 @@ list_steps = st.one_of(
 
 
 class Lists:
-    """Lists of pairs by place."""
-
     def __init__(self, model: Model) -> None:
         self.model = model
         self.lists: dict[Place, list[tuple[int, Any]]] = {}

@@ -27,8 +27,6 @@ HOUR_MS = 3_600_000
 
 
 class Untruncatable(MemoryFileSystem):
-    """Cannot cut files."""
-
     def truncate(self, path: str, size_bytes: int) -> None:
         raise OSError(errno.EOPNOTSUPP, "no truncate", path)
 

@@ -199,8 +199,6 @@ def test_before_the_first_checkpoint_everything_is_taken_back() -> None:
 
 
 class Gateways:
-    """Remembers what was sent."""
-
     def __init__(self, parallelism: int = 3) -> None:
         self.parallelism = parallelism
         self.sent: list[tuple[int, Any]] = []

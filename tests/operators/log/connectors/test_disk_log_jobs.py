@@ -238,8 +238,6 @@ def test_two_runs_may_write_to_one_log_under_names_of_their_own() -> None:
 
 
 class KilledLogRun(KilledRun):
-    """The same with the job of these tests."""
-
     job_file = Path(__file__).with_name("log_job.py")
 
     def rows(self) -> list[list[object]]:

@@ -41,8 +41,6 @@ MAY_3_MS = 1_588_464_000_000
 
 
 class Recorder:
-    """A policy that remembers what was committed."""
-
     kind = "recorder"
 
     def __init__(self, *, fails_on: str = "") -> None:
