@@ -1,4 +1,4 @@
-"""The programs on the pages about windows, two inputs, requests, joins, ranks and patterns print what the pages say."""
+"""Programs on pages about columns, windows, two inputs, requests, joins, ranks and patterns print what these say."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ TRANSCRIPT = re.compile(r"```python\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
 def transcripts() -> list[object]:
     """Every program that is followed by its output."""
     found = []
-    for name in (
-        "event-time-and-windows.md", "two-inputs.md", "async-io.md", "joins.md", "ranking.md", "patterns.md"
-    ):  # fmt: skip
-        pairs = TRANSCRIPT.findall((PAGES / name).read_text("utf-8"))
+    for name in ("columnar", "event-time-and-windows", "two-inputs", "async-io", "joins", "ranking", "patterns"):
+        pairs = TRANSCRIPT.findall((PAGES / f"{name}.md").read_text("utf-8"))
         found += [pytest.param(*pair, id=f"{name} {number}") for number, pair in enumerate(pairs, 1)]
-    assert len(found) == 8
+    assert len(found) == 9
     return found
 
 
