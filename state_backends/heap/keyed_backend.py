@@ -57,7 +57,7 @@ from state_backends.ttl import NowMs, with_ttl
 if TYPE_CHECKING:
     from state_backends.heap.column_states import ColumnStateTable, HeapReducingColumns
 
-DEFAULT_KEY_CACHE_ENTRIES = 1 << 20
+KEY_CACHE_ENTRIES = 1 << 20
 """How many keys each table remembers the shard of; about 40 bytes each, beside the key itself."""
 
 
@@ -75,7 +75,6 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         key_group_range: KeyGroupRange,
         *,
         codec: StateCodec | None = None,
-        key_cache_entries: int = DEFAULT_KEY_CACHE_ENTRIES,
         now_ms: NowMs = _no_time,
         incremental_id: str | None = None,
     ) -> None:
@@ -90,10 +89,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             in them and is never given to another one. ``None`` = all snapshots are full
         :raises KeyGroupError: when the range does not fit the max parallelism
         """
-        assert key_cache_entries > 0
         self.scope = KeyScope(key_type, max_parallelism, key_group_range)
         self._codec = default_codec() if codec is None else codec
-        self._key_cache_entries = key_cache_entries
         self._tables: dict[str, StateTable] = {}
         self._timer_services: dict[str, TimerService] = {}
         self._schemas = StateSchemas(self._codec)
@@ -310,5 +307,5 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         return table
 
     def _new_table(self, name: str, kind: StateKind) -> StateTable:
-        group_of, limit = self.scope.any_group_of, self._key_cache_entries
-        return StateTable(name, kind, self._codec, group_of, self.scope.key_group_range, limit)
+        groups = self.scope.key_group_range
+        return StateTable(name, kind, self._codec, self.scope.any_group_of, groups, KEY_CACHE_ENTRIES)

@@ -12,14 +12,11 @@ from state_backends.base import (
     LONG,
     STRING,
     KeyGroupRange,
-    ReducingStateDescriptor,
     StateMigrationError,
     StateSchemaError,
     StateTtlConfig,
     ValueStateDescriptor,
-    key_group_for,
 )
-from state_backends.base.key_groups import key_group_ranges
 from state_backends.codec import StateCodec, TypeRegistry, register_record_type
 from state_backends.heap import HeapStateBackend
 from state_backends.lsm import LsmStateBackend
@@ -30,23 +27,9 @@ from state_backends.snapshots import (
     StreamStateHandle,
     run_to_completion,
 )
-from tests.state_backends.changelog.support import MAX_PARALLELISM, World, again, complete, filled, own_keys
+from tests.state_backends.changelog.support import World, complete, filled, own_keys
 from tests.state_backends.differential import backends as differential
 from tests.state_backends.support import MAP, VALUE
-
-
-def test_a_rescaled_restore_takes_its_own_keys_only() -> None:
-    """Each subtask replays what belongs to its key groups, and the parts together are the whole."""
-    world = World()
-    backend = filled(world)
-    backend.value_state(VALUE).update_many(list(range(50)), list(range(50)))
-    handle = world.checkpoint(backend, 1)
-    total = 0
-    for groups in key_group_ranges(MAX_PARALLELISM, 3):
-        part = world.restored([handle], world.backend(groups))
-        assert part.keys("value") == [key for key in backend.keys("value") if key_group_for(key, 5) in groups]
-        total += part.num_entries()
-    assert total == backend.num_entries()
 
 
 def test_the_first_checkpoint_behind_a_rescale_materialises() -> None:
@@ -136,16 +119,6 @@ def test_keys_keep_their_declared_type() -> None:
     for wrong in (LONG, STRING):
         with pytest.raises(StateSchemaError, match="the log has keys of type INT"):
             world.restored([handle], world.backend(key_type=wrong))
-
-
-def test_a_restored_state_keeps_its_kind() -> None:
-    """A name in the log belongs to its kind as a restored one does."""
-    world = World()
-    backend = world.backend()
-    backend.value_state(VALUE).update_many([1], [1])
-    back = again(world, backend)
-    with pytest.raises(StateSchemaError, match="'value'"):
-        back.reducing_state(ReducingStateDescriptor("value", max))
 
 
 def test_time_to_live_is_in_the_log() -> None:

@@ -385,6 +385,9 @@ def search(scenario: tuple[SnapshotType, tuple[str, ...]], examples: int, steps:
     if "rocksdb" in scenario[1]:
         # Each of its backends opens a database on disk.
         examples = max(2, examples // 10)
+    elif scenario[1] == ("heap",):
+        # What all others are compared with; its lives are short.
+        examples *= 4
     run_state_machine_as_test(
         lambda: DifferentialMachine(*scenario), settings=settings(max_examples=examples, stateful_step_count=steps)
     )

@@ -16,7 +16,6 @@ from state_backends.snapshots import (
     CheckpointStorage,
     FileStateHandle,
     IncrementalKeyedStateHandle,
-    KeyedStateHandle,
     SnapshotOptions,
     SnapshotType,
     StateScope,
@@ -25,7 +24,6 @@ from state_backends.snapshots import (
 from state_backends.snapshots.contract import SnapshotStatus
 from tests.state_backends.heap.incremental_support import (
     GROUPS,
-    MAP,
     environment,
     fill,
     groups_of,
@@ -99,27 +97,6 @@ def test_otherwise_it_begins_anew(change: str) -> None:
     fifth = job.checkpoint(5)
     assert groups_of(fifth, uploaded=False) == []
     assert len(groups_of(fifth, uploaded=True)) == GROUPS - first
-
-
-def test_each_subtask_takes_its_key_groups() -> None:
-    """Split in three and put together again, through the checkpoints of each."""
-    backend, job, handle = checkpointed()
-    parts: list[KeyedStateHandle] = []
-    for number, (first, last) in enumerate(((0, 0), (1, 4), (5, GROUPS - 1)), start=10):
-        part = restored([handle], job.storage.reader(2), first, last)
-        streams = job.storage.location(2).stream_factory(f"part-{number}")
-        strategy = strategy_of(part)
-        resources = strategy.sync_prepare_resources(number)
-        task = strategy.async_snapshot(resources, number, 0, streams, SnapshotOptions())
-        parts.append(run_to_completion(task).job_manager_state)
-
-    assert restored(parts, job.storage.reader(2)).fingerprint() == backend.fingerprint()
-    # Handles that do not overlap the own key groups are not even looked at.
-    assert restored(parts, job.storage.reader(2), 0, 0).num_entries() == backend_part(backend, job, handle)
-
-
-def backend_part(backend: HeapKeyedStateBackend, job: Job, handle: KeyedStateHandle) -> int:
-    return restored([handle], job.storage.reader(2), 0, 0).num_entries()
 
 
 def test_a_backend_that_is_not_incremental_reads_it_too() -> None:
@@ -294,27 +271,3 @@ def test_failing_at_any_call_it_leaves_no_file(operation: str) -> None:
         else:
             break
     assert failures >= GROUPS
-
-
-def test_a_snapshot_is_not_disturbed_by_what_comes_after() -> None:
-    """S2: between its steps the state changes; what it holds is that of its synchronous part."""
-    backend = heap()
-    fill(backend)
-    job = job_over(backend)
-    before = backend.fingerprint()
-    strategy = strategy_of(backend)
-    streams = job.storage.initialize_location(1).stream_factory("first")
-    options = SnapshotOptions(entries_per_step=1)
-    task = strategy.async_snapshot(strategy.sync_prepare_resources(1), 1, 0, streams, options)
-    result = None
-    key = 0
-    while result is None:
-        result = task.step()
-        key += 1
-        for one in range(60):
-            put(backend, one, [key])
-            backend.map_state(MAP).put("m", key)
-
-    assert restored([result.job_manager_state], job.storage.reader(1)).fingerprint() == before
-    assert isinstance(strategy.fingerprint(), tuple)
-    assert isinstance(task.fingerprint(), tuple)
