@@ -112,6 +112,55 @@ def test_a_wrong_outcome_is_a_mismatch() -> None:
     assert SINK_KINDS["sink_v2_committer"](wrong) == ["committed_total expected ['b'] observed ['a']"]
 
 
+# --- bucketing, two-phase commit, staging -----------------------------------------------------------------------------
+
+BUCKETING = {
+    "part_prefix": "part", "part_suffix": None, "in_progress_prefix": "_", "in_progress_suffix": ".in-progress",
+    "pending_prefix": "_", "pending_suffix": ".pending", "valid_length_prefix": "_",
+    "valid_length_suffix": ".valid-length", "batch_size": 100, "batch_rollover_interval": 2**63 - 1,
+    "inactive_check_interval": 100, "inactive_threshold": 100, "truncate_supported": True,
+}  # fmt: skip
+OPEN: Vector = {"op": "open", "task": "A", "subtask": 0, "parallelism": 1, "t": 0}
+CHECK: Vector = {"op": "check", "label": "c"}
+ANY: Vector = {"c": {"files": {}}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "expect"),
+    [
+        ("bucketing_sink", {"config": BUCKETING, "events": [{"op": "jump", "task": "A"}]}, {}),
+        ("bucketing_sink", {"config": BUCKETING, "events": [OPEN | {"x": 1}]}, {}),
+        ("bucketing_sink", {"config": BUCKETING, "events": [OPEN]}, {"c": {}}),
+        ("bucketing_sink", {"config": BUCKETING, "events": [OPEN]}, {}),
+        (
+            "bucketing_sink",
+            {"config": BUCKETING, "events": [OPEN, {"op": "write", "task": "A", "bucket": "b", "bytes": 0}, CHECK]},
+            ANY,
+        ),
+        ("bucketing_sink", {"config": BUCKETING | {"batch": 1}, "events": [CHECK]}, ANY),
+        ("two_phase_commit", {"config": {}, "events": [{"op": "jump", "task": "A"}]}, {"checks": {}}),
+        ("two_phase_commit", {"config": {}, "events": [OPEN | {"x": 1}]}, {"checks": {}}),
+        ("two_phase_commit", {"config": {}, "events": [OPEN]}, {"checks": {"c": {}}}),
+        (
+            "staging_commit",
+            {"partition_columns": [], "static_partition": {}, "policies": [], "events": [{"op": "jump"}]},
+            {"c": []},
+        ),
+        (
+            "staging_commit",
+            {"partition_columns": [], "policies": ["no"], "events": [{"op": "commit", "overwrite": True}]},
+            ANY,
+        ),
+        ("staging_task_dirs", {"dirs": [], "accepted": []}, {}),
+        ("batch_output_format", {"table": "t"}, {}),
+    ],
+)
+def test_what_other_sinks_do_not_document_is_refused(kind: str, given: Vector, expect: Vector) -> None:
+    """Unknown operations, settings, fields, labels and policies; and vectors that expect nothing."""
+    with pytest.raises(MalformedVector):
+        SINK_KINDS[kind]({"input": given, "expect": expect})
+
+
 # --- partitions -------------------------------------------------------------------------------------------------------
 
 MALFORMED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
@@ -138,9 +187,10 @@ def test_what_partitions_do_not_document_is_refused(kind: str, given: Vector, ex
 
 
 def test_a_wrong_expectation_is_noticed() -> None:
-    """Each field of what the vectors about partitions expect is really compared."""
-    written = [vector for vector in load(DATA / "written" / "sink.json") if vector["kind"] in OF_PARTITIONS]
-    assert len(written) == 8
+    """Each field of what these vectors expect is really compared."""
+    kinds = {*OF_PARTITIONS, "bucketing_sink", "two_phase_commit", "staging_commit", "batch_output_format"}
+    written = [vector for vector in load(DATA / "written" / "sink.json") if vector["kind"] in kinds]
+    assert len(written) == 28
 
     for vector in written:
         for field in vector["expect"]:
