@@ -51,9 +51,9 @@ def vector_of(scope: str, mode: str, channels: int, given: list[list[Any]], **mo
     }
 
 
-@pytest.mark.parametrize("vector", RECORDED, ids=[vector["name"] for vector in RECORDED])
-def test_recorded_scenario(vector: Vector) -> None:
-    """The engine decides what the scenario says, in the same order, in every field."""
+@pytest.mark.parametrize("vector", [*RECORDED, *WRITTEN.values()], ids=[*BY_NAME, *WRITTEN])
+def test_scenario(vector: Vector) -> None:
+    """The engine decides what the scenario says, recorded or written, in the same order, in every field."""
     assert check(vector) == []
 
 
@@ -70,12 +70,6 @@ def test_the_alternating_handler_replays_the_unaligned_scenarios(vector: Vector)
         return AlternatingBarrierHandler(channels, counts_ends, capture=capture, source_channels=sources)
 
     assert mismatches(vector, InputReplay(vector, alternating).run()) == []
-
-
-@pytest.mark.parametrize("vector", WRITTEN.values(), ids=WRITTEN)
-def test_written_scenario(vector: Vector) -> None:
-    """Every operation of the format can be replayed, in every scope that has a use for it."""
-    assert check(vector) == []
 
 
 # --- wrong expectations are found -----------------------------------------------------------------------------------

@@ -16,39 +16,19 @@ from tests.conformance.runner import DATA, Verdict, load, replay
 
 NAMES = ("coordinator.json", "written/coordinator.json", "modelled.json")
 FILES: dict[str, list[Vector]] = {name: load(DATA / name) for name in NAMES}
-RECORDED, WRITTEN, MODELLED = FILES.values()
 REPLAYED = [vector for vectors in FILES.values() for vector in vectors]
 
 Path_ = tuple[str | int, ...]
-
-
-def named(vectors: list[Vector]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("vector", vectors, ids=[vector["name"] for vector in vectors])
 
 
 # What is asked of the replay itself is asked of all vectors of a file in one test.
 by_file = pytest.mark.parametrize("vectors", FILES.values(), ids=FILES)
 
 
-@named(RECORDED)
-def test_recorded_vector(vector: Vector) -> None:
-    """The engine does what the vector says; none is skipped."""
-    result = replay(vector)
-
-    assert result.verdict is Verdict.PASSED, result
-
-
-@named(WRITTEN)
-def test_written_vector(vector: Vector) -> None:
-    """The engine does what the rules say, also where no recorded vector looks."""
-    result = replay(vector)
-
-    assert result.verdict is Verdict.PASSED, result
-
-
-@named(MODELLED)
-def test_modelled_vector(vector: Vector) -> None:
-    """The engine does what a model of the rules does that was written without knowing the engine."""
+@pytest.mark.parametrize("vector", REPLAYED, ids=[vector["name"] for vector in REPLAYED])
+def test_vector(vector: Vector) -> None:
+    """The engine does what the vector says, be it recorded, written from the rules, or made by a model of them that was
+    written without knowing the engine; none is skipped."""
     result = replay(vector)
 
     assert result.verdict is Verdict.PASSED, result
@@ -227,7 +207,7 @@ def test_a_vector_that_expects_nothing_is_no_success() -> None:
 @pytest.mark.parametrize("missing_field", ["input", "expect"])
 def test_an_incomplete_vector_is_reported(missing_field: str) -> None:
     """Whatever is missing, it is a failure that names it."""
-    vector = copy.deepcopy(RECORDED[0])
+    vector = copy.deepcopy(REPLAYED[0])
     del vector[missing_field]
 
     result = replay(vector)

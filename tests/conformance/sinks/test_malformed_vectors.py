@@ -139,8 +139,8 @@ ANY: Vector = {"c": {"files": {}}}
         ),
         ("bucketing_sink", {"config": BUCKETING | {"batch": 1}, "events": [CHECK]}, ANY),
         ("two_phase_commit", {"config": {}, "events": [{"op": "jump", "task": "A"}]}, {"checks": {}}),
-        ("two_phase_commit", {"config": {}, "events": [OPEN | {"x": 1}]}, {"checks": {}}),
-        ("two_phase_commit", {"config": {}, "events": [OPEN]}, {"checks": {"c": {}}}),
+        ("two_phase_commit", {"config": {}, "events": [{"op": "open", "x": 1}]}, {"checks": {}}),
+        ("two_phase_commit", {"config": {}, "events": [{"op": "open"}]}, {"checks": {"c": {}}}),
         (
             "staging_commit",
             {"partition_columns": [], "static_partition": {}, "policies": [], "events": [{"op": "jump"}]},
