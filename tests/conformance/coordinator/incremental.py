@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import posixpath
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from state_backends.base import KeyGroupRange
 from state_backends.files import MemoryFileSystem
-from state_backends.rows import IncrementalSnapshotStrategy, RestoredBase
+from state_backends.rows import RestoredBase
 from state_backends.rows.incremental import NativeSnapshotTask
 from state_backends.snapshots import (
     CheckpointStorage,
@@ -20,6 +18,7 @@ from state_backends.snapshots import (
     run_to_completion,
 )
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields, steps_with_expectations
+from tests.state_backends.rows.support import ScriptedStore, restored_base, strategy_over
 
 _TYPES = {
     "CHECKPOINT": SnapshotType.CHECKPOINT,
@@ -32,30 +31,6 @@ _FIELDS = {
     "notify_aborted": {"op", "checkpoint"},
 }
 _NO_BASE = -1
-_RANGE = KeyGroupRange(0, 127)
-
-
-class _Files:
-    """A store that has exactly the files of the present step; the name of a data file decides on its content."""
-
-    name = "files"
-
-    def __init__(self, file_system: MemoryFileSystem) -> None:
-        self._file_system = file_system
-        self.names: list[str] = []
-
-    def is_data_file(self, name: str) -> bool:
-        return name.endswith(".sst")
-
-    def checkpoint(self, directory: str) -> tuple[str, ...]:
-        self._file_system.make_dirs(directory)
-        for name in self.names:
-            with self._file_system.open_write(posixpath.join(directory, name)) as file:
-                file.write(name.encode())
-        return tuple(sorted(self.names))
-
-    def scan(self, first: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        return iter([(b"some", b"entry")])
 
 
 class _Backend:
@@ -64,17 +39,8 @@ class _Backend:
     def __init__(self, restored: Vector | None) -> None:
         file_system = MemoryFileSystem()
         self._storage = CheckpointStorage(file_system, "/storage", "job", inline_threshold_bytes=0)
-        self._files = _Files(file_system)
-        self._strategy = IncrementalSnapshotStrategy(
-            self._files,  # type: ignore[arg-type]
-            self._files,  # type: ignore[arg-type]
-            file_system,
-            "/local",
-            _RANGE,
-            "backend",
-            lambda: b"meta",
-            _base(restored),
-        )
+        self._store = ScriptedStore(file_system)
+        self._strategy = strategy_over(self._store, file_system, _base(restored))
         self._handle: IncrementalKeyedStateHandle | None = None
 
     def apply(self, step: Vector) -> None:
@@ -93,7 +59,7 @@ class _Backend:
         if snapshot_type not in _TYPES:
             raise MalformedVector(f"unknown type of a snapshot {snapshot_type!r}")
         checkpoint = step["checkpoint"]
-        self._files.names = step["files"]
+        self._store.names = step["files"]
         streams = self._storage.initialize_location(checkpoint).stream_factory(f"subtask-{checkpoint}")
         task: NativeSnapshotTask = self._strategy.async_snapshot(
             self._strategy.sync_prepare_resources(checkpoint),
@@ -140,10 +106,7 @@ def _base(restored: Vector | None) -> RestoredBase | None:
     check_fields(restored, {"checkpoint", "sst", "same_key_group_range"}, "restored")
     if not restored["same_key_group_range"]:
         return None
-    files = {
-        name: FileStateHandle(f"shared/{name}", StateScope.SHARED, len(name.encode()), 0) for name in restored["sst"]
-    }
-    return RestoredBase("restored", restored["checkpoint"], files)
+    return restored_base(restored["checkpoint"], *restored["sst"])
 
 
 def incremental_snapshot(vector: Vector) -> list[str]:

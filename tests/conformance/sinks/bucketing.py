@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import heapq
 from collections.abc import Callable
 from typing import Any
@@ -10,9 +9,10 @@ from typing import Any
 from operators.files.bucketing import IN_PROGRESS, PENDING, BucketingNames, BucketingSink
 from operators.files.bucketing.names import FINISHED, VALID_LENGTH
 from operators.files.bucketing.valid_length import read_valid_length
-from state_backends.api import OperatorStateBackend
 from state_backends.files import MemoryFileSystem
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
+from tests.conformance.sinks.two_phase import Assigned
+from tests.operators.files.bucketing.test_sink import Untruncatable
 from tests.operators.harness import Checkpoint, Harness
 
 _DIRECTORY = "/out/rows"
@@ -39,34 +39,11 @@ _EVENTS: dict[str, set[str]] = {
 _STATE = "bucket-states"
 
 
-class _Untruncatable(MemoryFileSystem):
-    def truncate(self, path: str, size_bytes: int) -> None:
-        raise OSError(errno.EOPNOTSUPP, "files cannot be cut here", path)
-
-
 class _Rows:
     """A row is ``(bucket, size in bytes)``, its line break included."""
 
     def encode(self, record: Any) -> str:
         return "x" * (record[1] - 1)
-
-
-class _Assigned:
-    """The snapshots that a task is given, in their order."""
-
-    def __init__(self, snapshots: list[Checkpoint]) -> None:
-        self.id = max((snapshot.id for snapshot in snapshots), default=0)
-        self._elements: list[Any] = []
-        for snapshot in snapshots:
-            backend = OperatorStateBackend()
-            snapshot.restore_operator(backend, 0, 1)
-            self._elements += backend.list_state(_STATE).get()
-
-    def restore_keyed(self, backend: object) -> None:
-        """The sink has none."""
-
-    def restore_operator(self, backend: OperatorStateBackend, subtask: int, parallelism: int) -> None:
-        backend.list_state(_STATE).update(self._elements)
 
 
 class _World:
@@ -79,7 +56,7 @@ class _World:
         self.sink = BucketingSink(
             "rows", format=_Rows(), bucketer=lambda row: row[0], names=self.names, goes_back=False, **settings
         )
-        self.fs = MemoryFileSystem() if config.get("truncate_supported", True) else _Untruncatable()
+        self.fs = MemoryFileSystem() if config.get("truncate_supported", True) else Untruncatable()
         self.tasks: dict[str, Harness] = {}
         self.snapshots: dict[str, Checkpoint] = {}
         self._attempts = 0
@@ -102,7 +79,7 @@ class _World:
             case "open":
                 self.start(event)
             case "restore":
-                self.start(event, _Assigned([self.snapshots[name] for name in event["assigned"]]))
+                self.start(event, Assigned([self.snapshots[name] for name in event["assigned"]], _STATE))
             case "close":
                 self.tasks.pop(event["task"]).close()
             case "crash":

@@ -20,91 +20,20 @@ from operators.files.compaction.file_committer import CLEAN_UP, DELETE
 from operators.files.formats import TextRowFormat
 from operators.files.writing import (
     Buckets,
-    CheckpointRollingPolicy,
-    DefaultRollingPolicy,
-    OnCheckpointRollingPolicy,
     PartEncoder,
-    PartFileInfo,
     PartNames,
     PendingFile,
     RecoverableWriter,
     ResumeHandle,
-    RollingPolicy,
-    TableRollingPolicy,
     UniqueNames,
 )
 from operators.transactions import CommitRequest
 from operators.transactions.committer_machine import commit_in_rounds
 from state_backends.files import MemoryFileSystem
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
+from tests.conformance.sinks.file_sink_world import policy_of
 
 # --- the writer -------------------------------------------------------------------------------------------------
-
-
-class _OnProcessingTime(RollingPolicy):
-    def __init__(self, rollover_interval_ms: int) -> None:
-        self._rollover_interval_ms = rollover_interval_ms
-
-    def should_roll_on_processing_time(self, part: PartFileInfo, now_ms: int) -> bool:
-        return now_ms - part.created_at_ms >= self._rollover_interval_ms
-
-
-class _EachElement(RollingPolicy):
-    def should_roll_on_event(self, part: PartFileInfo, record: Any) -> bool:
-        return True
-
-
-class _CustomSize(CheckpointRollingPolicy):
-    def __init__(self, max_part_size_bytes: int, inactivity_interval_ms: int) -> None:
-        self._max_part_size_bytes = max_part_size_bytes
-        self._inactivity_interval_ms = inactivity_interval_ms
-
-    def should_roll_on_event(self, part: PartFileInfo, record: Any) -> bool:
-        return part.size_bytes > self._max_part_size_bytes
-
-    def should_roll_on_processing_time(self, part: PartFileInfo, now_ms: int) -> bool:
-        return now_ms - part.last_update_ms >= self._inactivity_interval_ms
-
-
-_INTERVALS = {"rollover_interval", "inactivity_interval"}
-_POLICIES = {
-    "default": {"max_part_size", *_INTERVALS},
-    "table": {"max_part_size", *_INTERVALS, "roll_on_checkpoint"},
-    "on_checkpoint": set(),
-    "on_processing_time": {"rollover_interval"},
-    "each_element": set(),
-    "custom_size": {"max_part_size", "inactivity_interval"},
-}
-
-
-def _policy(given: Vector) -> RollingPolicy:
-    kind = given["type"]
-    if kind not in _POLICIES:
-        raise MalformedVector(f"unknown rolling policy {kind!r}")
-    check_fields(given, {"type", *_POLICIES[kind]}, f"rolling policy {kind!r}")
-    match kind:
-        case "default":
-            return DefaultRollingPolicy(**_default_settings(given))
-        case "table":
-            return TableRollingPolicy(roll_on_checkpoint=given["roll_on_checkpoint"], **_default_settings(given))
-        case "on_checkpoint":
-            return OnCheckpointRollingPolicy()
-        case "on_processing_time":
-            return _OnProcessingTime(given["rollover_interval"])
-        case "each_element":
-            return _EachElement()
-        case _:
-            return _CustomSize(given["max_part_size"], given["inactivity_interval"])
-
-
-def _default_settings(given: Vector) -> dict[str, int]:
-    names = {
-        "max_part_size": "max_part_size_bytes",
-        "rollover_interval": "rollover_interval_ms",
-        "inactivity_interval": "inactivity_interval_ms",
-    }
-    return {ours: given[theirs] for theirs, ours in names.items() if theirs in given}
-
 
 _WRITER_EVENTS = {
     "open": {"op", "task", "t"},
@@ -125,7 +54,7 @@ class _WriterTask:
         self._interval_ms = given["bucket_check_interval"]
         self._due_ms = now_ms + self._interval_ms
         files = RecoverableWriter(fs, "out", UniqueNames(1, name, 0), resumes=given["resume_supported"])
-        policy, unique = _policy(given["rolling_policy"]), UniqueNames(1, name, 1)
+        policy, unique = policy_of(given["rolling_policy"]), UniqueNames(1, name, 1)
         self._encoder = PartEncoder(TextRowFormat())
         names = PartNames("part", "", 0)
         self.writer = Buckets(files, self._encoder, policy, names, unique=unique)

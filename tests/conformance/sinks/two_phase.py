@@ -98,24 +98,29 @@ class _Sink(TwoPhaseCommitSinkOperator):
         self._system.warnings.append((transaction[0], elapsed_ns // _MS))
 
 
-class _Assigned:
-    """The snapshots that a task is given, in their order."""
+class Assigned:
+    """The snapshots that a task is given, in their order: elements of a list, and of a union list."""
 
-    def __init__(self, snapshots: list[Checkpoint]) -> None:
+    def __init__(self, snapshots: list[Checkpoint], list_name: str, union_name: str | None = None) -> None:
         self.id = max((snapshot.id for snapshot in snapshots), default=0)
-        self._lists: dict[str, list[Any]] = {_STATE: [], _EVERYBODYS: []}
+        self._names = list_name, union_name
+        self._elements: list[Any] = []
+        self._everybodys: list[Any] = []
         for snapshot in snapshots:
             backend = OperatorStateBackend()
             snapshot.restore_operator(backend, 0, 1)
-            self._lists[_STATE] += backend.list_state(_STATE).get()
-            self._lists[_EVERYBODYS] += backend.union_list_state(_EVERYBODYS).get()
+            self._elements += backend.list_state(list_name).get()
+            if union_name is not None:
+                self._everybodys += backend.union_list_state(union_name).get()
 
     def restore_keyed(self, backend: object) -> None:
         """The sink has none."""
 
     def restore_operator(self, backend: OperatorStateBackend, subtask: int, parallelism: int) -> None:
-        backend.list_state(_STATE).update(self._lists[_STATE])
-        backend.union_list_state(_EVERYBODYS).update(self._lists[_EVERYBODYS])
+        list_name, union_name = self._names
+        backend.list_state(list_name).update(self._elements)
+        if union_name is not None:
+            backend.union_list_state(union_name).update(self._everybodys)
 
 
 class _World:
@@ -135,7 +140,7 @@ class _World:
             case "open":
                 self._start(name, None)
             case "restore":
-                self._start(name, _Assigned([self._snapshots[one] for one in event["from"]]))
+                self._start(name, Assigned([self._snapshots[one] for one in event["from"]], _STATE, _EVERYBODYS))
             case "clock":
                 self._now_ns = event["t"] * _MS
                 for task in self._tasks.values():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from operators.databases import DatabaseSink, Row, SinkDatabase
@@ -55,6 +57,21 @@ class Cluster(SinkCluster):
     def close(self) -> None:
         for task in self.everybody:
             task.operator.abandon()
+
+
+@contextmanager
+def clusters(connect: Callable[..., SinkDatabase], *connecting: str) -> Iterator[Callable[..., Cluster]]:
+    """Makes clusters, and disconnects them in the end; ``connect`` takes the options that ``connecting`` names."""
+    made: list[Cluster] = []
+
+    def make(parallelism: int = 1, **options: Any) -> Cluster:
+        database = connect(**{name: options.pop(name) for name in connecting if name in options})
+        made.append(Cluster(database, parallelism, **options))
+        return made[-1]
+
+    yield make
+    for cluster in made:
+        cluster.close()
 
 
 def execute(dsn: str, statement: str) -> list[tuple[Any, ...]]:

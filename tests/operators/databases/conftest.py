@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from operators.databases import MemoryDatabase, PostgresDatabase, SinkDatabase, SqliteDatabase
-from tests.operators.databases.cluster import Cluster
+from tests.operators.databases.cluster import Cluster, clusters
 from tests.postgres_server import PostgresServer, running_server
 
 DATABASE = "tested"
@@ -72,13 +72,9 @@ def _real_database(request: pytest.FixtureRequest, directory: Path) -> SinkDatab
 @pytest.fixture
 def postgres_cluster_of(postgres_dsn: str) -> Iterator[Callable[..., Cluster]]:
     """Makes clusters that write to PostgreSQL, and disconnects them behind the test."""
-    made: list[Cluster] = []
 
-    def make(parallelism: int = 1, *, patience: dict[str, Any] | None = None, **options: Any) -> Cluster:
-        database = PostgresDatabase(postgres_dsn, **({"lock_timeout_ms": 200} if patience is None else patience))
-        made.append(Cluster(database, parallelism, **options))
-        return made[-1]
+    def connected(patience: dict[str, Any] | None = None) -> PostgresDatabase:
+        return PostgresDatabase(postgres_dsn, **({"lock_timeout_ms": 200} if patience is None else patience))
 
-    yield make
-    for cluster in made:
-        cluster.close()
+    with clusters(connected, "patience") as make:
+        yield make

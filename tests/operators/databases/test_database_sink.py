@@ -28,7 +28,7 @@ from operators.databases import (
 from operators.databases.database_session import MAX_WRITER_BYTES, FencedError
 from operators.databases.database_sink import DatabaseSinkOperator
 from operators.databases.table_sink import writer_name
-from tests.operators.databases.cluster import COLUMNS, Cluster
+from tests.operators.databases.cluster import COLUMNS, Cluster, clusters
 from tests.operators.harness import Harness
 
 Make = Callable[..., Cluster]
@@ -36,16 +36,8 @@ Make = Callable[..., Cluster]
 
 @pytest.fixture
 def cluster_of(database: SinkDatabase) -> Iterator[Make]:
-    """Makes clusters, and disconnects them behind the test."""
-    made: list[Cluster] = []
-
-    def make(parallelism: int = 1, **options: Any) -> Cluster:
-        made.append(Cluster(database, parallelism, **options))
-        return made[-1]
-
-    yield make
-    for cluster in made:
-        cluster.close()
+    with clusters(lambda: database) as make:
+        yield make
 
 
 # --- crash points -------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 from engine.elements.errors import ConfigurationError, StorageError
 from operators.databases import DatabaseError, SqliteDatabase, SqliteSink, TableDescription
 from operators.databases.database_session import RowRefusedError
-from tests.operators.databases.cluster import Cluster
+from tests.operators.databases.cluster import Cluster, clusters
 from tests.operators.harness import Harness
 
 Make = Callable[..., Cluster]
@@ -25,16 +25,11 @@ def path(tmp_path: Path) -> str:
 
 @pytest.fixture
 def cluster_of(path: str) -> Iterator[Make]:
-    made: list[Cluster] = []
+    def opened(journal_mode: str = "wal") -> SqliteDatabase:
+        return SqliteDatabase(path, busy_timeout_ms=20, journal_mode=journal_mode)
 
-    def make(parallelism: int = 1, **options: Any) -> Cluster:
-        database = SqliteDatabase(path, busy_timeout_ms=20, journal_mode=options.pop("journal_mode", "wal"))
-        made.append(Cluster(database, parallelism, **options))
-        return made[-1]
-
-    yield make
-    for cluster in made:
-        cluster.close()
+    with clusters(opened, "journal_mode") as make:
+        yield make
 
 
 def execute(path: str, *statements: str) -> list[tuple[Any, ...]]:

@@ -34,8 +34,8 @@ from state_backends.snapshots import (
     run_to_completion,
 )
 from state_backends.snapshots.contract import SnapshotStatus
+from tests.state_backends.differential.test_snapshots import fill
 from tests.state_backends.support import (
-    COLLECT,
     LIST,
     MAP,
     SUM,
@@ -53,20 +53,7 @@ Vector = dict[str, Any]
 
 def filled(entries: int = 40, **options: Any) -> HeapKeyedStateBackend:
     backend = heap(**options)
-    for key in range(entries):
-        if backend.scope.any_group_of(key) not in backend.key_group_range:
-            continue
-        backend.set_current_key(key)
-        backend.value_state(VALUE).update({"key": [key]})
-        backend.list_state(LIST).add_all([key, (key, "x")])
-        backend.map_state(MAP).put_all({key: 1, -key - 1: 2})
-        collect = backend.aggregating_state(COLLECT)
-        collect.set_namespace((key, key + 10))
-        collect.add(key)
-        backend.timer_service("windows").event_time.add(key, (key, key + 10), key + 10)
-        backend.timer_service("windows").processing_time.add(key, None, 5)
-    own = [key for key in range(entries) if backend.scope.any_group_of(key) in backend.key_group_range]
-    backend.reducing_state(SUM).add_many(own, own, [])
+    fill(backend, entries)
     return backend
 
 

@@ -219,3 +219,13 @@ def restored_base(checkpoint_id: int, *names: str) -> RestoredBase:
 def names(handle: IncrementalKeyedStateHandle, *, uploaded: bool) -> list[str]:
     """The data files that a snapshot has uploaded, or has referred to."""
     return [file.name for file in handle.shared_files if file.uploaded is uploaded]
+
+
+def bytes_behind(job: Job, number: int, handle: IncrementalKeyedStateHandle) -> dict[str, bytes]:
+    """The content of all files of a snapshot, by name, as a restore would read it."""
+    reader = job.storage.reader(number)
+    found = {}
+    for file in (*handle.shared_files, *handle.private_files):
+        with reader.open(file.stream) as opened:
+            found[file.name] = opened.read()
+    return found

@@ -28,6 +28,7 @@ from tests.state_backends.rows.support import (
     SAVEPOINT,
     Job,
     ScriptedStore,
+    bytes_behind,
     content_of,
     files_below,
     job_over,
@@ -37,16 +38,6 @@ from tests.state_backends.rows.support import (
 )
 
 PRIVATE = ("CURRENT", "MANIFEST-5", "OPTIONS-7")
-
-
-def bytes_behind(job: Job, number: int, handle: IncrementalKeyedStateHandle) -> dict[str, bytes]:
-    """The content of all files of a snapshot, by name, as a restore would read it."""
-    reader = job.storage.reader(number)
-    found = {}
-    for file in (*handle.shared_files, *handle.private_files):
-        with reader.open(file.stream) as opened:
-            found[file.name] = opened.read()
-    return found
 
 
 def test_the_first_checkpoint_uploads_everything() -> None:

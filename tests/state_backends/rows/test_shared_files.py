@@ -9,7 +9,7 @@ from hypothesis.stateful import initialize, invariant, rule
 from engine.checkpoint.coordinator.shared_state_registry import UnknownPlaceholderError
 from state_backends.snapshots import IncrementalKeyedStateHandle, SnapshotType
 from tests.state_backends.rows.life import LifeOfCheckpoints
-from tests.state_backends.rows.support import CHECKPOINT, FULL, SAVEPOINT, content_of, job_over, names
+from tests.state_backends.rows.support import CHECKPOINT, FULL, SAVEPOINT, bytes_behind, content_of, job_over, names
 
 
 def stored(handle: IncrementalKeyedStateHandle) -> dict[str, str]:
@@ -141,12 +141,7 @@ class Life(LifeOfCheckpoints):
                 assert self.content[number] is None
                 continue
             assert isinstance(handle, IncrementalKeyedStateHandle)
-            reader = self.job.storage.reader(number)
-            found = {}
-            for file in (*handle.shared_files, *handle.private_files):
-                with reader.open(file.stream) as opened:
-                    found[file.name] = opened.read()
-            assert found == self.content[number]
+            assert bytes_behind(self.job, number, handle) == self.content[number]
 
     def teardown(self) -> None:
         """When all is quiet, storage has the files of what is retained and no other, and nothing local is left."""
