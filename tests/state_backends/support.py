@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from state_backends.base import (
     LONG,
     AggregatingStateDescriptor,
+    BackgroundWork,
     KeyGroupRange,
     KeyType,
     ListStateDescriptor,
@@ -133,6 +134,30 @@ values = st.recursive(
     max_leaves=12,
 )
 """Any value that may stand in state."""
+
+
+class DeferredExecutor:
+    """An executor that keeps its work until it is asked to do some."""
+
+    def __init__(self) -> None:
+        self.waiting: list[BackgroundWork] = []
+
+    def submit(self, work: BackgroundWork) -> None:
+        self.waiting.append(work)
+
+    def step(self) -> None:
+        if self.waiting and self.waiting[0].step() is None:
+            del self.waiting[0]
+
+    def run(self) -> None:
+        while self.waiting:
+            self.step()
+
+    def cancel(self) -> None:
+        """Give everything up, as at the end of a task."""
+        for work in self.waiting:
+            work.cancel()
+        self.waiting.clear()
 
 
 def same(left: Any, right: Any) -> bool:

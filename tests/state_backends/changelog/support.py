@@ -8,7 +8,7 @@ from typing import Any
 from engine.checkpoint.coordinator import SharedState
 from engine.checkpoint.coordinator.shared_state_registry import SharedStateRegistry
 from state_backends.api import BackendEnvironment, StateBackend
-from state_backends.base import LONG, BackgroundWork, KeyGroupRange, KeyType, key_group_for
+from state_backends.base import LONG, KeyGroupRange, KeyType, key_group_for
 from state_backends.changelog import ChangelogStateBackend
 from state_backends.changelog.keyed_backend import ChangelogKeyedStateBackend
 from state_backends.codec import StateCodec
@@ -32,30 +32,6 @@ from tests.state_backends.support import COLLECT, LIST, MAP, SUM, VALUE
 MAX_PARALLELISM = 5
 ALL = KeyGroupRange(0, MAX_PARALLELISM - 1)
 FULL = SnapshotOptions(type=SnapshotType.FULL_CHECKPOINT)
-
-
-class Queue:
-    """An executor that keeps its work until it is asked to do some."""
-
-    def __init__(self) -> None:
-        self.waiting: list[BackgroundWork] = []
-
-    def submit(self, work: BackgroundWork) -> None:
-        self.waiting.append(work)
-
-    def step(self) -> None:
-        if self.waiting and self.waiting[0].step() is None:
-            del self.waiting[0]
-
-    def run(self) -> None:
-        while self.waiting:
-            self.step()
-
-    def cancel(self) -> None:
-        """Give everything up, as at the end of a task."""
-        for work in self.waiting:
-            work.cancel()
-        self.waiting.clear()
 
 
 class World:

@@ -34,10 +34,10 @@ from state_backends.snapshots import (
 )
 from state_backends.snapshots.contract import SnapshotStatus
 from state_backends.snapshots.keyed_handles import keyed_handle_from_state
-from tests.state_backends.changelog.support import ALL, FULL, MAX_PARALLELISM, Queue, World, again, filled, own_keys
+from tests.state_backends.changelog.support import ALL, FULL, MAX_PARALLELISM, World, again, filled, own_keys
 from tests.state_backends.differential import backends as differential
 from tests.state_backends.differential.test_machine import DifferentialMachine
-from tests.state_backends.support import COLLECT, LIST, MAP, SUM, VALUE
+from tests.state_backends.support import COLLECT, LIST, MAP, SUM, VALUE, DeferredExecutor
 
 CANONICAL = SnapshotOptions(SnapshotType.CANONICAL_SAVEPOINT)
 
@@ -157,7 +157,7 @@ def test_what_cannot_be_written_changes_nothing() -> None:
 def test_a_lost_change_fails_every_checkpoint_until_one_materialises() -> None:
     """A result that cannot be written is in the state and not in the log: no checkpoint pretends otherwise."""
     world = World()
-    backend = filled(world, executor=Queue())
+    backend = filled(world, executor=DeferredExecutor())
     to_set = AggregatingStateDescriptor("set", set, lambda s, v: s | {v}, len)
     state = backend.aggregating_state(to_set)
     with pytest.raises(StateSerializationError, match="state 'set' under 3"):
@@ -180,7 +180,7 @@ def test_a_lost_change_fails_every_checkpoint_until_one_materialises() -> None:
 def test_a_change_that_was_lost_once_is_materialised(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when nothing was changed since; what was materialised just before does not hold it."""
     world = World()
-    backend = filled(world, executor=Queue())
+    backend = filled(world, executor=DeferredExecutor())
     before = backend.materialize()
     assert before is not None
     with monkeypatch.context() as patch:
@@ -224,7 +224,7 @@ def test_a_backend_without_state_gives_the_empty_result() -> None:
 def test_a_checkpoint_contains_what_was_there_when_it_began() -> None:
     """Changes and materialisations during its asynchronous part do not show."""
     world = World()
-    backend = filled(world, executor=Queue())
+    backend = filled(world, executor=DeferredExecutor())
     expected = backend.fingerprint()
     task = world.begin(backend, 1)
     backend.value_state(VALUE).update_many([1, 9], ["new", "new"])

@@ -19,10 +19,11 @@ from state_backends.heap import HeapStateBackend
 from state_backends.lsm import LsmStateBackend
 from state_backends.snapshots import KeyedStateHandle, SnapshotOptions, SnapshotTask, SnapshotType, run_to_completion
 from state_backends.snapshots.contract import SnapshotStatus
-from tests.state_backends.changelog.support import ALL, MAX_PARALLELISM, Queue, World
+from tests.state_backends.changelog.support import ALL, MAX_PARALLELISM, World
 from tests.state_backends.differential.backends import World as PlainWorld
 from tests.state_backends.differential.model import Model, States
 from tests.state_backends.differential.test_machine import DifferentialMachine
+from tests.state_backends.support import DeferredExecutor
 
 RETAINED = 2
 INNER: dict[str, StateBackend] = {
@@ -73,7 +74,7 @@ class ChangelogMachine(DifferentialMachine):
         self.notifications: list[tuple[str, int]] = []
         self.last_number = self.born = 0
         self.handed: set[str] = set()
-        self.queue = Queue()
+        self.queue = DeferredExecutor()
         super().__init__(SnapshotType.CHECKPOINT, ("heap",))
 
     def fresh(self, groups: KeyGroupRange) -> Any:

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from state_backends.snapshots import SnapshotOptions, run_to_completion
-from tests.state_backends.changelog.support import FULL, Queue, World, again, complete, filled
-from tests.state_backends.support import VALUE
+from tests.state_backends.changelog.support import FULL, World, again, complete, filled
+from tests.state_backends.support import VALUE, DeferredExecutor
 
 
 def test_full_segments_are_uploaded_before_the_checkpoint() -> None:
     """The asynchronous part has only the tail left to do: one step for that, one for the result."""
     world = World()
-    queue = Queue()
+    queue = DeferredExecutor()
     backend = world.backend(executor=queue, segment_bytes=500)
     state = backend.value_state(VALUE)
     for number in range(100):
@@ -45,7 +45,7 @@ def test_without_streams_segments_wait_for_the_checkpoint() -> None:
 def test_a_background_upload_that_fails_is_done_by_the_checkpoint() -> None:
     """The disk's refusal is nobody's problem until the checkpoint meets it too."""
     world = World()
-    queue = Queue()
+    queue = DeferredExecutor()
     backend = world.backend(executor=queue, segment_bytes=100)
     backend.value_state(VALUE).update_many(list(range(50)), list(range(50)))
     directory = f"{world.storage.job_dir}/shared"
@@ -58,7 +58,7 @@ def test_a_background_upload_that_fails_is_done_by_the_checkpoint() -> None:
 def test_uploads_that_nobody_needs_any_more_are_not_made() -> None:
     """A segment that was truncated while its upload waited."""
     world = World()
-    queue = Queue()
+    queue = DeferredExecutor()
     backend = world.backend(executor=queue, segment_bytes=100)
     backend.value_state(VALUE).update_many(list(range(50)), list(range(50)))
     (upload,) = queue.waiting
@@ -71,7 +71,7 @@ def test_uploads_that_nobody_needs_any_more_are_not_made() -> None:
 def test_materialisation_is_due_by_the_clock() -> None:
     """Each interval once; not while one is under way, not when nothing was changed, and never without an interval."""
     world = World()
-    backend = filled(world, executor=Queue(), materialization_interval_ms=100)
+    backend = filled(world, executor=DeferredExecutor(), materialization_interval_ms=100)
     assert backend.materialization_due_ms == 100
     assert backend.materialize_if_due(99) is None
     work = backend.materialize_if_due(100)
@@ -108,7 +108,7 @@ def test_a_materialisation_given_up_is_due_at_once() -> None:
 def test_failed_materialisations_are_put_up_with_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is left of them, checkpoints go on, a success starts the count again, and too many fail the task."""
     world = World()
-    backend = filled(world, executor=Queue(), max_materialization_failures=2)
+    backend = filled(world, executor=DeferredExecutor(), max_materialization_failures=2)
 
     def refuse(path: str, *, exclusive: bool = False) -> Any:
         raise PermissionError(path)
@@ -136,7 +136,7 @@ def test_failed_materialisations_are_put_up_with_for_a_while(monkeypatch: pytest
 def test_a_full_checkpoint_gives_up_a_running_materialisation() -> None:
     """That one builds upon what the checkpoint is to do without; nothing is left of it."""
     world = World()
-    backend = filled(world, executor=Queue())
+    backend = filled(world, executor=DeferredExecutor())
     world.checkpoint(backend, 1, SnapshotOptions(entries_per_step=1))
     work = backend.materialize()
     assert work is not None
@@ -153,7 +153,7 @@ def test_a_cancelled_materialisation_leaves_nothing() -> None:
     """At any step, and it counts as no failure."""
     for steps in range(2):
         world = World()
-        backend = filled(world, executor=Queue(), max_materialization_failures=1)
+        backend = filled(world, executor=DeferredExecutor(), max_materialization_failures=1)
         run_to_completion(world.begin(backend, 1, SnapshotOptions(entries_per_step=1)))
         files = world.shared_files()
         work = backend.materialize()
@@ -169,7 +169,7 @@ def test_a_cancelled_materialisation_leaves_nothing() -> None:
 def test_dispose_deletes_what_no_snapshot_has() -> None:
     """Segments uploaded in the background, a finished and a running materialisation; a second call does nothing."""
     world = World()
-    queue = Queue()
+    queue = DeferredExecutor()
     backend = world.backend(executor=queue, segment_bytes=100)
     state = backend.value_state(VALUE)
     state.update_many(list(range(50)), list(range(50)))

@@ -8,15 +8,15 @@ import pytest
 
 from state_backends.lsm import LsmStateBackend
 from state_backends.snapshots import SnapshotOptions
-from tests.state_backends.changelog.support import Queue, World, complete
-from tests.state_backends.support import COLLECT, VALUE
+from tests.state_backends.changelog.support import World, complete
+from tests.state_backends.support import COLLECT, VALUE, DeferredExecutor
 
 KEYS = 2000
 
 
 def loaded(world: World, **options: Any) -> Any:
     """A backend with many entries, materialised and checkpointed once."""
-    backend = world.backend(executor=Queue(), **options)
+    backend = world.backend(executor=DeferredExecutor(), **options)
     backend.value_state(VALUE).update_many(list(range(KEYS)), ["x" * 50] * KEYS)
     materialize(backend)
     complete(world, backend, 1, world.checkpoint(backend, 1))
@@ -67,7 +67,7 @@ def test_a_log_is_not_deduplicated() -> None:
 def test_state_that_is_purged_costs_its_way_through_the_log() -> None:
     """A window that fills and is cleared leaves an empty state and a long log: the case where a changelog loses."""
     world = World()
-    backend = world.backend(executor=Queue())
+    backend = world.backend(executor=DeferredExecutor())
     for window in range(20):
         keys = list(range(50))
         backend.aggregating_state(COLLECT).add_many(keys, [window] * 50, [1] * 50)

@@ -5,13 +5,12 @@ A new backend joins the whole suite by a row in :data:`BACKENDS` and one in :dat
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from state_backends.api import BackendEnvironment, KeyedStateBackend, StateBackend
-from state_backends.base import LONG, BackgroundWork, InlineExecutor, KeyGroupRange, KeyType
+from state_backends.base import LONG, InlineExecutor, KeyGroupRange, KeyType
 from state_backends.changelog import ChangelogStateBackend
 from state_backends.files import FileSystem, MemoryFileSystem
 from state_backends.heap import HeapStateBackend
@@ -30,6 +29,7 @@ from state_backends.snapshots import (
 )
 from state_backends.store import StoreKeyedStateBackend
 from tests.state_backends.store.memory_store import MemoryStoreKind
+from tests.state_backends.support import DeferredExecutor
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,27 +84,6 @@ SCENARIOS: list[tuple[SnapshotType, tuple[str, ...]]] = [
     (CANONICAL, ("heap", "lsm, incremental", "memory, incremental", "lsm")),
     (CANONICAL, ("changelog", "lsm", "rocksdb", "heap, incremental", "changelog over lsm")),
 ]
-
-
-class DeferredExecutor:
-    """Does background work when told to.
-
-    :ivar waiting: the work that is not done, in order
-    """
-
-    def __init__(self) -> None:
-        self.waiting: deque[BackgroundWork] = deque()
-
-    def submit(self, work: BackgroundWork) -> None:
-        self.waiting.append(work)
-
-    def step(self) -> None:
-        if self.waiting and self.waiting[0].step() is None:
-            self.waiting.popleft()
-
-    def cancel(self) -> None:
-        while self.waiting:
-            self.waiting.popleft().cancel()
 
 
 class World:

@@ -13,15 +13,9 @@ from state_backends.base import KeyGroupRange
 from state_backends.base.key_groups import key_group_ranges
 from state_backends.snapshots import KeyedStateHandle, SnapshotOptions, SnapshotType, StateScope, run_to_completion
 from state_backends.snapshots.contract import SnapshotStatus
-from tests.state_backends.differential.backends import (
-    SCENARIOS,
-    DeferredExecutor,
-    Pinned,
-    Taken,
-    World,
-    canonical_bytes,
-)
+from tests.state_backends.differential.backends import SCENARIOS, Pinned, Taken, World, canonical_bytes
 from tests.state_backends.differential.model import DOMAINS, STATE_NAMES, Model, States
+from tests.state_backends.support import DeferredExecutor
 
 KEYS = st.integers(-1, 3)
 NAMESPACES = st.sampled_from([None, 1, 2])

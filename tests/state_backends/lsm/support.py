@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from state_backends.base import BackgroundWork, InlineExecutor
+from state_backends.base import InlineExecutor
 from state_backends.files import FileSystem, MemoryFileSystem
 from state_backends.lsm import LsmOptions, LsmStore, LsmStoreKind
 from state_backends.lsm.version import FileMeta
+from tests.state_backends.support import DeferredExecutor
 
 TINY: dict[str, Any] = {
     "memtable_bytes": 200,
@@ -25,28 +26,6 @@ TINY: dict[str, Any] = {
 
 def tiny(**changes: Any) -> LsmOptions:
     return LsmOptions(**{**TINY, **changes})
-
-
-class DeferredExecutor:
-    """Keeps work until it is told to do a step of it."""
-
-    def __init__(self) -> None:
-        self.works: list[BackgroundWork] = []
-
-    def submit(self, work: BackgroundWork) -> None:
-        self.works.append(work)
-
-    def step(self) -> bool:
-        """One step of the oldest work; whether there was any."""
-        if not self.works:
-            return False
-        if self.works[0].step() is None:
-            del self.works[0]
-        return True
-
-    def finish(self) -> None:
-        while self.step():
-            pass
 
 
 def open_store(

@@ -21,7 +21,8 @@ from state_backends.lsm.compaction_work import CompactionWork
 from state_backends.lsm.manifest import CURRENT_MAGIC, MANIFEST_MAGIC
 from state_backends.lsm.version import VersionEdit
 from tests.hash_seeds import printed
-from tests.state_backends.lsm.support import DeferredExecutor, content, fill, key, mixed, names, open_store, tiny
+from tests.state_backends.lsm.support import content, fill, key, mixed, names, open_store, tiny
+from tests.state_backends.support import DeferredExecutor
 
 # --- options ---
 
@@ -466,10 +467,10 @@ def test_deferred_work_is_one_at_a_time_and_flushing_goes_on() -> None:
     executor = DeferredExecutor()
     store = open_store(executor=executor)
     entries = fill(store, range(200))
-    assert len(executor.works) == 1
+    assert len(executor.waiting) == 1
     assert sum(file.level == 0 for file in store.describe().files) > 10
     assert content(store) == entries
-    executor.finish()
+    executor.run()
 
     assert sum(file.level == 0 for file in store.describe().files) < 3
     assert content(store) == entries
@@ -484,7 +485,7 @@ def test_cancelled_work_leaves_no_file_and_changes_nothing() -> None:
         store = open_store(fs, f"/s{steps}", executor=executor, memtable_bytes=2000, target_file_bytes=60)
         entries = fill(store, mixed(1001))
         before, described = fs.list_dir(f"/s{steps}"), store.describe()
-        work = executor.works[0]
+        work = executor.waiting[0]
         for _ in range(steps):
             assert work.step()
         work.cancel()
@@ -508,11 +509,11 @@ def test_bulk_loading_gives_up_a_compaction_that_would_close_its_gap() -> None:
         expected.update(fill(store, numbers))
         store.flush()
     assert [len(level) for level in store.version.levels[:2]] == [2, 2]
-    assert len(executor.works) == 1
+    assert len(executor.waiting) == 1
     between = {key(number): b"between" for number in range(12, 15)}
     store.ingest(iter(between.items()))
     store.put(key(40), b"later")
-    executor.finish()
+    executor.run()
 
     assert content(store) == {**expected, **between, key(40): b"later"}
     assert [len(level) for level in store.version.levels[:2]] == [0, 1]
@@ -525,7 +526,7 @@ def test_steps_are_bounded_and_count_what_they_move() -> None:
     store = open_store(executor=executor, memtable_bytes=2000, target_file_bytes=60)
     fill(store, mixed(1001))
     store.flush()
-    work = executor.works[0]
+    work = executor.waiting[0]
     assert isinstance(work, CompactionWork)
     assert work.name == "compaction into level 1"
     read = work.task.input_bytes

@@ -12,7 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from state_backends.base import InlineExecutor
 from state_backends.files import MemoryFileSystem
 from state_backends.lsm import LsmSnapshot, LsmStore, LsmStoreKind, describe_manifest
-from tests.state_backends.lsm.support import DeferredExecutor, tiny
+from tests.state_backends.lsm.support import tiny
+from tests.state_backends.support import DeferredExecutor
 
 keys = st.one_of(
     st.binary(min_size=0, max_size=2), st.integers(0, 60).map(lambda number: b"k%02d" % number), st.just(b"\xff\xff")
@@ -65,7 +66,7 @@ class StoreMachine(RuleBasedStateMachine):
             snapshot.release()
         self.snapshots.clear()
         self.store.close()
-        assert self.deferred is None or not any(work.step() for work in self.deferred.works)
+        assert self.deferred is None or not any(work.step() for work in self.deferred.waiting)
 
     @rule(key=keys, value=values)
     def put(self, key: bytes, value: bytes) -> None:
@@ -199,7 +200,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def keeps_only_what_somebody_needs(self) -> None:
-        is_busy = self.scans or self.snapshots or (self.deferred and self.deferred.works)
+        is_busy = self.scans or self.snapshots or (self.deferred and self.deferred.waiting)
         if hasattr(self, "store") and not is_busy:
             self.store._files.delete_obsolete()
             files = {name for name in self.fs.list_dir(self.directory) if name.endswith(".sst")}
