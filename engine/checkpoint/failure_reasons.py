@@ -20,9 +20,7 @@ class CheckpointFailureReason(Enum):
     IO_EXCEPTION = "an I/O error"
     BLOCKING_OUTPUT_EXIST = "the job has a blocking output"
     CHECKPOINT_ASYNC_EXCEPTION = "writing the snapshot of a task failed"
-    CHANNEL_STATE_SHARED_STREAM_EXCEPTION = (
-        "a shared channel-state stream failed because of another checkpoint"
-    )
+    CHANNEL_STATE_SHARED_STREAM_EXCEPTION = "a shared channel-state stream failed because of another checkpoint"
     CHECKPOINT_EXPIRED = "the checkpoint did not complete within its timeout"
     CHECKPOINT_SUBSUMED = "a newer checkpoint completed first"
     CHECKPOINT_DECLINED = "a task declined the checkpoint"

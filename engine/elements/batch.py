@@ -30,9 +30,7 @@ class Batch:
 
     __slots__ = ("keys", "timestamps", "values")
 
-    def __init__(
-        self, values: list[Any], timestamps: list[int] | None = None, keys: list[Any] | None = None
-    ) -> None:
+    def __init__(self, values: list[Any], timestamps: list[int] | None = None, keys: list[Any] | None = None) -> None:
         self.values = values
         self.timestamps = timestamps
         self.keys = keys
@@ -46,9 +44,7 @@ class Batch:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Batch):
             return NotImplemented
-        return (
-            self.values == other.values and self.timestamps == other.timestamps and self.keys == other.keys
-        )
+        return self.values == other.values and self.timestamps == other.timestamps and self.keys == other.keys
 
     __hash__ = None  # type: ignore[assignment]
 

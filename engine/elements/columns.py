@@ -155,9 +155,7 @@ def positions_by_target(targets: Sequence[int], count: int) -> list[tuple[int, N
     ends = np.cumsum(np.bincount(array, minlength=count)).tolist()
     starts = [0, *ends[:-1]]
     return [
-        (target, order[start:end])
-        for target, (start, end) in enumerate(zip(starts, ends, strict=True))
-        if end > start
+        (target, order[start:end]) for target, (start, end) in enumerate(zip(starts, ends, strict=True)) if end > start
     ]
 
 

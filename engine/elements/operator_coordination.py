@@ -45,8 +45,8 @@ class SubtaskGateways(Protocol):
 class OperatorCoordinator:
     """Base of all coordinators; subclasses override what they need. Life cycle::
 
-        [reset_to_checkpoint] -> start -> { handle_event | subtask_ready | subtask_reset | checkpoint
-                                            | reset_to_checkpoint | notify_checkpoint_* }* -> close
+    [reset_to_checkpoint] -> start -> { handle_event | subtask_ready | subtask_reset | checkpoint
+                                        | reset_to_checkpoint | notify_checkpoint_* }* -> close
     """
 
     gateways: SubtaskGateways

@@ -56,9 +56,7 @@ class ConnectedStreams:
             self._first.key_by(key1, key_type=key_type), self._second.key_by(key2, key_type=key_type)
         )
 
-    def map(
-        self, fn1: Callable[[Any], Any], fn2: Callable[[Any], Any], **options: Unpack[OperatorOptions]
-    ) -> Stream:
+    def map(self, fn1: Callable[[Any], Any], fn2: Callable[[Any], Any], **options: Unpack[OperatorOptions]) -> Stream:
         """One record out for each record in: ``fn1(value)`` of the first stream, ``fn2(value)`` of the second."""
         from operators.basic import CoMapOperator
 
@@ -78,10 +76,7 @@ class ConnectedStreams:
 
     def process(
         self,
-        function: CoProcessFunction
-        | type[CoProcessFunction]
-        | KeyedCoProcessFunction
-        | type[KeyedCoProcessFunction],
+        function: CoProcessFunction | type[CoProcessFunction] | KeyedCoProcessFunction | type[KeyedCoProcessFunction],
         **options: Unpack[OperatorOptions],
     ) -> Stream:
         """The records that a co-process function emits; it may also emit side outputs.
@@ -241,13 +236,7 @@ def broadcast(stream: Stream, states: tuple[MapStateDescriptor | str, ...]) -> B
 
 
 def add_two_input(
-    first: Stream,
-    second: Stream,
-    kind: str,
-    factory: OperatorFactory,
-    options: OperatorOptions,
-    *,
-    requires_key: bool,
+    first: Stream, second: Stream, kind: str, factory: OperatorFactory, options: OperatorOptions, *, requires_key: bool
 ) -> Stream:
     """Add an operator that reads ``first`` through its first input and ``second`` through its second."""
     check_options(kind, options)

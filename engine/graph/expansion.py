@@ -95,8 +95,7 @@ def _nodes_without_unaligned(graph: JobGraph) -> frozenset[int]:
     return frozenset(
         edge.target
         for edge in graph.edges()
-        if not edge.is_feedback
-        and (edge.partitioner.pointwise or isinstance(edge.partitioner, BroadcastPartitioner))
+        if not edge.is_feedback and (edge.partitioner.pointwise or isinstance(edge.partitioner, BroadcastPartitioner))
     )
 
 
@@ -161,14 +160,7 @@ def _channels(vertices: tuple[VertexPlan, ...], edges: tuple[EdgePlan, ...]) -> 
             for output_index, receiver in enumerate(receivers):
                 channels.append(
                     ChannelPlan(
-                        len(channels),
-                        edge.index,
-                        source,
-                        sender,
-                        output_index,
-                        target,
-                        receiver,
-                        inputs[receiver],
+                        len(channels), edge.index, source, sender, output_index, target, receiver, inputs[receiver]
                     )
                 )
                 inputs[receiver] += 1

@@ -157,9 +157,7 @@ class IntervalJoin:
         check_callable("apply", "fn", fn)
         return self.process(partial(_one_record, fn), **options)
 
-    def process(
-        self, fn: Callable[[Any, Any, PairContext], Any], **options: Unpack[OperatorOptions]
-    ) -> Stream:
+    def process(self, fn: Callable[[Any, Any, PairContext], Any], **options: Unpack[OperatorOptions]) -> Stream:
         """The records that ``fn(left, right, ctx)`` returns for each pair; ``ctx`` has the times of both, and side
         outputs."""
         from operators.joins import Interval, IntervalJoinOperator

@@ -157,9 +157,7 @@ class KeyedStream(Stream):
         from operators.ranking import TopNOperator
 
         check_callable("top_n", "by", by)
-        factory = partial(
-            TopNOperator, n, by, ascending=ascending, with_rank=with_rank, changes=changes, ttl_ms=ttl_ms
-        )
+        factory = partial(TopNOperator, n, by, ascending=ascending, with_rank=with_rank, changes=changes, ttl_ms=ttl_ms)
         factory()  # What makes no sense is said where the job is built.
         return self._transform("top-n", factory, options, requires_key=True)
 

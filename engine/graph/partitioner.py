@@ -204,9 +204,7 @@ class _HashRouter:
                 raise StopIteration("the function let a StopIteration escape")
         except Exception as error:
             context = self._context
-            raise UserFunctionError(
-                context.operator, what, records[len(results)], context.attempt, error
-            ) from error
+            raise UserFunctionError(context.operator, what, records[len(results)], context.attempt, error) from error
         return results
 
     def _check(self, keys: list[Any], records: list[Any]) -> None:

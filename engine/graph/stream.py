@@ -252,11 +252,7 @@ class Stream:
     # --- routing: no operator is added --------------------------------------------------------------------
 
     def key_by(
-        self,
-        key: Callable[[Any], Any],
-        *,
-        value: Callable[[Any], Any] | None = None,
-        key_type: KeyType | None = None,
+        self, key: Callable[[Any], Any], *, value: Callable[[Any], Any] | None = None, key_type: KeyType | None = None
     ) -> KeyedStream:
         """Partition by ``key(record)``: records of one key meet in one subtask, in order.
 
@@ -398,9 +394,7 @@ class Stream:
 
     # --- ends ---------------------------------------------------------------------------------------------
 
-    def sink(
-        self, sink: StreamTransform | OperatorFactory | SinkTopology, **options: Unpack[OperatorOptions]
-    ) -> Job:
+    def sink(self, sink: StreamTransform | OperatorFactory | SinkTopology, **options: Unpack[OperatorOptions]) -> Job:
         """End the stream in ``sink``; returns the job, so that a short pipeline is one expression."""
         if isinstance(sink, SinkTopology):
             check_options("sink", options)

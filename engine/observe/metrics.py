@@ -76,9 +76,7 @@ def operator_metrics(counters: Mapping[tuple[str, int], Mapping[str, int]]) -> d
 
     ``counters`` is ``(uid, subtask) -> name -> value``; operators without counters are left out.
     """
-    return {
-        f"{uid}[{subtask}]": dict(values) for (uid, subtask), values in sorted(counters.items()) if values
-    }
+    return {f"{uid}[{subtask}]": dict(values) for (uid, subtask), values in sorted(counters.items()) if values}
 
 
 def _sorted(values: Mapping[str, int]) -> dict[str, int]:

@@ -1,4 +1,5 @@
 """When to snapshot and how to roll back: one small class per protocol, behind one interface."""
+
 from __future__ import annotations
 
 from engine.protocols.acking.mode import RecordAcking

@@ -36,9 +36,7 @@ class AlignedBarriers:
         """Aligned, never turning unaligned."""
         return CheckpointOptions.configured()
 
-    def barrier_handler(
-        self, channels: int, capture: InputCapture, back_edges: Collection[int] = ()
-    ) -> BarrierHandler:
+    def barrier_handler(self, channels: int, capture: InputCapture, back_edges: Collection[int] = ()) -> BarrierHandler:
         """The aligning handler."""
         if back_edges:
             return BackEdgeBarrierHandler(
@@ -63,9 +61,7 @@ class UnalignedBarriers:
         """Unaligned from the start."""
         return CheckpointOptions.configured(unaligned=True)
 
-    def barrier_handler(
-        self, channels: int, capture: InputCapture, back_edges: Collection[int] = ()
-    ) -> BarrierHandler:
+    def barrier_handler(self, channels: int, capture: InputCapture, back_edges: Collection[int] = ()) -> BarrierHandler:
         """The handler that obeys each barrier's own options: savepoints, for instance, stay aligned."""
         if back_edges:
             return BackEdgeBarrierHandler(
@@ -90,9 +86,7 @@ class AlignedWithTimeoutBarriers:
         """Aligned, turning unaligned at the timeout; without one (0) unaligned at once."""
         return CheckpointOptions.configured(unaligned=True, aligned_timeout_ns=self.aligned_timeout_ns)
 
-    def barrier_handler(
-        self, channels: int, capture: InputCapture, back_edges: Collection[int] = ()
-    ) -> BarrierHandler:
+    def barrier_handler(self, channels: int, capture: InputCapture, back_edges: Collection[int] = ()) -> BarrierHandler:
         """The handler that may switch."""
         if back_edges:
             return BackEdgeBarrierHandler(
@@ -119,9 +113,7 @@ class AtLeastOnceBarriers:
         """Barriers that block nothing."""
         return CheckpointOptions.configured(exactly_once=False)
 
-    def barrier_handler(
-        self, channels: int, capture: InputCapture, back_edges: Collection[int] = ()
-    ) -> BarrierHandler:
+    def barrier_handler(self, channels: int, capture: InputCapture, back_edges: Collection[int] = ()) -> BarrierHandler:
         """The counting tracker."""
         if back_edges:
             return BackEdgeTracker(
@@ -145,8 +137,6 @@ class NoCheckpoints:
         """Never asked for by a coordinator; plain aligned barriers."""
         return CheckpointOptions()
 
-    def barrier_handler(
-        self, channels: int, capture: InputCapture, back_edges: Collection[int] = ()
-    ) -> BarrierHandler:
+    def barrier_handler(self, channels: int, capture: InputCapture, back_edges: Collection[int] = ()) -> BarrierHandler:
         """A handler that will only ever see the ends of its channels."""
         return AlignedBarrierHandler(channels, self.checkpoints_after_tasks_finish)

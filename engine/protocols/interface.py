@@ -35,8 +35,6 @@ class CheckpointProtocol(Protocol):
     def options(self) -> CheckpointOptions:
         """What the barriers of a checkpoint carry."""
 
-    def barrier_handler(
-        self, channels: int, capture: InputCapture, back_edges: Collection[int] = ()
-    ) -> BarrierHandler:
+    def barrier_handler(self, channels: int, capture: InputCapture, back_edges: Collection[int] = ()) -> BarrierHandler:
         """The input side of a task with ``channels`` input channels, whose records in flight ``capture`` follows.
         ``back_edges``: those of the channels that lead back to the task, in a loop."""

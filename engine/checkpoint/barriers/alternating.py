@@ -64,9 +64,7 @@ class AlternatingBarrierHandler(UnalignedBarrierHandler):
         capture: InputCapture,
         source_channels: tuple[int, ...] = (),
     ) -> None:
-        super().__init__(
-            channels, checkpoints_after_tasks_finish, capture=capture, source_channels=source_channels
-        )
+        super().__init__(channels, checkpoints_after_tasks_finish, capture=capture, source_channels=source_channels)
         # Channels whose barrier of the current checkpoint still waits in the queue.
         self._announced: set[int] = set()
 

@@ -132,13 +132,9 @@ class BackEdgeBarrierHandler(AlternatingBarrierHandler):
 
     @property
     def _awaited_back_edges(self) -> tuple[int, ...]:
-        return tuple(
-            channel for channel in self._back_edges if self._is_open[channel] and channel not in self._aligned
-        )
+        return tuple(channel for channel in self._back_edges if self._is_open[channel] and channel not in self._aligned)
 
-    def _trigger_at_once(
-        self, barrier: CheckpointBarrier, now_ns: int, out: list[HandlerInstruction]
-    ) -> None:
+    def _trigger_at_once(self, barrier: CheckpointBarrier, now_ns: int, out: list[HandlerInstruction]) -> None:
         # One of the forward channels, all of which have ended, stands for the trigger: somebody is aligned.
         self._aligned.add(self._forward[0])
         self._target += 1

@@ -55,11 +55,7 @@ class SingleCheckpointHandler(BarrierHandler):
     """
 
     def __init__(
-        self,
-        channels: int,
-        checkpoints_after_tasks_finish: bool = True,
-        *,
-        source_channels: tuple[int, ...] = (),
+        self, channels: int, checkpoints_after_tasks_finish: bool = True, *, source_channels: tuple[int, ...] = ()
     ) -> None:
         super().__init__(channels, checkpoints_after_tasks_finish)
         assert all(0 <= channel < channels for channel in source_channels), (source_channels, channels)
@@ -201,12 +197,7 @@ class SingleCheckpointHandler(BarrierHandler):
         return True
 
     def _align(
-        self,
-        channel: int,
-        barrier: CheckpointBarrier,
-        blocks: bool | None,
-        now_ns: int,
-        out: list[HandlerInstruction],
+        self, channel: int, barrier: CheckpointBarrier, blocks: bool | None, now_ns: int, out: list[HandlerInstruction]
     ) -> None:
         """``channel`` delivered its barrier, or ended (``blocks``: ``None``): measure, let the mode react, finish when
         it was the last."""
@@ -236,9 +227,7 @@ class SingleCheckpointHandler(BarrierHandler):
         self._done = self._current
         self._first_barrier = None
 
-    def _abort(
-        self, checkpoint_id: int, reason: CheckpointFailureReason, out: list[HandlerInstruction]
-    ) -> None:
+    def _abort(self, checkpoint_id: int, reason: CheckpointFailureReason, out: list[HandlerInstruction]) -> None:
         """Give up ``checkpoint_id``, and with it whatever is pending."""
         if self._is_pending:
             self._leave(self._current, out)

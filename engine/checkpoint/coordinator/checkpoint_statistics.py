@@ -256,9 +256,7 @@ class CheckpointStatistics:
     ``latest_completed``, ``latest_savepoint`` and ``latest_failed`` the newest rows of their sort.
     """
 
-    def __init__(
-        self, history_size: int = DEFAULT_HISTORY_SIZE, subtask_rows: int = DEFAULT_SUBTASK_ROWS
-    ) -> None:
+    def __init__(self, history_size: int = DEFAULT_HISTORY_SIZE, subtask_rows: int = DEFAULT_SUBTASK_ROWS) -> None:
         assert history_size >= 1, history_size
         self.triggered = 0
         self.in_progress = 0
@@ -313,17 +311,13 @@ class CheckpointStatistics:
             row.task_count += 1
             self._report(row, task, SubtaskCheckpointMetrics(), now_ns, is_finished=True)
 
-    def on_acknowledged(
-        self, checkpoint_id: int, task: TaskId, metrics: SubtaskCheckpointMetrics, now_ns: int
-    ) -> None:
+    def on_acknowledged(self, checkpoint_id: int, task: TaskId, metrics: SubtaskCheckpointMetrics, now_ns: int) -> None:
         """A subtask has delivered its part."""
         row = self._pending.get(checkpoint_id)
         if row is not None:
             self._report(row, task, metrics, now_ns)
 
-    def on_incomplete(
-        self, checkpoint_id: int, task: TaskId, metrics: SubtaskCheckpointMetrics, now_ns: int
-    ) -> None:
+    def on_incomplete(self, checkpoint_id: int, task: TaskId, metrics: SubtaskCheckpointMetrics, now_ns: int) -> None:
         """A subtask tells what it had measured of a checkpoint that was aborted, or is about to be."""
         row = self._pending.get(checkpoint_id) or self.history.get(checkpoint_id)
         if row is not None and row.status is not CheckpointStatus.COMPLETED:
@@ -344,9 +338,7 @@ class CheckpointStatistics:
             if value is not None:
                 summary.add(value)
 
-    def on_failed(
-        self, checkpoint_id: int, reason: CheckpointFailureReason, now_ns: int, cause: str = ""
-    ) -> None:
+    def on_failed(self, checkpoint_id: int, reason: CheckpointFailureReason, now_ns: int, cause: str = "") -> None:
         """The checkpoint was aborted."""
         row = self._end(checkpoint_id, CheckpointStatus.FAILED, now_ns)
         self.failed += 1

@@ -94,12 +94,7 @@ class CheckpointCoordinator:
         self._deletions = Deletions()
         self.retained = RetainedCheckpoints(config.num_retained, self.statistics, self._deletions)
         self._ending = CheckpointEnding(
-            self.pending,
-            self.retained,
-            self._deletions,
-            self._failures,
-            self.statistics,
-            operator_coordinators,
+            self.pending, self.retained, self._deletions, self._failures, self.statistics, operator_coordinators
         )
         self._trigger = TriggerPipeline(
             PipelineSettings(
@@ -161,12 +156,7 @@ class CheckpointCoordinator:
         self.deployment.on_status(task, status)
 
     def start(
-        self,
-        now_ns: int,
-        attempt: int,
-        restored_id: int | None = None,
-        *,
-        first_delay_ns: int | None = None,
+        self, now_ns: int, attempt: int, restored_id: int | None = None, *, first_delay_ns: int | None = None
     ) -> CoordinatorInstructions:
         """All tasks of ``attempt`` run: begin to schedule. A new attempt counts as ``restored`` from ``restored_id``
         first. The timer first fires after ``first_delay_ns``, by default after one interval. (Flink draws a random
@@ -361,11 +351,7 @@ class CheckpointCoordinator:
         return self._rechecked(now_ns, out) if is_triggered else _finished(out)
 
     def on_location_failed(
-        self,
-        checkpoint_id: int,
-        reason: CheckpointFailureReason,
-        now_ns: int,
-        cause: str = "",
+        self, checkpoint_id: int, reason: CheckpointFailureReason, now_ns: int, cause: str = ""
     ) -> CoordinatorInstructions:
         """The place could not be made: IO_EXCEPTION, or TRIGGER_CHECKPOINT_FAILURE for whatever is no I/O error."""
         return self._abort(checkpoint_id, reason, now_ns, cause=cause)
@@ -469,7 +455,6 @@ class CheckpointCoordinator:
         out: Out = []
         self._ending.abort(pending, reason, now_ns, out, task=task, cause=cause)
         return self._rechecked(now_ns, out)
-
 
     # --- inspection -----------------------------------------------------------------------------------------------
 

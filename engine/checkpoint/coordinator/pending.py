@@ -57,13 +57,7 @@ class TriggerRequest:
 
     def rank(self) -> tuple[bool, bool, bool, int, int]:
         """Its place in the queue: rule R1 of :mod:`engine.checkpoint.coordinator.triggering`."""
-        return (
-            not self.is_savepoint,
-            not self.is_forced,
-            self.is_periodic,
-            self.requested_ns,
-            self.sequence,
-        )
+        return (not self.is_savepoint, not self.is_forced, self.is_periodic, self.requested_ns, self.sequence)
 
     def kind(self, full_required: bool) -> SnapshotKind:
         """The kind of snapshot that serves it; ``full_required``: earlier files must not be referenced."""

@@ -83,9 +83,7 @@ class Decision:
 class CheckpointRequestDecider:
     """Holds the waiting requests; see the rules of the queue at the top of the module."""
 
-    def __init__(
-        self, max_concurrent: int = 1, min_pause_ns: int = 0, max_queued: int = DEFAULT_MAX_QUEUED
-    ) -> None:
+    def __init__(self, max_concurrent: int = 1, min_pause_ns: int = 0, max_queued: int = DEFAULT_MAX_QUEUED) -> None:
         assert max_concurrent >= 1, max_concurrent
         assert max_queued >= 1, max_queued
         self._max_concurrent = max_concurrent

@@ -49,9 +49,7 @@ def keyed_state_parts(
     parts = []
     for new_subtask in range(new_parallelism):
         own = key_group_range_for_index(max_parallelism, new_parallelism, new_subtask)
-        common = [
-            (old, written.intersection(own)) for old, written in enumerate(old_ranges) if written is not None
-        ]
+        common = [(old, written.intersection(own)) for old, written in enumerate(old_ranges) if written is not None]
         parts.append(tuple(KeyedStatePart(old, groups) for old, groups in common if groups is not None))
     return tuple(parts)
 
@@ -79,9 +77,7 @@ class _Share:
 
 
 def redistribute_operator_state(
-    old: Sequence[Sequence[OperatorStatePart[Stream]]],
-    new_parallelism: int,
-    split_order: Sequence[str] | None = None,
+    old: Sequence[Sequence[OperatorStatePart[Stream]]], new_parallelism: int, split_order: Sequence[str] | None = None
 ) -> tuple[tuple[OperatorStatePart[Stream], ...], ...]:
     """For each new subtask the parts it reads, in the order of the old subtasks. ``old``: for each old subtask what it
     wrote (nothing: empty). ``split_order``: the order in which SPLIT names are visited, by default sorted."""

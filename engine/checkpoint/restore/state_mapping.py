@@ -227,9 +227,7 @@ def _mapping(
     return SubtaskMapping(new_to_old, tuple(subtask for subtask, count in enumerate(readers) if count > 1))
 
 
-def _overlapping(
-    old_parallelism: int, new_parallelism: int, max_parallelism: int
-) -> tuple[tuple[int, ...], ...]:
+def _overlapping(old_parallelism: int, new_parallelism: int, max_parallelism: int) -> tuple[tuple[int, ...], ...]:
     new_to_old = []
     for subtask in range(new_parallelism):
         own = key_group_range_for_index(max_parallelism, new_parallelism, subtask)

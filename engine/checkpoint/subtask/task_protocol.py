@@ -52,9 +52,7 @@ class TaskCheckpointProtocol:
     """One attempt of one task. ``restored_checkpoint_id``: what the attempt started from, ``None`` for nothing."""
 
     def __init__(
-        self,
-        restored_checkpoint_id: int | None = None,
-        max_recorded_aborts: int = DEFAULT_MAX_RECORDED_ABORTS,
+        self, restored_checkpoint_id: int | None = None, max_recorded_aborts: int = DEFAULT_MAX_RECORDED_ABORTS
     ) -> None:
         assert max_recorded_aborts > 0, max_recorded_aborts
         restored = _NO_CHECKPOINT if restored_checkpoint_id is None else restored_checkpoint_id
@@ -121,9 +119,7 @@ class TaskCheckpointProtocol:
         return (AcknowledgeCheckpoint(checkpoint_id),)
 
     def on_snapshot_failed(
-        self,
-        checkpoint_id: int,
-        reason: CheckpointFailureReason = CheckpointFailureReason.CHECKPOINT_ASYNC_EXCEPTION,
+        self, checkpoint_id: int, reason: CheckpointFailureReason = CheckpointFailureReason.CHECKPOINT_ASYNC_EXCEPTION
     ) -> TaskInstructions:
         """The asynchronous part failed. (A failing *synchronous* part fails the task instead.)"""
         if checkpoint_id not in self._running:
@@ -133,9 +129,7 @@ class TaskCheckpointProtocol:
 
     # --- notifications of the coordinator -------------------------------------------------------------------------
 
-    def on_complete(
-        self, checkpoint_id: int, last_subsumed_id: int | None = NONE_SUBSUMED
-    ) -> TaskInstructions:
+    def on_complete(self, checkpoint_id: int, last_subsumed_id: int | None = NONE_SUBSUMED) -> TaskInstructions:
         """``checkpoint_id`` is durable; ``last_subsumed_id`` is the newest id no longer retained, -1 or ``None``
         for none."""
         if checkpoint_id <= self._last_reported:
@@ -150,9 +144,7 @@ class TaskCheckpointProtocol:
             out.append(StopTask(checkpoint_id))
         return tuple(out)
 
-    def on_abort(
-        self, checkpoint_id: int, latest_completed_id: int | None = NONE_COMPLETED
-    ) -> TaskInstructions:
+    def on_abort(self, checkpoint_id: int, latest_completed_id: int | None = NONE_COMPLETED) -> TaskInstructions:
         """``checkpoint_id`` is given up; ``latest_completed_id`` (0 or ``None`` for none) repairs a lost
         *complete*."""
         out: list[TaskInstruction] = []

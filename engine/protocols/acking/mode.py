@@ -24,8 +24,6 @@ class RecordAcking:
         """Never asked for by a coordinator."""
         return CheckpointOptions()
 
-    def barrier_handler(
-        self, channels: int, capture: InputCapture, back_edges: Collection[int] = ()
-    ) -> BarrierHandler:
+    def barrier_handler(self, channels: int, capture: InputCapture, back_edges: Collection[int] = ()) -> BarrierHandler:
         """A handler that will only ever see the ends of its channels."""
         return AlignedBarrierHandler(channels, self.checkpoints_after_tasks_finish)

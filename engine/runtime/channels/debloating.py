@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _THOUSANDTHS = 1_000
 
+
 class ThroughputMeter:
     """How fast a task takes records while there are any (Flink: ``ThroughputCalculator``).
 
@@ -125,9 +126,7 @@ class TaskDebloater:
 
     __slots__ = ("_calculator", "_channels", "_due_ns", "_kernel", "_meter", "_received", "_task", "rests", "settings")
 
-    def __init__(
-        self, settings: DebloatSettings, kernel: Kernel, channels: Sequence[Channel], task: object
-    ) -> None:
+    def __init__(self, settings: DebloatSettings, kernel: Kernel, channels: Sequence[Channel], task: object) -> None:
         """``channels``: those whose credit may change, at least one; they have the same credit now. ``task`` hears by
         mail that a period is over."""
         assert channels, "there is no input to keep short"

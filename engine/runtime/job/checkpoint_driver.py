@@ -315,9 +315,7 @@ class CheckpointDriver:
                 received.update((channel.index, channel.received_records) for channel in task.inputs)
         assert sent.keys() == received.keys(), (sent.keys(), received.keys())
         differences = tuple(
-            (channel, count, received[channel])
-            for channel, count in sorted(sent.items())
-            if count != received[channel]
+            (channel, count, received[channel]) for channel, count in sorted(sent.items()) if count != received[channel]
         )
         now, attempt = self._kernel.now_ns, self._job.attempt
         self._trace(CheckpointCut(now, attempt, checkpoint_id, len(sent), sum(sent.values()), differences))

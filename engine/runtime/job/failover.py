@@ -226,7 +226,8 @@ class Failover:
             return any(self._end.is_leaving(vertex) for vertex, _ in self._tasks)
         leaving = {vertex for vertex, _ in ids if self._end.is_leaving(vertex)}
         return any(
-            task.chain.has_union_state for (vertex, subtask), task in self._tasks.items()
+            task.chain.has_union_state
+            for (vertex, subtask), task in self._tasks.items()
             if vertex in leaving and (vertex, subtask) not in ids
         )
 

@@ -546,4 +546,3 @@ class JobManager:
             None if self.acking is None else self.acking.fingerprint(),
             tuple(task.fingerprint() for task in self.tasks.values()),
         )
-

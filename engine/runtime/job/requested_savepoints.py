@@ -124,10 +124,7 @@ class Savepoints:
         driver, order = self._stoppable.driver, self.reports[number].order
         driver.execute(
             driver.coordinator.trigger_savepoint(
-                f"{_LABEL}{number}",
-                self._kernel.now_ns,
-                stop=order.stop,
-                savepoint_format=order.savepoint_format,
+                f"{_LABEL}{number}", self._kernel.now_ns, stop=order.stop, savepoint_format=order.savepoint_format
             )
         )
 
@@ -161,9 +158,7 @@ class Savepoints:
             return False
         report = self._stopping
         assert report is not None
-        self._follow(
-            self._stop.on_tasks_terminated({task: TaskTermination(state) for task, state in states.items()})
-        )
+        self._follow(self._stop.on_tasks_terminated({task: TaskTermination(state) for task, state in states.items()}))
         return report.path is not None and report.error is None
 
     def master_died(self, labels: Iterable[str]) -> None:

@@ -79,8 +79,7 @@ def note_directories(
 
 
 def check_claimable(file_system: FileSystem, directory: str, mode: RestoreMode) -> None:
-    """Raise :class:`StorageError` when a snapshot is to be claimed through a link: what is behind it would be deleted.
-    """
+    """Raise :class:`StorageError` for a snapshot to be claimed through a link: what it leads to would be deleted."""
     parent, name = posixpath.split(directory.rstrip("/"))
     if mode is RestoreMode.CLAIM and file_system.real_path(directory) != posixpath.join(
         file_system.real_path(parent), name

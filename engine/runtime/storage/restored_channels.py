@@ -239,9 +239,7 @@ class _Edge:
                     raise ValueError(f"channel {target!r} is not in 0..{self._receivers - 1}")
                 targets.append(target)
         except Exception as error:
-            raise UserFunctionError(
-                self._sender_name, "custom partitioner", values[len(targets)], 0, error
-            ) from error
+            raise UserFunctionError(self._sender_name, "custom partitioner", values[len(targets)], 0, error) from error
         return targets
 
 
@@ -257,6 +255,4 @@ def _traced(columns: Iterable[RecordColumns], causes: Sequence[Cause]) -> Iterat
 
 def _batch(columns: RecordColumns) -> Batch:
     stamps, keys = columns.timestamps, columns.keys
-    return Batch(
-        list(columns.values), None if stamps is None else list(stamps), None if keys is None else list(keys)
-    )
+    return Batch(list(columns.values), None if stamps is None else list(stamps), None if keys is None else list(keys))

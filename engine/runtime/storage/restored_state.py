@@ -82,20 +82,14 @@ class RestoredJob:
             )
             for vertex, operator in plan.operators()
         ]
-        restore = plan_restore(
-            metadata.operators, targets, allow_non_restored_state=allow_non_restored_state
-        )
+        restore = plan_restore(metadata.operators, targets, allow_non_restored_state=allow_non_restored_state)
         adapted = plan.with_max_parallelism(_max_parallelism(plan, restore))
         reader = location.reader()
         operators = {
             key: RestoredOperator(state.keyed, state.operator, reader) for key, state in restore.subtasks.items()
         }
         in_flight = restore_channels(
-            metadata,
-            adapted,
-            reader,
-            allow_non_restored_state=allow_non_restored_state,
-            provenance=provenance,
+            metadata, adapted, reader, allow_non_restored_state=allow_non_restored_state, provenance=provenance
         )
         return cls(
             metadata.checkpoint_id,

@@ -359,9 +359,7 @@ def _snapshot_type(barrier: CheckpointBarrier) -> SnapshotType:
     return SnapshotType.FULL_CHECKPOINT if kind is SnapshotKind.FULL_CHECKPOINT else SnapshotType.CHECKPOINT
 
 
-def shared_state(
-    operators: Mapping[str, SubtaskSnapshot], subtask: int, checkpoint_id: int
-) -> tuple[SharedState, ...]:
+def shared_state(operators: Mapping[str, SubtaskSnapshot], subtask: int, checkpoint_id: int) -> tuple[SharedState, ...]:
     """What one task tells of its shared state, by uid of its operators: files that its snapshot has uploaded with their
     handles, all others as placeholders."""
     told: list[SharedState] = []

@@ -81,9 +81,7 @@ def build_tasks(
     return by_id
 
 
-def replaced_task(
-    plan: ExecutionPlan, environment: TaskEnvironment, dead: Task, outputs: Iterable[Channel]
-) -> Task:
+def replaced_task(plan: ExecutionPlan, environment: TaskEnvironment, dead: Task, outputs: Iterable[Channel]) -> Task:
     """The successor of a task on its channels, which outlive it."""
     task = _task_class(plan, dead.plan)(dead.plan, dead.vertex, environment)
     channels = {channel.index: channel for channel in outputs}
@@ -121,11 +119,7 @@ def _restore_channels(
 
 
 def _writers(
-    plan: ExecutionPlan,
-    task: Task,
-    channels: Mapping[int, Channel],
-    environment: TaskEnvironment,
-    loop: Loop | None,
+    plan: ExecutionPlan, task: Task, channels: Mapping[int, Channel], environment: TaskEnvironment, loop: Loop | None
 ) -> list[RecordWriter]:
     writers: list[RecordWriter] = []
     subtask = task.plan

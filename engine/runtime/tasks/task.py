@@ -105,9 +105,7 @@ class Task:
         self.is_stopping = False
         """A savepoint that stops the job was taken: no element is processed any more."""
         self.end: TaskEnd
-        self.record_cost_ns = environment.cost.record_cost_ns(
-            vertex.names_of(plan.subtask), is_source=vertex.is_source
-        )
+        self.record_cost_ns = environment.cost.record_cost_ns(vertex.names_of(plan.subtask), is_source=vertex.is_source)
         self.checkpointing: TaskCheckpointing
         self._record_bytes = environment.cost.record_bytes
         self._receivers: list[Callable[[Batch], None]] = []
@@ -145,9 +143,7 @@ class Task:
         for channel in looped:
             # No watermark ever comes on it.
             self.chain.valve.on_status(channel.input_index, True)
-        self.checkpointing = checkpointing = TaskCheckpointing(
-            self, self.place, self.chain, self.inputs, self.writers
-        )
+        self.checkpointing = checkpointing = TaskCheckpointing(self, self.place, self.chain, self.inputs, self.writers)
         self.end = TaskEnd(self, self.place, self.chain, self.timers, checkpointing, len(self.inputs), looped)
         protocol = self.environment.protocol
         back_edges = [channel.input_index for channel in looped]

@@ -151,9 +151,7 @@ class TaskCheckpointing:
     def arm_alignment_timer(self, checkpoint_id: int, at_ns: int) -> None:
         """The alignment of a checkpoint may take until ``at_ns``."""
         kernel = self._place.kernel
-        kernel.schedule(
-            max(at_ns, kernel.now_ns), "receive_mail", self._task, ("alignment_timeout", (checkpoint_id,))
-        )
+        kernel.schedule(max(at_ns, kernel.now_ns), "receive_mail", self._task, ("alignment_timeout", (checkpoint_id,)))
 
     def barrier_aborted(self, abort: AbortCheckpoint) -> None:
         """The barrier handler gave up on a checkpoint."""

@@ -53,9 +53,7 @@ class WatchedRouter:
         """See :class:`engine.graph.partitioner.Router`."""
         assert self._sender.watched is not None
         cause = self._sender.watched.provenance.cause
-        return [
-            (channel, TracedBatch.of(part, [cause] * len(part))) for channel, part in self._router.route(batch)
-        ]
+        return [(channel, TracedBatch.of(part, [cause] * len(part))) for channel, part in self._router.route(batch)]
 
     def fingerprint(self) -> object:
         """That of the router."""
