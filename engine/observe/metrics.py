@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from engine.observe.trace_events import Send, TraceEvent
+
 _NS_PER_MS = 1_000_000
 
 
@@ -81,3 +83,22 @@ def operator_metrics(counters: Mapping[tuple[str, int], Mapping[str, int]]) -> d
 
 def _sorted(values: Mapping[str, int]) -> dict[str, int]:
     return {name: values[name] for name in sorted(values)}
+
+
+_CONTROL = {"CheckpointBarrier": "barrier", "CancelCheckpointMarker": "cancel marker"}
+
+
+class MessageCounter:
+    """``records``: sent on channels between tasks; ``control``: barriers and cancellation markers there, by kind."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.control = dict.fromkeys(_CONTROL.values(), 0)
+
+    def __call__(self, event: TraceEvent) -> None:
+        """Take in one event."""
+        if isinstance(event, Send):
+            self.records += event.records
+            kind = _CONTROL.get(event.kind)
+            if kind is not None:
+                self.control[kind] += 1

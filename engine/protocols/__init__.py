@@ -1,26 +1,6 @@
-"""When to snapshot and how to roll back: one small class per protocol, behind one interface."""
+"""When to snapshot and how to roll back: one small class per protocol, and the machines of record acking."""
 
 from __future__ import annotations
 
-from engine.protocols.acking.mode import RecordAcking
-from engine.protocols.barriers import (
-    AlignedBarriers,
-    AlignedWithTimeoutBarriers,
-    AtLeastOnceBarriers,
-    NoCheckpoints,
-    UnalignedBarriers,
-)
-from engine.protocols.interface import CheckpointProtocol
-from engine.protocols.protocol_names import PROTOCOLS, protocol_named
-
-__all__ = [
-    "PROTOCOLS",
-    "AlignedBarriers",
-    "AlignedWithTimeoutBarriers",
-    "AtLeastOnceBarriers",
-    "CheckpointProtocol",
-    "NoCheckpoints",
-    "RecordAcking",
-    "UnalignedBarriers",
-    "protocol_named",
-]
+from engine.protocols.barriers import CheckpointProtocol as CheckpointProtocol
+from engine.protocols.protocol_names import PROTOCOLS as PROTOCOLS, protocol_named as protocol_named

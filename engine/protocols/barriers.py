@@ -1,13 +1,14 @@
-"""The coordinated protocols: asynchronous barrier snapshots (Carbone et al. 2015), aligned, unaligned, both, neither.
+"""The protocols: asynchronous barrier snapshots (Carbone et al. 2015), aligned, unaligned, both, neither; and none.
 
-Each gives a task in a loop, some of whose channels lead back to it, a handler of its own: no protocol would ever
-complete a checkpoint there otherwise.
+In a loop, where some channels lead back to the task, each that takes checkpoints gives a handler of its own: no
+checkpoint would ever complete there otherwise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import ClassVar
 
 from engine.checkpoint.barriers import (
     AlignedBarrierHandler,
@@ -21,93 +22,85 @@ from engine.checkpoint.barriers import (
 from engine.elements.events import CheckpointOptions
 
 
-@dataclass(frozen=True, slots=True)
-class AlignedBarriers:
-    """Exactly-once: a task blocks each channel at its barrier and snapshots when the last one is there."""
+@dataclass(frozen=True)
+class CheckpointProtocol:
+    """How the tasks of a job agree on a cut.
+
+    ``name``               what ``--mode`` calls it;
+    ``takes_checkpoints``  whether a coordinator runs at all;
+    ``consistent_cut``     whether a completed checkpoint may hold no effect of a record behind its cut. The cut
+                           oracle takes a difference for a violation where this is true, and for a prediction of
+                           duplicates where it is not.
+    ``stores_channel_state``  whether records in flight may be part of a checkpoint;
+    ``tracks_records``     whether each source record is followed instead, and sent again when it is not acknowledged.
+    """
 
     checkpoints_after_tasks_finish: bool = True
+    name: ClassVar[str]
+    takes_checkpoints: ClassVar[bool] = True
+    consistent_cut: ClassVar[bool] = True
+    stores_channel_state: ClassVar[bool] = False
+    tracks_records: ClassVar[bool] = False
+
+    def options(self) -> CheckpointOptions:
+        """What the barriers of a checkpoint carry. Without checkpoints no coordinator asks for it."""
+        return CheckpointOptions()
+
+    def barrier_handler(self, channels: int, capture: InputCapture, back_edges: Collection[int] = ()) -> BarrierHandler:
+        """The input side of a task with ``channels`` input channels, whose records in flight ``capture`` follows.
+        ``back_edges``: those of the channels that lead back to the task, in a loop."""
+        after_finish = self.checkpoints_after_tasks_finish
+        if back_edges and self.takes_checkpoints:
+            return BackEdgeBarrierHandler(channels, after_finish, capture=capture, back_edges=back_edges)
+        if self.stores_channel_state:
+            # It obeys each barrier's own options: savepoints, for instance, stay aligned.
+            return AlternatingBarrierHandler(channels, after_finish, capture=capture)
+        return AlignedBarrierHandler(channels, after_finish)
+
+
+class AlignedBarriers(CheckpointProtocol):
+    """Exactly-once: a task blocks each channel at its barrier and snapshots when the last one is there."""
+
     name = "aligned"
-    takes_checkpoints = True
-    consistent_cut = True
-    stores_channel_state = False
-    tracks_records = False
 
     def options(self) -> CheckpointOptions:
         """Aligned, never turning unaligned."""
         return CheckpointOptions.configured()
 
-    def barrier_handler(self, channels: int, capture: InputCapture, back_edges: Collection[int] = ()) -> BarrierHandler:
-        """The aligning handler."""
-        if back_edges:
-            return BackEdgeBarrierHandler(
-                channels, self.checkpoints_after_tasks_finish, capture=capture, back_edges=back_edges
-            )
-        return AlignedBarrierHandler(channels, self.checkpoints_after_tasks_finish)
 
-
-@dataclass(frozen=True, slots=True)
-class UnalignedBarriers:
+class UnalignedBarriers(CheckpointProtocol):
     """Exactly-once without waiting: the first barrier takes the snapshot, and the records it has overtaken are part of
     it (Flink: FLIP-76)."""
 
-    checkpoints_after_tasks_finish: bool = True
     name = "unaligned"
-    takes_checkpoints = True
-    consistent_cut = True
     stores_channel_state = True
-    tracks_records = False
 
     def options(self) -> CheckpointOptions:
         """Unaligned from the start."""
         return CheckpointOptions.configured(unaligned=True)
 
-    def barrier_handler(self, channels: int, capture: InputCapture, back_edges: Collection[int] = ()) -> BarrierHandler:
-        """The handler that obeys each barrier's own options: savepoints, for instance, stay aligned."""
-        if back_edges:
-            return BackEdgeBarrierHandler(
-                channels, self.checkpoints_after_tasks_finish, capture=capture, back_edges=back_edges
-            )
-        return AlternatingBarrierHandler(channels, self.checkpoints_after_tasks_finish, capture=capture)
 
-
-@dataclass(frozen=True, slots=True)
-class AlignedWithTimeoutBarriers:
+@dataclass(frozen=True)
+class AlignedWithTimeoutBarriers(CheckpointProtocol):
     """Exactly-once: aligned, but a checkpoint whose barriers are older than the timeout goes on unaligned."""
 
-    checkpoints_after_tasks_finish: bool = True
     aligned_timeout_ns: int = 0
     name = "aligned-timeout"
-    takes_checkpoints = True
-    consistent_cut = True
     stores_channel_state = True
-    tracks_records = False
 
     def options(self) -> CheckpointOptions:
         """Aligned, turning unaligned at the timeout; without one (0) unaligned at once."""
         return CheckpointOptions.configured(unaligned=True, aligned_timeout_ns=self.aligned_timeout_ns)
 
-    def barrier_handler(self, channels: int, capture: InputCapture, back_edges: Collection[int] = ()) -> BarrierHandler:
-        """The handler that may switch."""
-        if back_edges:
-            return BackEdgeBarrierHandler(
-                channels, self.checkpoints_after_tasks_finish, capture=capture, back_edges=back_edges
-            )
-        return AlternatingBarrierHandler(channels, self.checkpoints_after_tasks_finish, capture=capture)
 
-
-@dataclass(frozen=True, slots=True)
-class AtLeastOnceBarriers:
+class AtLeastOnceBarriers(CheckpointProtocol):
     """At-least-once: a task counts barriers, blocks nothing, and snapshots when the last one is there.
 
     Records that overtook the last barrier are in the snapshot and will be sent again after a restore.
     """
 
-    checkpoints_after_tasks_finish: bool = True
     name = "at-least-once"
-    takes_checkpoints = True
     consistent_cut = False
-    stores_channel_state = False
-    tracks_records = False
 
     def options(self) -> CheckpointOptions:
         """Barriers that block nothing."""
@@ -115,28 +108,23 @@ class AtLeastOnceBarriers:
 
     def barrier_handler(self, channels: int, capture: InputCapture, back_edges: Collection[int] = ()) -> BarrierHandler:
         """The counting tracker."""
+        after_finish = self.checkpoints_after_tasks_finish
         if back_edges:
-            return BackEdgeTracker(
-                channels, self.checkpoints_after_tasks_finish, capture=capture, back_edges=back_edges
-            )
-        return AtLeastOnceTracker(channels, self.checkpoints_after_tasks_finish)
+            return BackEdgeTracker(channels, after_finish, capture=capture, back_edges=back_edges)
+        return AtLeastOnceTracker(channels, after_finish)
 
 
-@dataclass(frozen=True, slots=True)
-class NoCheckpoints:
+class RecordAcking(CheckpointProtocol):
+    """At-least-once for records, nothing for state: sources send again what was not acknowledged (Storm)."""
+
+    name = "acking"
+    takes_checkpoints = False
+    consistent_cut = False
+    tracks_records = True
+
+
+class NoCheckpoints(CheckpointProtocol):
     """No snapshots: a restarted job begins again, and sinks publish at the end of their input."""
 
-    checkpoints_after_tasks_finish: bool = True
     name = "none"
     takes_checkpoints = False
-    consistent_cut = True
-    stores_channel_state = False
-    tracks_records = False
-
-    def options(self) -> CheckpointOptions:
-        """Never asked for by a coordinator; plain aligned barriers."""
-        return CheckpointOptions()
-
-    def barrier_handler(self, channels: int, capture: InputCapture, back_edges: Collection[int] = ()) -> BarrierHandler:
-        """A handler that will only ever see the ends of its channels."""
-        return AlignedBarrierHandler(channels, self.checkpoints_after_tasks_finish)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from engine.elements.errors import ConfigurationError
 from engine.elements.suggestions import nearest
-from engine.protocols.acking.mode import RecordAcking
 from engine.protocols.barriers import (
     AlignedBarriers,
     AlignedWithTimeoutBarriers,
     AtLeastOnceBarriers,
+    CheckpointProtocol,
     NoCheckpoints,
+    RecordAcking,
     UnalignedBarriers,
 )
-from engine.protocols.interface import CheckpointProtocol
 
 PROTOCOLS: dict[str, CheckpointProtocol] = {
     protocol.name: protocol
@@ -46,4 +46,4 @@ def protocol_named(
         raise ConfigurationError(f"there is no mode {name!r}{hint} modes: {', '.join(known)}")
     if isinstance(protocol, AlignedWithTimeoutBarriers):
         return AlignedWithTimeoutBarriers(checkpoints_after_tasks_finish, aligned_timeout_ns or 0)
-    return protocol if checkpoints_after_tasks_finish else type(protocol)(False)  # type: ignore[call-arg]
+    return protocol if checkpoints_after_tasks_finish else type(protocol)(False)

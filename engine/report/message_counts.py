@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from engine.observe.message_counter import MessageCounter
+    from engine.observe.metrics import MessageCounter
     from engine.runtime.execution import ExecutionResult
 
 _NAMES = {

@@ -21,7 +21,7 @@ from engine.report.units import plural
 
 if TYPE_CHECKING:
     from engine.observe.cut_oracle import CutOracle, CutVerdict
-    from engine.protocols.interface import CheckpointProtocol
+    from engine.protocols.barriers import CheckpointProtocol
     from engine.runtime.execution import ExecutionResult
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +17,8 @@ from engine.protocols.acking.statistics import AckingStatistics
 from engine.runtime.acking import AckingRun, check_acking
 from engine.runtime.config import RunConfig
 from engine.runtime.faulted import Deaths, RunFaults
-from engine.runtime.hook import JOB_MANAGER
 from engine.runtime.job import ENDED, RUNNING, JobManager, Restore, SavepointOrder, SavepointReport, TaskReport
-from engine.runtime.kernel import START_NS, ChoiceRecorder, Kernel, long_lived
+from engine.runtime.kernel import JOB_MANAGER, START_NS, ChoiceRecorder, Kernel
 from engine.runtime.tasks import check_loops
 from state_backends.base import StateBackendError
 from state_backends.files import LocalFileSystem, MemoryFileSystem
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from engine.runtime.faulted import Interference
     from engine.runtime.storage import RestoredJob, SavepointRestore
     from state_backends.files import FileSystem
+
 
 _PROGRESS_EVERY_EVENTS = 2_000
 _FEW = 5
@@ -86,6 +88,33 @@ class ExecutionResult:
         if self.error is not None:
             raise self.error
         return self
+
+
+_LARGE_CHANNELS = 10_000
+
+
+@contextmanager
+def long_lived(channels: int) -> Iterator[Callable[[], None]]:
+    """Around building and running a graph with so many channels; call what it gives between the two.
+
+    Tasks and channels live as long as their attempt. With a million of them every full garbage collection takes seconds
+    and finds nothing: most of the time of a large run went there. What is computed does not depend on it. Does nothing
+    for small graphs: a process that runs thousands of them is better off with the collector.
+    """
+    if channels < _LARGE_CHANNELS or not gc.isenabled():
+        yield lambda: None
+        return
+    gc.disable()
+    try:
+
+        def built() -> None:
+            gc.freeze()
+            gc.enable()
+
+        yield built
+    finally:
+        gc.enable()
+        gc.unfreeze()
 
 
 def run(job: Job, config: RunConfig | None = None, **surroundings: Any) -> ExecutionResult:

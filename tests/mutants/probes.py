@@ -14,11 +14,9 @@ from engine.checkpoint.coordinator import CompletedCheckpoint, SharedState
 from engine.checkpoint.coordinator.shared_state_registry import SharedStateRegistry
 from engine.elements.events import CheckpointBarrier, CheckpointOptions, SnapshotKind, StopMode
 from engine.graph.job import Job
-from engine.protocols.acking.ack_messages import Ack, Init
 from engine.protocols.acking.acker import Acker
-from engine.protocols.acking.anchoring import AnchoredTuple
-from engine.protocols.acking.progress import SplitProgress
-from engine.protocols.acking.spout_book import SpoutBook
+from engine.protocols.acking.anchoring import Ack, AnchoredTuple, Init
+from engine.protocols.acking.spout_book import SplitProgress, SpoutBook
 from engine.protocols.acking.statistics import AckingStatistics
 from engine.runtime.acking import AckerTask, bolt
 from engine.runtime.config import RunConfig

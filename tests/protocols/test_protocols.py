@@ -14,16 +14,14 @@ from engine.checkpoint.barriers import (
 )
 from engine.elements.errors import ConfigurationError
 from engine.elements.events import AlignmentType, CheckpointBarrier
-from engine.protocols import (
-    PROTOCOLS,
+from engine.protocols import PROTOCOLS, CheckpointProtocol, protocol_named
+from engine.protocols.barriers import (
     AlignedBarriers,
     AlignedWithTimeoutBarriers,
     AtLeastOnceBarriers,
     NoCheckpoints,
     UnalignedBarriers,
-    protocol_named,
 )
-from engine.protocols.interface import CheckpointProtocol
 
 ALL = sorted(PROTOCOLS.values(), key=lambda protocol: protocol.name)
 

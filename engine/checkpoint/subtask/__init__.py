@@ -8,6 +8,7 @@ from __future__ import annotations
 from engine.checkpoint.subtask.channel_state_writer import (
     ChannelState as ChannelState,
     ChannelStateWriter as ChannelStateWriter,
+    UpstreamRecoveryTracker as UpstreamRecoveryTracker,
 )
 from engine.checkpoint.subtask.task_instructions import (
     AcknowledgeCheckpoint as AcknowledgeCheckpoint,
@@ -24,4 +25,3 @@ from engine.checkpoint.subtask.task_instructions import (
     TaskInstructions as TaskInstructions,
 )
 from engine.checkpoint.subtask.task_protocol import TaskCheckpointProtocol as TaskCheckpointProtocol
-from engine.checkpoint.subtask.upstream_recovery import UpstreamRecoveryTracker as UpstreamRecoveryTracker

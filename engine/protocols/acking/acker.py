@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.protocols.acking.ack_messages import ACK, FAIL, RESET, Ack, AckerMessage, Fail, Init, Reply, Reset
+from engine.protocols.acking.anchoring import ACK, FAIL, RESET, Ack, AckerMessage, Fail, Init, Reply, Reset
 from engine.protocols.acking.rotating_map import RotatingMap
 
 ACKER_BUCKETS = 3

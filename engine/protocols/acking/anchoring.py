@@ -11,14 +11,66 @@ Rules.
   same message that adds its children, so that the value of a root is 0 only when nothing is left (but for accidents of
   probability 2**-64).
 
-Ids are integers of 64 bits, handed in: nothing here draws one.
+Ids of roots and edges are distinct integers of 64 bits. Storm draws them at random. A collision means a tree that
+seems complete and is not, so that what matters is that they are spread evenly; whether they are drawn or computed does
+not. :class:`IdStream` computes them, from names that are never used twice, and they are no choices of a run: nothing
+else may come of another id.
+
+The messages are what tasks, ackers and spouts say to each other (Storm: the streams of ``Acker``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from hashlib import blake2b
+from typing import NamedTuple
 
-from engine.protocols.acking.ack_messages import Ack, Fail, Reset
+ACK, FAIL, RESET = "ack", "fail", "reset"
+"""Kinds of :class:`Reply`: the tree is complete; it has failed; its timeout is to begin anew."""
+
+
+class Init(NamedTuple):
+    """A spout has emitted a root. ``value``: exclusive or of the edges to its first tuples; ``task``: the spout."""
+
+    root: int
+    value: int
+    task: str
+
+
+class Ack(NamedTuple):
+    """A tuple was handled. ``value``: its own edge and those of its children, exclusive or."""
+
+    root: int
+    value: int
+
+
+class Fail(NamedTuple):
+    """A tuple of the tree has failed."""
+
+    root: int
+
+
+class Reset(NamedTuple):
+    """A tuple of the tree takes long: its time begins anew."""
+
+    root: int
+
+
+AckerMessage = Init | Ack | Fail | Reset
+"""Everything that an acker takes."""
+
+
+class Reply(NamedTuple):
+    """From an acker to the spout ``task``: what has become of ``root``."""
+
+    kind: str
+    task: str
+    root: int
+
+
+KIND_NAMES: dict[type, str] = {Init: "init", Ack: "ack", Fail: "fail", Reset: "reset"}
+"""What messages to ackers are counted as."""
+
 
 NewId = Callable[[], int]
 """Gives out a fresh 64-bit id other than 0: an edge of 0 would leave no mark."""
@@ -77,3 +129,29 @@ def fails_of(one: AnchoredTuple) -> Sequence[Fail]:
 def resets_of(one: AnchoredTuple) -> Sequence[Reset]:
     """What is said when a tuple takes longer than its timeout."""
     return [Reset(root) for root in one.edges]
+
+
+_MASK = (1 << 64) - 1
+
+
+class IdStream:
+    """The ids of whoever goes by ``name``: SplitMix64 (Steele, Lea, Flood 2014) over a counter. It maps numbers to
+    numbers one to one, so that no id of a stream ever comes again; 0, which would leave no mark, is left out."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, name: str) -> None:
+        self._state = int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "big")
+
+    def __call__(self) -> int:
+        while True:
+            self._state = mixed = (self._state + 0x9E3779B97F4A7C15) & _MASK
+            mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+            mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
+            mixed ^= mixed >> 31
+            if mixed:
+                return mixed
+
+    def fingerprint(self) -> int:
+        """What decides which ids come."""
+        return self._state

@@ -1,10 +1,19 @@
-"""Settings of record acking."""
+"""Settings of record acking, and its errors, after which a restart cannot help."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.elements.errors import ConfigurationError
+from engine.elements.errors import ConfigurationError, WeirError
+
+
+class ReplayLimitError(WeirError):
+    """A record was sent again and again, and never acknowledged."""
+
+
+class UnacknowledgedError(WeirError):
+    """Records were lost, and nothing will ever send them again."""
+
 
 DEFAULT_TIMEOUT_NS = 30_000_000_000
 

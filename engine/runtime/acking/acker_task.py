@@ -14,12 +14,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.observe.trace_events import TaskState
-from engine.protocols.acking.ack_messages import Init
 from engine.protocols.acking.acker import Acker
-from engine.runtime.hook import WORKER, around_of
+from engine.protocols.acking.anchoring import Init
+from engine.runtime.kernel import WORKER, around_of
 
 if TYPE_CHECKING:
-    from engine.protocols.acking.ack_messages import AckerMessage
+    from engine.protocols.acking.anchoring import AckerMessage
     from engine.runtime.acking.acking_run import AckingRun
 
 ACKER = "acker"

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any
 from engine.elements.errors import ConfigurationError, StorageError
 from engine.elements.operator import Operator
 from engine.observe.trace_events import AckingMessage
-from engine.protocols.acking.ack_messages import KIND_NAMES, AckerMessage, Reply
 from engine.protocols.acking.acker import acker_for
-from engine.protocols.acking.acking_errors import UnacknowledgedError
+from engine.protocols.acking.anchoring import KIND_NAMES, AckerMessage, Reply
+from engine.protocols.acking.settings import UnacknowledgedError
 from engine.protocols.acking.statistics import AckingStatistics
 from engine.runtime.acking.acked_channel import AckedChannel
 from engine.runtime.acking.acker_task import ACKER, AckerTask
@@ -45,8 +45,7 @@ if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan
     from engine.observe.trace_events import Instrument
     from engine.runtime.config import RunConfig
-    from engine.runtime.hook import RunHook
-    from engine.runtime.kernel import Kernel
+    from engine.runtime.kernel import Kernel, RunHook
     from engine.runtime.tasks import SourceTask, Task, TaskEnvironment
     from state_backends.snapshots import CheckpointStorage
 

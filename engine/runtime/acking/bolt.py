@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.protocols.acking.anchoring import UNTRACKED, AnchoredTuple, acks_of, child_of
-from engine.protocols.acking.ids import IdStream
+from engine.protocols.acking.anchoring import UNTRACKED, AnchoredTuple, IdStream, acks_of, child_of
 from engine.runtime.acking.acked_channel import AckedChannel
 from engine.runtime.channels import TracedBatch
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
     from engine.elements.batch import Batch
     from engine.graph.partitioner import Routed, Router
-    from engine.protocols.acking.ack_messages import AckerMessage
+    from engine.protocols.acking.anchoring import AckerMessage
     from engine.runtime.acking.acking_run import AckingRun
     from engine.runtime.tasks import Task
 

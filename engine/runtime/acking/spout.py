@@ -21,14 +21,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from engine.elements.batch import Batch
 from engine.observe.trace_events import RecordReplayed
-from engine.protocols.acking.acking_errors import ReplayLimitError
 from engine.protocols.acking.anchoring import UNTRACKED, AnchoredTuple
-from engine.protocols.acking.progress import SplitProgress
-from engine.protocols.acking.spout_book import ACKED, FAILED, Outcome, SpoutBook
+from engine.protocols.acking.settings import ReplayLimitError
+from engine.protocols.acking.spout_book import ACKED, FAILED, Outcome, SplitProgress, SpoutBook
 from engine.runtime.channels import ChainOutput
 
 if TYPE_CHECKING:
-    from engine.protocols.acking.ack_messages import Reply
+    from engine.protocols.acking.anchoring import Reply
     from engine.runtime.acking.bolt import Bolt
     from engine.runtime.tasks import SourceTask
 

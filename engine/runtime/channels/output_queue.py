@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from engine.checkpoint.subtask import ChannelStateWriter
     from engine.graph.plan import ChannelPlan
     from engine.runtime.config import CostModel
-    from engine.runtime.hook import LinkHook, RunHook
-    from engine.runtime.kernel import Kernel
+    from engine.runtime.kernel import Kernel, LinkHook, RunHook
 
 Element = Batch | Event
 Numbered = tuple[int, Element]

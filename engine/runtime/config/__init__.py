@@ -5,11 +5,11 @@ what keeps the inputs of tasks short. All other rooms of the runtime read it.
 from __future__ import annotations
 
 from engine.runtime.config.cost import CostModel as CostModel
-from engine.runtime.config.debloat_settings import DebloatSettings as DebloatSettings
 from engine.runtime.config.run_config import (
     ALIGNED_TIMEOUT as ALIGNED_TIMEOUT,
     UNALIGNED as UNALIGNED,
     CheckpointInterval as CheckpointInterval,
+    DebloatSettings as DebloatSettings,
     RunConfig as RunConfig,
     parse_duration_ns as parse_duration_ns,
 )

@@ -1,8 +1,9 @@
 """Faults in a run: who dies in the middle of a step, falls silent, is slow, or gets its elements and messages late.
-``interference`` is the port: it answers what goes wrong. ``run_faults``, ``task_faults`` and ``link_faults`` ask it,
-``deaths`` carries out who dies.
+``interference`` is the port: it answers what goes wrong. ``run_faults`` and ``task_faults`` ask it, ``deaths`` carries
+out who dies.
 
-They plug in from above, as the hooks of :mod:`engine.runtime.hook`; a run in which nothing goes wrong has none of them.
+They plug in from above, as the hooks of :mod:`engine.runtime.kernel.hook`; a run in which nothing goes wrong has none
+of them.
 """
 
 from __future__ import annotations

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from engine.runtime.hook import JOB_MANAGER, PROCESS, WORKER
-from engine.runtime.kernel import DELIVERED, MESSAGES
+from engine.runtime.kernel import DELIVERED, JOB_MANAGER, MESSAGES, PROCESS, WORKER
 
 __all__ = (
     "DELIVERED",

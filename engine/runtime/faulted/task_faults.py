@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from engine.elements.events import WatermarkStatus
     from engine.runtime.faulted.deaths import Deaths
     from engine.runtime.faulted.interference import Interference
-    from engine.runtime.hook import Rest
+    from engine.runtime.kernel import Rest
     from engine.runtime.tasks import Task
 
 _OF_EACH_OPERATOR = {
@@ -68,7 +68,7 @@ class TaskPause:
 
 
 class TaskFaults:
-    """Implements :class:`engine.runtime.hook.TaskHook` for one task."""
+    """Implements :class:`engine.runtime.kernel.hook.TaskHook` for one task."""
 
     def __init__(self, task: Task, interference: Interference, deaths: Deaths) -> None:
         self.task = task

@@ -54,12 +54,11 @@ from state_backends.base import StateBackendError
 if TYPE_CHECKING:
     from engine.checkpoint.coordinator import CheckpointCoordinator
     from engine.observe.trace_events import Instrument
-    from engine.runtime.hook import Around
     from engine.runtime.job.job_state import JobProgress
     from engine.runtime.job.operator_coordinators import OperatorCoordinators
     from engine.runtime.job.record_counts import RecordCounts
     from engine.runtime.job.requested_savepoints import Savepoints
-    from engine.runtime.kernel import Kernel, Post
+    from engine.runtime.kernel import Around, Kernel, Post
     from engine.runtime.storage import CheckpointFiles
     from engine.runtime.tasks import Task
 

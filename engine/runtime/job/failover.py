@@ -4,8 +4,8 @@ Rules.
 
 * Full failover: a failed task takes the whole job with it. The job leaves the running state, and every pending and
   queued snapshot dies (CHECKPOINT_COORDINATOR_SUSPEND).
-* Regional failover: it takes its region with it (:mod:`engine.runtime.job.regions`); the other tasks go on. Pending
-  snapshots die (JOB_FAILOVER_REGION): a part of them will never come. What is triggered before the region runs again
+* Regional failover: it takes its region with it (:func:`failover_regions`); the other tasks go on. Pending snapshots
+  die (JOB_FAILOVER_REGION): a part of them will never come. What is triggered before the region runs again
   fails (NOT_ALL_REQUIRED_TASKS_RUNNING). A job of one region, one that is about to stop, and one with too many failed
   checkpoints fail over as a whole. So does one in which other subtasks of a vertex of the region may finish, or have
   finished, if that vertex has union state: no snapshot can be taken of a vertex of which a part of that is gone, so
@@ -41,9 +41,9 @@ from engine.elements.errors import (
     StorageError,
     WeirError,
 )
-from engine.protocols.acking.acking_errors import ReplayLimitError, UnacknowledgedError
+from engine.protocols.acking.settings import ReplayLimitError, UnacknowledgedError
 from engine.runtime.job.job_state import ENDED, FAILED, RECOVERING, RESTARTING, RUNNING
-from engine.runtime.job.regions import failover_regions, single_task_regions
+from engine.runtime.job.task_deployment import failover_regions, single_task_regions
 from state_backends.base import StateBackendError
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from engine.runtime.job.checkpoint_driver import CheckpointDriver, Unsettled
     from engine.runtime.job.end_of_input import EndOfInput
     from engine.runtime.job.job_state import JobProgress
-    from engine.runtime.job.regions import Region
     from engine.runtime.job.requested_savepoints import Savepoints
+    from engine.runtime.job.task_deployment import Region
     from engine.runtime.kernel import Kernel
     from engine.runtime.storage import CheckpointFiles, RestoredJob
     from engine.runtime.tasks import Task

@@ -28,16 +28,14 @@ from engine.checkpoint.coordinator import (
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.observe.trace_events import Instrument
 from engine.runtime.config import RunConfig
-from engine.runtime.hook import JOB_MANAGER, around_of
 from engine.runtime.job.checkpoint_driver import CheckpointDriver, Unsettled
 from engine.runtime.job.end_of_input import EndOfInput
 from engine.runtime.job.failover import Failover, FinalCheckpointError, HeartbeatTimeoutError, TaskKilledError
 from engine.runtime.job.job_state import FINISHED, RECOVERING, RUNNING, STOPPED, JobProgress
 from engine.runtime.job.operator_coordinators import OperatorCoordinators
-from engine.runtime.job.regions import Region
 from engine.runtime.job.requested_savepoints import Savepoints
-from engine.runtime.job.task_deployment import TaskDeployment
-from engine.runtime.kernel import Post
+from engine.runtime.job.task_deployment import Region, TaskDeployment
+from engine.runtime.kernel import JOB_MANAGER, Post, around_of
 from engine.runtime.storage import CheckpointFiles, LocalFiles
 from engine.runtime.tasks import SourceProgress, TaskEnvironment
 
@@ -47,8 +45,7 @@ if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan
     from engine.observe.provenance import Provenance
     from engine.runtime.acking import AckingRun
-    from engine.runtime.hook import RunHook
-    from engine.runtime.kernel import ChoiceRecorder, Kernel
+    from engine.runtime.kernel import ChoiceRecorder, Kernel, RunHook
     from engine.runtime.storage import RestoredJob
     from engine.runtime.tasks import BarrierProcessed, OperatorEvent, Task
     from state_backends.files import FileSystem

@@ -1,6 +1,6 @@
-"""Time and chance: ``kernel`` is the virtual clock with the events still to come, ``choices`` the one source of what
-could go another way. The kernel's ``Post`` delivers the messages between tasks and job manager as events;
-``long_lived`` keeps Python's garbage collector away from large graphs.
+"""Time, chance and faults: ``kernel`` is the virtual clock with the events still to come, ``choices`` the one source of
+what could go another way, ``hook`` all that the other rooms know of faults. The kernel's ``Post`` delivers the messages
+between tasks and job manager as events.
 """
 
 from __future__ import annotations
@@ -13,6 +13,18 @@ from engine.runtime.kernel.choices import (
     ReadyEvent as ReadyEvent,
     SparseChoices as SparseChoices,
 )
+from engine.runtime.kernel.hook import (
+    JOB_MANAGER as JOB_MANAGER,
+    PROCESS as PROCESS,
+    WORKER as WORKER,
+    Around as Around,
+    LinkHook as LinkHook,
+    Rest as Rest,
+    RunHook as RunHook,
+    TaskHook as TaskHook,
+    around_of as around_of,
+    nothing_around as nothing_around,
+)
 from engine.runtime.kernel.kernel import (
     DELIVERED as DELIVERED,
     MESSAGES as MESSAGES,
@@ -21,4 +33,3 @@ from engine.runtime.kernel.kernel import (
     Post as Post,
     ScheduledEvent as ScheduledEvent,
 )
-from engine.runtime.kernel.long_lived import long_lived as long_lived

@@ -10,6 +10,7 @@ from engine.runtime.storage.adopted_snapshot import check_claimable as check_cla
 from engine.runtime.storage.checkpoint_files import (
     CheckpointFiles as CheckpointFiles,
     SavepointRestore as SavepointRestore,
+    TaskSnapshot as TaskSnapshot,
     unusable_storage as unusable_storage,
 )
 from engine.runtime.storage.local_files import LocalFiles as LocalFiles, local_state_name as local_state_name
@@ -21,4 +22,3 @@ from engine.runtime.storage.restored_state import (
 )
 from engine.runtime.storage.shared_files import SharedStreams as SharedStreams, check_forms as check_forms
 from engine.runtime.storage.storage_directory import open_storage as open_storage
-from engine.runtime.storage.task_snapshot import TaskSnapshot as TaskSnapshot

@@ -11,7 +11,7 @@ was started from; who owns that one was said when it was given (Flink: ``Restore
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from engine.checkpoint.coordinator import (
@@ -24,12 +24,11 @@ from engine.checkpoint.coordinator import (
 )
 from engine.elements.errors import StorageError
 from engine.elements.events import SnapshotKind
-from engine.runtime.hook import nothing_around
+from engine.runtime.kernel import nothing_around
 from engine.runtime.storage.adopted_snapshot import AdoptedSnapshot, check_claimable, note_directories, own_files
 from engine.runtime.storage.restored_channels import check_channels
 from engine.runtime.storage.restored_state import RestoredJob
 from engine.runtime.storage.shared_files import recovered_shared_state, with_files_of_another_job
-from engine.runtime.storage.task_snapshot import TaskSnapshot
 from state_backends.base import CorruptStateError, StateBackendError
 from state_backends.files import file_system_for
 from state_backends.snapshots import (
@@ -47,8 +46,28 @@ from state_backends.snapshots import (
 if TYPE_CHECKING:
     from engine.graph.plan import ExecutionPlan
     from engine.observe.provenance import Provenance
-    from engine.runtime.hook import Around
+    from engine.runtime.kernel import Around
     from state_backends.files import FileSystem
+    from state_backends.snapshots import SubtaskSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSnapshot:
+    """A task's part of a checkpoint.
+
+    ``operators``  uid -> handles of its state;
+    ``sent``       channel index -> records sent on it before the barrier, without those in ``operators``;
+    ``received``   channel index -> records received from it before the snapshot, with those in ``operators``;
+    ``read``       records that a source has read in this attempt; for statistics only.
+
+    Records in flight that were captured count as received on the input side and as not sent on the output side.
+    """
+
+    operators: dict[str, SubtaskSnapshot]
+    sent: dict[int, int]
+    received: dict[int, int]
+    read: int = field(default=0, compare=False, repr=False)
+
 
 KIND, FORMAT, STOP = "kind", "format", "stop"
 """Properties of a savepoint in its metadata; a checkpoint has none of them."""

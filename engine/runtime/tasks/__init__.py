@@ -2,21 +2,21 @@
 Their parts: ``operator_chain`` with a ``task_context`` and ``background`` work for each operator, ``task_timers``,
 ``task_checkpoint`` with one ``async_snapshot`` for each checkpoint, ``task_end``. ``environment`` is what all tasks of
 an attempt share, ``source_progress`` how far their sources are, ``operator_messages`` what they tell operator
-coordinators, ``feedback_loops`` what tasks in a circle need. ``attempt`` builds tasks and channels from the plan.
-``tracking`` (acking) and ``watched`` (causes) are absent mostly.
+coordinators, ``loops`` what tasks in a circle need. ``attempt`` builds tasks and channels from the plan. ``tracking``
+(acking) and ``watched`` (causes) are absent mostly.
 """
 
 from __future__ import annotations
 
 from engine.runtime.tasks.async_snapshot import AsyncSnapshot as AsyncSnapshot
 from engine.runtime.tasks.attempt import build_tasks as build_tasks, replaced_task as replaced_task
-from engine.runtime.tasks.environment import TaskEnvironment as TaskEnvironment
-from engine.runtime.tasks.feedback_loops import check_loops as check_loops
-from engine.runtime.tasks.operator_messages import (
+from engine.runtime.tasks.environment import (
     BarrierProcessed as BarrierProcessed,
     OperatorEvent as OperatorEvent,
+    SourceProgress as SourceProgress,
+    TaskEnvironment as TaskEnvironment,
     plain_copy as plain_copy,
 )
-from engine.runtime.tasks.source_progress import SourceProgress as SourceProgress
+from engine.runtime.tasks.feedback_loops import check_loops as check_loops
 from engine.runtime.tasks.source_task import SourceTask as SourceTask
 from engine.runtime.tasks.task import CREATED as CREATED, RUNNING as RUNNING, Task as Task

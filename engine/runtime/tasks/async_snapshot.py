@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
     from engine.elements.batch import Batch
     from engine.runtime.channels import Channel
+    from engine.runtime.tasks.environment import TaskPlace
     from engine.runtime.tasks.operator_chain import OperatorChain
     from engine.runtime.tasks.task_checkpoint import TaskCheckpointing
     from engine.runtime.tasks.task_context import TaskOperatorContext
-    from engine.runtime.tasks.task_place import TaskPlace
     from state_backends.local import LocalSnapshot
     from state_backends.snapshots import CheckpointLocation, FsStreamFactory
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from engine.runtime.storage import SharedStreams
-    from engine.runtime.tasks.task_place import TaskPlace
+    from engine.runtime.tasks.environment import TaskPlace
     from state_backends.base import BackgroundWork
 
 

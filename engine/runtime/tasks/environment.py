@@ -1,32 +1,60 @@
-"""What all tasks of one attempt share."""
+"""What all tasks of one attempt share, and what a part of a task knows of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.checkpoint.coordinator import Acknowledge, Decline
+from engine.elements.errors import StateError
 from engine.graph.partitioner import KeyTypeAgreement
 from engine.observe.trace_events import Instrument
-from engine.protocols.interface import CheckpointProtocol
+from engine.protocols.barriers import CheckpointProtocol
 from engine.runtime.config import CostModel, DebloatSettings
-from engine.runtime.kernel import Kernel
+from engine.runtime.kernel import Kernel, nothing_around
 from state_backends.api import StateBackend
+from state_backends.base import StateBackendError
+from state_backends.codec import default_codec
 from state_backends.files import FileSystem
 from state_backends.snapshots import ChannelName
 
 if TYPE_CHECKING:
-    from engine.graph.plan import ChannelPlan, ExecutionPlan
+    from engine.checkpoint.coordinator import TaskId
+    from engine.graph.plan import ChannelPlan, ExecutionPlan, SubtaskPlan, VertexPlan
     from engine.observe.provenance import Provenance
-    from engine.runtime.hook import RunHook
-    from engine.runtime.kernel import Post
+    from engine.runtime.kernel import Around, Post, RunHook, TaskHook
     from engine.runtime.storage import LocalFiles
-    from engine.runtime.tasks.operator_messages import BarrierProcessed, OperatorEvent
-    from engine.runtime.tasks.source_progress import SourceProgress
     from engine.runtime.tasks.task import Task
     from engine.runtime.tasks.tracking import RunTracking
     from state_backends.snapshots import CheckpointLocation, CheckpointStorage
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorEvent:
+    """What an operator sends to its coordinator. ``uid``: its own."""
+
+    uid: str
+    task: TaskId
+    attempt: int
+    event: Any
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierProcessed:
+    """A task's snapshot has been taken (Flink: ``AcknowledgeCheckpointEvent``)."""
+
+    checkpoint_id: int
+    task: TaskId
+    attempt: int
+
+
+def plain_copy(event: Any, operator: str) -> Any:
+    """A copy of an event that shares nothing with it; raises :class:`StateError` when it is no plain value."""
+    try:
+        return default_codec().copy(event)
+    except StateBackendError as error:
+        raise StateError(f"operator {operator!r}: an event between it and its coordinator: {error}") from error
 
 
 class Master(Protocol):
@@ -61,6 +89,40 @@ class Master(Protocol):
 
     def note(self, text: str) -> None:
         """Something a user should know that is no error."""
+
+
+class SourceProgress:
+    """Counts what all sources of a run emit, ``batch_size`` records at a time. Each time that ``interval`` more are
+    emitted, ``interval_over`` is called."""
+
+    def __init__(self, batch_size: int, interval: int | None, interval_over: Callable[[], None]) -> None:
+        self.records = 0
+        """Emitted, in all attempts together."""
+        self.interval = interval
+        self.missing = interval or 0
+        """Records to the end of the interval."""
+        self._batch_size = batch_size
+        self._interval_over = interval_over
+
+    def begin_interval(self) -> None:
+        """An interval begins now."""
+        self.missing = self.interval or 0
+
+    def emitted(self, records: int) -> None:
+        """A source has emitted further records."""
+        self.records += records
+        if self.interval is not None:
+            self.missing -= records
+            if self.missing <= 0:
+                self.missing += self.interval
+                self._interval_over()
+
+    def slice_records(self) -> int:
+        """How many records a source may emit in one go: a batch, or what is missing to the end of the interval."""
+        batch_size = self._batch_size
+        if self.interval is None:
+            return batch_size
+        return max(1, min(batch_size, self.missing))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,3 +182,23 @@ class TaskEnvironment:
     def resolve_path(self, path: str) -> str:
         """A relative path is below the run's output directory."""
         return path if path.startswith("/") else f"{self.output_dir}/{path}"
+
+
+class TaskPlace:
+    """Where a task is: one subtask of one attempt, and its surroundings. The parts of a task get this instead of the
+    task. ``hook`` is absent without faults."""
+
+    __slots__ = ("around", "attempt", "environment", "hook", "kernel", "name", "plan", "task_id", "vertex")
+
+    def __init__(
+        self, plan: SubtaskPlan, vertex: VertexPlan, environment: TaskEnvironment, hook: TaskHook | None
+    ) -> None:
+        self.plan = plan
+        self.vertex = vertex
+        self.environment = environment
+        self.name = plan.name
+        self.task_id = (plan.vertex, plan.subtask)
+        self.attempt = environment.attempt
+        self.kernel = environment.kernel
+        self.hook = hook
+        self.around: Around = nothing_around if hook is None else hook.around

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from engine.graph.plan import OperatorPlan
     from engine.runtime.channels import RecordWriter
     from engine.runtime.storage import RestoredOperator
+    from engine.runtime.tasks.environment import TaskPlace
     from engine.runtime.tasks.task_context import TaskOperatorContext
-    from engine.runtime.tasks.task_place import TaskPlace
     from engine.runtime.tasks.watched import WatchedChain
     from state_backends.local import TaskLocalRecovery
 

@@ -26,11 +26,11 @@ from engine.elements.events import CheckpointBarrier, EndOfData, EndOfPartition,
 from engine.elements.operator import Operator
 from engine.observe.trace_events import TaskState, TimerFired
 from engine.runtime.channels import Channel, CheckpointedInputGate, Element, RecordWriter, TaskDebloater
+from engine.runtime.tasks.environment import TaskPlace
 from engine.runtime.tasks.operator_chain import OperatorChain
 from engine.runtime.tasks.task_checkpoint import TaskCheckpointing
 from engine.runtime.tasks.task_context import TaskOperatorContext
 from engine.runtime.tasks.task_end import TaskEnd
-from engine.runtime.tasks.task_place import TaskPlace
 from engine.runtime.tasks.task_timers import TaskTimers
 from engine.runtime.tasks.watched import WatchedChain
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from engine.graph.plan import SubtaskPlan, VertexPlan
-    from engine.runtime.hook import TaskHook
+    from engine.runtime.kernel import TaskHook
     from engine.runtime.storage import RestoredOperator
     from engine.runtime.tasks.environment import TaskEnvironment
     from engine.runtime.tasks.feedback_loops import Loop

@@ -37,7 +37,7 @@ from engine.elements.operator import Operator
 from engine.observe.trace_events import SnapshotAcknowledged, SnapshotTaken
 from engine.runtime.storage import local_state_name
 from engine.runtime.tasks.async_snapshot import AsyncSnapshot, WorkingTask
-from engine.runtime.tasks.operator_messages import BarrierProcessed
+from engine.runtime.tasks.environment import BarrierProcessed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from engine.checkpoint.barriers import AlignmentFinished, AlignmentMetrics
     from engine.elements.events import CheckpointBarrier, Event
     from engine.runtime.channels import Channel, RecordWriter
+    from engine.runtime.tasks.environment import TaskPlace
     from engine.runtime.tasks.operator_chain import OperatorChain
     from engine.runtime.tasks.task_end import TaskEnd
-    from engine.runtime.tasks.task_place import TaskPlace
     from state_backends.local import TaskLocalRecovery
 
 

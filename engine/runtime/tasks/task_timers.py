@@ -15,8 +15,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from engine.runtime.hook import Around
-    from engine.runtime.kernel import Kernel
+    from engine.runtime.kernel import Around, Kernel
 
 
 class TimerOwner(Protocol):

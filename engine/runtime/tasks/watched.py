@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from engine.graph.partitioner import Routed, Router
     from engine.graph.plan import OperatorPlan
     from engine.runtime.channels import Channel
-    from engine.runtime.tasks.task_place import TaskPlace
+    from engine.runtime.tasks.environment import TaskPlace
 
 
 class Watched(Protocol):

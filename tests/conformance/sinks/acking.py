@@ -6,10 +6,22 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from engine.protocols.acking.ack_messages import KIND_NAMES, Ack, AckerMessage, Fail, Init, Reply, Reset
 from engine.protocols.acking.acker import Acker, acker_for
-from engine.protocols.acking.anchoring import UNTRACKED, AnchoredTuple, acks_of, child_of, fails_of
-from engine.protocols.acking.ids import IdStream
+from engine.protocols.acking.anchoring import (
+    KIND_NAMES,
+    UNTRACKED,
+    Ack,
+    AckerMessage,
+    AnchoredTuple,
+    Fail,
+    IdStream,
+    Init,
+    Reply,
+    Reset,
+    acks_of,
+    child_of,
+    fails_of,
+)
 from engine.protocols.acking.rotating_map import RotatingMap
 from engine.protocols.acking.spout_book import ACKED, Outcome, SpoutBook
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from engine.protocols.acking.ack_messages import Ack
 from engine.protocols.acking.acker import Acker
-from engine.protocols.acking.progress import SplitProgress
-from engine.protocols.acking.spout_book import SpoutBook
+from engine.protocols.acking.anchoring import Ack
+from engine.protocols.acking.spout_book import SplitProgress, SpoutBook
 from engine.runtime.acking import bolt
 from tests.mutants.mutant import replaced
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from engine.protocols.acking.ack_messages import ACK, FAIL, RESET, Ack, AckerMessage, Fail, Init, Reply, Reset
 from engine.protocols.acking.acker import Acker, acker_for
+from engine.protocols.acking.anchoring import ACK, FAIL, RESET, Ack, AckerMessage, Fail, Init, Reply, Reset
 
 SPOUT = "numbers[0]"
 

@@ -7,18 +7,23 @@ from dataclasses import dataclass, field
 
 from hypothesis import given, strategies as st
 
-from engine.protocols.acking.ack_messages import ACK, Ack, AckerMessage, Fail, Init, Reset
 from engine.protocols.acking.acker import Acker
 from engine.protocols.acking.anchoring import (
+    ACK,
     UNTRACKED,
+    Ack,
+    AckerMessage,
     AnchoredTuple,
+    Fail,
+    IdStream,
+    Init,
+    Reset,
     acks_of,
     child_of,
     fails_of,
     resets_of,
     root_tuples,
 )
-from engine.protocols.acking.ids import IdStream
 
 
 def _ids() -> IdStream:

@@ -6,12 +6,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from engine.elements.errors import ConfigurationError
-from engine.protocols.acking.ack_messages import ACK, FAIL, RESET, Init, Reply
-from engine.protocols.acking.anchoring import UNTRACKED
-from engine.protocols.acking.ids import IdStream
-from engine.protocols.acking.progress import SplitProgress
+from engine.protocols.acking.anchoring import ACK, FAIL, RESET, UNTRACKED, IdStream, Init, Reply
 from engine.protocols.acking.settings import AckingSettings
-from engine.protocols.acking.spout_book import ACKED, FAILED, TIMED_OUT, Outcome, SpoutBook
+from engine.protocols.acking.spout_book import ACKED, FAILED, TIMED_OUT, Outcome, SplitProgress, SpoutBook
 
 SPOUT = "numbers[0]"
 

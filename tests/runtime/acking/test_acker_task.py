@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from engine.protocols.acking.ack_messages import Ack, Init, Reply
+from engine.protocols.acking.anchoring import Ack, Init, Reply
 from engine.protocols.acking.statistics import AckingStatistics
 from engine.runtime.acking import AckerTask
 from engine.runtime.kernel import Kernel

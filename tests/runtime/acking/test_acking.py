@@ -12,10 +12,10 @@ from engine.elements.errors import ConfigurationError, JobChangedError, StorageE
 from engine.elements.operator import Operator
 from engine.explore.ledger import EffectLedger
 from engine.graph.job import Job
-from engine.observe.message_counter import MessageCounter
+from engine.observe.metrics import MessageCounter
 from engine.observe.trace import TraceDigest
 from engine.observe.trace_events import AckingMessage, RecordReplayed
-from engine.protocols.acking.acking_errors import ReplayLimitError, UnacknowledgedError
+from engine.protocols.acking.settings import ReplayLimitError, UnacknowledgedError
 from engine.report.message_counts import message_counts
 from engine.runtime.acking import OFFSETS_FILE_NAME
 from engine.runtime.config import CheckpointInterval, CostModel, RunConfig

@@ -12,7 +12,7 @@ from engine.graph.job import Job
 from engine.observe.cut_oracle import CutOracle
 from engine.observe.trace_events import CheckpointAborted, CheckpointTriggered, TaskState
 from engine.runtime.config import CostModel
-from engine.runtime.job.regions import failover_regions
+from engine.runtime.job.task_deployment import failover_regions
 from engine.runtime.kernel import START_NS
 from operators.basic import CollectedResults
 from operators.sources import SequenceSource

@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
-from engine.runtime.hook import nothing_around
+from engine.runtime.kernel import nothing_around
 from engine.runtime.tasks.operator_chain import OperatorChain
 from engine.runtime.tasks.task_end import TaskEnd
 

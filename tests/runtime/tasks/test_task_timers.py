@@ -5,8 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from engine.runtime.hook import nothing_around
-from engine.runtime.kernel import Kernel
+from engine.runtime.kernel import Kernel, nothing_around
 from engine.runtime.tasks import Task
 from engine.runtime.tasks.task_timers import TaskTimers
 
