@@ -152,7 +152,6 @@ class AlternatingBarrierHandler(UnalignedBarrierHandler):
         assert all(self._is_open[channel] for channel in self._announced), self._announced
 
     def fingerprint(self) -> tuple[object, ...]:
-        """All state that decides what happens next; what is merely measured is left out."""
         return (*super().fingerprint(), tuple(sorted(self._announced)))
 
 

@@ -187,7 +187,6 @@ class AtLeastOnceTracker(BarrierHandler):
         out.append(AbortCheckpoint(checkpoint_id, reason))
 
     def validate(self) -> None:
-        """Assert the invariants."""
         self._validate_channels()
         ids = [entry.checkpoint_id for entry in self._pending]
         assert ids == sorted(ids), ids
@@ -198,7 +197,6 @@ class AtLeastOnceTracker(BarrierHandler):
             assert entry.is_aborted or entry.barrier is not None, entry
 
     def fingerprint(self) -> tuple[object, ...]:
-        """All state that decides what happens next; what is merely measured is left out."""
         return (
             self._latest,
             tuple(

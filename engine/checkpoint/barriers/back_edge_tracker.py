@@ -222,7 +222,6 @@ class BackEdgeTracker(BarrierHandler):
         return (StopCapture(checkpoint_id, failed=True), AbortCheckpoint(checkpoint_id, reason))
 
     def validate(self) -> None:
-        """Assert the invariants."""
         self._validate_channels()
         self._tracker.validate()
         assert (self._logged is None) == (not self._awaited), (self._logged, self._awaited)
@@ -232,7 +231,6 @@ class BackEdgeTracker(BarrierHandler):
         assert len(self._notes) <= MAX_PENDING_CHECKPOINTS, len(self._notes)
 
     def fingerprint(self) -> tuple[object, ...]:
-        """All state that decides what happens next; what is merely measured is left out."""
         return (
             self._tracker.fingerprint(),
             self._last,

@@ -183,5 +183,4 @@ class BackEdgeBarrierHandler(AlternatingBarrierHandler):
             assert not self._is_cut, f"checkpoint {self._current} waits for its own barrier"
 
     def fingerprint(self) -> tuple[object, ...]:
-        """All state that decides what happens next; what is merely measured is left out."""
         return (*super().fingerprint(), self._logs)

@@ -69,11 +69,9 @@ class ChannelCapture:
             self.status = CaptureStatus.IDLE
 
     def validate(self) -> None:
-        """Assert the invariants."""
         assert self.status is CaptureStatus.IDLE or self.last > _NO_CHECKPOINT, (self.status, self.last)
 
     def fingerprint(self) -> tuple[str, int]:
-        """All state that decides what happens next."""
         return (self.status.value, self.last)
 
 
@@ -95,5 +93,4 @@ class InputCapture:
             channel.validate()
 
     def fingerprint(self) -> tuple[object, ...]:
-        """All state that decides what happens next."""
         return tuple(channel.fingerprint() for channel in self.channels)

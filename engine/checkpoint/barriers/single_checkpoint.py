@@ -279,7 +279,6 @@ class SingleCheckpointHandler(BarrierHandler):
         )
 
     def fingerprint(self) -> tuple[object, ...]:
-        """All state that decides what happens next; what is merely measured is left out."""
         return (
             self._current,
             self._done,

@@ -132,5 +132,4 @@ class UnalignedBarrierHandler(SingleCheckpointHandler):
         assert self._aligned.union(excused).issuperset(self._blocked), (self._blocked, self._aligned)
 
     def fingerprint(self) -> tuple[object, ...]:
-        """All state that decides what happens next; what is merely measured is left out."""
         return (*super().fingerprint(), self._state.value)

@@ -112,12 +112,10 @@ class CheckpointFailureManager:
         self._counted_ids.clear()
 
     def validate(self) -> None:
-        """Assert the invariants."""
         assert len(self._counted_ids) <= self._count, (self._counted_ids, self._count)
         assert self._tolerable is None or self._count <= self._tolerable, self._count
 
     def fingerprint(self) -> tuple[object, ...]:
-        """All state that decides what happens next."""
         return (self._count, tuple(sorted(self._counted_ids)), self._newest_completed)
 
 

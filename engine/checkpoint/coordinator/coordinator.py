@@ -489,7 +489,6 @@ class CheckpointCoordinator:
         )
 
     def fingerprint(self, now_ns: int = 0) -> tuple[object, ...]:
-        """All state that decides what happens next; times relative to ``now_ns``."""
         return (
             self._job_status and self._job_status.value,
             self._trigger.fingerprint(),

@@ -222,7 +222,6 @@ class Deployment:
         return message.attempt < self._first_attempt
 
     def validate(self) -> None:
-        """Assert the invariants."""
         assert all(attempt <= self._attempt for attempt in self._attempts.values()), self._attempts
 
     def undisturbed_fingerprint(self) -> tuple[object, ...]:
@@ -230,6 +229,5 @@ class Deployment:
         return tuple(status.value for status in self._statuses.values())
 
     def fingerprint(self) -> tuple[object, ...]:
-        """All state that decides what happens next."""
         attempts = tuple(self._attempts.values())
         return (*self.undisturbed_fingerprint(), self._attempt, self._first_attempt, *attempts)

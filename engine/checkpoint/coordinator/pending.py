@@ -188,7 +188,6 @@ class PendingCheckpoint:
         )
 
     def validate(self) -> None:
-        """Assert the invariants."""
         assert not any(task in self.waiting for task in self.acknowledgements), self.checkpoint_id
         assert len(self.waiting) + len(self.acknowledgements) == len(self.plan.wait), self.checkpoint_id
         if self.phase >= PendingPhase.FULLY_ACKNOWLEDGED:
@@ -202,7 +201,6 @@ class PendingCheckpoint:
             assert not self.waiting_hooks, self.checkpoint_id
 
     def fingerprint(self, now_ns: int) -> tuple[object, ...]:
-        """All state that decides what happens next; times relative to ``now_ns``."""
         return (
             self.checkpoint_id,
             self.kind.value,
@@ -302,7 +300,6 @@ class PendingSet:
             self._expired.append(checkpoint_id)
 
     def validate(self) -> None:
-        """Assert the invariants."""
         by_phase: dict[PendingPhase, list[int]] = {phase: [] for phase in PendingPhase}
         for checkpoint_id, pending in self.by_id.items():
             pending.validate()
@@ -316,7 +313,6 @@ class PendingSet:
         assert finalizing or not waiting, waiting
 
     def fingerprint(self, now_ns: int) -> tuple[object, ...]:
-        """All state that decides what happens next; times relative to ``now_ns``."""
         return (
             self.preparing_id,
             tuple(self.fully_acknowledged),

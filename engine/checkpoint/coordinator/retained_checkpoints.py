@@ -138,7 +138,6 @@ class CheckpointsCleaner:
         return tuple(entry.checkpoint_id for entry in leaving if entry.may_be_deleted)
 
     def validate(self) -> None:
-        """Assert the invariants."""
         assert len(set(self.waiting_ids)) == len(self.waiting_ids), self.waiting_ids
 
     def fingerprint(self) -> tuple[int, ...]:
@@ -234,7 +233,6 @@ class CompletedCheckpointStore:
         return self._cleaner.clean(None, in_use)
 
     def validate(self) -> None:
-        """Assert the invariants."""
         ids = [entry.checkpoint_id for entry in self._entries]
         assert ids == sorted(set(ids)), ids
         self._cleaner.validate()
@@ -242,7 +240,6 @@ class CompletedCheckpointStore:
         assert not any(checkpoint_id in ids for checkpoint_id in gone), (ids, gone)
 
     def fingerprint(self) -> tuple[object, ...]:
-        """All state that decides what happens next."""
         entries = tuple((entry.checkpoint_id, entry.kind.value, entry.is_unclaimed) for entry in self._entries)
         return (entries, self._cleaner.fingerprint())
 
@@ -394,11 +391,9 @@ class RetainedCheckpoints:
             out.append(DiscardSharedState(unused.handles))
 
     def validate(self, *, is_closed: bool) -> None:
-        """Assert the invariants."""
         self._store.validate()
         self._registry.validate()
         assert self._registry.is_open is not is_closed, is_closed
 
     def fingerprint(self) -> tuple[object, ...]:
-        """All state that decides what happens next."""
         return (tuple(self._durable), self._store.fingerprint(), self._registry.fingerprint())

@@ -205,7 +205,6 @@ class SharedStateRegistry:
         self._is_open = False
 
     def validate(self) -> None:
-        """Assert the invariants."""
         for key, entry in self._entries.items():
             assert entry.created_by <= entry.last_used, (key, entry)
         assert self._highest_not_claimed == -1 or self._highest_not_claimed in self._restored, self._restored

@@ -159,13 +159,11 @@ class StopWithSavepoint:
         return (FailGlobally(cause), StopFailed(f"{cause}; the savepoint is kept", None, pointer))
 
     def validate(self) -> None:
-        """Assert the invariants."""
         assert self._savepoint is None or self._phase in (StopPhase.WAITING_FOR_TASKS, StopPhase.OVER), self._phase
         assert self._phase is not StopPhase.WAITING_FOR_TASKS or self._savepoint is not None
         assert self._phase is not StopPhase.REQUESTED or self._not_finished is None
 
     def fingerprint(self) -> tuple[object, ...]:
-        """All state that decides what happens next."""
         not_finished = self._not_finished
         ends = None if not_finished is None else tuple((task, how.value) for task, how in not_finished.items())
         return (self._stop.value, self._phase.value, self._savepoint and self._savepoint[0], ends)

@@ -82,13 +82,11 @@ class SubtaskGateway(Generic[Event]):
         return lost
 
     def validate(self) -> None:
-        """Assert the invariants."""
         assert list(self._kept) == sorted(self._kept), tuple(self._kept)
         assert all(one in self._marked for one in self._kept), (tuple(self._kept), tuple(self._marked))
         assert all(one <= self._latest_marked for one in self._marked), tuple(self._marked)
 
     def fingerprint(self) -> tuple[object, ...]:
-        """All state that decides what happens next."""
         kept = tuple((checkpoint_id, tuple(events)) for checkpoint_id, events in self._kept.items())
         return (kept, tuple(self._marked), self._latest_marked)
 
@@ -131,10 +129,8 @@ class CoordinatorGateways(Generic[Event]):
         return self._gateways[subtask].drop()
 
     def validate(self) -> None:
-        """Assert the invariants."""
         for gateway in self._gateways:
             gateway.validate()
 
     def fingerprint(self) -> tuple[object, ...]:
-        """All state that decides what happens next."""
         return tuple(gateway.fingerprint() for gateway in self._gateways)

@@ -132,13 +132,11 @@ class CheckpointRequestDecider:
         return drained
 
     def validate(self) -> None:
-        """Assert the invariants."""
         ranks = [request.rank() for request in self._queue]
         assert ranks == sorted(ranks), ranks
         assert len(ranks) <= self._max_queued, len(ranks)
 
     def fingerprint(self) -> tuple[object, ...]:
-        """All state that decides what happens next."""
         return tuple(request.fingerprint() for request in self._queue)
 
 
@@ -218,7 +216,6 @@ class PeriodicSchedule:
         out.append(ArmPeriodicTimer(at_ns))
 
     def validate(self) -> None:
-        """Assert the invariants."""
         assert self._planned_ns is None or self.is_running, self._planned_ns
 
     def undisturbed_fingerprint(self) -> tuple[object, ...]:
@@ -226,7 +223,6 @@ class PeriodicSchedule:
         return (self.is_running, tuple(sorted(self._in_backlog)))
 
     def fingerprint(self, now_ns: int) -> tuple[object, ...]:
-        """All state that decides what happens next; times relative to ``now_ns``."""
         return (*self.undisturbed_fingerprint(), self._planned_ns and self._planned_ns - now_ns)
 
 
@@ -382,5 +378,4 @@ class TriggerPipeline:
         return True
 
     def fingerprint(self) -> tuple[object, ...]:
-        """All state that decides what happens next."""
         return (self._next_id, self._id_refusal and self._id_refusal.name)

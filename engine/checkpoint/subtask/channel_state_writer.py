@@ -151,12 +151,10 @@ class ChannelStateWriter:
         return self.collecting.get(checkpoint_id)
 
     def validate(self) -> None:
-        """Assert the invariants."""
         assert len(self.collecting) <= self._max_open, len(self.collecting)
         assert list(self.collecting) == sorted(self.collecting), list(self.collecting)
 
     def fingerprint(self) -> tuple[object, ...]:
-        """All state that decides what happens next."""
         return (
             self._highest,
             tuple(

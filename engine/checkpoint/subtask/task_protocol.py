@@ -196,7 +196,6 @@ class TaskCheckpointProtocol:
         return noted or checkpoint_id + self._max_notes < self._highest_note
 
     def validate(self) -> None:
-        """Assert the invariants."""
         assert len(self._abort_notes) <= self._max_notes, len(self._abort_notes)
         assert all(running <= self._last_id for running in self._running), (self._running, self._last_id)
         assert self._running == sorted(set(self._running)), self._running
@@ -205,7 +204,6 @@ class TaskCheckpointProtocol:
         assert not self._final_completed or self._final_id is not None, self._final_id
 
     def fingerprint(self) -> tuple[object, ...]:
-        """All state that decides what happens next."""
         return (
             self._last_id,
             self._last_reported,

@@ -102,18 +102,15 @@ class AckingRun:
     # -- parts of tasks -------------------------------------------------------------------------------------------
 
     def for_task(self, task: Task) -> Bolt:
-        """See the contract."""
         return Bolt(self, task)
 
     def for_source(self, task: SourceTask) -> Spout:
-        """See the contract."""
         assert isinstance(task.tracking, Bolt), task.name
         return Spout(task, task.tracking)
 
     def replace_tasks(
         self, plan: ExecutionPlan, environment: TaskEnvironment, ids: Collection[TaskId], tasks: Mapping[TaskId, Task]
     ) -> dict[TaskId, Task]:
-        """See the contract."""
         replaced: dict[TaskId, Task] = {}
         for task_id in ids:
             dead = tasks[task_id]

@@ -38,15 +38,12 @@ class Bolt:
         self.run.send(self._task.name, self._latency_ns, message)
 
     def receiver(self, process: Callable[[Batch], None]) -> Callable[[Batch], None]:
-        """See the contract."""
         return _AckedReceiver(self, process).receive
 
     def router(self, router: Router) -> AckedRouter:
-        """See the contract."""
         return AckedRouter(router, self)
 
     def task_died(self) -> None:
-        """See the contract."""
         statistics = self.run.statistics
         for channel in self._task.inputs:
             assert isinstance(channel, AckedChannel), channel.name
@@ -56,7 +53,6 @@ class Bolt:
             statistics.lost += channel.sender_died()
 
     def fingerprint(self) -> object:
-        """See the contract."""
         return self.new_id.fingerprint()
 
 

@@ -74,7 +74,6 @@ class Spout:
         self._send, output.emit = output.emit, self._emit_new
 
     def opened(self) -> None:
-        """See the contract."""
         positions = self._task.source.positions()
         self._progress = {split: SplitProgress(position) for split, (position, _) in positions.items()}
 
@@ -243,7 +242,6 @@ class Spout:
         self.commit_offsets()
 
     def fingerprint(self) -> object:
-        """See the contract."""
         return (
             self.book.fingerprint(),
             tuple((record.split, record.number, record.replays) for record in self._replays),

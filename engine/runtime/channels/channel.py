@@ -284,7 +284,6 @@ class Channel(OutputQueue):
     # -- inspection ---------------------------------------------------------------------------------------------
 
     def validate(self) -> None:
-        """Assert what must hold between two events."""
         queued = sum(len(element) for _, element in self.queue if isinstance(element, Batch))
         waiting = sum(len(element) for _, element in self.outgoing or () if isinstance(element, Batch))
         assert 0 <= queued <= self.incoming_records, (self.name, queued, self.incoming_records)

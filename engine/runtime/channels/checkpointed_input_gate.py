@@ -369,7 +369,6 @@ class CheckpointedInputGate:
     # -- inspection ---------------------------------------------------------------------------------------------------
 
     def validate(self) -> None:
-        """Assert what must hold between two events."""
         for channel in self.channels:
             channel.validate()
         self.handler.validate()

@@ -117,7 +117,6 @@ class CreditCalculator:
         assert self._settings.min_records <= self.credit <= self._most, self.credit
 
     def fingerprint(self) -> object:
-        """All state that decides what happens next."""
         return (self.credit, self._average)
 
 
@@ -189,7 +188,6 @@ class TaskDebloater:
             assert channel.input_credit == self._calculator.credit, (channel.name, channel.input_credit)
 
     def fingerprint(self) -> object:
-        """All state that decides what happens next."""
         received = sum(channel.received_records for channel in self._channels) - self._received
         now = self._kernel.now_ns
         phase_ns = (now - self._due_ns) % self.settings.period_ns

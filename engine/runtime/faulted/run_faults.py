@@ -40,7 +40,6 @@ class LinkFaults:
         """When the last of them arrives."""
 
     def propagate(self, numbered: Numbered) -> None:
-        """See the hook."""
         channel, now = self._channel, self._kernel.now_ns
         extra_ns = self._interference.element_delay_ns(channel.name, kind_of(numbered[1]))
         if extra_ns == DROPPED:
@@ -78,11 +77,9 @@ class LinkFaults:
                 queue[-2], queue[-1] = queue[-1], queue[-2]
 
     def cut(self) -> None:
-        """See the hook."""
         self._under_way = self._free_at_ns = 0
 
     def fingerprint(self) -> object:
-        """See the hook."""
         return self._under_way and self._free_at_ns - self._kernel.now_ns
 
 
@@ -95,15 +92,12 @@ class RunFaults:
         self._deaths = deaths
 
     def for_task(self, task: Task) -> TaskFaults:
-        """See the hook."""
         return TaskFaults(task, self.interference, self._deaths)
 
     def for_channel(self, channel: Channel) -> LinkFaults:
-        """See the hook."""
         return LinkFaults(channel, self._kernel, self.interference)
 
     def at(self, actor: str) -> Around:
-        """See the hook."""
         return partial(self._around, actor)
 
     @contextmanager
@@ -117,7 +111,6 @@ class RunFaults:
             self.interference.at(point, AFTER, actor)
 
     def delays_ns(self, message: str, task: str) -> tuple[int, ...]:
-        """See the hook."""
         return self.interference.fates(message, task)
 
     def happens(self, event: tuple[str, Any]) -> None:

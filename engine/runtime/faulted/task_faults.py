@@ -93,7 +93,6 @@ class TaskFaults:
         self._interference.at(point, phase, f"{ZOMBIE}{task.name}" if task.disowned else task.name)
 
     def around(self, point: str | None, operator: Operator | None = None, rest: Rest | None = None) -> _Step:
-        """See the hook."""
         return _Step(self, self._points(point, operator), rest)
 
     def _points(self, point: str | None, operator: Operator | None) -> tuple[str, ...]:
@@ -111,14 +110,12 @@ class TaskFaults:
         return any(is_sink and operator is one for is_sink, one in zip(self._is_sink, self.task.operators, strict=True))
 
     def within_process(self, receive: Callable[[Batch], None]) -> Callable[[Batch], None]:
-        """See the hook."""
         return _VisitedReceiver(self, receive)
 
     # -- death ----------------------------------------------------------------------------------------------------
 
     @contextmanager
     def alone(self, *, is_dead: bool = False) -> Iterator[None]:
-        """See the hook."""
         try:
             yield
         except StruckDown as struck:
@@ -154,7 +151,6 @@ class TaskFaults:
 
     @property
     def is_silent(self) -> bool:
-        """See the hook."""
         return self.pause is not None
 
     def may(self, operation: str, payload: object = None, target: object = None) -> bool:
@@ -225,11 +221,9 @@ class TaskFaults:
     # -- time -----------------------------------------------------------------------------------------------------
 
     def clock_skew_ns(self) -> int:
-        """See the hook."""
         return self._interference.clock_skew_ns(self.task.name)
 
     def hold_ns(self) -> int:
-        """See the hook."""
         return self._interference.hold_ns(self.task.name, self.task.vertex.is_source)
 
     def _keeps_back(self, index: int, event: Watermark | WatermarkStatus) -> bool:
@@ -252,7 +246,6 @@ class TaskFaults:
             self.task.chain.take_time(index, event)
 
     def fingerprint(self) -> object:
-        """See the hook."""
         pause = None if self.pause is None else self.pause.fingerprint(self.task.kernel.now_ns)
         return (tuple(self._kept_back), self.task.disowned, pause)
 

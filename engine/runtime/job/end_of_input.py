@@ -134,7 +134,6 @@ class EndOfInput:
         return self._final_failures
 
     def validate(self) -> None:
-        """Assert the invariants."""
         assert len(self.ended) <= self._count, self.ended
         assert all(task in self.ended for task in self._finished), (self._finished, self.ended)
         for vertex, subtasks in self._vertices.items():
@@ -143,7 +142,6 @@ class EndOfInput:
         assert 0 <= self._final_failures <= self._final_attempts, self._final_failures
 
     def fingerprint(self) -> tuple[object, ...]:
-        """All state that decides what happens next."""
         return (
             tuple(sorted(self.ended)),
             tuple(sorted(self._finished)),

@@ -519,7 +519,6 @@ class JobManager:
     # -- inspection -----------------------------------------------------------------------------------------------
 
     def validate(self) -> None:
-        """Assert what must hold between two events."""
         self.coordinator.validate()
         self.coordinators.validate()
         self.end.validate()

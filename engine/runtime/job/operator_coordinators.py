@@ -202,7 +202,6 @@ class CoordinatorHolder:
             return error
 
     def validate(self) -> None:
-        """Assert the invariants."""
         self._gateways.validate()
 
     def fingerprint(self) -> object:
@@ -298,7 +297,6 @@ class OperatorCoordinators:
             self._holders[name].aborted(checkpoint_id)
 
     def validate(self) -> None:
-        """Assert the invariants."""
         for holder in self._holders.values():
             holder.validate()
 

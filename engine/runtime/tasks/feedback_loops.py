@@ -81,7 +81,6 @@ class LoopChannel(Channel):
         return element
 
     def validate(self) -> None:
-        """Assert what must hold between two events."""
         super().validate()
         queued = [element for _, element in (*self.queue, *(self.outgoing or ()))]
         events = sum(1 for element in queued if not isinstance(element, (Batch, BarrierAnnouncement)))
@@ -168,7 +167,6 @@ class LoopTermination:
         self.is_over = True
 
     def fingerprint(self) -> tuple[object, ...]:
-        """All state that decides what happens next."""
         return (self._open_inputs, self.is_over)
 
 

@@ -630,7 +630,6 @@ class Task:
         return sum(channel.received_records for channel in self.inputs)
 
     def validate(self) -> None:
-        """Assert what must hold between two events."""
         full = sum(channel.full for writer in self.writers for channel in writer.channels)
         full += sum(context.holds_input for context in self.contexts)
         assert full == self.full_outputs, (self.name, full, self.full_outputs)

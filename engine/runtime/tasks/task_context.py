@@ -276,15 +276,12 @@ class TaskOperatorContext:
         return self._restored_checkpoint_id
 
     def register_processing_timer(self, time_ms: int) -> None:
-        """See the contract."""
         self.register_processing_timer_ns(time_ms * 1_000_000)
 
     def register_processing_timer_ns(self, time_ns: int) -> None:
-        """See the contract."""
         self._timers.register(time_ns, self.plan.position)
 
     def spend(self, virtual_ns: int) -> None:
-        """See the contract."""
         self._task.spend(virtual_ns)
 
     def hold_input(self) -> None:
@@ -294,13 +291,11 @@ class TaskOperatorContext:
             self._task.full_outputs += 1
 
     def release_input(self) -> None:
-        """See the contract."""
         if self.holds_input:
             self.holds_input = False
             self._task.credit_returned()
 
     def send_to_coordinator(self, event: Any) -> None:
-        """See the contract."""
         if self.plan.create_coordinator is None:
             raise JobGraphError(
                 f"operator {self.name!r} sends to its coordinator, but has none\n"
@@ -314,9 +309,7 @@ class TaskOperatorContext:
         return None if self._executor is None else self._executor.fingerprint()
 
     def report_loss(self, what: str) -> None:
-        """See the contract."""
         self._environment.losses[what] = None
 
     def report_backlog(self, is_backlog: bool) -> None:
-        """See the contract."""
         self._task.report_backlog(is_backlog)
