@@ -7,6 +7,7 @@ the operator. Its watermark is the minimum of both.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -27,14 +28,12 @@ if TYPE_CHECKING:
     )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class ConnectedStreams:
     """Two streams of one job, which the next operator reads as its two inputs."""
 
-    __slots__ = ("_first", "_second")
-
-    def __init__(self, first: Stream, second: Stream) -> None:
-        self._first = first
-        self._second = second
+    _first: Stream
+    _second: Stream
 
     def __repr__(self) -> str:
         return f"ConnectedStreams({self._first!r}, {self._second!r})"
@@ -138,30 +137,26 @@ class ConnectedStreams:
         return add_two_input(self._first, self._second, kind, factory, options, requires_key=requires_key)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class BroadcastStream:
     """A stream of which every subtask of the next operator gets everything, and the broadcast states it keeps there.
 
     Made by ``Stream.broadcast(state, ...)``, to be given to ``Stream.connect`` (Flink: ``BroadcastStream``).
     """
 
-    __slots__ = ("_stream", "state_names")
-
-    def __init__(self, stream: Stream, state_names: tuple[str, ...]) -> None:
-        self._stream = stream
-        self.state_names = state_names
+    _stream: Stream
+    state_names: tuple[str, ...]
 
     def __repr__(self) -> str:
         return f"BroadcastStream({self._stream!r}, {', '.join(self.state_names)})"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class BroadcastConnectedStream:
     """A data stream connected with a broadcast stream (Flink: ``BroadcastConnectedStream``)."""
 
-    __slots__ = ("_broadcast", "_data")
-
-    def __init__(self, data: Stream, broadcast: BroadcastStream) -> None:
-        self._data = data
-        self._broadcast = broadcast
+    _data: Stream
+    _broadcast: BroadcastStream
 
     def __repr__(self) -> str:
         return f"BroadcastConnectedStream({self._data!r}, {self._broadcast!r})"

@@ -45,22 +45,18 @@ class JoinedStreams:
     def where(self, key: Callable[[Any], Any], *, key_type: KeyType | None = None) -> JoinedWhere:
         """The key of the first stream."""
         check_callable("where", "key", key)
-        return JoinedWhere(self._first, self._second, key, key_type, is_join=self._is_join)
+        return JoinedWhere(self._first, self._second, key, key_type, self._is_join)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class JoinedWhere:
     """The first stream has its key."""
 
-    __slots__ = ("_first", "_is_join", "_key", "_key_type", "_second")
-
-    def __init__(
-        self, first: Stream, second: Stream, key: Callable[[Any], Any], key_type: KeyType | None, *, is_join: bool
-    ) -> None:
-        self._first = first
-        self._second = second
-        self._key = key
-        self._key_type = key_type
-        self._is_join = is_join
+    _first: Stream
+    _second: Stream
+    _key: Callable[[Any], Any]
+    _key_type: KeyType | None
+    _is_join: bool
 
     def equal_to(self, key: Callable[[Any], Any]) -> JoinedKeys:
         """The key of the second stream; records whose keys are equal belong together."""
@@ -70,43 +66,39 @@ class JoinedWhere:
         first = self._first.key_by(self._key, value=tag_first, key_type=self._key_type)
         second = self._second.key_by(key, value=tag_second, key_type=self._key_type)
         # One input with edges from both: to the window operator the sides are records like any others.
-        return JoinedKeys(KeyedStream(first._job, (*first._outlets, *second._outlets)), is_join=self._is_join)
+        return JoinedKeys(KeyedStream(first._job, (*first._outlets, *second._outlets)), self._is_join)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class JoinedKeys:
     """Both streams have their keys."""
 
-    __slots__ = ("_both", "_is_join")
-
-    def __init__(self, both: KeyedStream, *, is_join: bool) -> None:
-        self._both = both
-        self._is_join = is_join
+    _both: KeyedStream
+    _is_join: bool
 
     def window(self, assigner: WindowAssigner) -> JoinedWindows:
         """The windows in which records meet."""
-        return JoinedWindows(self._both.window(assigner), is_join=self._is_join)
+        return JoinedWindows(self._both.window(assigner), self._is_join)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class JoinedWindows:
     """Both streams have keys and windows. A value: setters return another one."""
 
-    __slots__ = ("_is_join", "_windows")
-
-    def __init__(self, windows: WindowedStream, *, is_join: bool) -> None:
-        self._windows = windows
-        self._is_join = is_join
+    _windows: WindowedStream
+    _is_join: bool
 
     def allowed_lateness(self, lateness_ms: int) -> JoinedWindows:
         """See ``WindowedStream.allowed_lateness``: a late record gives all pairs of its window again."""
-        return JoinedWindows(self._windows.allowed_lateness(lateness_ms), is_join=self._is_join)
+        return JoinedWindows(self._windows.allowed_lateness(lateness_ms), self._is_join)
 
     def side_output_late(self, tag: str) -> JoinedWindows:
         """Send what is too late to side output ``tag``, as ``(1 or 2, record)`` by the stream it came from."""
-        return JoinedWindows(self._windows.side_output_late(tag), is_join=self._is_join)
+        return JoinedWindows(self._windows.side_output_late(tag), self._is_join)
 
     def trigger(self, trigger: Trigger) -> JoinedWindows:
         """Compute the windows when ``trigger`` says so."""
-        return JoinedWindows(self._windows.trigger(trigger), is_join=self._is_join)
+        return JoinedWindows(self._windows.trigger(trigger), self._is_join)
 
     def apply(self, fn: Callable[[Any, Any], Any], **options: Unpack[OperatorOptions]) -> Stream:
         """Of a join one record ``fn(left, right)`` for each pair; of a co-group the records that ``fn(lefts, rights)``

@@ -7,8 +7,9 @@ subtask under one key, so that both are the same operator.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from engine.elements.errors import JobGraphError
 from engine.graph.options import (
@@ -27,57 +28,36 @@ if TYPE_CHECKING:
     from operators.basic import AggregateFunction
     from operators.windows import Evictor, ProcessAllWindowFunction, ProcessWindowFunction, Trigger, WindowAssigner
 
-    Self = TypeVar("Self", bound="_Windowed")
 
-
+@dataclass(frozen=True, slots=True, eq=False)
 class _Windowed:
     """What windows over keyed and over all records share: the settings. A value: setters return another one."""
 
-    __slots__ = ("_allowed_lateness_ms", "_assigner", "_evictor", "_late_tag", "_stream", "_trigger")
+    _stream: KeyedStream
+    _assigner: WindowAssigner
+    _allowed_lateness_ms: int = 0
+    _late_tag: str | None = None
+    _trigger: Trigger | None = None
+    _evictor: Evictor | None = None
 
-    def __init__(
-        self,
-        stream: KeyedStream,
-        assigner: WindowAssigner,
-        allowed_lateness_ms: int = 0,
-        late_tag: str | None = None,
-        trigger: Trigger | None = None,
-        evictor: Evictor | None = None,
-    ) -> None:
-        self._stream = stream
-        self._assigner = assigner
-        self._allowed_lateness_ms = allowed_lateness_ms
-        self._late_tag = late_tag
-        self._trigger = trigger
-        self._evictor = evictor
-
-    def _with(self: Self, **changes: Any) -> Self:
-        settings: dict[str, Any] = {
-            "allowed_lateness_ms": self._allowed_lateness_ms,
-            "late_tag": self._late_tag,
-            "trigger": self._trigger,
-            "evictor": self._evictor,
-        }
-        return type(self)(self._stream, self._assigner, **(settings | changes))
-
-    def allowed_lateness(self: Self, lateness_ms: int) -> Self:
+    def allowed_lateness(self, lateness_ms: int) -> Self:
         """Keep a window for ``lateness_ms`` of event time after its end; a late record then fires it again."""
         check_count("allowed_lateness", "lateness_ms", lateness_ms)
         if lateness_ms < 0:
             raise JobGraphError(f"allowed_lateness: lateness_ms={lateness_ms} is negative; give 0 or more ms")
         self._check_event_time("allowed_lateness")
-        return self._with(allowed_lateness_ms=lateness_ms)
+        return replace(self, _allowed_lateness_ms=lateness_ms)
 
-    def side_output_late(self: Self, tag: str) -> Self:
+    def side_output_late(self, tag: str) -> Self:
         """Send records that come too late for their window to side output ``tag`` instead of dropping them.
 
         Read them with ``result.side_output(tag)`` from the stream that the computation returns.
         """
         check_type("side_output_late", "tag", tag, str)
         self._check_event_time("side_output_late")
-        return self._with(late_tag=tag)
+        return replace(self, _late_tag=tag)
 
-    def trigger(self: Self, trigger: Trigger) -> Self:
+    def trigger(self, trigger: Trigger) -> Self:
         """Compute the windows when ``trigger`` says so, instead of when they end.
 
         Sessions take triggers that can merge only (Flink: ``WindowOperatorBuilder.trigger``).
@@ -96,14 +76,14 @@ class _Windowed:
                 "EventTimeTrigger waits for a watermark: they would hardly ever fire\n"
                 "  fix: leave the trigger out, or take windows in event time"
             )
-        return self._with(trigger=trigger)
+        return replace(self, _trigger=trigger)
 
-    def evictor(self: Self, evictor: Evictor) -> Self:
+    def evictor(self, evictor: Evictor) -> Self:
         """Let ``evictor`` say which records a window is computed from. The window then keeps all its records."""
         from operators.windows import Evictor
 
         check_instance("evictor", "its argument", evictor, Evictor)
-        return self._with(evictor=evictor)
+        return replace(self, _evictor=evictor)
 
     def _check_event_time(self, method: str) -> None:
         if not self._assigner.is_event_time:
