@@ -1,5 +1,5 @@
-"""How a run is set: ``run_config`` is what users write, ``cost`` what work takes in virtual time, ``debloat_settings``
-what keeps the inputs of tasks short. All other rooms of the runtime read it.
+"""How a run is set: ``run_config`` is what users write, ``cost`` what work takes in virtual time. All other rooms of
+the runtime read it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """One subtask in one attempt. ``task`` takes events from the kernel; ``source_task`` has a source in place of inputs.
 Their parts: ``operator_chain`` with a ``task_context`` and ``background`` work for each operator, ``task_timers``,
 ``task_checkpoint`` with one ``async_snapshot`` for each checkpoint, ``task_end``. ``environment`` is what all tasks of
-an attempt share, ``source_progress`` how far their sources are, ``operator_messages`` what they tell operator
-coordinators, ``loops`` what tasks in a circle need. ``attempt`` builds tasks and channels from the plan. ``tracking``
-(acking) and ``watched`` (causes) are absent mostly.
+an attempt share, and what a part of a task knows of it; ``feedback_loops`` what tasks in a circle need. ``attempt``
+builds tasks and channels from the plan. ``tracking`` (acking) and ``watched`` (causes) are absent mostly.
 """
 
 from __future__ import annotations
