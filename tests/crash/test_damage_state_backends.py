@@ -55,8 +55,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("backend", ["lsm", pytest.param("changelog:lsm", marks=pytest.mark.slow)])
 def test_resume_goes_back_and_then_refuses(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shared file of the newest checkpoint is damaged: a warning names it, and the rows are right. A file of each is
-    damaged: exit code 16, each is named, and no file is deleted or changed."""
+    """With one shared file damaged a warning names it; with one of each checkpoint the exit code is 16."""
     monkeypatch.chdir(tmp_path)
     refused, resumed = tmp_path / "refused", tmp_path / "resumed"
     for directory in (refused, resumed):

@@ -104,8 +104,7 @@ def is_part_of_expected(rows: dict[str, list[str]]) -> bool:
     ],
 )
 def test_cut_at_every_call_and_resumed(kept: str, kill: bool) -> None:
-    """Whatever call was the last and whatever the disk kept: right after the cut no row is there twice, and after
-    the resume all are there once. (``kill``: a task was killed and the job restarted before.)"""
+    """Right after the cut no row is there twice, and after the resume all are there once."""
     calls = number_of_calls(resume=False, kill=kill)
     assert calls > 90
     with_rows = 0

@@ -62,8 +62,7 @@ def test_each_sink_is_killed(group: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("sink", SINKS)
 def test_each_sink_is_killed_many_times(sink: str, tmp_path: Path) -> None:
-    """Thirty kills each, of resumes too; other parallelism, full disks, and a server that dies between prepare and
-    commit."""
+    """Thirty kills each, with resumes, other parallelism, full disks, and a server that dies before commits."""
     if sink.startswith("postgres"):
         needs_server()
     seen = campaign(place(tmp_path), (sink,), "--kills", "30", "--seed", "many")

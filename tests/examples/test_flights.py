@@ -184,8 +184,7 @@ def test_flights_behind_a_bound_are_counted(small_flights: FlightFiles) -> None:
 
 @pytest.mark.parametrize("hours", [0, 1, 3])
 def test_windows_drop_flights_whose_day_is_over(one_airport: FlightFiles, hours: int) -> None:
-    """Dropped: those of a day that the watermark has passed, flight by flight. With one airport there is one
-    watermark, and it is known."""
+    """Flights of a day that the watermark has passed; with one airport there is one watermark."""
     dropped: list[dict[str, Any]] = []
 
     engine.run(lateness_job(one_airport, hours, [], dropped))

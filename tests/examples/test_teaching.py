@@ -66,8 +66,7 @@ def holds(promise: str, expected: Counter[str], found: Counter[str]) -> bool:
 
 @pytest.mark.parametrize(("path", "mode"), list(in_modes()))
 def test_a_scenario_keeps_its_promises(path: str, mode: str) -> None:
-    """In every mode that it names: undisturbed the same rows whatever the schedule, and what it promises under crashes
-    and the faults of its own."""
+    """In each of its modes: undisturbed the same rows, and what it promises under crashes and its own faults."""
     subject, scenario = loaded(path)
     expected = rows(run_case(subject, scenario.case(mode)))
     assert expected

@@ -108,8 +108,7 @@ def test_whoever_is_paused_at_any_point_no_record_is_missing(for_ns: int, heartb
 
 @pytest.mark.parametrize("longer_ns", range(500, 8_000, 1_500))
 def test_a_source_that_wakes_behind_its_successor_does_not_end_the_stream(longer_ns: int) -> None:
-    """It had read everything, and all of that was acknowledged, but the offsets were not committed: its successor reads
-    the same records again, and they must not come behind the end."""
+    """Its successor reads uncommitted offsets again, and those records must not come after the end."""
     heartbeat_ns, settings = 10_000, {"acking.max_pending": 1, "checkpoint_interval": "1s"}
     calm = ran(**settings)[1].visits
     last = calm["source.emit", AFTER, "numbers[0]"]
@@ -122,8 +121,7 @@ def test_a_source_that_wakes_behind_its_successor_does_not_end_the_stream(longer
 
 
 def test_a_power_cut_takes_nothing_that_was_acknowledged() -> None:
-    """Offsets are durable when they are committed: what they cover must be in the log for good. The machine dies at
-    any microsecond, and of the log nothing is left that was not made durable."""
+    """Committed offsets cover only what is durable in the log, at whatever microsecond the machine dies."""
     subject = Subject(lambda parallelism: logged(20, delivery="at-least-once", parallelism=parallelism))
     config = {
         "mode": "acking",

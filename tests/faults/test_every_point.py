@@ -121,8 +121,7 @@ def test_a_task_paused_at_any_point_harms_nothing(mode: str, heartbeat_timeout_n
 
 
 def test_every_point_and_phase_is_visited() -> None:
-    """In an aligned and an unaligned run with a crash, a rescale, a run with timers, one with background work, and some
-    with sinks into files and a log, every point is come by in every phase that it has."""
+    """A few runs come by every point in every phase that it has."""
     found: set[tuple[str, str]] = set()
     for mode in ("aligned", "unaligned"):
         found |= ran(mode, FIRST, checkpoint_interval="9us", retained=1)[1].points.keys()

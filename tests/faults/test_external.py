@@ -106,8 +106,7 @@ def test_a_prepared_transaction_that_is_given_up_ends_the_job(kind: str) -> None
 
 
 def test_what_is_drawn_can_be_survived() -> None:
-    """Any mixture of requests and answers that get lost, of expired and fenced transactions: each row once; and what
-    struck, asked for exactly, gives the same run."""
+    """Any mixture: each row once; and what struck, asked for exactly, gives the same run."""
     mix = FaultMix(dict.fromkeys(FATES[1:], 60_000) | {"crash": 1_000, "pause": 300}, most=8)
     kinds: Counter[str] = Counter()
     for seed in range(25):

@@ -129,8 +129,7 @@ def test_a_writer_that_is_fenced_writes_nothing_more_until_it_has_taken_over() -
 
 
 def test_what_is_drawn_can_be_survived() -> None:
-    """Any mixture of what can befall requests: each row once, V7, V8 and V14 hold; and what struck, asked for exactly,
-    gives the same run."""
+    """Any mixture: each row once, V7, V8 and V14 hold; and what struck, asked for exactly, gives the same run."""
     mix = FaultMix(dict.fromkeys(FATES[1:], 60_000) | {"crash": 1_000, "pause": 300}, most=8)
     kinds: Counter[tuple[str, str]] = Counter()
     for seed in range(20):

@@ -77,8 +77,7 @@ def test_each_message_goes_astray_once(mode: str, message: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("mode", [*MODES, "at-least-once"])
 def test_many_at_once_while_tasks_die(mode: str, kind: str) -> None:
-    """Drawn faults of one kind, and two kills: nothing is lost, and nothing twice where that is promised; repeated as
-    exact faults, the run is the same event by event."""
+    """Nothing is lost, and nothing twice where that is promised; repeated as exact faults, the run is the same."""
     struck: Counter[str] = Counter()
     for number in range(4):
         kills = [("count[1]", 15 * US + number * 7 * US), ("out[0]", 50 * US)]
@@ -126,8 +125,7 @@ def test_a_lost_last_notification_is_made_up_for() -> None:
 
 
 def test_a_lost_trigger_holds_nobody_up_for_ever_without_an_interval() -> None:
-    """One source never hears of the only checkpoint, so that no barrier frees the channels blocked for it: once it has
-    timed out, another one does."""
+    """Once the only checkpoint has timed out, another one frees the channels blocked for it."""
     results, choices = CollectedResults(), ChoiceRecorder()
     disturbance = Disturbance([parse_fault("lose:trigger_checkpoint far[0]#1")], FaultMix(), choices)
     execution = Execution(

@@ -45,8 +45,7 @@ def test_a_mistake_is_refused_and_the_proper_resume_goes_on(mistake: str, mode: 
 
 @pytest.mark.parametrize("mode", EXACTLY_ONCE)
 def test_going_back_to_an_older_checkpoint_is_repaired(mode: str) -> None:
-    """The newest directory is deleted by hand, its number is used again, and what it had committed is committed anew:
-    neither twice, nor passed over because it looks committed already (apache/iceberg#10892)."""
+    """What a deleted checkpoint had committed is committed anew under its id, once (apache/iceberg#10892)."""
     finished = run_case(SUBJECT, case("crash:process@after:sink.commit#6", "restore-older:*#1", mode=mode))
 
     assert not finished.violations, finished.violations

@@ -80,8 +80,7 @@ def test_chance_ends_with_most_and_with_healing() -> None:
 
 
 def test_chances_are_about_what_was_asked_for() -> None:
-    """Over many opportunities a kind strikes about as often as its millionths say, and a third more often, for one
-    strike in four is soon followed by another."""
+    """A kind strikes about as often as its millionths say, and a third more, for one in four comes in a pair."""
     opportunities, struck = family(mix=FaultMix({"lose": 30_000, "late": 10_000}, most=10**6))
 
     for _ in range(20_000):

@@ -145,8 +145,7 @@ def test_without_faults_of_storage_nothing_is_wrapped() -> None:
 
 @pytest.mark.parametrize("kind", [*WRITING, *READING, "delete-referenced"])
 def test_drawn_faults_of_a_disk_cost_checkpoints_and_nothing_else(kind: str) -> None:
-    """While tasks die: the job ends with each record counted once, or with an error that says why; repeated as exact
-    faults the run is the same event by event."""
+    """The job counts each record once or fails with the reason; repeated as exact faults, the run is the same."""
     struck, ends = Counter[str](), Counter[str]()
     chance = 30_000 if kind in WRITING else 300_000 if kind == "delete-referenced" else 40_000
     for number in range(6):
@@ -212,8 +211,7 @@ def test_somebody_deletes_a_file_that_a_checkpoint_needs() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_what_was_not_durable_may_be_lost_with_the_machine(mode: str) -> None:
-    """A process dies at a point, and of each change that was not fsynced it is drawn whether it survives: the resumed
-    job commits each row once; repeated as exact faults, the same is lost and the same committed."""
+    """Of each change not fsynced it is drawn whether it survives: the resumed job commits each row once."""
     lost = 0
     for number in range(1, 9):
         crash = f"crash:process@{MANIFEST_POINTS[number % 4]}#{1 + number // 5}"
@@ -270,8 +268,7 @@ def test_exactly_what_is_named_is_lost_with_the_machine(survives: bool) -> None:
 
 @pytest.mark.parametrize("kind", READING)
 def test_a_job_that_ended_over_a_bad_disk_is_resumed_once_it_is_well(kind: str) -> None:
-    """No checkpoint can be read, so that the job fails and says so, and so do some that are resumed; the first one on a
-    disk that is well again goes on from where they all should have."""
+    """It and some resumes fail; the first one on a good disk goes on from where they all should have."""
     faults = (f"{kind}:*/_metadata#{number}=3" for number in range(1, 9))
     finished = run_case(SUBJECT, case("crash:count[1]@45us", *faults))
 

@@ -42,8 +42,7 @@ def weir(source: Path, where: Path, *arguments: str) -> subprocess.CompletedProc
 
 @pytest.mark.slow
 def test_a_planted_bug_is_found_shrunk_and_replayed(tmp_path: Path) -> None:
-    """Alignment is taken out of a copy of the source: the search finds it, the report that it writes fails again there,
-    and passes with the source as it is."""
+    """Without alignment the search fails; its report fails there again, and passes with the source as it is."""
     broken, here = tmp_path / "source", tmp_path / "here"
     here.mkdir()
     for room in ROOMS:

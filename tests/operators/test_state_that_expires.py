@@ -37,8 +37,7 @@ class Seen(KeyedProcessFunction):
 
 @pytest.mark.parametrize("backend", ["heap", "lsm", "changelog"])
 def test_state_expires_by_virtual_time(backend: str) -> None:
-    """A value written once is gone after 3 ms, an element of a list and an entry of a map after 3 ms each, and what is
-    written again and again stays, on every backend."""
+    """Values, elements and entries are gone 3 ms after their last write, on every backend."""
     job, results = Job("expiring"), CollectedResults()
     numbers = job.source(SequenceSource(0, 8), name="numbers").key_by(lambda _: 0)
     numbers.process(Seen, name="seen").collect(results)

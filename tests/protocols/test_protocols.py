@@ -74,8 +74,7 @@ def test_promises(
     stores_channel_state: bool,
     alignment: AlignmentType,
 ) -> None:
-    """Only at-least-once promises no consistent cut, none takes no checkpoints, and what may go unaligned stores
-    records in flight."""
+    """Only at-least-once promises no consistent cut, none takes no checkpoints, unaligned ones store records."""
     assert protocol.takes_checkpoints is takes_checkpoints
     assert protocol.consistent_cut is consistent_cut
     assert protocol.stores_channel_state is stores_channel_state

@@ -131,8 +131,7 @@ def test_the_result_tells_what_happened() -> None:
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3, 4])
 def test_a_resume_goes_on_where_the_checkpoint_was_taken(parallelism: int) -> None:
-    """A new run restores the newest checkpoint, at any parallelism, with the clock of the checkpoint, and completes
-    the output of the first one."""
+    """At any parallelism and with the clock of the checkpoint, it completes the output of the first run."""
     files = MemoryFileSystem()
     settings: dict[str, Any] = {"file_system": files, "checkpoint_interval": every(ns=8 * US), "batch_size": 4}
     first = execution(count_job(2), kills=[("numbers", 22 * US)], restart=NoRestart(), **settings).run()

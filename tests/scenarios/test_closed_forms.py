@@ -215,8 +215,7 @@ def stored(senders: int, receivers: int, input_capacity: int, output_capacity: i
 
 @pytest.mark.parametrize(("senders", "receivers"), [(1, 1), (3, 2), (4, 8)])
 def test_a_saturated_edge_stores_what_its_channels_hold(senders: int, receivers: int) -> None:
-    """Channels * capacity records but for the one that each receiver had in service, whichever side of the channels
-    they are on, each of the size that the costs say."""
+    """Channels * capacity records but the one in service per receiver, each of the size that the costs say."""
     channels, record_bytes = senders * receivers, CostModel().record_bytes
 
     for input_capacity, output_capacity in [(20, 20), (30, 20), (20, 30)]:

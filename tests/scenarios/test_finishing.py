@@ -93,8 +93,7 @@ def test_a_write_that_fails_lets_it_close_as_well() -> None:
 
 
 def test_a_task_that_closes_takes_no_part_in_what_begins_meanwhile() -> None:
-    """With several checkpoints at a time it would go on as long as they do: it declines, and goes when those are
-    written that it had begun before its end was confirmed."""
+    """It declines, and goes when the checkpoints it had begun before its end was confirmed are written."""
     result, trace, _ = ran("aligned", max_concurrent=3)
 
     state_ns = {event.state: event.time_ns for event in trace.of(TaskState) if event.task == "short[0]"}

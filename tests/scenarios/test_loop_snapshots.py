@@ -66,8 +66,7 @@ def plans(draw: st.DrawFn, *modes: str) -> Plan:
 @settings(max_examples=30)
 @given(plans("aligned", "unaligned", "aligned-timeout"), st.sampled_from([None, *StopMode]))
 def test_a_savepoint_goes_on_with_another_parallelism(plan: Plan, stop: StopMode | None) -> None:
-    """Stopped, drained or not, and moved: together the two jobs count every trip once. Without stopping, what the
-    second counts comes behind the savepoint."""
+    """Stopped, drained or not, and moved: together the two jobs count every trip once."""
     files = MemoryFileSystem()
     first = loop_job(**plan.shape, **plan.before)
     execution = first.prepared(RunConfig(**plan.config), file_system=files)
@@ -131,8 +130,7 @@ def test_at_least_once_loses_nothing_when_it_is_moved(plan: Plan, stop: StopMode
 
 
 def test_pointwise_feedback_cannot_be_given_to_others() -> None:
-    """What is on its way from one subtask to another belongs to nobody else: the error says what to do, and following
-    it helps."""
+    """The error says what to do about records between two subtasks, and following it helps."""
     files = MemoryFileSystem()
     settings_: dict[str, Any] = {"batch_size": 3, "cost": CostModel(record_ns=300, link_latency_ns=700)}
     first = loop_job(feedback="by default", head=2, body=2)

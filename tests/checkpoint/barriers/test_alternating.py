@@ -246,8 +246,7 @@ def test_an_unaligned_barrier_may_complete_what_it_switches() -> None:
 
 @pytest.mark.parametrize(("now_ns", "is_late"), [(TIMEOUT, False), (TIMEOUT + 1, True)])
 def test_a_late_barrier_times_out_by_itself(now_ns: int, is_late: bool) -> None:
-    """Handled after its deadline, and not the last, a barrier triggers unaligned; exactly at the deadline it is not
-    late."""
+    """After its deadline, and not the last, a barrier triggers unaligned; exactly at the deadline it is in time."""
     decided = handler_of(2).on_barrier(0, timed(1), now_ns)
 
     assert (StartCapture(1) in decided) == is_late
@@ -327,8 +326,7 @@ def test_a_timeout_affects_only_its_checkpoint() -> None:
 
 
 def test_a_void_timer_does_nothing() -> None:
-    """After completion, after an abort, for a checkpoint that was passed by, when unaligned already, and after
-    ``close``."""
+    """After completion, an abort, a newer checkpoint, a turn to unaligned, or ``close``."""
     completed, aborted, passed, switched, closed = (handler_of(2) for _ in range(5))
     for handler in (completed, aborted, passed, switched, closed):
         handler.on_barrier(0, timed(1), 0)
@@ -437,8 +435,7 @@ def test_a_chained_source_aligns_like_a_channel() -> None:
 
 @pytest.mark.parametrize("now_ns", [0, 100])
 def test_a_direct_trigger_completes_or_goes_unaligned(now_ns: int) -> None:
-    """The coordinator's trigger counts channel by channel: in time it is aligned, late it is unaligned; no channel
-    is blocked or resumed, and no timer is left."""
+    """The coordinator's trigger, in time aligned, late unaligned, blocks no channel and leaves no timer."""
     decided = handler_of(3).on_trigger(timed(1), now_ns)
 
     delay = AlignmentMetrics(now_ns)

@@ -99,8 +99,7 @@ def finished(checkpoint_id: int, start_delay_ns: int = 0, alignment_ns: int = 0)
 
 @pytest.mark.parametrize("options", [ALIGNED, SAVEPOINT, FORCED, TIMED])
 def test_the_snapshot_waits_for_the_forward_channels_only(options: CheckpointOptions) -> None:
-    """With the last forward barrier the log of the back edges begins and the snapshot is due, in aligned form; then the
-    blocked channels go on."""
+    """With the last forward barrier the log of the back edges begins and the aligned snapshot is due."""
     head = Head()
     timer = (ArmAlignmentTimer(1, 100),) if options is TIMED else ()
 
@@ -116,8 +115,7 @@ def test_the_snapshot_waits_for_the_forward_channels_only(options: CheckpointOpt
 
 
 def test_the_log_ends_when_the_barrier_has_come_round_on_every_back_edge() -> None:
-    """Each back edge goes on at once behind its barrier; with the last one the checkpoint is complete, and the
-    alignment took until then."""
+    """Each back edge goes on at once; the last one completes the checkpoint and ends the alignment."""
     head = Head()
     head.now_ns = 10
     head.barrier(0, 1)

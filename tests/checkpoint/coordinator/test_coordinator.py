@@ -145,8 +145,7 @@ def test_location_that_comes_too_late_is_deleted() -> None:
 
 
 def test_a_request_that_waited_is_triggered_with_the_time_of_the_trigger() -> None:
-    """Time in the queue counts neither for the timeout nor in the table, which tells both times; the metadata and the
-    barrier, from whose time aligned timeouts count, carry that of the trigger."""
+    """Time in the queue counts for no timeout; metadata and barrier carry the time of the trigger."""
     driver = driver_of(timeout_ns=100, tolerable_failures=9)
     trigger(driver)
     trigger(driver)

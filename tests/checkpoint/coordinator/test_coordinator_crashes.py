@@ -393,8 +393,7 @@ def next_step(world: World, draw: Callable[[st.SearchStrategy[Any]], Any]) -> No
 @settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_any_schedule_with_crashes_keeps_the_promises(data: st.DataObject) -> None:
-    """Ids grow and have one outcome, nothing is told before it is durable, operators see complete ids grow, and the
-    files of every retained checkpoint and of every savepoint exist at all times."""
+    """Ids grow and have one outcome; all files of retained checkpoints and savepoints exist at all times."""
     world = World()
     for _ in range(data.draw(st.sampled_from([120, 60, 20]))):
         next_step(world, data.draw)
@@ -403,8 +402,7 @@ def test_any_schedule_with_crashes_keeps_the_promises(data: st.DataObject) -> No
 
 
 def test_a_schedule_with_a_crash_at_every_point() -> None:
-    """One plain schedule of three checkpoints, cut by a crash after each of its steps in turn: the next checkpoint
-    after the crash completes, with an id of its own."""
+    """Three checkpoints, cut by a crash after each step in turn: the next one completes, with an id of its own."""
     cut = 0
     while True:
         world = World()

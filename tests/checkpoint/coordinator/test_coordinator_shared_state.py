@@ -209,8 +209,7 @@ def test_another_state_for_a_completed_checkpoint_is_discarded() -> None:
 
 
 def test_a_base_may_be_deleted_under_a_task() -> None:
-    """Two copies of one file, the older one confirmed: when it falls, the checkpoint that refers to it is lost, and
-    the abort tells the task which one to build on."""
+    """The checkpoint that refers to a deleted older copy is lost, and the abort names the base to build on."""
     driver = driver_of(max_concurrent=2, timeout_ns=50, tolerable_failures=None)
     trigger(driver)
     trigger(driver)

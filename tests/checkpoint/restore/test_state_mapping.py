@@ -80,8 +80,7 @@ def test_a_sender_is_moved_to_one_sender(old: int, new: int) -> None:
 
 
 def test_every_partitioner_has_its_mappers() -> None:
-    """No partitioner of the engine is without mappers, and those that refuse unaligned barriers are the pointwise ones
-    and broadcast."""
+    """None is without mappers; those that refuse unaligned barriers are the pointwise ones and broadcast."""
     names = {}
     for _, cls in inspect.getmembers(partitioners, inspect.isclass):
         if cls.__name__.endswith("Partitioner") and cls is not partitioners.Partitioner:
@@ -216,8 +215,7 @@ PARALLEL_PAIR = st.tuples(st.integers(1, 6), st.integers(1, 6))
 def test_each_record_is_kept_by_exactly_one_reader(
     partitioner: str, old: tuple[int, int], new: tuple[int, int], max_parallelism: int
 ) -> None:
-    """Records of every key group under way, read and filtered as planned, are each processed once, on a hash edge by
-    the owner of the key."""
+    """Records in flight of every key group are processed once, on a hash edge by the owner of the key."""
     scaled = edge(partitioner, old, new, max_parallelism)
     under_way: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for sender in range(old[0]):

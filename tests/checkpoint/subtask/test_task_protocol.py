@@ -164,8 +164,7 @@ def stopping(protocol: TaskCheckpointProtocol, checkpoint_id: int) -> None:
 
 
 def test_a_stopping_savepoint_waits_for_exactly_its_own_completion() -> None:
-    """Completion of another id reaches the operators and releases nobody; that of its own finishes the task, after
-    the operators have heard of it."""
+    """Another id reaches the operators and releases no task; its own finishes the task, after the operators."""
     protocol = TaskCheckpointProtocol()
     due(protocol, 1)
     stopping(protocol, 2)

@@ -118,8 +118,7 @@ def test_the_weaker_promise_holds(small: Weir) -> None:
 
 
 def test_a_bound_is_named_and_raised(small: Weir) -> None:
-    """A search that is given up is exit code 2. It says which bound it was, and the command that raises it, with all
-    that was asked for."""
+    """A search that is given up is exit code 2; it names the bound and the whole command that raises it."""
     asked = ("--crashes", "0", "--checkpoints", "2", "--set", "parallelism=1", "--param", "records=2")
     answer = small("check", "small.py", *asked, "--promise", "at-least-once", "--max-states", "3")
     assert answer.exit_code == 2

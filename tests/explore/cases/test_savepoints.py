@@ -174,8 +174,7 @@ def test_crashes_around_a_stop(fault: str) -> None:
 
 
 def test_the_news_that_stops_a_task_is_repeated_until_it_is_heard() -> None:
-    """Cut off from the job manager while the job stops, a task hears of its savepoint when that ends: it hears of no
-    later one."""
+    """Cut off while the job stops, a task hears of its savepoint when that ends, and of no later one."""
     # Acknowledged by then, but not complete: what comes from count is under way to the sink for another microsecond.
     slow: dict[str, Setting] = {"cost.link_latency_ns": 1_000, "checkpoint_timeout_ns": 100_000}
     faults = ("partition:count[1]@9500ns~50us",)

@@ -93,8 +93,7 @@ def test_checkpoints_do_not_show_once_nothing_can_fail() -> None:
 
 
 def test_acknowledgements_may_come_in_any_order() -> None:
-    """Two acknowledgements of one checkpoint in the mailbox of the job manager make one state in either order, but not
-    with that of another checkpoint between them."""
+    """Two of one checkpoint make one state in either order, but not with another checkpoint's between them."""
     machine = Machine(counting(1, 1), calm_case(1))
     found = []
     for tasks in ((2, 0, 1), (2, 1, 0), (0, 2, 1)):
@@ -126,8 +125,7 @@ def test_every_step_of_a_snapshot_shows() -> None:
 
 @pytest.mark.parametrize(("phase", "rows"), [("before", []), ("after", ["0"])])
 def test_a_victim_dies_at_the_very_point(phase: str, rows: list[str]) -> None:
-    """A sink that dies before it commits has committed nothing, and one that dies behind it everything; what readers
-    see is known for each point."""
+    """A sink that dies before it commits has committed nothing, and one that dies after it everything."""
     machine = Machine(straight(), calm_case(), faults=1)
     state = machine.start(counts=True)
     occasion = Occasion("sink.commit", phase, "out[0]")

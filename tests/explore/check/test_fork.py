@@ -29,8 +29,7 @@ def _to_end(machine: Machine, state: CaseState) -> list[bytes]:
 
 @pytest.mark.parametrize("state_backend", ["heap", "lsm", "changelog"])
 def test_copies_go_on_alike_and_apart(state_backend: str) -> None:
-    """Copies of a state in the middle of a checkpoint give the same fingerprints to the end, one behind the other, and
-    the state that they were made of is untouched by it."""
+    """Copies in the middle of a checkpoint give the same fingerprints to the end, and the original stays."""
     machine = Machine(counting(3, 3), calm_case(1, state_backend=state_backend))
     with forking():
         state = machine.start()
@@ -49,8 +48,7 @@ def test_copies_go_on_alike_and_apart(state_backend: str) -> None:
 
 
 def test_a_copy_has_a_world_of_its_own() -> None:
-    """What one copy commits or writes is not in the other's sinks and files, nor in the plan that makes its next
-    attempt."""
+    """What one copy commits or writes is not in the other's sinks, files and plan."""
     machine = Machine(counting(1, 1), calm_case())
     with forking():
         state = machine.start()

@@ -35,8 +35,7 @@ REFERENCE = {"out": ["1", "2"]}
     ],
 )
 def test_promises(promise: str, rows: list[str], kept: bool) -> None:
-    """Exactly-once is the same rows, at-least-once no fewer (rows made from state may be others), at-most-once no
-    others."""
+    """Exactly-once is the same rows, at-least-once no fewer, at-most-once no others."""
     assert keeps(promise, REFERENCE, {"out": rows}) is kept
 
 

@@ -31,8 +31,7 @@ def test_every_moment_of_a_savepoint_is_tried(kind: str) -> None:
 
 
 def test_a_job_that_stops_in_vain_shows_rows_twice() -> None:
-    """A task dies after it has committed what the savepoint covers, and before the job has stopped: the job restarts
-    from an older checkpoint. Two such endings are found, and judged as at-least-once."""
+    """A task dies after its commit and before the job has stopped: both endings are judged as at-least-once."""
     report = checked(straight(1), "stop")
     in_vain = [ending for ending in report.found.endings if ending.stopped_in_vain]
     assert (("out", ("0", "0")),) in [ending.committed for ending in in_vain]
@@ -55,8 +54,7 @@ def test_reduction_loses_no_ending_of_savepoints(kind: str) -> None:
 
 
 def test_a_mistake_without_a_fault_does_not_speak_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job that does not look at its savepoint begins again. All its endings without a fault show that, and are wrong:
-    they are judged by those of the job without savepoints."""
+    """Endings without a fault are judged by those of the job without savepoints."""
     monkeypatch.setattr(Execution, "_newest_state", lambda _execution: (None, ()))
     report = checked(straight(1), "stop", faults=0)
     assert report.verdict[:2] == ("violated", "without any fault the output is not exactly-once")

@@ -85,8 +85,7 @@ def test_schedules_are_compared_with_their_output() -> None:
 
 @pytest.mark.usefixtures("sabotaged")
 def test_the_nearest_passing_run_stays_the_same_for_longest() -> None:
-    """Without the second record the run is the same up to where that is read; without the checkpoint it is not even
-    then."""
+    """Without the second record it is the same until that is read; without the checkpoint not even then."""
     difference = nearest_passing(subject(), _MINIMAL, judges, records=_COUNTS)
 
     assert difference is not None

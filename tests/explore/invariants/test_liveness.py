@@ -143,8 +143,7 @@ def test_only_what_applies_is_expected() -> None:
 
 
 def test_what_the_channels_of_a_job_rule_out_is_not_expected() -> None:
-    """Barriers overtake no records from one task to the next of the same number; a task with one input channel takes
-    no record before its snapshot that was sent after the barrier."""
+    """Forward edges are not overtaken; one input channel takes nothing from after the barrier before its snapshot."""
     forward, rebalanced = _expected(rebalanced=False, mode="unaligned"), _expected(rebalanced=True, mode="unaligned")
     assert rebalanced - forward == {"stored in flight"}
     assert "counted twice" not in _expected(rebalanced=True, mode="at-least-once")

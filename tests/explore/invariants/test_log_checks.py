@@ -153,8 +153,7 @@ def test_a_committed_record_that_no_reader_gets_is_found(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_request_that_broke_off_may_have_happened(kept: bool) -> None:
-    """The disk fails at the marker of a commit: it is in the journal, and recovery writes the marker; an append may be
-    there or not."""
+    """A commit is in the journal when its marker fails, and recovery writes it; an append may be there or not."""
     watched = Watched()
     watched.log.abandon()
     rule = FaultRule(FileFault.ERROR_AFTER if kept else FileFault.ERROR_BEFORE, "fsync", "*/rows/0/*", at_call=2)

@@ -64,8 +64,7 @@ LOST, TWICE, STRANGE = EXPECTED[:2], [*EXPECTED, "(1, 1)"], [*EXPECTED, "(9, 9)"
     ],
 )
 def test_output_is_judged_by_its_promise(rows: list[str], exactly: bool, at_least: bool, at_most: bool) -> None:
-    """Exactly-once compares multisets; at-least-once allows more, and other values where state counts twice, but never
-    fewer rows; at-most-once allows fewer."""
+    """Exactly-once compares multisets, at-least-once allows more, at-most-once fewer."""
     verdicts = [not judged(rows, promise).violations for promise in ("exactly-once", "at-least-once", "at-most-once")]
     assert verdicts == [exactly, at_least, at_most]
     assert not judged(rows, "none").violations

@@ -91,8 +91,7 @@ def test_columns_become_rows_with_causes() -> None:
 
 
 def test_records_that_go_round_a_loop_keep_their_causes() -> None:
-    """A job with a loop, killed while records are on their way round, ends with their causes; the order of events
-    decides whose record leads on whose, so that its cells are not judged."""
+    """A job that is killed while records go round ends with their causes; its cells are not judged."""
     settings = RunConfig(
         mode="unaligned",
         seed="1",

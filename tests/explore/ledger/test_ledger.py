@@ -226,8 +226,7 @@ def test_output_of_a_dead_process_is_found_in_the_next() -> None:
 
 
 def test_output_behind_an_older_checkpoint_is_taken_back() -> None:
-    """When the newest checkpoint is damaged and the run goes back behind it, what it had made visible must not be seen
-    any more; a sink that left it there would be found out."""
+    """What a run made visible is hidden when it goes back to an older checkpoint; a sink that is not is found."""
     settings = config("aligned", restart=NoRestart(), retained=2)
     files, results, ledger = MemoryFileSystem(), CollectedResults(), EffectLedger()
     shown: list[list[str]] = []
@@ -289,8 +288,7 @@ def test_a_row_that_readers_do_not_see_is_lost() -> None:
 
 
 def test_another_number_of_subtasks_takes_the_cells_along() -> None:
-    """A process that dies and is resumed with more subtasks, with records in flight, loses and doubles nothing: cells
-    and causes move with their keys."""
+    """A process resumed with more subtasks loses and doubles nothing: cells and causes move with their keys."""
     settings = config("unaligned", restart=NoRestart())
     files, results, ledger = MemoryFileSystem(), CollectedResults(), EffectLedger()
     states = []

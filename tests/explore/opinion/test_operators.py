@@ -401,8 +401,7 @@ def test_records_that_go_round() -> None:
 
 
 def test_an_idle_split_holds_nobody_back() -> None:
-    """The split that waits is idle after a while: the watermark of the other one closes the window, and what the idle
-    one then has is late."""
+    """The watermark of the other split closes the window; what the idle one then has is late."""
 
     def build(job: Job) -> None:
         strategy = WatermarkStrategy.for_monotonous_timestamps(lambda reading: reading[1]).with_idleness(20)

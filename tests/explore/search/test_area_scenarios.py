@@ -98,8 +98,7 @@ def test_a_docstring_names_commands_that_fit(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_search_finds_nothing_and_misses_nothing(name: str) -> None:
-    """With default settings no run violates anything, and all that should happen in some run does. Savepoints are
-    searched elsewhere."""
+    """With default settings no run violates anything, and all that should happen in some run does."""
     _, scenario = loaded(name)
     swarm = replace(_swarm(scenario, (), (), {}), savepoints="none")
     order = CampaignOrder(seed="area", runs=RUNS_EACH, swarm=swarm, promise=_promise_beyond(scenario, swarm.modes))

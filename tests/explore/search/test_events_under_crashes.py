@@ -63,9 +63,7 @@ def test_many_random_faults_change_no_row() -> None:
 
 
 def test_files_that_were_taken_back_stay_hidden() -> None:
-    """The job manager dies after a savepoint that stops the job has committed files. The job goes back to an older
-    checkpoint, and writes its rows to parts of other names: what was visible is kept, and no file is called left over.
-    """
+    """After a savepoint in vain the job writes parts of other names; no file is called left over."""
     case = Case(
         config={"checkpoint_interval": "60us", "random_first_delay": True},
         savepoints=(parse_savepoint("stop@68125ns->no-claim,parallelism=4"),),

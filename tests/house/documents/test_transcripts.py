@@ -73,8 +73,7 @@ def test_programs_print_what_the_page_says(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", _TRANSCRIPTS)
 def test_transcripts_show_what_happens(name: str, tmp_path: Path) -> None:
-    """Commands of a page, in order and in one directory with its programs, print what stands below them; and so do
-    programs that look at what the commands have left."""
+    """Commands of a page, in order and in one directory, print what stands below them; so do its programs."""
     if name in _EXTRAS:
         pytest.importorskip(_EXTRAS[name])
     for text in ((ROOT / "README.md").read_text("utf-8"), page(name)):

@@ -36,8 +36,7 @@ def test_records_appear_with_the_checkpoint_that_covers_them() -> None:
 @pytest.mark.parametrize("notified", [False, True])
 @pytest.mark.parametrize("parallelism", [1, 2])
 def test_a_restore_commits_exactly_once(notified: bool, parallelism: int) -> None:
-    """Records of a completed checkpoint are committed by the restore unless they were before, by whichever
-    subtask; what came behind it is not."""
+    """Any subtask commits what the checkpoint covers unless it was committed before, and nothing later."""
     results = CollectedResults()
     checkpoint = Checkpoint(2)
     for subtask, letters in enumerate(("ab", "xy")):
@@ -58,8 +57,7 @@ def test_a_restore_commits_exactly_once(notified: bool, parallelism: int) -> Non
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
 def test_going_back_takes_back_what_newer_checkpoints_had_committed(parallelism: int) -> None:
-    """A restore from an older checkpoint: its records stay, those behind it go, of subtasks that are no more too; and
-    when their number comes again they are committed again."""
+    """Later records go, of former subtasks too, and are committed again when their number comes again."""
     results, older = CollectedResults(["mine"]), Checkpoint(1)
     for subtask, letters in enumerate(("ab", "xy")):
         harness = collecting(results, subtask=subtask, parallelism=2)

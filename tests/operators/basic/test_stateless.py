@@ -114,8 +114,7 @@ def _stops_on_3(value: int) -> int:
 def test_a_failing_function_names_operator_and_record(
     kind: str, fn: Callable[[int], int], records: list[int], with_stamps: bool
 ) -> None:
-    """The error tells which function of which operator failed on which record; a StopIteration that would quietly
-    end the batch counts as a failure too."""
+    """The error names function, operator and record; a StopIteration counts as a failure too."""
     harness = Harness(MAKERS[kind](fn), attempt=4)
 
     with pytest.raises(UserFunctionError, match=rf"^{kind} function of operator 'op' raised ") as caught:

@@ -33,8 +33,7 @@ SOURCES: dict[str, Callable[[int, int], Source]] = {
 
 @pytest.mark.parametrize("kind", SOURCES)
 def test_every_record_once_from_any_position(kind: str) -> None:
-    """All splits together give all records in contiguous ranges; a reader opened where another stopped gives the
-    rest."""
+    """Splits give contiguous ranges; a reader opened where another stopped gives the rest."""
 
     @given(st.integers(0, 25), st.integers(1, 4), st.integers(1, 7), st.integers(0, 4))
     def check(count: int, splits: int, size: int, reads: int) -> None:

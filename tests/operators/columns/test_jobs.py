@@ -176,8 +176,7 @@ def test_the_state_is_the_same_to_the_byte() -> None:
 
 @pytest.mark.parametrize("backend", ["lsm", "changelog"])
 def test_other_backends_give_the_same(backend: str) -> None:
-    """Where state is not held in columns, records are folded one by one: the same results, and the same after a
-    crash."""
+    """Where state is not held in columns, records are folded one by one: the same results, also after a crash."""
     pipeline = Pipeline("columns", numbered(200), parallelism=2)
     run = execution(
         pipeline.job,

@@ -389,8 +389,7 @@ def test_a_restore_from_before_what_is_committed_counts_what_comes_twice(cluster
 
 @pytest.mark.parametrize("late", [[2], [3], [3, 2]])
 def test_the_ledger_keeps_what_the_newest_state_has_as_pending(cluster_of: Make, late: list[int]) -> None:
-    """Notifications came behind the next snapshots, so that transactions of older checkpoints are in the state, and
-    committed once more by who restores it."""
+    """Notified late, transactions of older checkpoints are in the state, and a restore commits them again."""
     cluster = cluster_of(ledger_checkpoints=1)
     for number in range(1, late[0] + 1):
         cluster.write(number)

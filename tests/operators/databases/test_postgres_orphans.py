@@ -34,8 +34,7 @@ def is_running(process: int) -> bool:
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 def test_a_server_dies_with_who_has_started_it_and_leaves_nothing() -> None:
-    """Killed with SIGKILL, a process takes its server along, and the next one deletes what is left on the disk; of a
-    process that lives nothing is touched."""
+    """SIGKILL takes the server along, and the next process deletes its files; those of living ones stay."""
     needs_server()
     # Where another user can enter, too.
     directory = Path(f"/tmp/weir-orphans-{os.getpid()}")

@@ -304,8 +304,7 @@ def test_what_must_not_lie_between_two_stages(pattern: Pattern, text: str, wante
     ],
 )  # fmt: skip
 def test_what_is_forbidden_behind_a_stage_of_several(make: Any, wanted: list[str]) -> None:
-    """It ends what has enough records, also where the stage could have gone on, and nothing that has too few. With
-    not_next that is so only right behind."""
+    """It ends what has enough records, and nothing that has too few; with not_next only right behind."""
     begun = make(A_B.followed_by_any("b").where(B))
     found = matches(begun.followed_by("d").where(D), "abbbcbbbd")
     if begun.stages[-1].contiguity == NOT_NEXT:

@@ -247,8 +247,7 @@ def test_nothing_comes_behind_the_watermark_that_ends_the_stream() -> None:
 
 
 def test_a_restored_operator_goes_on_at_the_same_place_of_the_grid() -> None:
-    """The restored operator repeats its last watermark before the first record and emits the next one after the
-    rest of the interval."""
+    """It repeats its last watermark first, and emits the next one after the rest of the interval."""
     harness = Harness(TimestampsAndWatermarksOperator(STRATEGY))
     harness.process([100])
     harness.advance_ms(1)

@@ -236,8 +236,7 @@ def test_a_zombie_cannot_take_a_name_from_its_successor() -> None:
 
 
 def test_the_transaction_behind_a_committed_one_is_aborted_though_it_has_its_name() -> None:
-    """A name is used again once its transaction is committed. N says that its first transaction is pre-committed; the
-    second, open when the task died, must not be spared for that."""
+    """N says that the first of that name is pre-committed; the second, open one must not be spared for that."""
     cluster = Cluster()
     cluster.write(1)
     cluster.checkpoint(0)
@@ -628,8 +627,7 @@ class Mixture:
 @settings(max_examples=150, deadline=None)
 @given(actions, troubles)
 def test_whatever_happens_each_row_is_there_once(steps: list[tuple[str, int]], fates: list[str]) -> None:
-    """Crashes, changes of parallelism, lost requests and answers, late markers, zombies, in any order: readers never
-    see a row that no completed checkpoint covers, nor one twice; after a restore all that it covers, in the end all."""
+    """Readers never see a row that no completed checkpoint covers, nor one twice, and in the end all."""
     mixture = Mixture(list(fates))
     for action, number in steps:
         try:

@@ -38,8 +38,7 @@ class Run:
 
 
 def test_a_death_makes_nothing_expire_earlier_for_its_successor() -> None:
-    """The tick that the dead one was waiting for is nobody's any more: with it the successor would tick twice at a
-    time, and forget a root that its source still waits for."""
+    """The tick that the dead one was waiting for is not one of its successor."""
     run = Run()
     for before_ns in (10, 30, 50):
         run.at(before_ns, "receive", Ack(1, 1))

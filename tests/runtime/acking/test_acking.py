@@ -315,8 +315,7 @@ def test_what_has_to_be_sent_again_does_not_wait_for_a_source_that_pauses() -> N
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
 def test_a_run_goes_on_where_the_last_one_has_committed(parallelism: int) -> None:
-    """Another process, with what is durable of the offsets and nothing else, at any parallelism: no record is
-    missing in both outputs together; and when all is acknowledged, nothing is read any more."""
+    """With only the durable offsets, at any parallelism, no record is missing in both outputs together."""
     files = MemoryFileSystem()
     results = at_once()
     config = acking_config(restart=NoRestart())

@@ -24,8 +24,7 @@ RESTART = FixedDelayRestart(None, 3 * US)
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_no_record_is_missing_whenever_one_dies(target: str) -> None:
-    """At every half microsecond of a run, from its start until all tasks have closed: with what is still on the way,
-    with everything handled and not all of it acknowledged, and behind the end of the data."""
+    """At every half microsecond of a run, from its start until all tasks have closed."""
     undisturbed, _ = run_acked(pipeline(at_once(), 6), acking_config(restart=RESTART))
     length_ns = undisturbed.ended_ns - undisturbed.started_ns
     assert length_ns < 40 * US

@@ -394,8 +394,7 @@ def start(link: Link, checkpoint_id: int) -> list[Any]:
 
 
 def test_capture_begins_with_what_is_queued_and_goes_on_with_what_arrives() -> None:
-    """Every record that arrives before the barrier is in flight, whether it was taken meanwhile or not; events are
-    not, and nothing behind the barrier is."""
+    """Every record from before the barrier is in flight, taken or not; no event is, and nothing later."""
     link = Link()
     link.put(records(1, 2), Watermark(1))
     link.channel.take_records(1)
@@ -457,8 +456,7 @@ def test_the_barrier_of_an_older_checkpoint_delimits_nothing() -> None:
 
 
 def test_a_promotion_ahead_of_the_mark_moves_the_mark() -> None:
-    """An older barrier is promoted after a newer one has arrived, and given up; then the newer one is promoted: still
-    nothing behind its old place is in flight."""
+    """After an older barrier was promoted in vain, nothing from behind the newer one's old place is in flight."""
     link = Link()
     link.receiver.has_announcements = False
     link.put(records(1), timeoutable(1), records(2), timeoutable(2), records(3))

@@ -158,8 +158,7 @@ def carry_out(job: Job, order: list[int]) -> None:
 @settings(max_examples=300)
 @given(jobs(tuple(KINDS)))
 def test_every_completed_checkpoint_is_a_consistent_cut(drawn: tuple[Job, list[int]]) -> None:
-    """Whatever form barriers have, whatever the links cost, whoever is late, cancels, skips or ends, in any order of
-    steps: the law of channel state holds, every record is processed once and in order, and nobody stays blocked."""
+    """In any order of steps the law of channel state holds, and no channel stays blocked."""
     carry_out(*drawn)
 
 
@@ -176,8 +175,7 @@ def test_every_aligned_checkpoint_is_a_consistent_cut_without_channel_state(draw
 
 
 def test_the_law_is_checked_on_checkpoints_of_all_kinds() -> None:
-    """The property is worth something: among a hundred such runs there are all kinds of checkpoints, with records on
-    both sides, and all ways in which one is given up."""
+    """A hundred such runs have all kinds of checkpoints, records on both sides, and all ways of giving up."""
     choices = ChoiceRecorder("all kinds")
 
     def drawn(bound: int) -> int:

@@ -313,8 +313,7 @@ def steady(trace: Trace) -> list[SnapshotTaken]:
 
 @pytest.mark.parametrize("target_ns", RATE_TARGET)
 def test_an_aligned_barrier_takes_the_target_time(target_ns: int) -> None:
-    """What is queued in front of it is what the task handles in the target time, within what one step may leave (a
-    quarter); without debloating it is everything that credit allows."""
+    """In front of it is what the task handles in that time, within a quarter; without debloating all credit."""
     _, trace = backpressured("aligned", target_ns)
     _, plain = backpressured("aligned", None)
 
@@ -378,8 +377,7 @@ def test_a_task_that_costs_nothing_keeps_its_credit() -> None:
 
 
 def test_nothing_is_measured_while_nothing_comes() -> None:
-    """A source that waits very long between two records is no reason to look at the clock all the time, and behind a
-    pause the credit still follows the task."""
+    """Behind a pause the credit still follows the task, and the clock was not looked at meanwhile."""
     results, trace = CollectedResults(), Trace()
     job = Job("rare")
     numbers = job.source(SequenceSource(0, 40), name="numbers")

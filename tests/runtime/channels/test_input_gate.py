@@ -138,8 +138,7 @@ def test_an_unknown_instruction_is_a_bug() -> None:
 
 
 def test_an_aligned_checkpoint_blocks_and_resumes() -> None:
-    """The first barrier holds its channel back until the last one is here, and the snapshot comes before anything
-    that follows a barrier."""
+    """The first barrier's channel waits for the last one; the snapshot comes before anything later."""
     task = Receiver()
     task.senders[0].put(records("a"), aligned(1), records("late"))
     task.senders[1].put(records("b"))
@@ -219,8 +218,7 @@ def test_records_of_a_chained_source_are_not_captured() -> None:
 
 
 def test_an_alignment_that_times_out_goes_on_unaligned() -> None:
-    """The announced barrier is promoted; what it jumped over is captured, and so is what the other channel has yet to
-    deliver; the channel whose barrier was taken contributes nothing."""
+    """What the promoted barrier jumped over is captured, and what the late channel has yet to deliver."""
     task = Receiver(3)
     task.senders[0].put(records("a1"), timeoutable(1), records("a2"))
     task.senders[1].put(records("b1"), timeoutable(1), records("b2"))
@@ -243,8 +241,7 @@ def test_an_alignment_that_times_out_goes_on_unaligned() -> None:
 
 
 def test_what_is_resumed_comes_after_the_last_instruction() -> None:
-    """A barrier aborts an aligned checkpoint and begins its own; the channel released by the abort holds a still newer
-    barrier, which must not meet the capture that is just being started, but comes next."""
+    """A newer barrier on a channel that an abort releases does not meet the capture that just starts."""
     task = Receiver()
     task.senders[0].put(records("a1"), aligned(1))
     task.read_all()

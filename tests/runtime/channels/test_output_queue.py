@@ -176,8 +176,7 @@ def test_an_unaligned_barrier_on_an_empty_queue_captures_nothing() -> None:
 
 
 def test_an_unaligned_barrier_waits_in_a_blocked_queue() -> None:
-    """A queue that an aligned barrier has blocked lets it out after the resume only, ahead of all records. Later ones
-    queue behind it and capture what it did not."""
+    """It leaves after the resume, ahead of all records; later ones queue and capture what it did not."""
     link = Link()
     link.put(aligned(1), records(1), Watermark(1))
 
@@ -215,8 +214,7 @@ def test_without_a_writer_nothing_is_captured() -> None:
     ("elapsed_ns", "passed"), [(0, []), (999, []), (1_000, [1]), (2_500, [1, 2]), (4_000, [1, 2, 3, 4])]
 )
 def test_an_unaligned_barrier_cuts_the_batch_under_transfer(elapsed_ns: int, passed: list[int]) -> None:
-    """Records that are over the link are the receiver's business; the one that is passing starts again, and is state
-    with the rest."""
+    """Records over the link are the receiver's; the one that is passing is state with the rest."""
     link = Link(cost=SLOW)
     link.put(records(1, 2, 3, 4))
     _run_until(link, elapsed_ns)

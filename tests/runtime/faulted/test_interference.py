@@ -438,8 +438,7 @@ def test_a_paused_task_does_not_end() -> None:
 
 @pytest.mark.parametrize("early", [True, False])
 def test_no_vertex_with_union_state_comes_back_in_part_while_the_rest_finishes(early: bool) -> None:
-    """One of two pipelines dies while it hears that it may finish; the other one is about to go, and no snapshot could
-    be taken of half a vertex. The whole job goes back to the checkpoint that both are in, and ends from there."""
+    """The whole job goes back to the checkpoint that both pipelines are in, and ends from there."""
     runs: list[tuple[ExecutionResult, int]] = []
     for number in (0, 1):
         results, job = CollectedResults(), Job("halves", max_parallelism=8, parallelism=2)

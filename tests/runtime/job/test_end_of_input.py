@@ -150,8 +150,7 @@ def test_fingerprints_tell_states_apart(next_id: int) -> None:
 
 
 def test_a_later_checkpoint_takes_the_place_of_a_last_one_that_failed() -> None:
-    """It began behind the end of all input just as well; nothing is asked for again then. One that began before is
-    none, nor is any needed while the last one is under way."""
+    """One that began behind the end of all input will do; one that began before will not."""
     end = machine(finish_early=False)
     ended(end, *TASKS, next_id=5)
     assert end.request_final()

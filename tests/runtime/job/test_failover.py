@@ -250,8 +250,7 @@ def test_a_finished_region_is_no_burden() -> None:
 
 @pytest.mark.parametrize("failover", ["full", "region"])
 def test_a_restart_waits_until_it_knows_which_checkpoint_is_the_newest(failover: str) -> None:
-    """A task dies while metadata is being written: whatever the order of events, the restart comes behind the answer,
-    and starts from that checkpoint."""
+    """It comes after the answer about metadata being written, and starts from that checkpoint."""
     for seed in range(20):
         results = CollectedResults()
         made = execution(two_jobs(results), seed=str(seed), restart=AT_ONCE, **{**SETTINGS, "failover": failover})

@@ -300,8 +300,7 @@ def never_durable() -> FaultInjectingFileSystem:
 
 @pytest.mark.parametrize("attempts", [1, 4])
 def test_a_last_checkpoint_that_cannot_complete_fails_the_job(attempts: int) -> None:
-    """Tried so many times, whatever failures are tolerated and however often the job may restart; then the error says
-    what failed, and that what came behind the newest checkpoint is not committed."""
+    """After so many tries, whatever is tolerated; the error says what failed and what is not committed."""
     results = CollectedResults()
     made = execution(
         running_count(Job("endless"), 30, results),
@@ -362,8 +361,7 @@ def closed_at(trace: Trace) -> list[int]:
 
 
 def test_a_slow_subtask_holds_its_vertex() -> None:
-    """One subtask of the sink has come to its end long before the other; they close together, for a checkpoint that
-    holds the one without the other could not be restored."""
+    """Two subtasks close together: a checkpoint with one of them only could not be restored."""
     files, trace = MemoryFileSystem(), Trace()
     job, settings = union_state(lambda stream: stream.rebalance())
     made = execution(
@@ -385,8 +383,7 @@ def test_a_slow_subtask_holds_its_vertex() -> None:
 
 
 def test_half_a_vertex_with_union_state_is_in_no_checkpoint() -> None:
-    """A slow link lets one subtask of the sink close before the other: what is triggered meanwhile is declined, which
-    counts as no failure; no checkpoint marks half the sink as finished."""
+    """What is triggered meanwhile is declined, which counts as no failure."""
     files, trace = MemoryFileSystem(), Trace()
     job, settings = union_state(lambda stream: stream.forward())
     made = execution(
@@ -440,8 +437,7 @@ class Looking:
 
 @pytest.mark.parametrize(("slow_us", "early"), [(None, 4), (50, 2), (0, 1)])
 def test_checkpoints_are_rarer_while_a_source_catches_up(slow_us: int | None, early: int) -> None:
-    """Until the source says that its backlog is worked off, the interval is the one for backlogs, or none. (It says so
-    when it opens its split; what is planned by then still comes.)"""
+    """Until its backlog is worked off the interval is the one for backlogs, or none."""
     trace = Trace()
     job = Job("backlog").source(Catching(0, 200), name="numbers").collect([], name="out")
     run(

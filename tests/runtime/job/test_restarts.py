@@ -239,8 +239,7 @@ def test_restarts_take_virtual_time_only() -> None:
 
 
 def test_a_key_of_the_wrong_type_stays_wrong_after_a_restart() -> None:
-    """The restored state says what type the keys have: the key that failed one attempt is not the first of the next,
-    where it would pass, and True would be counted as 1."""
+    """The restored state says what type keys have, so that True is not counted as 1."""
     results = CollectedResults()
     stream = Job("keys").source(CollectionSource([1] * 40 + [True] * 3), name="numbers")
     job = stream.key_by(lambda number: number).reduce(lambda a, b: a + b, name="sum").collect(results)

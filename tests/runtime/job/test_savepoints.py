@@ -461,8 +461,7 @@ def crash(made: Execution, *, completed: int) -> None:
 @pytest.mark.parametrize("claim", list(RestoreMode))
 @pytest.mark.parametrize("completed", [0, 1, 2])
 def test_a_crashed_run_that_was_started_from_a_savepoint_is_resumed(claim: RestoreMode, completed: int) -> None:
-    """Before its first checkpoint from the savepoint again, behind it from the checkpoint; and a claimed savepoint that
-    was not subsumed yet is, by the process that goes on."""
+    """Before its first checkpoint from the savepoint, after it from that; a claimed one is subsumed in time."""
     files, results = MemoryFileSystem(), CollectedResults()
     path = saved(11 * US, files=files).savepoints[0].path or ""
     start, storage = SavepointRestore(path, claim), CheckpointStorage(MemoryFileSystem(), "/other", "counting")

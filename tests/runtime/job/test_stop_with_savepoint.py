@@ -119,8 +119,7 @@ def test_suspending_leaves_windows_open() -> None:
 
 
 def test_draining_closes_windows_first() -> None:
-    """Event time is over: the open windows fire with what they have. For whoever goes on from there it stays over:
-    what comes is late."""
+    """Open windows fire with what they have; for a resumed job, what comes is late."""
     files, results = MemoryFileSystem(), CollectedResults()
     made = stopping(results, 45 * US, StopMode.TERMINATE, job=windowed(results), file_system=files, batch_size=5)
     result = made.run().raise_on_failure()
@@ -150,8 +149,7 @@ def test_only_draining_finishes_operators(stop: StopMode, finishes: bool) -> Non
 
 @pytest.mark.parametrize("stop_mode", list(StopMode))
 def test_everything_pending_dies_first(stop_mode: StopMode) -> None:
-    """The schedule stops before the savepoint is triggered: pending checkpoints and savepoints are aborted. Nothing is
-    triggered behind it, not even the last checkpoint of a job that was drained."""
+    """Pending checkpoints and savepoints are aborted, and nothing is triggered after the savepoint."""
     trace = Trace()
     cost = CostModel(storage_latency_ns=5 * US)
     made = stopping([], 22 * US, stop_mode, instruments=[trace], cost=cost, inline_state_bytes=0)
@@ -252,8 +250,7 @@ def test_the_end_of_all_input_waits_for_a_failed_stop() -> None:
 @pytest.mark.parametrize("target", ["count[0]", "numbers", "out", "job manager"])
 @pytest.mark.parametrize("late_us", [0, 1, 3, 5, 7, 9, 11])
 def test_killed_while_it_stops_the_job_goes_on(target: str, late_us: int) -> None:
-    """Whoever dies on the way: there is a whole savepoint or none, the report says which, and the job's own output is
-    that of one pass, since it goes on from its newest checkpoint."""
+    """There is a whole savepoint or none, the report says which, and the output is that of one pass."""
     files, results = MemoryFileSystem(), CollectedResults()
     made = stopping(
         results,

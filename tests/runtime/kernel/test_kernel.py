@@ -117,8 +117,7 @@ def test_a_single_ready_event_is_no_choice() -> None:
 
 
 def test_events_may_be_carried_out_one_by_one() -> None:
-    """The alternatives are the first ready events of all targets, by the position that a recorder would answer; when an
-    instant is over, those of the next one. What is carried out is what a run would do that makes the same choices."""
+    """The alternatives are the first ready events of all targets; the same choices make the same run."""
     events = [(0, "a"), (0, "b"), (0, "a"), (0, "c"), (3, "b"), (3, "a")]
     kernel, _, log = kernel_with(events, ChoiceRecorder("0"))
     draws: list[Choice] = []

@@ -191,8 +191,7 @@ def belongs(key: int, receivers: int) -> int:
 def test_keyed_records_move_to_the_owner_of_their_key(
     data: st.DataObject, old_senders: int, old_receivers: int, new_senders: int, new_receivers: int
 ) -> None:
-    """None is lost, none comes twice; records of one key that were on one channel keep their order, those of the
-    receiver before those of the sender."""
+    """None is lost or comes twice; those of one key keep their order, the receiver's before the sender's."""
     numbers = data.draw(st.lists(st.integers(0, 40), max_size=30, unique=True))
     sides: list[dict[tuple[int, int], list[RecordColumns]]] = [{}, {}]
     for number in numbers:
@@ -322,8 +321,7 @@ def test_records_without_keys_cannot_go_on_to_a_keyed_operator() -> None:
 
 
 def test_the_type_of_keys_is_settled_by_what_was_in_flight() -> None:
-    """A key of another type that comes later must be refused, as it would have been before the crash; a declared type
-    stays what it is."""
+    """A key of another type is refused as before the crash; a declared type stays what it is."""
     words = [RecordColumns(["x"], None, ["a key"])]
     target = plan(1, 2)
 

@@ -195,8 +195,7 @@ def test_nothing_half_written_is_restored(operation: str, kind: FileFault) -> No
 
 @pytest.mark.parametrize(("checkpoint_id", "killed_at_us"), [(1, 15), (2, 25)])
 def test_a_checkpoint_that_may_exist_is_settled_before_the_next_attempt(checkpoint_id: int, killed_at_us: int) -> None:
-    """A checkpoint that failed when it was durable already, and could not be deleted, is gone before the job goes
-    on: after a crash of the machine it must not come back as the newest."""
+    """A durable one that failed is gone before the job goes on, or a power cut would bring it back."""
     inner = MemoryFileSystem()
     rules = [
         FaultRule(FileFault.ERROR_AFTER, "fsync_dir", f"*/chk-{checkpoint_id}", at_call=2),

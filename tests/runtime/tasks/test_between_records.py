@@ -110,8 +110,7 @@ def at_the_end_of_the_record(at_ns: int) -> tuple[int, int]:
 
 @pytest.mark.parametrize("charged_by", CHARGED_BY)
 def test_a_barrier_that_overtakes_waits_for_the_record_in_service_and_no_other(charged_by: str) -> None:
-    """At most one record's time after it came, and the record is in the snapshot: the same instants and the same cuts,
-    whatever charges the time."""
+    """At most one record's time after it came, whatever charges the time; the record is in the snapshot."""
     triggers_ns = [500 * US, 700_001, 905 * US, 1_000_999]
 
     served = serve(charged_by, triggers_ns)

@@ -144,8 +144,7 @@ def timed_job(domain: str, results: CollectedResults) -> Job:
 
 @pytest.mark.parametrize("latency_ns", [0, 5 * US])
 def test_what_the_last_watermark_sets_free_goes_round(latency_ns: int) -> None:
-    """A watermark on its way is something under way: the loop is not over before it has fired its timers, and before
-    what they fed back has come round."""
+    """The loop is not over before that has fired its timers and what they fed back has come round."""
     results = CollectedResults()
     config = RunConfig(cost=CostModel(link_latency_ns=latency_ns))
 
@@ -156,8 +155,7 @@ def test_what_the_last_watermark_sets_free_goes_round(latency_ns: int) -> None:
 
 @pytest.mark.parametrize("latency_ms", [0, 5])
 def test_timers_of_processing_time_do_not_hold_a_loop_open(latency_ms: int) -> None:
-    """As behind any end of data they do not fire any more, and that in all tasks of the loop at once: with 5 ms per
-    link it is over at 11 ms, its end of data comes to the timers at 16 ms, and they were due at 13 ms."""
+    """At the end of data they fire no more: with 5 ms per link the loop is over at 11 ms, they were due at 13."""
     results = CollectedResults()
     config = RunConfig(cost=CostModel(source_record_ns=0, link_latency_ns=latency_ms * MS))
 
@@ -196,8 +194,7 @@ def test_what_is_fed_back_behind_the_end_is_an_error() -> None:
 
 @pytest.mark.parametrize("mode", ["aligned", "unaligned", "at-least-once"])
 def test_a_loop_outlives_its_sources_and_goes_on_taking_checkpoints(mode: str) -> None:
-    """Everything before it has finished; the coordinator triggers its head, which nothing leads to any more but what
-    leads back."""
+    """The coordinator triggers its head once only back edges lead to it."""
     made = loop_job(tokens=12)
     trace = traced(made, settings(mode=mode))
     states = trace.of(TaskState)
@@ -244,8 +241,7 @@ def test_the_termination_machine_ends_once() -> None:
 
 
 def test_watermarks_do_not_go_round() -> None:
-    """The event time inside a loop is that of its input: windows in it and behind it close, and nothing about
-    watermarks is ever sent back."""
+    """The event time inside a loop is that of its input: windows in it and behind it close."""
     job, results, trace = Job("windows", parallelism=2), CollectedResults(), Trace()
     strategy = WatermarkStrategy.for_monotonous_timestamps(lambda value: value[0])
     records = CollectionSource([(stamp, 1) for stamp in range(0, 100, 5)])
@@ -278,8 +274,7 @@ def most_waiting(made: LoopRun, config: RunConfig) -> int:
 
 @pytest.mark.parametrize("shape", ["keyed", "chained", "long"])
 def test_a_full_loop_takes_nothing_new(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its head reads back edges only while a channel's worth of records waits there; otherwise the whole input would
-    pile up inside the loop."""
+    """Its head reads only back edges while a channel's worth of records waits there."""
     made, free = (loop_job(shape, tokens=120, feedback="by default") for _ in range(2))
     config = settings(channel_capacity=4)
 
@@ -316,8 +311,7 @@ def test_debloating_leaves_feedback_alone() -> None:
 
 
 def test_without_its_rule_an_aligned_checkpoint_waits_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The barrier that the head waits for is the one that it would send: no checkpoint completes, until nothing leads
-    round any more. With the rule they all do."""
+    """The head would wait for the barrier that it is to send; with the rule all checkpoints complete."""
 
     def plain(
         protocol: AlignedBarriers, channels: int, capture: InputCapture, back_edges: Collection[int] = ()
@@ -338,8 +332,7 @@ def test_without_its_rule_an_aligned_checkpoint_waits_for_itself(monkeypatch: py
 
 @pytest.mark.parametrize("mode", ["aligned", "at-least-once"])
 def test_a_checkpoint_holds_what_comes_back(mode: str) -> None:
-    """In the modes that store no other records in flight, those on feedback edges are stored nevertheless: under the
-    head, as records of its inputs, in checkpoints and savepoints alike."""
+    """Records on feedback edges are stored under the head in every mode, in checkpoints and savepoints."""
     made, files, trace = loop_job(), MemoryFileSystem(), Trace()
     storage = CheckpointStorage(files, "/checkpoints", "loop")
     execution = made.prepared(settings(mode=mode, retained=100), instruments=[trace], storage=storage)
@@ -401,8 +394,7 @@ def test_checkpoints_of_a_loop_cannot_overlap() -> None:
 
 @pytest.mark.parametrize("stop", list(StopMode))
 def test_a_loop_that_stops_does_not_end(stop: StopMode) -> None:
-    """Drained or not: what its head does behind the snapshot would not be in the savepoint, though the loop may come to
-    rest at the same instant."""
+    """What its head does behind the snapshot would not be in the savepoint, drained or not."""
     for seed in range(20):
         job, trace = Job("stopped"), Trace()
         loop = job.source(CollectionSource([1, 2, 3, Pause(50), 4]), name="tokens").iterate(name="loop")

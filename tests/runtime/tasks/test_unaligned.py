@@ -17,8 +17,7 @@ A, B = "a[0] sink[0]", "b[0] sink[0]"
 
 
 def test_the_receiver_stores_what_it_holds_and_the_sender_the_rest() -> None:
-    """Ten records are sent and three processed: four wait at the receiver, which has credit for so many, the one in
-    hand among them; three wait at the sender."""
+    """Of ten records three are processed, four wait at the receiver and three at the sender."""
     flight = Flight(at_ns=[10 * US], input_capacity=4).run()
 
     inputs, outputs = flight.stored(1)
@@ -28,8 +27,7 @@ def test_the_receiver_stores_what_it_holds_and_the_sender_the_rest() -> None:
 
 
 def test_the_barrier_waits_for_the_record_in_service_only() -> None:
-    """The source completes its record, then sends the barrier; however many records are queued at the sink, that
-    takes its snapshot as soon as the one in hand is done."""
+    """The sink takes its snapshot after the record in hand, however many are queued."""
     flight = Flight(at_ns=[18_500], sink_ns=40 * US).run()
 
     assert flight.snapshot_ns(1, "a[0]") == 19 * US
@@ -81,8 +79,7 @@ def test_a_channel_whose_barrier_is_first_stores_what_that_overtook() -> None:
 
 @pytest.mark.parametrize("trigger_ns", [1_000, 1_999, 2_000, 7_300, 12_000])
 def test_the_barrier_cuts_a_running_batch(trigger_ns: int) -> None:
-    """A batch of twenty arrives at once and takes a microsecond per record: those whose time has begun are processed
-    to their end, the others are in flight."""
+    """Records of a batch whose time has begun are processed, the others are in flight."""
     flight = Flight(at_ns=[trigger_ns], batch_size=1_000, input_capacity=50, source_ns=0, sink_ns=US).run()
 
     done = -(-trigger_ns // US)
@@ -125,8 +122,7 @@ def fails_first(**settings: object) -> Flight:
 
 
 def test_a_stale_barrier_neither_ends_nor_delimits_a_capture() -> None:
-    """The barrier of a checkpoint that was given up is still on its way when the next one begins: records on both
-    sides of it are in flight for the next."""
+    """Records on both sides of a given-up checkpoint's barrier are in flight for the next."""
     flight = fails_first(at_ns=[10_000, 17_000]).run()
 
     assert flight.ids(CheckpointAborted) == [1]

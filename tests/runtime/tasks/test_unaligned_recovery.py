@@ -74,8 +74,7 @@ def test_nothing_in_flight_means_no_waiting() -> None:
 
 
 def test_no_checkpoint_begins_before_all_restored_records_are_processed() -> None:
-    """Seven records are in flight, each takes 3 µs: what is asked for meanwhile is not triggered, the first one that is
-    comes right behind them."""
+    """What is asked for meanwhile is not triggered; the first one comes right behind them."""
     drained_ns = KILL_NS + 7 * SINK_NS
     asked = [KILL_NS + 1 * US, KILL_NS + 8 * US, drained_ns - 1, drained_ns + 100]
 

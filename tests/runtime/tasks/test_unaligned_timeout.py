@@ -44,8 +44,7 @@ def test_in_time_it_is_an_aligned_checkpoint() -> None:
 
 @pytest.mark.parametrize("timeout_ns", [1, 1_000, 8_000, 19_000])
 def test_a_barrier_that_waits_in_the_outputs_overtakes_when_it_is_late(timeout_ns: int) -> None:
-    """It comes to the sink at the timeout, and is handled when the record in hand is done; what it overtook then is
-    stored on either side."""
+    """At the timeout it comes to the sink; what it overtook is stored on either side."""
     flight = one_source(timeout_ns)
 
     done = -(-(TRIGGER_NS + timeout_ns - 1 * US) // SINK_NS)
@@ -68,8 +67,7 @@ def test_at_the_very_instant_of_the_last_barrier_it_may_be_either() -> None:
 
 @pytest.mark.parametrize("timeout_ns", [1_000, 5_000, 11_999])
 def test_an_alignment_that_takes_too_long_ends_at_the_timeout(timeout_ns: int) -> None:
-    """One barrier is here and blocks its channel: at the timeout the snapshot is taken, and stores what the late
-    channel still delivers; the channel that waited stores nothing."""
+    """The snapshot is taken then, and stores what the late channel still delivers."""
     flight = one_late(timeout_ns)
 
     assert flight.snapshot_ns(1) == 6_000 + timeout_ns

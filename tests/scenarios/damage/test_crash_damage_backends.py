@@ -141,8 +141,7 @@ def test_the_older_checkpoint_is_used_and_the_file_is_named(backend: str, damage
 )
 @pytest.mark.parametrize("backend", INCREMENTAL)
 def test_with_no_checkpoint_left_nothing_is_done(backend: str, part: str, damage: str) -> None:
-    """One file of each is damaged: the start is refused with both reasons, and every file stays as it is, those that
-    only the damaged metadata refers to included."""
+    """The start is refused with both reasons, and every file stays as it is."""
     files = copied(left_by(backend))
     damaged_paths: list[str] = []
     for checkpoint_id in storage_on(files).list_checkpoints():

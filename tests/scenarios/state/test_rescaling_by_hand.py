@@ -171,8 +171,7 @@ def test_another_number_of_key_groups_is_refused(after: Shape, told: str) -> Non
 
 
 def test_records_of_an_edge_that_has_become_forward_are_refused() -> None:
-    """With equal parallelisms the edge is a forward edge now, and nobody can say which pair a record belongs to; the
-    error names the edge and the way out."""
+    """With equal parallelisms no pair owns such a record; the error names the edge and the way out."""
     files = stopped_with_records_in_flight(Shape("by default", 2, 3), CollectedResults())
 
     with pytest.raises(JobChangedError, match=r"(?s)numbers>>slow#0.*savepoint"):

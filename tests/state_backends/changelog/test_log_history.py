@@ -86,8 +86,7 @@ def test_a_materialisation_of_aborted_checkpoints_is_given_up() -> None:
 
 
 def test_an_abort_that_comes_before_the_end_counts() -> None:
-    """C4: the snapshot is finished all the same; what only it has is not trusted, and neither is what it shared with an
-    aborted one when it fails."""
+    """C4: what only that snapshot has is not trusted, nor what it shared with an aborted one when it fails."""
     history = LogHistory()
     logged(history)
     history.begin_snapshot(1, full=False)
@@ -173,8 +172,7 @@ def test_the_backend_below_hears_of_the_newest_only() -> None:
 
 
 def test_a_full_checkpoint_refers_to_nothing_older() -> None:
-    """C2, C8: it materialises, and so does all that is begun before it is finished; nothing builds upon older ones
-    until the backend below has heard of it."""
+    """C2, C8: it materialises, and so does all that is begun before it is finished."""
     history = LogHistory()
     logged(history)
     handed(history, 1)
@@ -192,8 +190,7 @@ def test_a_full_checkpoint_refers_to_nothing_older() -> None:
 
 
 def test_the_first_checkpoint_behind_a_foreign_restore_materialises() -> None:
-    """C2: nothing restored may be referred to, so until one completes every checkpoint materialises or follows one
-    that did; numbers go on above the restored ones."""
+    """C2: nothing restored may be referred to; numbers go on above the restored ones."""
     history = LogHistory()
     history.restored_elsewhere(7)
     assert handed(history, 1) == (8, True, set())

@@ -122,8 +122,7 @@ def test_keys_keep_their_declared_type() -> None:
 
 
 def test_time_to_live_is_in_the_log() -> None:
-    """Pairs of time and content are restored as such; the duration of the program counts, also for what the log
-    brought; declaring the state without is refused."""
+    """Pairs of time and content are restored; the program's duration counts; a declaration without is refused."""
     world = World()
     lasting = ValueStateDescriptor("v", ttl=StateTtlConfig(100))
     backend = world.backend()
@@ -166,8 +165,7 @@ def codec_with(record: type) -> StateCodec:
 
 
 def test_records_in_the_log_are_migrated() -> None:
-    """Fields that were added get their default; a change that cannot be followed is refused before any state is
-    touched; a key inside state never changes; segments of both forms are read again later."""
+    """Added fields get defaults, other changes are refused first, keys in state stay, both forms are read."""
     world = World()
     old = world.backend(codec=codec_with(Visits))
     old.value_state(VALUE).update_many([1], [Visits(3)])

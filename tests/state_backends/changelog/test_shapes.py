@@ -46,8 +46,7 @@ def test_a_checkpoint_costs_what_was_changed(inner: Any) -> None:
 
 
 def test_a_log_is_not_deduplicated() -> None:
-    """A key changed over and over is in the log each time: everything that a checkpoint refers to is more than the
-    state, until it is materialised."""
+    """A key changed over and over is in the log each time, until that is materialised."""
     world = World()
     backend = loaded(world)
     state_bytes = world.checkpoint(backend, 2).size_bytes

@@ -123,8 +123,7 @@ MUTATIONS: dict[str, Mutation] = {
 
 @EVERY_FORM
 def test_no_mutation_reaches_an_open_snapshot(name: str, kind: Any) -> None:
-    """Whatever is done to any kind of state after the sync part, the snapshot restores to what was there, whether its
-    steps have begun or not; two are open at the same time."""
+    """Whatever is done to any state, two open snapshots restore to what was there, begun or not."""
     options = SnapshotOptions(kind, entries_per_step=1)
     expected = fill(World().backend("heap"), keys=40).fingerprint()
     for mutate in MUTATIONS.values():
@@ -157,8 +156,7 @@ namespaces = st.none() | st.integers(-2, 300)
 @settings(max_examples=25)
 @given(st.data())
 def test_canonical_bytes_are_the_same_on_every_backend(data: st.DataObject) -> None:
-    """Any content of any kind of state gives the same canonical bytes and fingerprint on every backend, and restores
-    from any into any other."""
+    """Any content gives the same bytes and fingerprint on every backend, and restores from any into any."""
     key_type = data.draw(st.sampled_from(list(KEY_TYPES)))
     operations = data.draw(
         st.lists(
@@ -218,8 +216,7 @@ def _write(backend: KeyedStateBackend, key: Any, kind: str, namespace: Any, cont
 
 @EVERY_FORM
 def test_without_entries_there_is_no_file(name: str, kind: Any) -> None:
-    """A subtask without state writes nothing anywhere, whether states are declared or not; one whose entries have all
-    gone gives the empty result too."""
+    """A subtask without entries, declared states or not, or whose entries have all gone, writes nothing."""
     world = World()
     backend = world.backend(name)
     backend.value_state(VALUE)
@@ -301,8 +298,7 @@ def test_a_failing_disk_leaves_nothing_behind(name: str) -> None:
 
 @EVERY_FORM
 def test_any_rescale_keeps_every_entry_once(name: str, kind: Any) -> None:
-    """State written by P subtasks and restored by P' is the same state, each entry in its new owner, whether or not the
-    handles were cut to what the new owner wants."""
+    """State of P subtasks restored by P' is the same, each entry in its owner, whether handles were cut or not."""
     for before, after in [(1, 3), (2, 3), (3, 2), (3, 1), (8, 5), (5, 8)]:
         world = World()
         location = world.next_location()
@@ -326,8 +322,7 @@ def test_any_rescale_keeps_every_entry_once(name: str, kind: Any) -> None:
 
 @EVERY_BACKEND
 def test_state_of_another_shape_is_refused(name: str) -> None:
-    """A snapshot with other keys, another number of key groups or another kind of state cannot be restored by
-    mistake."""
+    """Other keys, another number of key groups or another kind of state cannot be restored by mistake."""
     world = World()
     taken = world.snapshot(fill(world.backend(name)))
     with pytest.raises(StateSchemaError, match="keys of type LONG, the program declares STRING"):
@@ -361,8 +356,7 @@ def test_files_of_another_store_are_refused() -> None:
 
 @EVERY_FORM
 def test_states_may_be_declared_before_the_restore(name: str, kind: Any) -> None:
-    """States and timers that the program asked for before it was restored see what is restored, in whatever order they
-    were declared; so do states that are new."""
+    """States and timers asked for before see what is restored, in whatever order; so do new ones."""
     world = World()
     original = fill(world.backend(name))
     taken = world.snapshot(original, SnapshotOptions(kind))

@@ -76,8 +76,7 @@ def test_a_directory_in_place_of_the_lock_file_is_a_clear_error(tmp_path: Path) 
 
 
 def test_what_must_be_durable_reaches_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """fsync, truncate, fsync_dir and make_dirs each ask the kernel to sync the right file or directory, after
-    everything written has left the process."""
+    """fsync, truncate, fsync_dir and make_dirs each sync the right file or directory, all writes before it."""
     synced: list[tuple[str, int]] = []
     real_fsync = os.fsync
 

@@ -82,8 +82,7 @@ class Twins:
 @pytest.mark.parametrize("key_type", KEYS, ids=str)
 @pytest.mark.parametrize("values", [st.integers(-(2**40), 2**40), st.floats(allow_nan=False)], ids=["long", "double"])
 def test_columns_are_the_same_state_as_rows(key_type: KeyType, values: st.SearchStrategy[Any]) -> None:
-    """After any batches: results, keys in their order, digest and bytes of a snapshot; again after each batch, when
-    some of what a snapshot needs is remembered."""
+    """After any batches: results, order of keys, digest and bytes of a snapshot, again after each batch."""
     batch = st.lists(st.tuples(KEYS[key_type], values), min_size=1, max_size=15)
 
     @settings(max_examples=40)

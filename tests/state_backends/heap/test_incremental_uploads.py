@@ -263,8 +263,7 @@ def test_a_checkpoint_still_under_way_may_be_the_end_of_a_copy() -> None:
 
 
 def test_the_hazard_of_two_copies_does_not_exist_here() -> None:
-    """H1: g is uploaded by 1 and again by 2; 1 is confirmed to the task, 2 is not; 2 deletes the copy of 1. The next
-    checkpoint does not refer to it."""
+    """H1: a key group's copy that an unconfirmed checkpoint deletes is not referred to by the next one."""
     backend = heap()
     put(backend, 1, "g")
     job = job_over(backend)

@@ -204,8 +204,7 @@ def test_releasing_resources_twice_is_a_bug() -> None:
 
 @pytest.mark.parametrize("path", ["success", "failure", "cancel running", "cancel before start", "cancel after"])
 def test_resources_are_released_exactly_once(path: str) -> None:
-    """On every path the view is unpinned once, the fast path of the tables returns, and no file is left
-    behind unless the snapshot succeeded."""
+    """On every path the view is unpinned once, and no file is left unless the snapshot succeeded."""
     fail = path == "failure"
     rules = [FaultRule(FileFault.DISK_FULL, "write", at_call=3)] if fail else []
     fs = FaultInjectingFileSystem(MemoryFileSystem(), rules)
@@ -270,8 +269,7 @@ def test_steps_after_the_end_are_refused() -> None:
 
 @pytest.mark.parametrize("touched", [False, True])
 def test_a_value_that_cannot_be_written_fails_the_snapshot_and_names_it(touched: bool) -> None:
-    """The error names state, key and path; the running backend is not disturbed, also when it touches the
-    value while the snapshot is open."""
+    """With state, key and path; the running backend is not disturbed."""
     backend = heap()
     backend.set_current_key(3)
     backend.value_state(VALUE).update({"a": [0, {1, 2}]})

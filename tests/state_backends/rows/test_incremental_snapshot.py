@@ -231,8 +231,7 @@ def test_a_backend_without_entries_gives_no_handle_and_no_file() -> None:
 
 
 def test_no_checkpoint_refers_to_a_file_from_before_an_empty_one() -> None:
-    """I6: the empty checkpoint did not register it, so it may be deleted while the store still has it; even if the
-    confirmation of the empty one gets lost."""
+    """I6: the empty checkpoint did not register it, even if its confirmation gets lost."""
     job, store = job_over("1.sst")
     job.checkpoint(1)
     store.is_empty = True
@@ -260,8 +259,7 @@ def second_checkpoint(file_system: MemoryFileSystem) -> tuple[Job, Callable[[], 
 
 @pytest.mark.parametrize("snapshot_type", [CHECKPOINT, FULL, SAVEPOINT])
 def test_cancelled_at_any_step_it_leaves_no_file(snapshot_type: SnapshotType) -> None:
-    """I7, S3, S5: whatever it has uploaded is deleted, the base and the rest of storage are as before, the local
-    directory is gone, and the next checkpoint has the same base."""
+    """I7, S3, S5: its uploads and local directory are gone, and the next checkpoint has the same base."""
     steps = 0
     while True:
         file_system = MemoryFileSystem()

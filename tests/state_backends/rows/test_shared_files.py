@@ -57,8 +57,7 @@ def hazard() -> tuple[object, ...]:
 
 
 def test_the_copy_of_an_older_base_may_be_gone() -> None:
-    """H1: the task refers to the first copy of g, which was deleted with checkpoint 1. The registry refuses it, and no
-    checkpoint completes without its files; the abort repairs the task, and the next one is whole."""
+    """H1: the registry refuses a reference to a deleted copy; the abort repairs the task."""
     job, _ = hazard()
     assert job.strategy.history.base_checkpoint == 1
     job.start(3)

@@ -333,8 +333,7 @@ def test_a_rename_leads_from_a_former_name_to_a_present_one(renames: dict[str, s
 
 
 def test_without_a_written_schema_names_are_followed() -> None:
-    """Operator state and records in flight say nothing about fields: former names, defaults and what is gone still
-    work; types are widened when the version tells that the record is older."""
+    """Former names, defaults and gone fields still work; types are widened when the version is older."""
     encoded = StateCodec(OLD).encode([Visit("p", 5, "r")])
     (same_version,) = StateCodec(NEW).decode(encoded)
     (raised,) = StateCodec(registry_of(Visit2, version=2, renames={"page": "url"})).decode(encoded)

@@ -385,8 +385,7 @@ def test_discarding_deletes_the_checkpoint_and_not_shared_files() -> None:
     ids=["all", "not the metadata"],
 )
 def test_a_half_discarded_checkpoint_does_not_exist(survives: Callable[[str], bool]) -> None:
-    """Whichever call of discarding the process dies at, and whatever the disk kept of it, the checkpoint is
-    whole or gone."""
+    """Whichever call of discarding the process dies at, the checkpoint is whole or gone."""
 
     def discard(*rules: FaultRule) -> tuple[FaultInjectingFileSystem, MemoryFileSystem]:
         memory = MemoryFileSystem()

@@ -167,8 +167,7 @@ def test_what_was_deleted_before_leaves_no_row(backend: KeyedStateBackend) -> No
 
 
 def test_local_files_are_made_late_and_deleted_at_the_end() -> None:
-    """Declaring, snapshotting, notifying and counting make no file; the first entry does; disposing, twice, deletes
-    all, whatever was restored or not."""
+    """The first entry makes them; disposing, twice, deletes all, whatever was restored or not."""
     world = World()
     backend = world.backend("lsm, incremental")
     state = backend.value_state(VALUE)

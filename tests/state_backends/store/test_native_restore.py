@@ -158,8 +158,7 @@ def test_a_chain_of_restores(world: World) -> None:
 
 @over_each_store
 def test_recovering_twice_from_one_checkpoint_mixes_nothing_up(world: World) -> None:
-    """E3: recover from 1, upload, crash, recover from 1 again, upload other files under the same local names: each
-    checkpoint restores to its own state, and the late confirmation of a lost one makes no base."""
+    """E3: each checkpoint restores to its own state, and the late confirmation of a lost one is no base."""
     backend = world.backend()
     fill(backend, keys_of(ALL, 40))
     first = world.native(backend, 1)
@@ -186,8 +185,7 @@ def test_recovering_twice_from_one_checkpoint_mixes_nothing_up(world: World) -> 
 @over_each_store
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (1, 3), (2, 1), (2, 3), (3, 2), (4, 3), (3, 4), (1, 12)])
 def test_at_another_parallelism_each_key_group_comes_back_once(world: World, before: int, after: int) -> None:
-    """The state of all subtasks together is what it was, each holds its own key groups only, whatever the old subtasks
-    called their states; and each goes on with an identity of its own."""
+    """Each new subtask holds its own key groups only, and goes on with an identity of its own."""
     handles, merged = [], heap_like()
     number = 0
     for groups in key_group_ranges(MAX_PARALLELISM, before):
@@ -336,8 +334,7 @@ def test_only_the_store_restored_stays_open() -> None:
 
 
 def test_a_restore_that_fails_closes_all_stores() -> None:
-    """An open store would keep its files, and RocksDB its lock. Here a state that the meta does not know is found in
-    the rows of the second half, when both stores are open."""
+    """An open store would keep its files, and RocksDB its lock."""
     world, handles, kind, target = split_world()
     with world.storage.reader(1).open(handles[1].meta) as file:
         meta = StoreMeta.from_bytes(file.read(), "meta", default_codec())

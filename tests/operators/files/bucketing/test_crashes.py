@@ -57,8 +57,7 @@ def test_one_fault_at_every_call(disk: str, batch_size_bytes: int, kind: FileFau
 def test_faults_in_attempt_after_attempt(
     disk: str, batch_size_bytes: int, faults: list[tuple[FileFault, int, int]]
 ) -> None:
-    """Crashes and errors during recovery from crashes and errors change nothing either; nor does it that the newest
-    checkpoints cannot be read."""
+    """Nothing changes either when recovery itself fails, and when the newest checkpoints cannot be read."""
     job = Job(DISKS[disk](), batch_size_bytes)
     for kind, call, back in faults:
         if job.run([FaultRule(kind, at_call=call)]):
@@ -69,8 +68,7 @@ def test_faults_in_attempt_after_attempt(
 
 @pytest.mark.parametrize("disk", DISKS)
 def test_a_name_that_an_earlier_attempt_made_is_made_durable(disk: str) -> None:
-    """Parts were renamed, and fsyncing the directory failed. The next attempt finds the new names, and its checkpoints
-    do not tell of those parts any more: a power cut must not take the names away."""
+    """A rename whose directory was not fsynced is found and fsynced by the next attempt."""
     files = DISKS[disk]()
     strikes: list[str] = []
     failing = FaultInjectingFileSystem(

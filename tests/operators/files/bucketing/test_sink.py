@@ -652,8 +652,7 @@ def test_rows_are_read_back_as_the_format_ends_them(line_end: str, read: list[st
 
 @pytest.mark.parametrize("use_truncate", [True, False], ids=["truncate", "valid length"])
 def test_a_zombie_writes_to_what_nobody_looks_at(use_truncate: bool) -> None:
-    """A task that was declared dead wakes up when its part is finished, and goes on writing to it: readers see what the
-    checkpoint covers."""
+    """It goes on writing to its finished part: readers see what the checkpoint covers."""
     fs = MemoryFileSystem()
     spec = BucketingSink("rows", use_truncate=use_truncate)
     zombie = Harness(spec.create_operator(), fs=fs)

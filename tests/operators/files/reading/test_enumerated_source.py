@@ -135,8 +135,7 @@ class Broken(MemoryFileSystem):
 
 
 def test_discovery_passes_come_in_intervals() -> None:
-    """The first one interval after the start, by subtask 0 only; one that fails is counted and skipped, and a jump of
-    the clock makes one pass."""
+    """From the first interval on, by subtask 0; a failed one is counted, and a clock's jump makes one pass."""
     fs = Broken()
     one, other = (reader(pulled(monitor_interval_ms=5), fs, subtask=subtask, parallelism=2) for subtask in (0, 1))
 

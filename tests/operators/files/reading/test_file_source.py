@@ -50,8 +50,7 @@ LINES = st.lists(st.text(CHARACTERS, max_size=9), max_size=12)
 def test_a_reader_resumes_at_every_position(
     lines: list[str], last_break: bool, block: int, size: int, carriage_returns: bool
 ) -> None:
-    """From the position behind every batch, a new reader returns exactly the rest, whatever the size of blocks and
-    characters and whether or not the file ends with a line break."""
+    """A new reader returns exactly the rest, whatever the size of blocks and characters and the last line."""
     content = ("\r\n" if carriage_returns else "\n").join(lines) + ("\n" if last_break and lines else "")
     place = world(content.encode())
     expected = [line.removesuffix("\r") for line in content.removesuffix("\n").split("\n")] if content else []
@@ -155,8 +154,7 @@ def test_malformed_lines_are_skipped_on_request() -> None:
 
 @pytest.mark.usefixtures("block_bytes")
 def test_a_malformed_line_fails_when_the_reader_gets_to_it() -> None:
-    """By default the error names file, line, content and reason; the records before it have been returned, and a
-    reader opened behind them fails on the same line."""
+    """The error names file, line, content and reason, after the records before it, again and again."""
     place = world(BAD_LINES)
     source = FileSource(PATH, CSV)
     reader = source.open_split(PATH, None, place)

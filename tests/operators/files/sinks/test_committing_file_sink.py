@@ -54,8 +54,7 @@ def run_of(sink: CommittingFileSink, disk: MemoryFileSystem | None = None) -> Nu
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("sink", SINKS.values(), ids=SINKS)
 def test_one_fault_at_any_call(sink: CommittingFileSink, kind: FileFault) -> None:
-    """Whichever call fails or is the last one before a crash, all records are visible once in the end; no hidden file
-    is left, unless it was its deletion that failed."""
+    """All records are visible once in the end, and no hidden file is left but one whose deletion failed."""
     calls = undisturbed_calls(run_of(sink))
     for at_call in range(1 + KINDS.index(kind), calls + 1, len(KINDS)):
         run = run_of(sink)
@@ -91,8 +90,7 @@ def test_older_checkpoints_take_back_what_newer_ones_have_committed(name: str, f
 
 @pytest.mark.parametrize("name", ["open for long", "never resumed", "compacted when open"])
 def test_a_zombie_writes_to_what_nobody_looks_at(name: str) -> None:
-    """A task that was declared dead wakes up and goes on writing, before and after its successor: the part that was
-    open is a copy by then, and what was set aside goes when that is visible."""
+    """The part that was open is a copy by then, and what was set aside goes when that is visible."""
     open_for_long = DefaultRollingPolicy()
     settings: dict[str, CommittingFileSink] = {
         "open for long": FileSink("rows", rolling_policy=open_for_long).with_committer(),
@@ -236,8 +234,7 @@ def test_a_job_turns_from_one_operator_to_committers(name: str) -> None:
 
 
 def test_turning_to_committers_at_an_older_checkpoint() -> None:
-    """What the sink in one operator has committed behind it is taken back; and what it has noted for that is in no
-    later checkpoint, where it would grow with every restore: each subtask writes all of it."""
+    """What the sink in one operator committed later is taken back, and is in no later checkpoint."""
     fs, one_operator = MemoryFileSystem(), FileSink("rows")
 
     def started(spec: FileSink, **options: Any) -> list[Harness]:

@@ -139,8 +139,7 @@ def test_a_restore_deletes_what_no_checkpoint_can_commit() -> None:
 
 
 def test_going_back_behind_a_committed_checkpoint_hides_its_files() -> None:
-    """When the newest checkpoint is damaged and an older one is restored, the rows of the newer one, which will be
-    replayed, are taken out of sight: in the end nothing is there twice."""
+    """Rows of the damaged newer checkpoint, which are replayed, are taken out of sight."""
     fs = MemoryFileSystem()
     harness = sink(fs)
     harness.process(["a"])

@@ -66,8 +66,7 @@ def test_faults_in_attempt_after_attempt(sink: str, faults: list[tuple[FileFault
 )
 @settings(max_examples=120)
 def test_going_back_to_older_checkpoints(sink: str, attempts: list[tuple[int, int, int]]) -> None:
-    """Whatever newer checkpoints have committed, an older one can be restored, also if crashes interrupt that, and all
-    records are there once in the end."""
+    """An older one can be restored, also if crashes interrupt that, and all records are there once."""
     job = Job(SINKS[sink])
     for call, back, call_of_the_restore in attempts:
         job.run([FaultRule(FileFault.CRASH_BEFORE, at_call=call)])
@@ -91,8 +90,7 @@ AS_IT_WAS = FileSink("rows", rolling_policy=DefaultRollingPolicy(), resumes=Fals
     "sink", [OPEN, AS_IT_WAS, OPEN.with_committer()], ids=["resumed", "committed as it was", "with a committer"]
 )
 def test_a_visible_file_is_never_cut(sink: FileSink) -> None:
-    """A file that was open in the older checkpoint has been committed since. It is taken out of sight for good before
-    it is cut: power may fail at any call of the restore."""
+    """A file committed since is taken out of sight for good before it is cut, wherever power fails."""
     everything = {"": ["1", "2", "3", "4"]}
     struck = 0
     for call in range(1, 40):
@@ -155,8 +153,7 @@ def test_the_directory_fsync_is_needed() -> None:
 
 @pytest.mark.parametrize("committed", [False, True], ids=["hidden", "visible"])
 def test_a_part_behind_the_checkpoint_goes_whatever_its_bucket_had_counted(committed: bool) -> None:
-    """A bucket that had opened fewer parts than another goes on with its own, lower number: its part is taken back
-    like any other."""
+    """The part of a bucket with a lower number than others is taken back like any other."""
     disk = MemoryFileSystem()
     sink = FileSink("rows", bucket=lambda number: "often" if number < 100 else "rare")
     harness = Harness(sink.create_operator(), fs=disk, incarnation=1, attempt=1)

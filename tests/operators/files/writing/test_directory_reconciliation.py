@@ -110,8 +110,7 @@ def test_a_bucket_may_be_called_like_a_hidden_file() -> None:
 
 @pytest.mark.parametrize("resumes", [True, False], ids=["resumed", "committed as it was"])
 def test_an_older_checkpoint_whose_open_part_was_committed_since(resumes: bool) -> None:
-    """The visible file is taken back, and its first rows go on or are committed alone; rows that come again are there
-    once."""
+    """It is taken back; its first rows go on or are committed alone, and later ones come once."""
     spec = FileSink("rows", rolling_policy=DefaultRollingPolicy(), resumes=resumes)
     fs = MemoryFileSystem()
     harness = sink(fs, spec)

@@ -106,8 +106,7 @@ def test_the_log_is_opened_with_the_first_operator_and_closed_with_the_last() ->
 
 
 def test_a_dead_process_leaves_its_log_to_the_next() -> None:
-    """What was pre-committed for the completed checkpoint is committed, what was written since is aborted, and nothing
-    that the dead one had in memory gets in between."""
+    """What was pre-committed for the checkpoint is committed, later writes are aborted, memory is gone."""
     fs = MemoryFileSystem()
     sink = LogSink("rows", log=DiskLog("events"))
     first = task(sink, fs)
@@ -126,8 +125,7 @@ def test_a_dead_process_leaves_its_log_to_the_next() -> None:
 
 
 def test_a_task_of_a_dead_process_that_lets_go_late_does_not_let_go_for_its_successor() -> None:
-    """The log has been opened again since: it stays open and locked until the last of the new process has ended;
-    and what the dead one had in memory is gone."""
+    """The log that was opened again stays locked until the last of the new process ends."""
     fs = MemoryFileSystem()
     sink, other = (LogSink("rows", log=DiskLog("events")) for _ in range(2))
     late = task(sink, fs)
@@ -259,8 +257,7 @@ class KilledLogRun(KilledRun):
 def test_killed_again_and_again_the_log_has_every_record_once(
     records: int, checkpoints: tuple[int, ...], tmp_path: Path
 ) -> None:
-    """Killed behind checkpoints and while it recovers; a reader who looks in between has seen nothing that is not there
-    at the end."""
+    """Killed behind checkpoints and in recovery; a reader has seen nothing that is not there at the end."""
     run, seen = KilledLogRun(tmp_path, records), list[Counter[object]]()
     instants = random.Random("log")
     for checkpoint_id in checkpoints:

@@ -187,8 +187,7 @@ def test_records_carry_the_time_of_their_append() -> None:
 
 
 def test_partitions_are_splits() -> None:
-    """Dealt out to subtasks; some may be chosen; one that was added is found by a restored source, with everything in
-    it."""
+    """Dealt out to subtasks; some may be chosen; a restored source finds an added one, with everything in it."""
     fs = MemoryFileSystem()
     log = new_log(fs, 3)
     for partition in range(3):
@@ -205,8 +204,7 @@ def test_partitions_are_splits() -> None:
 
 @pytest.mark.parametrize("options", [{"start": "latest"}, {"start_at_ms": 99}])
 def test_a_partition_that_is_gained_is_read_from_its_beginning(options: Mapping[str, Any]) -> None:
-    """Wherever a new job would begin: what is in it was written since this one did. Also when nothing was read of it
-    before the next checkpoint."""
+    """All in it was written since the job began; also when nothing was read before the next checkpoint."""
     fs = MemoryFileSystem()
     log = new_log(fs)
     put(log, "old")
@@ -232,8 +230,7 @@ def test_a_partition_that_is_gained_is_read_from_its_beginning(options: Mapping[
     st.integers(0, 30),
 )
 def test_the_reader_sees_what_the_log_says(script: list[tuple[str, str]], step: int, restart_at: int) -> None:
-    """Whatever is open, committed or aborted between each other, in steps of any size, started again anywhere from its
-    position: the same records as the log itself reads, each once."""
+    """In steps of any size and from any position: the same records as the log itself reads, each once."""
     fs = MemoryFileSystem()
     log = new_log(fs)
     reader = PartitionReader(fs, partition_directory("/log", "t", 0), "t-0", 0)

@@ -170,8 +170,7 @@ def test_what_is_not_prepared_is_lost_in_a_power_cut_and_its_producer_is_told() 
 
 
 def test_records_that_survive_by_chance_belong_to_a_transaction_that_is_open() -> None:
-    """A power cut that keeps a partition and not the journal loses that the transaction has begun; its records say
-    so."""
+    """A power cut loses that the transaction has begun; its records say so."""
     fs = MemoryFileSystem()
     log = opened(fs)
     producer = begun(log)
@@ -216,8 +215,7 @@ def test_flushed_records_survive_and_must_be_there() -> None:
 
 @pytest.mark.parametrize("prepared", [False, True])
 def test_a_bad_batch_is_cut_off_or_an_error(prepared: bool) -> None:
-    """Behind the last fsync it is a torn tail; before it, and be it only because a later batch says so, it is
-    damage."""
+    """After the last fsync it is a torn tail; before it, if only by a later batch's word, it is damage."""
     fs = MemoryFileSystem()
     log = opened(fs)
     producer = begun(log)
@@ -245,8 +243,7 @@ def test_a_bad_batch_is_cut_off_or_an_error(prepared: bool) -> None:
 @pytest.mark.parametrize("damaged", ["first batch", "last batch"])
 @pytest.mark.parametrize("never_syncs", [False, True])
 def test_a_segment_that_has_a_successor_was_durable(damaged: str, never_syncs: bool) -> None:
-    """Also if nothing was written to the successor yet, and nobody wrote down how far the partition is durable: what is
-    bad there is damage, and no torn tail. Without any fsync it may be one."""
+    """What is bad there is damage, no torn tail; without any fsync it may be one."""
     fs = MemoryFileSystem()
     options = {"segment_bytes": 400, "never_syncs": never_syncs}
     written = PartitionLog(fs, "/p", "t-0", **options)  # type: ignore[arg-type]
@@ -424,8 +421,7 @@ def test_whatever_fails_promises_are_kept(
     mask: int,
     is_power_cut: bool,
 ) -> None:
-    """An error or a crash at any call, then a power cut that takes any part of what was not durable: what was answered
-    holds, nothing is there in part or twice."""
+    """An error or crash at any call, then a power cut: what was answered holds, nothing in part or twice."""
     inner = MemoryFileSystem()
     opened(inner, partitions=2).close()
     fs = FaultInjectingFileSystem(inner, [FaultRule(kind, at_call=at_call, keep_bytes=keep_bytes)])
@@ -557,8 +553,7 @@ def test_outcomes_take_no_room_as_long_as_they_are_alike() -> None:
     ids=["bytes", "records", "segments"],
 )
 def test_retention_deletes_whole_old_segments(retention: Retention) -> None:
-    """What is kept is at least what was asked for, and not much more; an older offset is an error that says what is
-    there; after a power cut it is the same."""
+    """At least what was asked for is kept, and not much more, also after a power cut; older offsets are errors."""
     fs = MemoryFileSystem()
     settings = LogSettings(fsync="append", segment_bytes=400, retention=retention)
     log = opened(fs, settings)

@@ -143,8 +143,7 @@ def test_a_zombie_is_fenced(broker: Broker) -> None:
 
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (3, 1), (2, 3), (3, 2)])
 def test_another_parallelism_publishes_what_was_restored_once(broker: Broker, before: int, after: int) -> None:
-    """Several checkpoints wait, some were published by some: each is published by whoever owns the name it belongs
-    to, and nobody fences a living one."""
+    """Each waiting checkpoint is published by the owner of its name, and no living producer is fenced."""
     job = Job(before)
     job.write(*range(6))
     job.checkpoint(notify=False)
@@ -210,8 +209,7 @@ def test_without_checkpoints_everything_is_published_at_the_end(broker: Broker) 
 def test_whatever_fails_every_record_is_there_once(
     script: list[str], faults: list[tuple[str, bool]], every: int
 ) -> None:
-    """Requests that are lost or unanswered, crashes, changes of parallelism: at the end exactly what completed
-    checkpoints cover is visible."""
+    """Lost requests, crashes, other parallelism: exactly what completed checkpoints cover is visible."""
     client = FakeClient()
     broker = client.broker
     left, count = list(faults), [0]
@@ -389,8 +387,7 @@ def test_clients_whose_first_request_fails_are_closed(broker: Broker, request_th
 
 
 def test_offsets_of_completed_checkpoints_go_to_the_group(broker: Broker) -> None:
-    """Not those that were read since; a commit that fails is counted, and reading goes on; without a group there is
-    none."""
+    """No later ones; a commit that fails is counted, and reading goes on; without a group there is none."""
     fill(broker, *["committed"] * 5)
     task = source(group="watched")
     assert read(task, count=2, turns=1) == [b"0", b"1"]

@@ -109,8 +109,7 @@ def test_a_zombie_of_a_forgotten_name_is_found_out_when_the_name_comes_back(log:
 
 @pytest.mark.parametrize("snapshot", [False, True])
 def test_what_is_forgotten_stays_forgotten(snapshot: bool) -> None:
-    """A log that is opened again knows no more names than before, and begins with the same epochs, from its journal as
-    from a snapshot."""
+    """A log that is opened again knows no more names, and the same epochs, from journal or snapshot."""
     fs = MemoryFileSystem()
     log = on_disk(fs)
     log.create_topic("t", 1)
@@ -186,8 +185,7 @@ def test_many_names_are_taken_over_with_one_fsync() -> None:
 
 @pytest.mark.parametrize("power_cut", [False, True])
 def test_a_group_that_is_cut_off_is_done_or_not_done_name_by_name(power_cut: bool) -> None:
-    """Markers come behind the journal: without it a prepared transaction would be aborted in its partition only, and
-    the log would be damaged."""
+    """Markers come after the journal, or a prepared transaction would be aborted in one partition only."""
     fs = MemoryFileSystem()
     log = on_disk(fs)
     log.create_topic("t", 1)

@@ -458,8 +458,7 @@ def test_a_transaction_expires_whether_it_is_prepared_or_not(new_log: NewLog) ->
 
 
 def test_the_clock_of_the_log_does_not_go_back(new_log: NewLog) -> None:
-    """A request with a clock that is behind does not make a transaction younger; a clock of the log's own is believed
-    instead of anybody's."""
+    """A slow clock makes no transaction younger; a clock of the log's own is the only one believed."""
     log = new_log()
     producer = log.init_transactions("a", TIMEOUT_NS, 1_000)
     log.begin(producer, 0)

@@ -480,8 +480,7 @@ def test_options_have_defaults_and_can_be_described() -> None:
 @pytest.mark.parametrize("partitions", [{}, {"partition.keys": "day"}])
 @pytest.mark.parametrize("synced", [True, False])
 def test_what_a_power_cut_leaves(synced: bool, partitions: dict[str, str]) -> None:
-    """Everything that a completed checkpoint covers if the sink waits for the disk; names without content if not. A
-    process that dies loses nothing in either case."""
+    """Names without content unless the sink waits for the disk; a process that dies loses nothing."""
     schema = {"n": "BIGINT", "day": "STRING"}
     sink = table_sink(table() | partitions | {"sync-on-flush": str(synced).lower()}, schema)
     rows = [{"n": number, "day": "d"} for number in range(10)]

@@ -178,8 +178,7 @@ def test_the_same_with_many_seeds(mode: str, sink: str, trigger: str) -> None:
 
 @pytest.mark.parametrize("compaction", [None, TableCompaction(400)])
 def test_a_writer_that_ends_early_does_not_hold_up_the_others(compaction: TableCompaction | None) -> None:
-    """One of two writers has twice as much to write: what it writes while the other has nothing more to do becomes
-    visible, and its partitions are committed, before the end."""
+    """What the other one writes becomes visible, and its partitions are committed, before the end."""
     fs = MemoryFileSystem()
     job = Job("table", parallelism=2)
     rows = job.source(SequenceSource(0, 300, splits=3), name="numbers").map(lambda n: {"tens": n // 10, "n": n})
@@ -292,8 +291,7 @@ def test_going_back_behind_the_newest_checkpoint(sink: str, dies_at_us: int) -> 
 
 @pytest.mark.parametrize("dies_at_us", range(70, 100, 6))
 def test_the_last_announcement_is_not_lost_with_the_committer(dies_at_us: int) -> None:
-    """It is sent behind the last barrier of the writers, over slow links; they stay until it has been taken, for no
-    checkpoint without them would hold it."""
+    """Writers stay until it has been taken, for no checkpoint without them would hold it."""
     case = Case(60)
     links = {"table[0]": 30 * US, "table[1]": 30 * US}
     execution = case.execution(batch_size=8, interval_ns=10 * US, cost=CostModel(source_record_ns=US, slow_links=links))

@@ -188,8 +188,7 @@ def test_parts_that_were_restored_are_closed_too() -> None:
 
 @pytest.mark.parametrize("parallelism", [1, 2])
 def test_a_second_failure_does_not_lose_what_the_first_one_has_made_committable(parallelism: int) -> None:
-    """Its files are visible since the first restore, and in no bucket; it is announced with the next checkpoint, by
-    whoever gets the state."""
+    """Visible since the first restore and in no bucket, it is announced with the next checkpoint."""
     writers = Writers(sink(commit=PartitionCommit(), rolling_policy=OnCheckpointRollingPolicy()))
     first = writers.start()
     first.process([row("a", 1)])
