@@ -5,48 +5,33 @@ Nothing here imports PySpark, PyArrow or starts a JVM until the first batch does
 
 from __future__ import annotations
 
-from spark_bridge.batch_function import run_batch
-from spark_bridge.committed import read_committed, visible_part_files
-from spark_bridge.crossing import DEFAULT_PARQUET_THRESHOLD_ROWS, collect_canonical, rows_on_spark
-from spark_bridge.cuts import barrier_cut, event_time_cut, rows_cut
-from spark_bridge.errors import (
-    JavaMissingError,
-    OracleInputError,
-    OracleSchemaError,
-    PySparkMissingError,
-    RowMisfitError,
-    SparkBridgeError,
-    SparkTransformError,
+from spark_bridge.batch_function import run_batch as run_batch
+from spark_bridge.committed import read_committed as read_committed, visible_part_files as visible_part_files
+from spark_bridge.crossing import (
+    DEFAULT_PARQUET_THRESHOLD_ROWS as DEFAULT_PARQUET_THRESHOLD_ROWS,
+    collect_canonical as collect_canonical,
+    rows_on_spark as rows_on_spark,
 )
-from spark_bridge.oracle import OracleReport, RowDifference, compare_multisets
-from spark_bridge.session import SessionSettings, get_session, session_is_running, session_log_tail, stop_session
-from spark_bridge.transform import SparkTransform, spark_transform
-
-__all__ = [
-    "spark_transform",
-    "SparkTransform",
-    "event_time_cut",
-    "rows_cut",
-    "barrier_cut",
-    "SessionSettings",
-    "get_session",
-    "session_is_running",
-    "session_log_tail",
-    "stop_session",
-    "DEFAULT_PARQUET_THRESHOLD_ROWS",
-    "rows_on_spark",
-    "collect_canonical",
-    "run_batch",
-    "OracleReport",
-    "RowDifference",
-    "compare_multisets",
-    "read_committed",
-    "visible_part_files",
-    "SparkBridgeError",
-    "PySparkMissingError",
-    "JavaMissingError",
-    "RowMisfitError",
-    "SparkTransformError",
-    "OracleInputError",
-    "OracleSchemaError",
-]
+from spark_bridge.cuts import barrier_cut as barrier_cut, event_time_cut as event_time_cut, rows_cut as rows_cut
+from spark_bridge.errors import (
+    JavaMissingError as JavaMissingError,
+    OracleInputError as OracleInputError,
+    OracleSchemaError as OracleSchemaError,
+    PySparkMissingError as PySparkMissingError,
+    RowMisfitError as RowMisfitError,
+    SparkBridgeError as SparkBridgeError,
+    SparkTransformError as SparkTransformError,
+)
+from spark_bridge.oracle import (
+    OracleReport as OracleReport,
+    RowDifference as RowDifference,
+    compare_multisets as compare_multisets,
+)
+from spark_bridge.session import (
+    SessionSettings as SessionSettings,
+    get_session as get_session,
+    session_is_running as session_is_running,
+    session_log_tail as session_log_tail,
+    stop_session as stop_session,
+)
+from spark_bridge.transform import SparkTransform as SparkTransform, spark_transform as spark_transform

@@ -43,7 +43,6 @@ class RowSchema:
 
     @property
     def names(self) -> list[str]:
-        """The column names in order."""
         return list(self.arrow.names)
 
 

@@ -69,7 +69,6 @@ class SparkJvm:
 
     @property
     def context(self) -> Any:
-        """The `SparkContext`."""
         return self._context
 
     @property
@@ -85,7 +84,6 @@ class SparkJvm:
         return self.process.poll() is not None
 
     def log_tail(self) -> str:
-        """The last of what the process printed."""
         # Read at an offset of our own: the process writes at the file's shared position.
         size_bytes = os.fstat(self._log.fileno()).st_size
         start = max(0, size_bytes - _LOG_TAIL_BYTES)

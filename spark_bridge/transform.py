@@ -29,13 +29,13 @@ from spark_bridge.batch_function import function_name, run_batch
 from spark_bridge.crossing import DEFAULT_PARQUET_THRESHOLD_ROWS
 from spark_bridge.cuts import BarrierCut, Cut, EventTimeCut, Period, RowsCut
 from spark_bridge.errors import SparkBridgeError
+from state_backends.api import OperatorListState
 from state_backends.base import number, row as row_of, text, values, whole
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from engine.observe.provenance import Lineage
-    from state_backends.api import OperatorListState
 
 LATE_TAG = "late"
 _ROWS_STATE = "spark-rows"
@@ -74,11 +74,9 @@ class SparkTransform:
 
     @property
     def partitioner(self) -> Partitioner:
-        """How rows reach the operator."""
         return GlobalPartitioner()
 
     def create_operator(self) -> Operator:
-        """A fresh operator for one attempt."""
         return SparkTransformOperator(self)
 
 
@@ -145,7 +143,6 @@ class SparkTransformOperator(Operator):
         self._batches = 0
 
     def initialize_state(self) -> None:
-        """Take back the rows that were waiting."""
         backend = self.context.operator_backend()
         self._clock = EventClock(self.context)
         self._rows_state = backend.list_state(_ROWS_STATE, row_of(number, number, text, values))
@@ -156,7 +153,6 @@ class SparkTransformOperator(Operator):
             self._batches = batches
 
     def process_batch(self, batch: Batch) -> None:
-        """Put each row to its period."""
         if not batch:
             return
         if self.lineage is not None:
@@ -239,7 +235,6 @@ class SparkTransformOperator(Operator):
         self.output.emit_watermark(self._clock.watermark_ms)
 
     def prepare_snapshot_pre_barrier(self, checkpoint_id: int) -> None:
-        """A barrier cut ends its batch here."""
         if isinstance(self._spec.cut, BarrierCut):
             self._drain(f"before checkpoint {checkpoint_id}")
 
@@ -297,7 +292,6 @@ class SparkTransformOperator(Operator):
         return answer
 
     def snapshot_state(self, checkpoint_id: int) -> None:
-        """Rows still waiting, one element per period."""
         self._clock.snapshot()
         self._rows_state.update(
             [
@@ -309,7 +303,6 @@ class SparkTransformOperator(Operator):
         self._batches_state.update([self._batches])
 
     def fingerprint(self) -> object:
-        """Watermark, batches run and the rows waiting per period."""
         return (
             self._clock.watermark_ms,
             self._batches,

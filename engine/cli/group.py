@@ -129,7 +129,6 @@ def _version(context: click.Context, _parameter: click.Parameter, value: bool) -
 )
 @click.pass_context
 def main(context: click.Context) -> None:
-    """Only groups the verbs."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help() + "\n", err=True)
         raise click.UsageError(f"no verb is given; there are {', '.join(VERBS)}", context)

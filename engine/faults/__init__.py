@@ -2,6 +2,4 @@
 
 from __future__ import annotations
 
-from engine.faults.fault_plan import FaultPlan, KillTask, parse_kill
-
-__all__ = ["FaultPlan", "KillTask", "parse_kill"]
+from engine.faults.fault_plan import FaultPlan as FaultPlan, KillTask as KillTask, parse_kill as parse_kill

@@ -13,15 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from engine.faults.fault import Fault, FaultMix
 from engine.faults.opportunities import Names, Opportunities, Struck, Windows, drawn_duration_ns, hits_any, plain_target
-from engine.runtime.kernel import START_NS
-
-if TYPE_CHECKING:
-    from engine.runtime.execution import Execution
-    from engine.runtime.kernel import Kernel
+from engine.runtime.execution import Execution
 
 _TURN_KINDS = ("slow", "idle", "clock-jump", "watermark-stall")
 _PACES_NS = (1_000, 5_000, 20_000)
@@ -33,7 +28,6 @@ class ClockFaults:
 
     def __init__(self, faults: Sequence[Fault], mix: FaultMix, struck: Struck) -> None:
         self._struck = struck
-        self._kernel: Kernel | None = None
         self._names = Names()
         self._turns = Opportunities(_TURN_KINDS, faults, mix, struck, fits=self._is_task, details=self._details)
         self._starts = Opportunities(("skew",), faults, mix, struck, fits=self._is_task, details=self._details)
@@ -42,8 +36,7 @@ class ClockFaults:
         self._next_turn_ns: dict[str, int] = {}
 
     def started(self, execution: Execution) -> None:
-        """A process begins."""
-        self._kernel, self._names = execution.kernel, Names(execution.plan)
+        self._names = Names(execution.plan)
         self._next_turn_ns.clear()
 
     def _is_task(self, fault: Fault, name: str) -> bool:
@@ -51,11 +44,9 @@ class ClockFaults:
 
     @property
     def is_armed(self) -> bool:
-        """Whether anything of this may happen."""
         return self._turns.is_armed or self._starts.is_armed or self._windows.is_armed
 
     def clock_skew_ns(self, task: str) -> int:
-        """See :meth:`engine.runtime.faulted.interference.Interference.clock_skew_ns`."""
         skew_ns = 0
         if self._starts.is_armed:
             known = self._skews_ns.get(task)
@@ -64,18 +55,19 @@ class ClockFaults:
                 known = self._skews_ns[task] = 0 if fault is None else signed_ns(fault)
             skew_ns = known
         if self._windows.is_armed:
-            skew_ns += sum(map(signed_ns, self._windows.begun("clock-jump", self._names.of_task(task), self._now_ns)))
+            skew_ns += sum(
+                map(signed_ns, self._windows.begun("clock-jump", self._names.of_task(task), self._struck.now_ns))
+            )
         return skew_ns
 
     def hold_ns(self, task: str, is_source: bool) -> int:
-        """See :meth:`engine.runtime.faulted.interference.Interference.hold_ns`."""
         if self._turns.is_armed:
             fault = self._turns.strike(task, _TURN_KINDS if is_source else _WITHOUT_IDLE)
             if fault is not None:
-                self._windows.begin(fault, plain_target(task), self._now_ns)
+                self._windows.begin(fault, plain_target(task), self._struck.now_ns)
         if not self._windows.is_armed:
             return 0
-        now_ns, names = self._now_ns, self._names.of_task(task)
+        now_ns, names = self._struck.now_ns, self._names.of_task(task)
         if is_source:
             idle = self._windows.in_force("idle", names, now_ns)
             if idle is not None:
@@ -90,17 +82,16 @@ class ClockFaults:
         return 0
 
     def watermark_delay_ns(self, task: str) -> int:
-        """See :meth:`engine.runtime.faulted.interference.Interference.watermark_delay_ns`."""
         if not self._windows.is_armed:
             return 0
-        stall = self._windows.in_force("watermark-stall", self._names.of_task(task), self._now_ns)
-        return 0 if stall is None else _end_ns(stall) - self._now_ns
+        stall = self._windows.in_force("watermark-stall", self._names.of_task(task), self._struck.now_ns)
+        return 0 if stall is None else _end_ns(stall) - self._struck.now_ns
 
     def _details(self, fault: Fault) -> Fault:
         struck, kind = self._struck, fault.kind
         if kind == "skew":
             return replace(fault, for_ns=_OFFSETS_NS[struck.draw(len(_OFFSETS_NS))], amount=-struck.draw(2))
-        begins = replace(fault, at_ns=self._now_ns + 1, number=1)
+        begins = replace(fault, at_ns=self._struck.now_ns + 1, number=1)
         if kind == "clock-jump":
             return replace(begins, for_ns=_OFFSETS_NS[struck.draw(len(_OFFSETS_NS))], amount=-struck.draw(2))
         begins = replace(begins, for_ns=drawn_duration_ns(struck))
@@ -109,17 +100,11 @@ class ClockFaults:
         return begins
 
     @property
-    def _now_ns(self) -> int:
-        return 0 if self._kernel is None else self._kernel.now_ns - START_NS
-
-    @property
     def unused(self) -> tuple[Fault, ...]:
-        """Exact faults that have not struck."""
         return (*self._starts.unused, *self._turns.unused, *self._windows.unused)
 
     def fingerprint(self) -> object:
-        """What decides what strikes next."""
-        now_ns = self._now_ns
+        now_ns = self._struck.now_ns
         return (
             self._turns.fingerprint(),
             self._starts.fingerprint(),

@@ -21,14 +21,11 @@ from typing import TYPE_CHECKING
 
 from engine.faults.fault import FAULT_KINDS, Fault, FaultMix
 from engine.faults.opportunities import Opportunities, Struck, Windows, drawn_duration_ns, plain_target
-from engine.runtime.kernel import START_NS
-from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from state_backends.snapshots import CHECKPOINT_PREFIX, METADATA_FILE_NAME
 
 if TYPE_CHECKING:
-    from engine.runtime.execution import Execution
-    from engine.runtime.kernel import Kernel
-    from state_backends.files import FileSystem, MemoryFileSystem
+    pass
 
 CHECKPOINTS, FILES = "checkpoints", "files"
 """The disks of a run: of checkpoint storage, of sources and sinks."""
@@ -65,7 +62,6 @@ class StorageFaults:
 
     def __init__(self, faults: Sequence[Fault], mix: FaultMix, struck: Struck) -> None:
         self._struck = struck
-        self._kernel: Kernel | None = None
         self._calls = Opportunities(tuple(_OPERATIONS), faults, mix, struck, fits=_is_meant, details=self._details)
         self._tidying = Opportunities(("delete-referenced",), faults, mix, struck, details=self._details)
         self._windows = Windows((*_LASTING, "delete-referenced"), faults, struck)
@@ -75,10 +71,6 @@ class StorageFaults:
         self._died = 0
         self._deleted: list[Fault] = []
         self._wrapped: dict[str, FaultInjectingFileSystem] = {}
-
-    def started(self, execution: Execution) -> None:
-        """A process begins."""
-        self._kernel = execution.kernel
 
     @property
     def is_armed(self) -> bool:
@@ -105,7 +97,7 @@ class StorageFaults:
         if self._tidying.is_armed and operation == "rename" and paths[-1].endswith(METADATA_FILE_NAME):
             fault = self._tidying.strike(paths[-1])
             if fault is not None:
-                self._windows.begin(fault, "*", self._now_ns)
+                self._windows.begin(fault, "*", self._struck.now_ns)
         return rule
 
     def _befalls(self, operation: str, paths: tuple[str, ...]) -> FaultRule | None:
@@ -116,7 +108,7 @@ class StorageFaults:
         if self._windows.is_armed:
             for kind in _LASTING:
                 if kind in possible:
-                    fault = self._windows.in_force(kind, (name, paths[-1]), self._now_ns)
+                    fault = self._windows.in_force(kind, (name, paths[-1]), self._struck.now_ns)
                     if fault is not None:
                         return _rule(fault)
         if not self._calls.is_armed:
@@ -126,11 +118,11 @@ class StorageFaults:
             return None
         if fault.kind in _LASTING and fault.for_ns:
             # The disk is full, or read-only, as a whole.
-            self._windows.begin(fault, "*", self._now_ns)
+            self._windows.begin(fault, "*", self._struck.now_ns)
         return _rule(fault)
 
     def _tidy_up(self) -> None:
-        for fault in self._windows.due("delete-referenced", self._now_ns):
+        for fault in self._windows.due("delete-referenced", self._struck.now_ns):
             if any(fault is one for one in self._deleted):
                 continue
             disk = self._wrapped[CHECKPOINTS].inner
@@ -195,21 +187,15 @@ class StorageFaults:
         if kind in _LASTING:
             return replace(fault, for_ns=struck.draw(2) and drawn_duration_ns(struck))
         if kind == "delete-referenced":
-            return Fault(kind, at_ns=self._now_ns + 1, amount=struck.draw(16))
+            return Fault(kind, at_ns=self._struck.now_ns + 1, amount=struck.draw(16))
         return fault
 
     @property
-    def _now_ns(self) -> int:
-        return 0 if self._kernel is None else self._kernel.now_ns - START_NS
-
-    @property
     def unused(self) -> tuple[Fault, ...]:
-        """Exact faults that have not struck."""
         lost = tuple(fault for fault, used in zip(self._lost, self._lost_used, strict=True) if not used)
         return (*self._calls.unused, *self._tidying.unused, *self._windows.unused, *lost)
 
     def fingerprint(self) -> object:
-        """What decides what strikes next."""
         return (
             self._calls.fingerprint(),
             self._tidying.fingerprint(),

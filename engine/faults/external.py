@@ -25,12 +25,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from engine.elements.batch import Batch
+from engine.elements.source import Source, SourceContext, SplitReader
 from engine.faults.fault import Fault, FaultMix
 from engine.faults.gated_database import GatedDatabase
 from engine.faults.opportunities import Opportunities, Struck
-from operators.databases import DatabaseSink, MemoryDatabase, UpsertSink
+from engine.graph.plan import ExecutionPlan, OperatorPlan
+from engine.runtime.kernel import Kernel
+from operators.databases import DatabaseRequest, DatabaseSink, MemoryDatabase, UpsertSink
 from operators.log.connectors import LogSink
 from operators.log.disk import DiskLog
 from operators.log.memory_transaction_log import (
@@ -42,21 +46,13 @@ from operators.log.memory_transaction_log import (
     REQUEST_LOST,
     MemoryTransactionLog as Log,
 )
+from operators.log.port import Request
 from operators.sources import reading_from, source_of
-
-if TYPE_CHECKING:
-    from engine.elements.batch import Batch
-    from engine.elements.source import Source, SourceContext, SplitReader
-    from engine.graph.plan import ExecutionPlan, OperatorPlan
-    from engine.runtime.execution import Execution
-    from engine.runtime.kernel import Kernel
-    from operators.databases import DatabaseRequest
-    from operators.log.port import Request
 
 _REQUEST_KINDS = (REQUEST_LOST, ANSWER_LOST, EXPIRE, FENCE, LATE_MARKER)
 _ANYWHERE = (REQUEST_LOST, ANSWER_LOST)
 _BEFORE_PREPARE = (*_ANYWHERE, EXPIRE, FENCE)
-_POSSIBLE: Mapping[str, tuple[str, ...]] = {
+FATES_BY_CHANCE: Mapping[str, tuple[str, ...]] = {
     "init": _ANYWHERE,
     "begin": _BEFORE_PREPARE,
     "append": _BEFORE_PREPARE,
@@ -72,14 +68,9 @@ _POSSIBLE: Mapping[str, tuple[str, ...]] = {
 """By kind of request to a log or a database: what may befall it by chance."""
 
 
-def fates_by_chance(request: str) -> tuple[str, ...]:
-    """What may befall a kind of request by chance."""
-    return _POSSIBLE[request]
-
-
 def requests_befallen_by(kind: str) -> tuple[str, ...]:
     """The kinds of requests that a kind of fault may befall by chance."""
-    return tuple(request for request, possible in _POSSIBLE.items() if kind in possible)
+    return tuple(request for request, possible in FATES_BY_CHANCE.items() if kind in possible)
 
 
 def requests_to(sinks: Mapping[str, Any]) -> Mapping[str, int]:
@@ -102,18 +93,15 @@ class ExternalFaults:
         self._exact = Opportunities(_REQUEST_KINDS, faults, nothing_by_chance, struck, fits=_fits)
         self._by_chance = Opportunities(_REQUEST_KINDS, (), mix, struck)
         self._rewinds = Opportunities(("rewind",), faults, nothing_by_chance, struck)
-        self._clock: _VirtualClock | None = None
         self._logs: list[Log | DiskLog] = []
         self._come_by: Callable[[], None] | None = None
 
     @property
     def is_armed(self) -> bool:
-        """Whether anything of this may happen."""
         return self._exact.is_armed or self._by_chance.is_armed or self._rewinds.is_armed
 
     @property
     def unused(self) -> tuple[Fault, ...]:
-        """Exact faults whose opportunity has not come yet."""
         return self._exact.unused + self._rewinds.unused
 
     def attach(self, sinks: Mapping[str, Any], come_by: Callable[[], None] | None = None) -> None:
@@ -138,10 +126,6 @@ class ExternalFaults:
         for log in self._logs:
             log.clock = _VirtualClock(kernel)
 
-    def install(self, execution: Execution) -> None:
-        """The same, with an execution."""
-        self.started(execution.kernel)
-
     def fate(self, request: Request | DatabaseRequest) -> str:
         """What becomes of a request; see :class:`operators.log.memory_transaction_log.MemoryTransactionLog` and
         :mod:`operators.databases.memory_database`."""
@@ -150,7 +134,7 @@ class ExternalFaults:
         name = request.name
         fault = self._exact.strike(name) if self._exact.is_armed else None
         if fault is None and self._by_chance.is_armed:
-            fault = self._by_chance.strike(name, _POSSIBLE[request.kind])
+            fault = self._by_chance.strike(name, FATES_BY_CHANCE[request.kind])
         return DELIVERED if fault is None else fault.kind
 
     def in_plan(self, plan: ExecutionPlan) -> ExecutionPlan:
@@ -171,7 +155,6 @@ class ExternalFaults:
         return replace(operator, factory=reading_from(operator.factory, rewound))
 
     def fingerprint(self) -> object:
-        """What decides what strikes next."""
         return (self._exact.fingerprint(), self._by_chance.fingerprint(), self._rewinds.fingerprint())
 
 
@@ -210,7 +193,6 @@ class RewoundSource:
         self._source, self._name, self._rewinds = source, name, rewinds
 
     def splits(self, context: SourceContext) -> Sequence[str]:
-        """Those of the source."""
         return self._source.splits(context)
 
     def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
@@ -239,20 +221,16 @@ class _CountingReader:
             records -= len(batch)
 
     def read(self, max_records: int) -> Batch | None:
-        """See the contract."""
         batch = self._reader.read(max_records)
         if batch is not None:
             self._number += len(batch)
         return batch
 
     def position(self) -> Any:
-        """See :class:`RewoundSource`."""
         return (self._reader.position(), self._number)
 
     def available_at_ns(self, now_ns: int) -> int:
-        """That of the source."""
         return self._reader.available_at_ns(now_ns)
 
     def close(self) -> None:
-        """Close the inner reader."""
         self._reader.close()

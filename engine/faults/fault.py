@@ -29,7 +29,13 @@ from engine.runtime.config import parse_duration_ns
 _UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns"))
 
 TIME, POINT, MESSAGE, ELEMENT, CALL, EXTERNAL, START = (
-    "time", "point", "message", "element", "call", "external", "start",
+    "time",
+    "point",
+    "message",
+    "element",
+    "call",
+    "external",
+    "start",
 )
 """What a kind counts its opportunities in: instants, visits of a named point, messages between job manager and tasks,
 elements on channels, calls of a file system, requests to an external system, starts of a process."""

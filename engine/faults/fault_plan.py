@@ -12,20 +12,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from engine.elements.errors import ConfigurationError
-from engine.faults.fault import Fault, parse_fault
+from engine.faults.fault import Fault, duration_text, parse_fault
 from engine.runtime.config import parse_duration_ns
 
-_UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns"))
 _FORM = (
     "write NAME@TIME, for instance --kill 'count[1]@120ms' (one subtask), --kill count@1.5s (all of them) or"
     " --kill 'job manager@70ms'"
 )
-
-
-def typed_time(time_ns: int) -> str:
-    """A time as an option takes it, exactly, in the largest unit without a fraction: ``1500us``."""
-    factor, unit = next((factor, unit) for factor, unit in _UNITS if time_ns % factor == 0)
-    return f"{time_ns // factor}{unit}"
 
 
 class FaultTarget(Protocol):
@@ -56,7 +49,7 @@ class KillTask:
 
     def __str__(self) -> str:
         """The option that asks for this kill, exactly: ``parse_kill(str(kill)) == kill``."""
-        return f"{self.target}@{typed_time(self.at_ns)}"
+        return f"{self.target}@{duration_text(self.at_ns)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +69,9 @@ class FaultPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is to go wrong."""
         return not self.kills and not self.faults
 
     def texts(self) -> list[str]:
-        """Every fault, as text."""
         return [*map(str, self.kills), *map(str, self.faults)]
 
     def install(self, execution: FaultTarget) -> None:

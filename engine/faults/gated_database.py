@@ -48,7 +48,6 @@ class GatedDatabase:
         return _GatedSession(self, another(), another, description.writer)
 
     def rows(self, description: TableDescription) -> list[Row]:
-        """Readers are let alone."""
         return self.inner.rows(description)
 
     def due(self, request: DatabaseRequest) -> list[DatabaseRequest]:

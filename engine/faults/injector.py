@@ -13,7 +13,7 @@ faults (``FaultMix.most``), after a time, or after so many visits of points. Exa
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from engine.faults.clock import ClockFaults
 from engine.faults.disk_faults import MAY_END_THE_JOB, StorageFaults
@@ -24,15 +24,12 @@ from engine.faults.operator_error import OperatorErrors
 from engine.faults.opportunities import Struck
 from engine.faults.probing_filesystem import OutputFileSystem, ProbingFileSystem
 from engine.faults.process import ProcessFaults
+from engine.graph.plan import ExecutionPlan
 from engine.observe.points import BEFORE
+from engine.runtime.execution import Execution
 from engine.runtime.faulted import ZOMBIE, StruckDown
 from engine.runtime.kernel import ChoiceRecorder
-
-if TYPE_CHECKING:
-    from engine.graph.plan import ExecutionPlan
-    from engine.runtime.execution import Execution
-    from state_backends.files import FileSystem, MemoryFileSystem
-
+from state_backends.files import FileSystem
 
 CHECKPOINTS_DIR = "/checkpoints"
 """Where the checkpoints of a case are on their disk."""
@@ -93,13 +90,6 @@ class FaultInjector:
 
     # -- the processes of a case ------------------------------------------------------------------------------------
 
-    def file_systems(
-        self, checkpoints: FileSystem, files: FileSystem, logs: Collection[str] = ()
-    ) -> tuple[FileSystem, FileSystem]:
-        """What a process gets for the disks of checkpoints and of sources and sinks; ``logs``: the directories of those
-        that sinks write to."""
-        return self.wrap(checkpoints, "checkpoints"), self.wrap(files, "files", logs)
-
     def wrap(self, file_system: FileSystem, name: str, logs: Collection[str] = ()) -> FileSystem:
         """What a process gets for the disk of ``checkpoints`` or ``files``."""
         self.unwinding = None
@@ -125,20 +115,15 @@ class FaultInjector:
         """
         self._passed_ns, self._execution = self._elapsed_ns, execution
         self._actor = None
+        self._struck.kernel = execution.kernel
         self.processes.install(execution)
         self.network.started(execution)
         self.clock.started(execution)
-        self.storage.started(execution)
-        self.external.install(execution)
-
-    def process_died(self, disks: Mapping[str, MemoryFileSystem]) -> None:
-        """A process is dead; ``disks``: what it wrote to, by the names ``checkpoints`` and ``files``."""
-        self.storage.process_died(disks)
+        self.external.started(execution.kernel)
 
     # -- what the runtime asks --------------------------------------------------------------------------------------
 
     def at(self, point: str, phase: str, actor: str) -> None:
-        """See :class:`engine.runtime.faulted.interference.Interference`."""
         if actor.startswith(ZOMBIE):
             # It is dead to everybody; what it does is watched by the fences alone.
             self._actor = None
@@ -168,23 +153,18 @@ class FaultInjector:
         return self._passed_ns + execution.kernel.now_ns - execution.manager.job.started_ns
 
     def fates(self, message: str, task: str) -> tuple[int, ...]:
-        """See :class:`engine.runtime.faulted.interference.Interference`."""
         return self.network.fates(message, task)
 
     def element_delay_ns(self, channel: str, kind: str) -> int:
-        """See :class:`engine.runtime.faulted.interference.Interference`."""
         return self.network.element_delay_ns(channel, kind)
 
     def clock_skew_ns(self, task: str) -> int:
-        """See :class:`engine.runtime.faulted.interference.Interference`."""
         return self.clock.clock_skew_ns(task)
 
     def hold_ns(self, task: str, is_source: bool) -> int:
-        """See :class:`engine.runtime.faulted.interference.Interference`."""
         return self.clock.hold_ns(task, is_source)
 
     def watermark_delay_ns(self, task: str) -> int:
-        """See :class:`engine.runtime.faulted.interference.Interference`."""
         return self.clock.watermark_delay_ns(task)
 
     def _request(self) -> None:
@@ -200,11 +180,9 @@ class FaultInjector:
             self.at(point, phase, self._actor)
 
     def torn(self, point: str, size_bytes: int) -> int | None:
-        """See :class:`engine.faults.probing_filesystem.Prober`."""
         return None if self._actor is None else self.processes.torn(point, self._actor, size_bytes)
 
     def die_torn(self) -> StruckDown:
-        """See :class:`engine.faults.probing_filesystem.Prober`."""
         self.unwinding = self.processes.die_torn()
         return self.unwinding
 
@@ -222,22 +200,12 @@ class FaultInjector:
         return tuple(fault for family in families for fault in family.unused)
 
     @property
-    def visits(self) -> Mapping[tuple[str, str, str], int]:
-        """``(point, phase, actor)`` -> how often."""
-        return self.processes.visits
-
-    @property
     def points(self) -> dict[tuple[str, str], int]:
         """``(point, phase)`` -> how often anybody came by."""
         points: dict[tuple[str, str], int] = {}
         for (point, phase, _), count in self.processes.visits.items():
             points[point, phase] = points.get((point, phase), 0) + count
         return points
-
-    @property
-    def next_parallelism(self) -> int | None:
-        """With which parallelism the next process is resumed, ``None`` = the job's own."""
-        return self.processes.next_parallelism
 
     @property
     def may_end_the_job(self) -> bool:

@@ -18,17 +18,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING
 
 from engine.elements.errors import ConfigurationError
 from engine.faults.fault import FAULT_KINDS, Fault, FaultMix
 from engine.faults.opportunities import Names, Opportunities, Struck, Windows, drawn_duration_ns, hits_any, plain_target
+from engine.runtime.execution import Execution
 from engine.runtime.faulted import DELIVERED, DROPPED, OVERTAKES
-from engine.runtime.kernel import START_NS
-
-if TYPE_CHECKING:
-    from engine.runtime.execution import Execution
-    from engine.runtime.kernel import Kernel
 
 REPEATED = ("may_finish", "notify_stop_complete")
 """Messages that their sender repeats until they arrive."""
@@ -50,7 +45,6 @@ class NetworkFaults:
         if not unsound:
             refuse_unsound(faults, mix)
         self._struck = struck
-        self._kernel: Kernel | None = None
         self._names = Names()
         self._messages = Opportunities(
             _MESSAGE_KINDS, faults, mix, struck, fits=self._is_message, details=self._details
@@ -61,8 +55,7 @@ class NetworkFaults:
         self._windows = Windows(("partition", "clog"), faults, struck)
 
     def started(self, execution: Execution) -> None:
-        """A process begins."""
-        self._kernel, self._names = execution.kernel, Names(execution.plan)
+        self._names = Names(execution.plan)
 
     def _is_message(self, fault: Fault, name: str) -> bool:
         message, _, task = name.partition(" ")
@@ -75,9 +68,8 @@ class NetworkFaults:
     # -- messages -----------------------------------------------------------------------------------------------
 
     def fates(self, message: str, task: str) -> tuple[int, ...]:
-        """See :meth:`engine.runtime.faulted.interference.Interference.fates`."""
         if self._windows.is_armed:
-            cut = self._windows.in_force("partition", self._names.of_task(task), self._now_ns)
+            cut = self._windows.in_force("partition", self._names.of_task(task), self._struck.now_ns)
             if cut is not None:
                 return self._cut(cut, message)
         if not self._messages.is_armed:
@@ -93,24 +85,23 @@ class NetworkFaults:
             return (fault.for_ns,)
         assert fault.kind == "partition", fault
         # From the next instant on: of what is sent at this one some may have been sent already.
-        self._windows.begin(fault, plain_target(task), self._now_ns)
+        self._windows.begin(fault, plain_target(task), self._struck.now_ns)
         return DELIVERED
 
     def _cut(self, partition: Fault, message: str) -> tuple[int, ...]:
         if message not in REPEATED:
             return ()
         assert partition.at_ns is not None, partition
-        return (partition.at_ns + partition.for_ns - self._now_ns,)
+        return (partition.at_ns + partition.for_ns - self._struck.now_ns,)
 
     # -- elements -----------------------------------------------------------------------------------------------
 
     def element_delay_ns(self, channel: str, kind: str) -> int:
-        """See :meth:`engine.runtime.faulted.interference.Interference.element_delay_ns`."""
         delay_ns = 0
         if self._windows.is_armed:
-            clog = self._windows.in_force("clog", self._names.of_channel(channel), self._now_ns)
+            clog = self._windows.in_force("clog", self._names.of_channel(channel), self._struck.now_ns)
             if clog is not None:
-                delay_ns = max(0, clogged_until_ns(clog, channel) - self._now_ns)
+                delay_ns = max(0, clogged_until_ns(clog, channel) - self._struck.now_ns)
         if not self._elements.is_armed:
             return delay_ns
         fault = self._elements.strike(f"{channel} {kind}")
@@ -123,7 +114,7 @@ class NetworkFaults:
         if fault.kind == "delay":
             return delay_ns + fault.for_ns
         assert fault.kind == "clog", fault
-        self._windows.begin(fault, fault.target.rpartition(" ")[0] or "*", self._now_ns)
+        self._windows.begin(fault, fault.target.rpartition(" ")[0] or "*", self._struck.now_ns)
         return delay_ns
 
     # -- by chance ----------------------------------------------------------------------------------------------
@@ -134,7 +125,7 @@ class NetworkFaults:
             return replace(fault, for_ns=drawn_duration_ns(struck))
         if kind == "duplicate":
             return replace(fault, for_ns=struck.draw(2) and drawn_duration_ns(struck))
-        begins_ns = self._now_ns + 1
+        begins_ns = self._struck.now_ns + 1
         if kind == "partition":
             task = plain_target(fault.target.partition(" ")[2])
             return Fault(kind, task, at_ns=begins_ns, for_ns=drawn_duration_ns(struck))
@@ -143,16 +134,10 @@ class NetworkFaults:
         return fault
 
     @property
-    def _now_ns(self) -> int:
-        return 0 if self._kernel is None else self._kernel.now_ns - START_NS
-
-    @property
     def unused(self) -> tuple[Fault, ...]:
-        """Exact faults that have not struck."""
         return (*self._messages.unused, *self._elements.unused, *self._windows.unused)
 
     def fingerprint(self) -> object:
-        """What decides what strikes next."""
         return (self._messages.fingerprint(), self._elements.fingerprint(), self._windows.fingerprint())
 
 

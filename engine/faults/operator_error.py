@@ -12,19 +12,15 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from engine.elements.errors import JobChangedError, StorageError, WeirError
 from engine.faults.fault import Fault, FaultMix
 from engine.faults.opportunities import Opportunities, Struck
+from engine.graph.plan import ExecutionPlan
 from engine.runtime.config import RunConfig
 from engine.runtime.execution import Execution
-from state_backends.files import MemoryFileSystem
+from state_backends.files import FileSystem, MemoryFileSystem
 from state_backends.snapshots import CheckpointStorage
-
-if TYPE_CHECKING:
-    from engine.graph.plan import ExecutionPlan
-    from state_backends.files import FileSystem
 
 _KINDS = ("restore-older", "wrong-directory", "change-uids")
 _RESUME = "resume"
@@ -61,11 +57,9 @@ class OperatorErrors:
 
     @property
     def unused(self) -> tuple[Fault, ...]:
-        """Exact faults that have not struck."""
         return self._resumes.unused
 
     def fingerprint(self) -> object:
-        """What decides what strikes next."""
         return (self._starts, self._resumes.fingerprint())
 
 
@@ -89,9 +83,7 @@ def _renamed(plan: ExecutionPlan) -> ExecutionPlan:
     return replace(plan, vertices=vertices)
 
 
-def _must_be_refused(
-    plan: ExecutionPlan, storage: CheckpointStorage, refusal: type[WeirError], how: str
-) -> None:
+def _must_be_refused(plan: ExecutionPlan, storage: CheckpointStorage, refusal: type[WeirError], how: str) -> None:
     execution = Execution(plan, RunConfig(), storage=storage, file_system=MemoryFileSystem(), restore=True)
     try:
         execution.run()

@@ -13,13 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from engine.faults.fault import Fault, FaultMix
-
-if TYPE_CHECKING:
-    from engine.graph.plan import ExecutionPlan
-    from engine.runtime.kernel import ChoiceRecorder
+from engine.graph.plan import ExecutionPlan
+from engine.runtime.kernel import START_NS, ChoiceRecorder, Kernel
 
 _MILLION = 1_000_000
 _ALONE, _SOON = 4, 64
@@ -40,9 +37,15 @@ class Struck:
         self._healed = False
         self.may_by_chance = mix.most > 0
         """Whether one more may strike by chance: ``most`` is not reached, and the world is not healed."""
+        self.kernel: Kernel | None = None
+        """Of the process that runs."""
+
+    @property
+    def now_ns(self) -> int:
+        """Since the start of the process; 0 before the first one."""
+        return 0 if self.kernel is None else self.kernel.now_ns - START_NS
 
     def heal(self) -> None:
-        """Nothing strikes by chance any more."""
         self._healed = True
         self.may_by_chance = False
 
@@ -51,13 +54,11 @@ class Struck:
         return self._choices.draw(STREAM, bound)
 
     def note(self, fault: Fault, *, by_chance: bool = False) -> None:
-        """A fault has struck."""
         self.faults.append(fault)
         self._by_chance += by_chance
         self.may_by_chance = not self._healed and self._by_chance < self._most
 
     def fingerprint(self) -> object:
-        """What decides whether more may strike."""
         return (self._most - self._by_chance, self._healed)
 
 
@@ -156,13 +157,9 @@ class Opportunities:
 
     @property
     def unused(self) -> tuple[Fault, ...]:
-        """Exact faults whose opportunity has not come yet."""
-        return tuple(
-            fault for fault, seen in zip(self._exact, self._seen, strict=True) if seen < fault.number
-        )
+        return tuple(fault for fault, seen in zip(self._exact, self._seen, strict=True) if seen < fault.number)
 
     def fingerprint(self) -> object:
-        """What decides what strikes next."""
         waiting = tuple(
             (str(fault), seen) for fault, seen in zip(self._exact, self._seen, strict=True) if seen < fault.number
         )
@@ -218,9 +215,7 @@ class Windows:
     def due(self, kind: str, now_ns: int) -> list[Fault]:
         """All of a kind whose instant has come, whether they have had an effect or not."""
         return [
-            fault
-            for fault in self._windows
-            if fault.kind == kind and fault.at_ns is not None and fault.at_ns <= now_ns
+            fault for fault in self._windows if fault.kind == kind and fault.at_ns is not None and fault.at_ns <= now_ns
         ]
 
     def strikes(self, fault: Fault) -> None:
@@ -231,11 +226,9 @@ class Windows:
 
     @property
     def unused(self) -> tuple[Fault, ...]:
-        """Those that have had no effect yet."""
         return tuple(fault for fault in self._windows if not any(fault is one for one in self._noted))
 
     def fingerprint(self) -> object:
-        """Which there are, and which have had an effect."""
         return (tuple(map(str, self._windows)), len(self._noted))
 
 

@@ -17,14 +17,12 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from engine.observe.points import AFTER, BEFORE
+from engine.runtime.faulted import StruckDown
 from state_backends.files import TEMPORARY_SUFFIX, DirectoryLock, FileSystem, WrappedFileSystem, WritableFile
 from state_backends.snapshots import CHECKPOINT_PREFIX, METADATA_FILE_NAME, StateScope
-
-if TYPE_CHECKING:
-    from engine.runtime.faulted import StruckDown
 
 T = TypeVar("T")
 

@@ -19,17 +19,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING
 
 from engine.elements.errors import ConfigurationError
 from engine.faults.fault import Fault, FaultMix, matches
 from engine.faults.opportunities import Opportunities, Struck, drawn_duration_ns, plain_target
 from engine.observe.points import FILES, MASTER, POINTS, TORN
+from engine.runtime.execution import Execution
 from engine.runtime.faulted import JOB_MANAGER, PROCESS, WORKER, StruckDown
 from engine.runtime.kernel import START_NS
-
-if TYPE_CHECKING:
-    from engine.runtime.execution import Execution
 
 CRASH, PAUSE, RESCALE, RAISE = "crash", "pause", "rescale", "raise"
 KINDS = (CRASH, PAUSE, RESCALE, RAISE)
@@ -137,7 +134,6 @@ class ProcessFaults:
             )
 
     def strike_now(self, at: int) -> None:
-        """The instant of a fault has come (kernel event)."""
         if not self._used[at]:
             fault = self._use(at)
             self._die_soon(fault, self._targets(fault))
@@ -145,7 +141,6 @@ class ProcessFaults:
     # -- points ---------------------------------------------------------------------------------------------------
 
     def at(self, point: str, phase: str, actor: str) -> None:
-        """See :meth:`engine.runtime.faulted.interference.Interference.at`."""
         key = (point, phase, actor)
         visits = self.visits
         visits[key] = visits.get(key, 0) + 1
@@ -284,11 +279,9 @@ class ProcessFaults:
 
     @property
     def unused(self) -> tuple[Fault, ...]:
-        """Exact faults that have not struck."""
         return tuple(fault for fault, used in zip(self._faults, self._used, strict=True) if not used)
 
     def fingerprint(self) -> object:
-        """What decides what strikes next."""
         waiting = tuple(
             (str(fault), seen)
             for fault, seen, used in zip(self._faults, self._seen, self._used, strict=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from engine.report.report import REPORT_SCHEMA_VERSION, RunFacts, build_report
-from engine.report.verdict import Verdict, judge_run
-
-__all__ = ["REPORT_SCHEMA_VERSION", "RunFacts", "Verdict", "build_report", "judge_run"]
+from engine.report.report import (
+    REPORT_SCHEMA_VERSION as REPORT_SCHEMA_VERSION,
+    RunFacts as RunFacts,
+    build_report as build_report,
+)
+from engine.report.verdict import Verdict as Verdict, judge_run as judge_run

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     Cuts = Mapping[int, CutVerdict]
 
 _NOT_YET = -1
+_PERCENTILES = ("p50", "p90", "p95", "p99", "p999")
 _SUMMARY_NAMES = {
     "checkpointed_bytes": "checkpointed_size",
     "full_bytes": "state_size",
@@ -142,9 +143,7 @@ def _details(row: CheckpointRow, plan: ExecutionPlan) -> dict[str, Any]:
     vertices = () if row.are_details_dropped else plan.vertices
     return {
         "summary": _subtask_summary(row.subtasks),
-        "tasks": {
-            vertex.operators[0].uid: _task(row, vertex, by_vertex.get(vertex.index, [])) for vertex in vertices
-        },
+        "tasks": {vertex.operators[0].uid: _task(row, vertex, by_vertex.get(vertex.index, [])) for vertex in vertices},
     }
 
 
@@ -219,22 +218,14 @@ def _or_not_yet(value: int | None) -> int:
 
 
 def _zeros() -> dict[str, float]:
-    return {"min": 0, "max": 0, "avg": 0, "p50": 0.0, "p90": 0.0, "p95": 0.0, "p99": 0.0, "p999": 0.0}
+    return {"min": 0, "max": 0, "avg": 0, **dict.fromkeys(_PERCENTILES, 0.0)}
 
 
 def _spread(spread: Spread | None) -> dict[str, float | None]:
     if spread is None:
-        return {"min": 0, "max": 0, "avg": 0, "p50": None, "p90": None, "p95": None, "p99": None, "p999": None}
-    return {
-        "min": spread.minimum,
-        "max": spread.maximum,
-        "avg": spread.average,
-        "p50": spread.p50,
-        "p90": spread.p90,
-        "p95": spread.p95,
-        "p99": spread.p99,
-        "p999": spread.p999,
-    }
+        return {"min": 0, "max": 0, "avg": 0, **dict.fromkeys(_PERCENTILES)}
+    least = {"min": spread.minimum, "max": spread.maximum, "avg": spread.average}
+    return {**least, **{name: getattr(spread, name) for name in _PERCENTILES}}
 
 
 def _configuration(config: RunConfig) -> dict[str, Any]:

@@ -38,7 +38,6 @@ class MessageCounts:
 
     @property
     def control(self) -> int:
-        """Control messages of all kinds."""
         return sum(self.by_kind.values())
 
 

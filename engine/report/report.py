@@ -114,9 +114,7 @@ def build_report(
 
 def metrics_of(result: ExecutionResult, plan: ExecutionPlan) -> MetricsSnapshot:
     """The metrics at the end of a run, under Flink's names, without an instrument."""
-    tasks = {
-        task.name: {"numRecordsIn": task.records_in, "numRecordsOut": task.records_out} for task in result.tasks
-    }
+    tasks = {task.name: {"numRecordsIn": task.records_in, "numRecordsOut": task.records_out} for task in result.tasks}
     statistics = result.checkpoints
     completed = [row for row in statistics.rows() if row.status is CheckpointStatus.COMPLETED]
     latest = completed[-1] if completed else None
@@ -184,9 +182,4 @@ def error_entry(error: BaseException) -> dict[str, Any]:
         causes.append({"type": type(cause).__name__, "message": str(cause)})
         seen.append(cause)
         cause = cause.__cause__
-    return {
-        "type": type(error).__name__,
-        "message": str(error),
-        "exit_code": exit_code_of(error),
-        "causes": causes,
-    }
+    return {"type": type(error).__name__, "message": str(error), "exit_code": exit_code_of(error), "causes": causes}

@@ -8,16 +8,13 @@ size where it is the checkpointed one, the cuts when all are consistent, which t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rich.console import Group
+from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from engine.report.text_tables import TABLE_WIDTH, Column, fitted
 from engine.report.units import NOTHING, format_count, format_ns, short_bytes, short_ns
-
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
 
 HISTORY_ROWS = 10
 """Newest rows of the checkpoint history that are shown."""
@@ -164,10 +161,7 @@ def acking_tables(acking: Mapping[str, Any], width: int = TABLE_WIDTH) -> list[G
         ("Entries that ackers forgot", format_count(acking["expired_entries"])),
         ("Offsets committed, times", format_count(acking["commits"])),
     )
-    columns = (
-        Column("", [name for name, _ in rows], is_text=True),
-        Column("Value", [value for _, value in rows]),
-    )
+    columns = (Column("", [name for name, _ in rows], is_text=True), Column("Value", [value for _, value in rows]))
     return [*fitted("Record acking", columns, width), *([Group(Text(f"Control: {control}"))] if control else [])]
 
 
@@ -218,7 +212,6 @@ def _times(shown: Sequence[Mapping[str, Any]], started_ns: int) -> list[Column]:
 
 
 def failure_lines(history: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Why the failed checkpoints among the rows that are shown have failed."""
     return [
         f"checkpoint {row['id']} failed ({row['failure_reason']}): {row['failure_message']}"
         for row in history[:HISTORY_ROWS]
@@ -258,9 +251,7 @@ def subtask_tables(title: str, row: Mapping[str, Any], width: int = TABLE_WIDTH)
 def _task_rows(task: Mapping[str, Any]) -> list[tuple[str, Any, bool]]:
     """``(label, subtask or (summary, which), of less weight)`` for each line of a task; no numbers in a caption."""
     reported = [one for one in task["subtasks"] if one["status"] == "completed"]
-    spread = [
-        (f"  {title}", (task["summary"], which), True) for title, which in _SPREAD_ROWS[:3] if len(reported) > 2
-    ]
+    spread = [(f"  {title}", (task["summary"], which), True) for title, which in _SPREAD_ROWS[:3] if len(reported) > 2]
     if len(reported) > SUBTASK_ROWS:
         return [(f"{task['name']}, {len(reported)} subtasks:", None, False), *spread]
     return [(f"{task['name']}[{one['index']}]", one, False) for one in reported] + spread

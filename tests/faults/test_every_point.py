@@ -152,7 +152,7 @@ def test_points_of_the_job_manager_are_visited_by_it_alone() -> None:
     """Who comes by at a point is who the point says."""
     _, injector = ran("unaligned", FIRST)
 
-    for point, _, actor in injector.visits:
+    for point, _, actor in injector.processes.visits:
         if POINTS[point].actor == MASTER or point.startswith("manifest."):
             assert actor == JOB_MANAGER, point
         elif POINTS[point].actor == "task":

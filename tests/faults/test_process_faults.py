@@ -156,7 +156,7 @@ def test_a_rescale_says_how_the_job_is_resumed() -> None:
     rescale = Fault("rescale", PROCESS, point="notify.send", phase="after", amount=3)
     finished, injector = ran("unaligned", rescale)
 
-    assert injector.next_parallelism == 3
+    assert injector.processes.next_parallelism == 3
     assert sum(task.vertex == "count" for task in finished.result.tasks) == 3
     assert output(finished) == EXPECTED
 

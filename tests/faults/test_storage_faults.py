@@ -235,7 +235,7 @@ def test_nothing_is_lost_when_only_the_process_dies() -> None:
     lock = disk.lock_directory("/d")
     open_file = disk.open_append("/a")
 
-    injector.process_died({"checkpoints": disk})
+    injector.storage.process_died({"checkpoints": disk})
 
     assert disk.read_bytes("/a") == b"never synced"
     disk.lock_directory("/d")
@@ -251,7 +251,7 @@ def test_exactly_what_is_named_is_lost_with_the_machine(survives: bool) -> None:
     injector, disk = FaultInjector([fault]), MemoryFileSystem()
     disk.make_dirs("/d")
     disk.make_dirs("/e")
-    injector.process_died({"checkpoints": disk})
+    injector.storage.process_died({"checkpoints": disk})
     put(disk, "/d/a", b"x")
     put(disk, "/e/a", b"x")
     if survives:
@@ -259,7 +259,7 @@ def test_exactly_what_is_named_is_lost_with_the_machine(survives: bool) -> None:
         with disk.open_append("/d/a") as file:
             file.fsync()
 
-    injector.process_died({"checkpoints": disk})
+    injector.storage.process_died({"checkpoints": disk})
 
     assert disk.exists("/d/a") is survives
     assert disk.exists("/e/a")

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from engine.cli.cases.named_run import resolve
-from engine.explore.cases import FIFO
+from engine.explore.cases import FIFO, Case
 from engine.explore.failures import standard_invariants
-from engine.explore.run import run_case
+from engine.explore.run import Subject, Violation, run_case
 from engine.explore.shrink import concretised
-
-if TYPE_CHECKING:
-    from engine.explore.cases import Case
-    from engine.explore.run import Subject, Violation
 
 
 @dataclass(frozen=True, slots=True)

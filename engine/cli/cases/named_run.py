@@ -12,15 +12,12 @@ import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from engine.elements.errors import ConfigurationError
 from engine.explore.failures import JSON_NAME, read_failure
+from engine.explore.run import Subject
 from engine.explore.search import FAMILY, Token, parse_token
 from state_backends.files import LocalFileSystem
-
-if TYPE_CHECKING:
-    from engine.explore.run import Subject
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,7 @@ from engine.explore.run import Subject
 from engine.explore.search import digest_of_job_file
 
 
-def load_subject(
-    path: str, params: Mapping[str, str], check: Callable[[bytes], None] | None = None
-) -> Subject:
+def load_subject(path: str, params: Mapping[str, str], check: Callable[[bytes], None] | None = None) -> Subject:
     """The job of a file as a job under test. ``check`` refuses content before any of it is run.
 
     Raises :class:`engine.elements.errors.JobFileError` when the file cannot be loaded or defines no job.

@@ -37,7 +37,6 @@ INSPECTION_SCHEMA = "weir-checkpoint"
 INSPECTION_SCHEMA_VERSION = 1
 
 
-
 @dataclass(frozen=True, slots=True)
 class FoundCheckpoint:
     """A checkpoint's directory, and that of its job (``None``: a savepoint, which holds everything itself)."""
@@ -209,9 +208,7 @@ def _operator(operator: OperatorSnapshot, reader: StateReader, limit: int) -> di
         "name": operator.name,
         "parallelism": operator.parallelism,
         "max_parallelism": operator.max_parallelism,
-        "state_bytes": sum(
-            stream.size_bytes for subtask in operator.subtasks.values() for stream in subtask.streams()
-        ),
+        "state_bytes": sum(stream.size_bytes for subtask in operator.subtasks.values() for stream in subtask.streams()),
         "subtasks": [
             _subtask(index, subtask, reader, operator.max_parallelism, limit)
             for index, subtask in sorted(operator.subtasks.items())

@@ -74,7 +74,6 @@ def _described(entry: StateEntry, difference: EntryDifference) -> dict[str, Any]
 
 
 def difference_lines(compared: dict[str, Any]) -> Iterator[str]:
-    """The comparison as text."""
     yield f"before: {compared['before']}"
     yield f"after:  {compared['after']}"
     if compared["equal"]:

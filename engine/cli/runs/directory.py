@@ -55,17 +55,12 @@ def claim_directory(directory: str, continues: str | None = None) -> str:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _not_writable(str(path), error) from error
-    if (path / REPORT_NAME).exists() and (continues is None or _job_of(directory) != continues):
+    if (path / REPORT_NAME).exists() and (continues is None or read_report(directory)[0] != continues):
         raise StorageError(
             f"{directory}: holds the output of another run ({REPORT_NAME})\n"
             "  fix: choose a new directory, or delete this one if you do not need it any more"
         )
     return str(path)
-
-
-def _job_of(directory: str) -> str:
-    """Whose output a run directory holds."""
-    return read_report(directory)[0]
 
 
 def read_report(directory: str) -> tuple[str, int]:
@@ -124,7 +119,6 @@ def write_text(directory: str, name: str, text: str) -> str:
 
 
 def report_json(report: dict[str, Any]) -> str:
-    """The report as text."""
     return json.dumps(report, indent=2, ensure_ascii=False)
 
 

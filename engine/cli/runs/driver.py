@@ -14,17 +14,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.console import Console
 
 import engine
+from engine.checkpoint.restore import UnmatchedStateError
 from engine.cli.runs.directory import report_json, write_report
 from engine.cli.runs.injected_faults import surroundings, survived
 from engine.cli.runs.next_step import next_step
 from engine.cli.runs.savepoint_options import SavepointWishes
-from engine.cli.settings import SAVEPOINTS_NAME, RunOptions, is_url, note_stopped, place
+from engine.cli.settings import SAVEPOINTS_NAME, LoadedJob, RunOptions, is_url, note_stopped, place
 from engine.cli.shell import Terminated, failure_text, is_expected
 from engine.cli.text import error_console, progress_line, say, stdout_kept_clean
 from engine.elements.errors import ConfigurationError, StorageError
 from engine.faults.fault_plan import FaultPlan
+from engine.graph.plan import ExecutionPlan
 from engine.observe.cut_oracle import CutOracle
 from engine.observe.trace import TraceDigest, TraceWriter
 from engine.observe.trace_events import AttemptStarted, Instrument, RunStarted, TraceEvent
@@ -32,20 +35,16 @@ from engine.report.report import RunFacts, build_report
 from engine.report.text import print_report
 from engine.report.units import format_count, format_ns, plural
 from engine.report.verdict import Verdict, judge_run
+from engine.runtime.config import RunConfig
 from engine.runtime.execution import Execution, ExecutionResult
-from engine.runtime.job import STOPPED
+from engine.runtime.job import STOPPED, SavepointReport
+from engine.runtime.storage import SavepointRestore
 from state_backends.files import LocalFileSystem
 from state_backends.snapshots import CheckpointStorage
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from engine.cli.runs.ledger_audit import LedgerAudit
-    from engine.cli.settings import LoadedJob
-    from engine.graph.plan import ExecutionPlan
-    from engine.runtime.config import RunConfig
-    from engine.runtime.job import SavepointReport
-    from engine.runtime.storage import SavepointRestore
+
 
 @dataclass(frozen=True, slots=True)
 class RunOrder:
@@ -120,6 +119,18 @@ def drive(order: RunOrder) -> int:
     Raises :class:`engine.elements.errors.WeirError` when the run cannot start: a fault aims at no task, an option
     makes no sense, the job does not fit its state.
     """
+    try:
+        return _drive(order)
+    except UnmatchedStateError as error:
+        # The room that found out knows no command line. With storage, the run has begun: it is gone on with.
+        again = "the same command with --allow-non-restored-state"
+        if order.storage_dir is not None:
+            again = shlex.join(["weir", "resume", order.storage_dir, "--allow-non-restored-state"])
+        error.add_note(f"here: {again}")
+        raise
+
+
+def _drive(order: RunOrder) -> int:
     console = error_console()
     config = order.options.to_config(allow_non_restored_state=order.allow_non_restored_state)
     plan = order.loaded.job.plan()
@@ -278,14 +289,12 @@ def _note_stopped(order: RunOrder, result: ExecutionResult) -> None:
 
 
 def _stopped_with(result: ExecutionResult) -> str | None:
-    """The savepoint with which the job has stopped."""
     if result.state != STOPPED:
         return None
     return next(one.path for one in result.savepoints if one.order.stop is not None)
 
 
 def _savepoint(report: SavepointReport) -> dict[str, Any]:
-    """What came of one savepoint, as plain data."""
     order = report.order
     return {
         "at_ns": order.at_ns,

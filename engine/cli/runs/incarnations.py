@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import os
 import posixpath
-from typing import TYPE_CHECKING
 
 from engine.cli.inspection import find_checkpoint
 from engine.cli.runs.directory import REPORT_NAME, read_report
 from engine.cli.settings import place
+from engine.runtime.storage import SavepointRestore
 from state_backends.base import CorruptStateError
 from state_backends.snapshots import CheckpointStorage
-
-if TYPE_CHECKING:
-    from engine.runtime.storage import SavepointRestore
 
 
 def used_incarnations(start: SavepointRestore | None, output_dir: str, job_name: str) -> int:

@@ -11,18 +11,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.elements.errors import JobFailedError, WeirError
+from engine.graph.plan import ExecutionPlan
+from engine.runtime.config import RunConfig
+from engine.runtime.execution import Execution
 from engine.runtime.faulted import ProcessDiedError
 from engine.runtime.kernel import ChoiceRecorder
-from state_backends.files import LocalFileSystem, MemoryFileSystem
+from state_backends.files import FileSystem, LocalFileSystem, MemoryFileSystem
 from state_backends.snapshots import CheckpointStorage
 
 if TYPE_CHECKING:
     from engine.cli.runs.driver import RunOrder
     from engine.faults.injector import FaultInjector
-    from engine.graph.plan import ExecutionPlan
-    from engine.runtime.config import RunConfig
-    from engine.runtime.execution import Execution
-    from state_backends.files import FileSystem
 
 
 class RunDiedError(WeirError):
@@ -42,12 +41,10 @@ class RunSurroundings:
     injector: FaultInjector | None = None
 
     def install(self, execution: Execution) -> None:
-        """Arm the faults, before the run."""
         if self.injector is not None:
             self.injector.install(execution)
 
     def unused(self) -> list[str]:
-        """The faults that have not struck."""
         return [] if self.injector is None else [str(fault) for fault in self.injector.unused]
 
 

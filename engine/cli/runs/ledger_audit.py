@@ -6,20 +6,18 @@ The job runs twice more for it, without faults and with sinks that write nothing
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.elements.errors import EXIT_VIOLATED, WeirError
 from engine.explore.cases import PER_KEY, promise_of
 from engine.explore.ledger import EffectLedger, Findings, Seen, findings, reference, rows_of, seen_in_files
 from engine.explore.run import SinkInMemory
+from engine.graph.plan import ExecutionPlan
 from engine.report.units import format_count, plural
 from engine.report.verdict import Verdict
+from engine.runtime.config import RunConfig
 from operators.files.sinks import FileSink
 from state_backends.files import LocalFileSystem
-
-if TYPE_CHECKING:
-    from engine.graph.plan import ExecutionPlan
-    from engine.runtime.config import RunConfig
 
 _PARAGRAPHS = 20
 """So many are printed; ``run.json`` has them all."""
@@ -43,9 +41,7 @@ class LedgerAudit:
     def judge(self) -> None:
         """Run the job without faults, and compare."""
         try:
-            expected = reference(
-                self._plan, self._config, file_system=LocalFileSystem(), output_dir=self._output_dir
-            )
+            expected = reference(self._plan, self._config, file_system=LocalFileSystem(), output_dir=self._output_dir)
         except WeirError as error:
             self._found = Findings((), problem=f"the job fails without faults, too: {error}")
             return
@@ -97,7 +93,6 @@ class LedgerAudit:
         }
 
     def lines(self) -> list[str]:
-        """What to print."""
         found, effects = self._found, self._effects()
         if found.problem is not None:
             lines = [f"ledger: {found.problem}"]

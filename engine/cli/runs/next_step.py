@@ -11,15 +11,16 @@ import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from engine.cli.settings import RunOptions
 from engine.elements.errors import KeyTypeMismatchError, MalformedRecordError, UserFunctionError
-from engine.faults.fault_plan import KillTask, typed_time
+from engine.faults.fault import duration_text
+from engine.faults.fault_plan import KillTask
+from engine.report.verdict import Verdict
+from engine.runtime.execution import ExecutionResult
 from engine.runtime.job import NO_RESTART_HELPS
 
 if TYPE_CHECKING:
     from engine.cli.runs.driver import RunOrder
-    from engine.cli.settings import RunOptions
-    from engine.report.verdict import Verdict
-    from engine.runtime.execution import ExecutionResult
 
 _OF_THE_JOB = (UserFunctionError, MalformedRecordError, KeyTypeMismatchError, *NO_RESTART_HELPS)
 """Errors that come again whether or not faults strike."""
@@ -71,7 +72,7 @@ def _after_unknown(order: RunOrder, result: ExecutionResult) -> str:
     if not result.savepoints:
         return shlex.join([*command, "--trace"])
     option = "--savepoint-at" if order.savepoints.stop_time is None else "--stop-with-savepoint"
-    return shlex.join([*command, option, typed_time((result.ended_ns - result.started_ns) // 2)])
+    return shlex.join([*command, option, duration_text((result.ended_ns - result.started_ns) // 2)])
 
 
 def _again(order: RunOrder, options: RunOptions) -> list[str]:

@@ -9,17 +9,13 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
 
 from engine.cli.settings import RESERVED_NAMES, has_descriptor, place, read_descriptor
 from engine.elements.errors import ConfigurationError, StorageError
-from engine.runtime.storage import unusable_storage
+from engine.runtime.storage import SavepointRestore, unusable_storage
 from state_backends.base import StorageInUseError, StorageNotWritableError
 from state_backends.files import FileSystem
 from state_backends.snapshots import CheckpointStorage, checkpoint_id_of
-
-if TYPE_CHECKING:
-    from engine.runtime.storage import SavepointRestore
 
 
 @contextmanager

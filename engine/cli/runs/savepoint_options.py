@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from engine.cli.inspection import find_checkpoint
-from engine.cli.settings import CLAIM_MODES, absolute, place
+from engine.cli.settings import CLAIM_MODES, absolute, decorated, place
 from engine.cli.shell import OneOf
 from engine.elements.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from engine.runtime.execution import Execution
-    from engine.runtime.storage import SavepointRestore
+from engine.runtime.execution import Execution
+from engine.runtime.storage import SavepointRestore
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
@@ -112,9 +110,7 @@ def savepoint_options(command: CommandT) -> CommandT:
             "--drain", is_flag=True, help="Stop at the end of event time: every window closes before the savepoint."
         ),
     )
-    for decorator in reversed(decorators):
-        command = decorator(command)
-    return command
+    return decorated(command, decorators)
 
 
 def restore_options(command: CommandT) -> CommandT:
@@ -133,9 +129,7 @@ def restore_options(command: CommandT) -> CommandT:
             "or nobody's (legacy). [default: no-claim]",
         ),
     )
-    for decorator in reversed(decorators):
-        command = decorator(command)
-    return command
+    return decorated(command, decorators)
 
 
 def restore_from(path: str | None, claim_mode: str | None, backend: str) -> SavepointRestore | None:

@@ -23,6 +23,7 @@ from engine.cli.settings.places import absolute as absolute, is_url as is_url, p
 from engine.cli.settings.run_options import (
     RunOptions as RunOptions,
     config_options as config_options,
+    decorated as decorated,
     modes as modes,
     parse_params as parse_params,
     run_options as run_options,

@@ -22,7 +22,6 @@ from state_backends.base import CHECKSUM, parse_json, seal_json, unseal_json
 from state_backends.files import FileSystem, write_atomically
 
 if TYPE_CHECKING:
-    from engine.cli.settings.job_file import LoadedJob
     from engine.runtime.storage import SavepointRestore
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
@@ -70,24 +69,7 @@ class JobDescriptor:
     claim_mode: str | None = None
     stopped_with: str | None = None
 
-    @classmethod
-    def of(
-        cls,
-        loaded: LoadedJob,
-        options: RunOptions,
-        *,
-        output_dir: str,
-        working_dir: str,
-        weir_version: str,
-        restore_from: SavepointRestore | None = None,
-    ) -> JobDescriptor:
-        """The descriptor of a job that is about to start."""
-        name, params = loaded.job.name, dict(loaded.params)
-        restored = (None, None) if restore_from is None else (restore_from.path, restore_from.mode.value)
-        return cls(loaded.path, name, params, options, output_dir, working_dir, weir_version, *restored)
-
     def restore_from(self) -> SavepointRestore | None:
-        """The snapshot that the job was started from."""
         from engine.checkpoint.coordinator import RestoreMode
         from engine.runtime.storage import SavepointRestore
 
@@ -106,7 +88,6 @@ class JobDescriptor:
         )
 
     def to_json(self) -> str:
-        """The content of the file."""
         state = {
             "format": DESCRIPTOR_FORMAT,
             "format_version": DESCRIPTOR_VERSION,
@@ -236,7 +217,6 @@ def _params(state: Mapping[str, Any]) -> dict[str, str]:
 
 
 def descriptor_path(directory: str) -> str:
-    """Where the descriptor of a storage directory is."""
     return posixpath.join(directory, DESCRIPTOR_NAME)
 
 
@@ -250,18 +230,14 @@ def write_descriptor(file_system: FileSystem, directory: str, descriptor: JobDes
 
     Raises :class:`StorageError` when it cannot be written.
     """
-    path = descriptor_path(directory)
-    assert not file_system.exists(path), f"{path} would be overwritten"
-    _write(file_system, path, descriptor)
+    assert not has_descriptor(file_system, directory), f"{directory}: its descriptor would be overwritten"
+    note_descriptor(file_system, directory, descriptor)
 
 
 def note_stopped(file_system: FileSystem, directory: str, savepoint: str) -> None:
-    """Remember, durably, that the job of a storage directory was stopped with a savepoint. The caller holds it.
-
-    Raises :class:`StorageError` when it cannot be written.
-    """
+    """Remember, as :func:`note_descriptor` does, that the job was stopped with a savepoint."""
     descriptor = read_descriptor(file_system, directory)
-    _write(file_system, descriptor_path(directory), replace(descriptor, stopped_with=savepoint))
+    note_descriptor(file_system, directory, replace(descriptor, stopped_with=savepoint))
 
 
 def note_descriptor(file_system: FileSystem, directory: str, descriptor: JobDescriptor) -> None:
@@ -269,10 +245,7 @@ def note_descriptor(file_system: FileSystem, directory: str, descriptor: JobDesc
 
     Raises :class:`StorageError` when it cannot be written.
     """
-    _write(file_system, descriptor_path(directory), descriptor)
-
-
-def _write(file_system: FileSystem, path: str, descriptor: JobDescriptor) -> None:
+    path = descriptor_path(directory)
     try:
         write_atomically(file_system, path, descriptor.to_json().encode())
     except OSError as error:

@@ -216,9 +216,7 @@ def _no_job(module: ModuleType, defined: object) -> str:
     return "it defines no `job`"
 
 
-def _call(
-    function: Callable[..., object], path: str, params: Mapping[str, str], parallelism: int | None
-) -> object:
+def _call(function: Callable[..., object], path: str, params: Mapping[str, str], parallelism: int | None) -> object:
     arguments: dict[str, Any] = dict(params)
     accepted = _parameters(function)
     open_ended = any(one.kind is one.VAR_KEYWORD for one in accepted.values())

@@ -12,8 +12,6 @@ from engine.elements.errors import ConfigurationError
 from engine.elements.suggestions import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from engine.checkpoint.restore import RestartStrategy
 
 FORMS = {
@@ -25,19 +23,23 @@ FORMS = {
 """How each strategy is written, by its name."""
 
 
+_MOST_PARTS = {"none": 0, "fixed": 2, "exponential": 5, "rate": 3}
+
+
 def parse_restart(text: str) -> RestartStrategy:
     """The strategy that ``text`` describes.
 
     Raises :class:`ConfigurationError` on anything else, with the form that was probably meant.
     """
     name, *parts = text.strip().split(":")
-    read = _READERS.get(name)
-    if read is None:
+    if name not in FORMS:
         close = nearest(name, FORMS)
         forms = [FORMS[close]] if close else list(FORMS.values())
         raise ConfigurationError(f"restart {text!r} is no restart strategy: write {'; or '.join(forms)}")
     try:
-        return read(_Parts(text, name, parts))
+        if len(parts) > _MOST_PARTS[name]:
+            raise _WrongFormError(f"{name} takes at most {_MOST_PARTS[name]} settings, and these are {len(parts)}")
+        return _read(name, _Parts(text, parts))
     except _WrongFormError as error:
         raise ConfigurationError(f"restart {text!r}: {error}; write {FORMS[name]}") from None
 
@@ -47,31 +49,19 @@ class _WrongFormError(Exception):
 
 
 class _Parts:
-    """The parts of one text, taken one after the other."""
+    """The parts of one text, taken one after the other. Without a default a part is required."""
 
-    def __init__(self, text: str, name: str, parts: list[str]) -> None:
+    def __init__(self, text: str, parts: list[str]) -> None:
         self._what = f"of restart {text!r}"
-        self._name = name
-        self._parts = parts
-        self._next = 0
-
-    def limit(self, most: int) -> _Parts:
-        """Refuse more parts than there are settings."""
-        if len(self._parts) > most:
-            raise _WrongFormError(f"{self._name} takes at most {most} settings, and these are {len(self._parts)}")
-        return self
+        self._parts = iter(parts)
 
     def _take(self, name: str) -> str | None:
-        if self._next >= len(self._parts):
-            return None
-        part = self._parts[self._next]
-        self._next += 1
-        if not part.strip():
+        part = next(self._parts, None)
+        if part is not None and not part.strip():
             raise _WrongFormError(f"{name} is empty")
         return part
 
     def duration_ns(self, name: str, default: int | None = None) -> int:
-        """A time; required when there is no default."""
         from engine.runtime.config import parse_duration_ns
 
         part = self._take(name)
@@ -82,7 +72,6 @@ class _Parts:
         return default
 
     def count(self, name: str, default: int | None = None) -> int:
-        """A whole number; required when there is no default."""
         part = self._take(name)
         if part is None and default is not None:
             return default
@@ -91,7 +80,6 @@ class _Parts:
         return int(part)
 
     def number(self, name: str, default: float) -> float:
-        """A number with or without fraction."""
         part = self._take(name)
         try:
             return default if part is None else float(part)
@@ -99,24 +87,18 @@ class _Parts:
             raise _WrongFormError(f"{name} must be a number, not {part!r}") from None
 
 
-def _none(parts: _Parts) -> RestartStrategy:
-    from engine.checkpoint.restore import NoRestart
+def _read(name: str, parts: _Parts) -> RestartStrategy:
+    from engine.checkpoint.restore import ExponentialDelayRestart, FailureRateRestart, FixedDelayRestart, NoRestart
 
-    parts.limit(0)
-    return NoRestart()
-
-
-def _fixed(parts: _Parts) -> RestartStrategy:
-    from engine.checkpoint.restore import FixedDelayRestart
-
-    parts.limit(2)
-    return FixedDelayRestart(parts.count("attempts"), parts.duration_ns("delay"))
-
-
-def _exponential(parts: _Parts) -> RestartStrategy:
-    from engine.checkpoint.restore import ExponentialDelayRestart
-
-    parts.limit(5)
+    if name == "none":
+        return NoRestart()
+    if name == "fixed":
+        return FixedDelayRestart(parts.count("attempts"), parts.duration_ns("delay"))
+    if name == "rate":
+        rate = FailureRateRestart()
+        failures = parts.count("failures", rate.max_failures)
+        interval_ns = parts.duration_ns("interval", rate.interval_ns)
+        return FailureRateRestart(failures, interval_ns, parts.duration_ns("delay", rate.delay_ns))
     plain = ExponentialDelayRestart()
     initial_ns = parts.duration_ns("initial delay", plain.initial_ns)
     return ExponentialDelayRestart(
@@ -126,23 +108,3 @@ def _exponential(parts: _Parts) -> RestartStrategy:
         parts.duration_ns("reset threshold", plain.reset_after_ns),
         parts.number("jitter", plain.jitter),
     )
-
-
-def _rate(parts: _Parts) -> RestartStrategy:
-    from engine.checkpoint.restore import FailureRateRestart
-
-    parts.limit(3)
-    plain = FailureRateRestart()
-    return FailureRateRestart(
-        parts.count("failures", plain.max_failures),
-        parts.duration_ns("interval", plain.interval_ns),
-        parts.duration_ns("delay", plain.delay_ns),
-    )
-
-
-_READERS: dict[str, Callable[[_Parts], RestartStrategy]] = {
-    "none": _none,
-    "fixed": _fixed,
-    "exponential": _exponential,
-    "rate": _rate,
-}

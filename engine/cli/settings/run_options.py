@@ -32,6 +32,26 @@ SETTINGS = {
 _FLAGS = ("local_recovery",)
 """Options that are given or not, without a value."""
 
+_AS_TYPED = {
+    "batch_size": "batch_size",
+    "retain": "retained",
+    "tolerable_failures": "tolerable_failures",
+    "max_concurrent": "max_concurrent",
+    "failover": "failover",
+    "state_backend": "state_backend",
+    "snapshot": "snapshot",
+    "compression": "snapshot_compression",
+    "local_recovery": "local_recovery",
+}
+_TIMES = {
+    "checkpoint_timeout": "checkpoint_timeout_ns",
+    "min_pause": "min_pause_ns",
+    "aligned_timeout": "aligned_timeout_ns",
+    "interval_during_backlog": "interval_during_backlog_ns",
+    "debloat": "debloat_target_ns",
+}
+_OF_ACKING = {"ackers": "ackers", "max_spout_pending": "max_pending"}
+"""By option: the setting that has its value, or its time; the last of :class:`AckingSettings`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,54 +112,29 @@ class RunOptions:
         from engine.protocols.acking.settings import AckingSettings
         from engine.runtime.config import CheckpointInterval, RunConfig, parse_duration_ns
 
-        changes: dict[str, Any] = {
-            name: value
-            for name, value in (
-                ("batch_size", self.batch_size),
-                ("retained", self.retain),
-                ("tolerable_failures", self.tolerable_failures),
-                ("max_concurrent", self.max_concurrent),
-                ("failover", self.failover),
-                ("state_backend", self.state_backend),
-                ("snapshot", self.snapshot),
-                ("snapshot_compression", self.compression),
-                ("local_recovery", self.local_recovery),
-            )
-            if value is not None
-        }
-        for name, text, what in (
-            ("checkpoint_timeout_ns", self.checkpoint_timeout, "checkpoint timeout"),
-            ("min_pause_ns", self.min_pause, "min pause"),
-            ("aligned_timeout_ns", self.aligned_timeout, "aligned timeout"),
-            ("interval_during_backlog_ns", self.interval_during_backlog, "interval during backlog"),
-            ("debloat_target_ns", self.debloat, "debloat target"),
-        ):
-            if text is not None:
-                changes[name] = parse_duration_ns(text, what)
+        typed = {option: value for option, value in self.as_dict().items() if value is not None}
+        changes: dict[str, Any] = {_AS_TYPED[option]: value for option, value in typed.items() if option in _AS_TYPED}
+        for option, setting in _TIMES.items():
+            if option in typed:
+                changes[setting] = parse_duration_ns(typed[option], setting.removesuffix("_ns").replace("_", " "))
         if self.checkpoint_interval is not None:
             none = self.checkpoint_interval == "none"
             changes["checkpoint_interval"] = None if none else CheckpointInterval.parse(self.checkpoint_interval)
         if self.materialization_interval is not None:
-            none, what = self.materialization_interval == "none", "materialization interval"
-            interval_ns = None if none else parse_duration_ns(self.materialization_interval, what)
+            interval_ns = _time_or_none(self.materialization_interval, "materialization interval")
             changes["materialization_interval_ns"] = interval_ns
         if self.restart is not None:
             changes["restart"] = parse_restart(self.restart)
-        acking: dict[str, int | None] = {}
-        if self.ackers is not None:
-            acking["ackers"] = self.ackers
-        if self.max_spout_pending is not None:
-            acking["max_pending"] = self.max_spout_pending
+        acking: dict[str, Any] = {_OF_ACKING[option]: value for option, value in typed.items() if option in _OF_ACKING}
         if self.acker_timeout is not None:
-            none = self.acker_timeout == "none"
-            acking["timeout_ns"] = None if none else parse_duration_ns(self.acker_timeout, "acker timeout")
+            acking["timeout_ns"] = _time_or_none(self.acker_timeout, "acker timeout")
         if acking:
             if self.mode != "acking":
                 raise ConfigurationError(
                     "--ackers, --acker-timeout and --max-spout-pending are about mode acking; leave them out, or add"
                     " --mode acking"
                 )
-            changes["acking"] = AckingSettings(**acking)  # type: ignore[arg-type]
+            changes["acking"] = AckingSettings(**acking)
         return RunConfig(
             mode=self.mode,
             seed=self.seed,
@@ -189,6 +184,12 @@ class RunOptions:
         return arguments
 
 
+def _time_or_none(text: str, what: str) -> int | None:
+    from engine.runtime.config import parse_duration_ns
+
+    return None if text == "none" else parse_duration_ns(text, what)
+
+
 def parse_params(texts: tuple[str, ...]) -> dict[str, str]:
     """``('name=value', …)`` as a dict. Raises :class:`ConfigurationError` on another form or a name given twice."""
     params: dict[str, str] = {}
@@ -214,17 +215,9 @@ def config_options(command: CommandT) -> CommandT:
     decorators = (
         click.option("--seed", default="0", show_default=True, help="Seed of every choice: a number or any text."),
         click.option(
-            "--mode",
-            type=OneOf(modes()),
-            default="aligned",
-            show_default=True,
-            help="How checkpoints are taken.",
+            "--mode", type=OneOf(modes()), default="aligned", show_default=True, help="How checkpoints are taken."
         ),
-        click.option(
-            "--parallelism",
-            type=AtLeast(1),
-            help="Subtasks per operator that names no number of its own.",
-        ),
+        click.option("--parallelism", type=AtLeast(1), help="Subtasks per operator that names no number of its own."),
         click.option("--batch-size", type=AtLeast(1), help="Records a source emits at a time."),
         click.option(
             "--checkpoint-interval",
@@ -256,9 +249,7 @@ def config_options(command: CommandT) -> CommandT:
             help="In mode aligned-timeout: a barrier older than this overtakes records. [default: 10ms]",
         ),
         click.option(
-            "--max-concurrent",
-            type=AtLeast(1),
-            help="Checkpoints that may be under way together. [default: 1]",
+            "--max-concurrent", type=AtLeast(1), help="Checkpoints that may be under way together. [default: 1]"
         ),
         click.option(
             "--interval-during-backlog",
@@ -293,7 +284,7 @@ def config_options(command: CommandT) -> CommandT:
             help="Whether tasks may finish before the job does.",
         ),
     )
-    return _decorated(state_options(command), decorators)
+    return decorated(state_options(command), decorators)
 
 
 def state_options(command: CommandT) -> CommandT:
@@ -310,11 +301,7 @@ def state_options(command: CommandT) -> CommandT:
             type=OneOf(["full", "incremental"]),
             help="Whether a checkpoint holds all keyed state, or refers to what earlier ones wrote. [default: full]",
         ),
-        click.option(
-            "--compression",
-            type=OneOf(["none", "zlib"]),
-            help="Of full snapshots. [default: none]",
-        ),
+        click.option("--compression", type=OneOf(["none", "zlib"]), help="Of full snapshots. [default: none]"),
         click.option(
             "--local-recovery/--no-local-recovery",
             default=None,
@@ -327,7 +314,7 @@ def state_options(command: CommandT) -> CommandT:
             " [default: 10m]",
         ),
     )
-    return _decorated(command, decorators)
+    return decorated(command, decorators)
 
 
 def run_options(command: CommandT) -> CommandT:
@@ -364,10 +351,11 @@ def run_options(command: CommandT) -> CommandT:
             help="Write every event to FILE, as JSON Lines; goes last. [default: trace.jsonl beside run.json]",
         ),
     )
-    return _decorated(command, decorators)
+    return decorated(command, decorators)
 
 
-def _decorated(command: CommandT, decorators: tuple[Callable[[CommandT], CommandT], ...]) -> CommandT:
+def decorated(command: CommandT, decorators: tuple[Callable[[CommandT], CommandT], ...]) -> CommandT:
+    """A command with several options, listed in this order."""
     # The decorator applied last is listed first.
     for decorator in reversed(decorators):
         command = decorator(command)

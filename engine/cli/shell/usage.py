@@ -17,7 +17,6 @@ class OneOf(click.Choice):  # type: ignore[type-arg] # a plain class before clic
         super().__init__(list(words))
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """See click."""
         if value in self.choices:
             return value
         close = nearest(str(value), self.choices)
@@ -33,7 +32,6 @@ class AtLeast(click.IntRange):
         self._least = least
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """See click."""
         try:
             number = int(value)
         except ValueError:

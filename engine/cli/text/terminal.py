@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from functools import partial
 from textwrap import wrap
 from time import monotonic
 from typing import TYPE_CHECKING, ParamSpec
@@ -54,9 +55,7 @@ def say(console: Console, text: str) -> None:
 
 def _broken(line: str, width: int) -> list[str]:
     margin = " " * (len(line) - len(line.lstrip()) + 4)
-    return wrap(
-        line, width, subsequent_indent=margin, break_long_words=False, break_on_hyphens=False
-    ) or [""]
+    return wrap(line, width, subsequent_indent=margin, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 @contextmanager
@@ -92,29 +91,24 @@ def progress_of(console: Console, how_far: Callable[_Seen, str]) -> Iterator[Cal
         told = told if is_soon else now
         return is_soon
 
+    def telling(every_s: float, tell: Callable[[str], object]) -> Callable[_Seen, None]:
+        def told_of(*args: _Seen.args, **kwargs: _Seen.kwargs) -> None:
+            if not told_within(every_s):
+                tell(how_far(*args, **kwargs))
+
+        return told_of
+
     if not console.is_terminal:
-
-        def tell(*args: _Seen.args, **kwargs: _Seen.kwargs) -> None:
-            if not told_within(_SAY_EVERY_SECONDS):
-                say(console, how_far(*args, **kwargs))
-
-        yield tell
+        yield telling(_SAY_EVERY_SECONDS, partial(say, console))
         return
     with ProgressBar(SpinnerColumn(), TextColumn("{task.description}", markup=False), console=console,
                      transient=True) as bar:  # fmt: skip
         line = bar.add_task("starting", total=None)
-
-        def show(*args: _Seen.args, **kwargs: _Seen.kwargs) -> None:
-            if not told_within(_SHOW_EVERY_SECONDS):
-                bar.update(line, description=how_far(*args, **kwargs))
-
-        yield show
+        yield telling(_SHOW_EVERY_SECONDS, lambda text: bar.update(line, description=text))
 
 
 @contextmanager
-def progress_line(
-    console: Console, started_ns: Callable[[], int]
-) -> Iterator[Callable[[Progress], None] | None]:
+def progress_line(console: Console, started_ns: Callable[[], int]) -> Iterator[Callable[[Progress], None] | None]:
     """Show how far a run is; gives the function to hand to the run, ``None`` when nobody watches.
 
     Virtual time counts from ``started_ns()``: a run that goes on from a checkpoint starts where that was taken.

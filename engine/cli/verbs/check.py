@@ -17,14 +17,14 @@ from engine.cli.settings import modes as mode_names, parse_params
 from engine.cli.shell import AtLeast, OneOf
 from engine.cli.text import error_console, job_output_dropped, progress_of, say
 from engine.cli.verbs.explore import parse_settings
+from engine.explore.cases import Case, Scenario, Setting
+from engine.explore.run import Subject
+from engine.explore.search import Token
 from engine.report.units import format_count
 from engine.runtime.config import parse_duration_ns
 
 if TYPE_CHECKING:
-    from engine.explore.cases import Case, Scenario, Setting
     from engine.explore.check import CheckOrder, CheckReport, Found
-    from engine.explore.run import Subject
-    from engine.explore.search import Token
 
 _HELP = """Try every schedule and every crash of the job that JOB defines, and judge how each of them ends.
 
@@ -114,7 +114,6 @@ def command(
     out: str | None,
     as_json: bool,
 ) -> int:
-    """See the help text."""
     from engine.explore.check import CheckOrder, check
 
     console = error_console()

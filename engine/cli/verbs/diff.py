@@ -33,7 +33,6 @@ The exit code is 1 when RUN fails, or the two are not the same run; 2 when RUN a
 @click.option("--job", metavar="PATH", help="The job file, when it has changed or lies elsewhere.")
 @click.option("--runs", type=AtLeast(1), default=DEFAULT_BUDGET.runs, show_default=True, help="At most.")
 def command(run: str, other: str | None, job: str | None, runs: int) -> int:
-    """See the help text."""
     typed = ["diff", run, *([] if other is None else [other])]
     with job_output_dropped():
         named = open_run(run, job, typed)

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import click
 
@@ -31,14 +30,11 @@ from engine.cli.text import (
     summary_line,
 )
 from engine.elements.errors import ConfigurationError
+from engine.explore.cases import Scenario, Setting
+from engine.explore.failures import FailureReport
+from engine.explore.run import Subject
+from engine.explore.search import CampaignOrder, CampaignReport, Failure, Swarm, Token
 from engine.runtime.config import parse_duration_ns
-
-if TYPE_CHECKING:
-
-    from engine.explore.cases import Scenario, Setting
-    from engine.explore.failures import FailureReport
-    from engine.explore.run import Subject
-    from engine.explore.search import CampaignOrder, CampaignReport, Failure, Swarm, Token
 
 _HELP = """Run the job that JOB defines very many times, each time with another schedule, other settings and faults, and
 judge each run by every invariant.
@@ -122,7 +118,6 @@ def command(
     shrink: bool,
     as_json: bool,
 ) -> int:
-    """See the help text."""
     from engine.explore.search import CampaignOrder, explore
 
     console = error_console()
@@ -154,9 +149,7 @@ def command(
     return _tell(subject, report, as_json=as_json, out=out, shrink=shrink)
 
 
-def _swarm(
-    scenario: Scenario, modes: tuple[str, ...], kinds: tuple[str, ...], fixed: Mapping[str, Setting]
-) -> Swarm:
+def _swarm(scenario: Scenario, modes: tuple[str, ...], kinds: tuple[str, ...], fixed: Mapping[str, Setting]) -> Swarm:
     """What the command line says comes first, then what the job file says."""
     from engine.explore.search import Swarm
 
@@ -261,7 +254,13 @@ def _explain(
     finished = run_case(subject, failure.case, invariants_for(order.promise), bounds=order.bounds)
     case = concretised(finished)
     report = failure_report(
-        subject, case, failure.violation, promise=order.promise, budget=WAITING, shrinking=shrink, comparing=shrink,
+        subject,
+        case,
+        failure.violation,
+        promise=order.promise,
+        budget=WAITING,
+        shrinking=shrink,
+        comparing=shrink,
         place=place,
     )
     if report is None:

@@ -53,7 +53,6 @@ them. The exit code is 1 when there are any.
 @click.option("--diff", "other", metavar="PATH", help="Compare the keyed state with that of another checkpoint.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(path: str, uid: str | None, limit: int, other: str | None, as_json: bool) -> int:
-    """See the help text."""
     found, selection = find_checkpoint(*place(path)), Selection(uid, limit)
     if other is None:
         inspected = inspect_checkpoint(found, selection)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 import click
 
@@ -12,11 +11,9 @@ from engine.cli.runs import report_json
 from engine.cli.shell import AtLeast
 from engine.cli.text import error_console, job_output_dropped, say, stdout_kept_clean
 from engine.elements.errors import EXIT_VALID, EXIT_VIOLATED, ConfigurationError
+from engine.explore.run import FinishedCase, Subject, TraceTape
+from engine.explore.search import Token
 from engine.report.units import plural
-
-if TYPE_CHECKING:
-    from engine.explore.run import FinishedCase, Subject, TraceTape
-    from engine.explore.search import Token
 
 _HELP = """Make the run that TOKEN stands for again, event by event, and judge it.
 
@@ -40,10 +37,7 @@ Examples:
 @click.option("--trace", metavar="FILE", help="Write every event to FILE, as JSON Lines.")
 @click.option("--case", "print_case", is_flag=True, help="Print the case, everything that decides the run, as JSON.")
 @click.option("--story/--no-story", default=True, help="Whether to tell what happens, step by step.")
-def command(
-    text: str, times: int, job_file: str | None, trace: str | None, print_case: bool, story: bool
-) -> int:
-    """See the help text."""
+def command(text: str, times: int, job_file: str | None, trace: str | None, print_case: bool, story: bool) -> int:
     from engine.explore.cases import case_to_plain
 
     console = error_console()
@@ -116,9 +110,7 @@ def _write_trace(tape: TraceTape, path: str) -> None:
     writer.close()
 
 
-def _verdict(
-    token: Token, subject: Subject, finished: FinishedCase, digests: dict[str, int], place: str
-) -> int:
+def _verdict(token: Token, subject: Subject, finished: FinishedCase, digests: dict[str, int], place: str) -> int:
     """The last line, and the exit code. ``place``: what the run was named by."""
     console = error_console()
     same_code = token.is_of_this_code(subject)

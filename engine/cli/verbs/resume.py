@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import click
 
-from engine.checkpoint.restore import UnmatchedStateError
 from engine.cli.runs import (
     RunOrder,
     SavepointWishes,
@@ -25,7 +23,6 @@ from engine.cli.settings import (
     ACCEPT_OPTION,
     JobDescriptor,
     LoadedJob,
-    RunOptions,
     absolute,
     accept_option,
     load_job,
@@ -80,9 +77,8 @@ def command(
     paranoid: bool,
     as_json: bool,
     trace: str | None,
-    **state: object,
+    **typed: Any,
 ) -> int:
-    """See the help text."""
     faults = FaultPlan.parse(kills, fault_texts)
     if savepoint_dir is not None:
         savepoint_dir = absolute(savepoint_dir)
@@ -98,7 +94,8 @@ def command(
         _refuse_stopped(descriptor, directory)
         _go_to(descriptor.working_dir)
         loaded = _load_again(descriptor, directory)
-        options = _changed(descriptor.options, state)
+        # Those of the first start, with those about state that were typed now.
+        options = replace(descriptor.options, **{name: value for name, value in typed.items() if value is not None})
         config = options.to_config()
         check_orders(loaded.job.plan(), config, faults, wishes)
         with (
@@ -131,21 +128,7 @@ def command(
                 allow_non_restored_state=allow_non_restored_state,
                 paranoid=paranoid,
             )
-            return _drive(order, directory)
-
-
-def _drive(order: RunOrder, directory: str) -> int:
-    try:
-        return drive(order)
-    except UnmatchedStateError as error:
-        # The room that found out knows no command line.
-        error.add_note(f"here: {shlex.join(['weir', 'resume', directory, '--allow-non-restored-state'])}")
-        raise
-
-
-def _changed(options: RunOptions, state: Mapping[str, Any]) -> RunOptions:
-    """The options of the first start with those about state that were typed now."""
-    return replace(options, **{name: value for name, value in state.items() if value is not None})
+            return drive(order)
 
 
 def _refuse_stopped(descriptor: JobDescriptor, directory: str) -> None:

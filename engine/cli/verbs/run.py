@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import shlex
 from contextlib import ExitStack
 from dataclasses import replace
 
 import click
 
 import engine
-from engine.checkpoint.restore import UnmatchedStateError
 from engine.cli.runs import (
     RunOrder,
     SavepointWishes,
@@ -113,7 +111,6 @@ def command(
     ledger: bool,
     **options: object,
 ) -> int:
-    """See the help text."""
     chosen = RunOptions(**options)  # type: ignore[arg-type]
     faults = FaultPlan.parse(kills, fault_texts)
     wishes = SavepointWishes(savepoint_times, savepoint_dir, savepoint_format, stop_time, drain)
@@ -152,7 +149,7 @@ def command(
             stack.enter_context(hold_claimed(start))
             output_dir = next_run_directory(loaded.job.name) if out is None else claim_directory(out, continues)
             incarnation = used_incarnations(start, output_dir, loaded.job.name) + 1
-            return _drive(replace(order, output_dir=output_dir, incarnation=incarnation))
+            return drive(replace(order, output_dir=output_dir, incarnation=incarnation))
         (file_system, directory), name = place(storage), loaded.job.name
         stack.enter_context(hold_directory(file_system, directory))
         refuse_taken(file_system, directory, name)
@@ -171,16 +168,19 @@ def command(
                 behind=used_incarnations(start, output_dir, name),
             )
         )
-        descriptor = JobDescriptor.of(
-            loaded,
+        descriptor = JobDescriptor(
+            loaded.path,
+            name,
+            dict(loaded.params),
             chosen,
-            output_dir=_seen_from(directory, output_dir),
-            working_dir=os.getcwd(),
-            weir_version=engine.__version__,
-            restore_from=start,
+            _seen_from(directory, output_dir),
+            os.getcwd(),
+            engine.__version__,
+            None if start is None else start.path,
+            None if start is None else start.mode.value,
         )
         write_descriptor(file_system, directory, descriptor)
-        return _drive(
+        return drive(
             replace(
                 order,
                 output_dir=output_dir,
@@ -189,18 +189,6 @@ def command(
                 incarnation=opened.incarnation,
             )
         )
-
-
-def _drive(order: RunOrder) -> int:
-    try:
-        return drive(order)
-    except UnmatchedStateError as error:
-        # The room that found out knows no command line. With storage, the run has begun: it is gone on with.
-        if order.storage_dir is None:
-            error.add_note("here: the same command with --allow-non-restored-state")
-        else:
-            error.add_note(f"here: {shlex.join(['weir', 'resume', order.storage_dir, '--allow-non-restored-state'])}")
-        raise
 
 
 def _seen_from(directory: str, output_dir: str) -> str:

@@ -44,7 +44,6 @@ Examples:
 )
 @accept_option
 def command(directory: str, savepoint_dir: str | None, accept_descriptor: bool) -> int:
-    """See the help text."""
     file_system, directory = place(directory)
     target = place(posixpath.join(directory, SAVEPOINTS_NAME) if savepoint_dir is None else savepoint_dir)
     # Before holding the directory, which would create a missing one.

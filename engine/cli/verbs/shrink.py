@@ -43,14 +43,17 @@ The exit code is 1 when the failure stands, 2 when the run does not fail (any mo
 def command(
     run: str, job: str | None, promise: str | None, runs: int, duration: str, out: str | None, as_json: bool
 ) -> int:
-    """See the help text."""
     budget = Budget(runs, parse_duration_ns(duration, "--time") / 1e9)
     report = None
     with job_output_dropped():
         named = open_run(run, job, ["shrink", run], promise)
         if named.violation is not None:
             report = failure_report(
-                named.subject, named.case, named.violation, promise=named.promise, budget=budget,
+                named.subject,
+                named.case,
+                named.violation,
+                promise=named.promise,
+                budget=budget,
                 place=None if out is None else os.path.join(out, ""),
             )
     if report is None:

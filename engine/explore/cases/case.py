@@ -56,5 +56,4 @@ class Case:
     preemptions: int = 3
 
     def with_config(self, **settings: Setting) -> Case:
-        """The case with other settings."""
         return replace(self, config={**self.config, **settings})

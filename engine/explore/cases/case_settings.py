@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.checkpoint.restore import FixedDelayRestart
 from engine.elements.errors import ConfigurationError
+from engine.explore.cases.case import Case
 from engine.protocols.acking.settings import AckingSettings
 from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
-
-if TYPE_CHECKING:
-    from engine.explore.cases.case import Case
 
 RESTART_DELAY_NS = 1_000
 

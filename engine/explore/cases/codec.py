@@ -7,7 +7,7 @@ is typed: an unknown name is an error, not ignored.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from engine.elements.errors import ConfigurationError
@@ -58,22 +58,26 @@ def case_to_plain(case: Case) -> dict[str, Any]:
     for name in _NAMES:
         value = getattr(case, name)
         if value != getattr(_DEFAULT, name):
-            plain[name] = _to_plain(name, value)
+            plain[name] = _FORMS[name][0](value) if name in _FORMS else value
     return plain
 
 
-def _to_plain(name: str, value: Any) -> Any:
-    if name in ("faults", "savepoints"):
-        return [str(one) for one in value]
-    if name == "mix":
-        return {"most": value.most, "per_million": dict(value.per_million)}
-    if name == "dropped":
-        return {split: [list(one) for one in ranges] for split, ranges in value.items()}
-    if name == "schedule":
-        return [[number, drawn] for number, drawn in sorted(value.items())]
-    if name == "checkpoints":
-        return list(value)
-    return dict(value) if name == "config" else value
+_FORMS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "config": (dict, dict),
+    "faults": (lambda faults: list(map(str, faults)), lambda texts: tuple(map(parse_fault, texts))),
+    "mix": (
+        lambda mix: {"most": mix.most, "per_million": dict(mix.per_million)},
+        lambda plain: FaultMix(dict(plain["per_million"]), plain["most"]),
+    ),
+    "dropped": (
+        lambda dropped: {split: [list(one) for one in ranges] for split, ranges in dropped.items()},
+        lambda plain: {split: tuple((first, end) for first, end in ranges) for split, ranges in plain.items()},
+    ),
+    "checkpoints": (list, lambda plain: None if plain is None else tuple(plain)),
+    "savepoints": (lambda orders: list(map(str, orders)), lambda texts: tuple(map(parse_savepoint, texts))),
+    "schedule": (lambda schedule: [list(draw) for draw in sorted(schedule.items())], dict),
+}
+"""By name: how a field is made plain, and read back; the others are plain as they are."""
 
 
 def plain_to_case(plain: Mapping[str, Any]) -> Case:
@@ -88,23 +92,7 @@ def plain_to_case(plain: Mapping[str, Any]) -> Case:
     unknown = sorted(str(name) for name in plain if name not in _NAMES)
     if unknown:
         raise ConfigurationError(f"a case has no {unknown[0]!r}; it has {', '.join(_NAMES)}")
-    case = Case(**{name: _from_plain(name, value) for name, value in plain.items()})
+    case = Case(**{name: _FORMS[name][1](value) if name in _FORMS else value for name, value in plain.items()})
     if case.scheduler not in SCHEDULERS:
         raise ConfigurationError(f"there is no scheduler {case.scheduler!r}; there are {', '.join(SCHEDULERS)}")
     return case
-
-
-def _from_plain(name: str, value: Any) -> Any:
-    if name == "faults":
-        return tuple(parse_fault(text) for text in value)
-    if name == "savepoints":
-        return tuple(parse_savepoint(text) for text in value)
-    if name == "mix":
-        return FaultMix(dict(value["per_million"]), value["most"])
-    if name == "dropped":
-        return {split: tuple((first, end) for first, end in ranges) for split, ranges in value.items()}
-    if name == "schedule":
-        return dict(value)
-    if name == "checkpoints":
-        return None if value is None else tuple(value)
-    return dict(value) if name == "config" else value

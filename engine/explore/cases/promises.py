@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from engine.elements.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from engine.protocols.barriers import CheckpointProtocol
+from engine.protocols.barriers import CheckpointProtocol
 
 EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE, NONE = "exactly-once", "at-least-once", "at-most-once", "none"
 PROMISES = (EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE, NONE)

@@ -88,7 +88,6 @@ class Savepoint:
 
     @property
     def form(self) -> SavepointFormat:
-        """How keyed state is written."""
         return SavepointFormat.NATIVE if self.native else SavepointFormat.CANONICAL
 
     def __str__(self) -> str:

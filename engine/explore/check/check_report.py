@@ -11,33 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.elements.errors import EXIT_UNKNOWN, EXIT_VALID, EXIT_VIOLATED, ConfigurationError
-from engine.explore.cases import AT_LEAST_ONCE, AT_MOST_ONCE, DRAIN, EXACTLY_ONCE, FIFO, Case, promise_of, run_config
+from engine.explore.cases import AT_LEAST_ONCE, DRAIN, EXACTLY_ONCE, FIFO, Case, promise_of, run_config
 from engine.explore.check.machine import Machine
 from engine.explore.check.search import FINISHED, STATES, WRONG, CheckOrder, Ending, Found, Move, Search
-from engine.explore.invariants import PromisedOutput, invariants_for
+from engine.explore.invariants import PromisedOutput, invariants_for, keeps
 from engine.explore.opinion import compare_outputs
-from engine.explore.run import RUNS, Reference, run_case
+from engine.explore.run import RUNS, FinishedCase, Reference, Subject, Violation, run_case
 from engine.runtime.job import FAILED
 
-if TYPE_CHECKING:
-    from engine.explore.run import FinishedCase, Subject, Violation
-
 Rows = Mapping[str, Sequence[str]]
-
-
-def keeps(promise: str, reference: Rows, committed: Rows) -> bool:
-    """Whether output keeps a promise, as far as this reference is concerned."""
-    compared = compare_outputs(reference, committed)
-    counts = compared.counts
-    if promise == EXACTLY_ONCE:
-        return compared.equal
-    if promise == AT_LEAST_ONCE:
-        # Rows made from state that counts a record twice are other rows, and then not fewer.
-        return counts.lost <= (counts.unexpected + counts.duplicated if counts.unexpected else 0)
-    return promise != AT_MOST_ONCE or not (counts.duplicated or counts.unexpected)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +84,6 @@ class CheckReport:
         return next((one for one in self.confirmed.violations if one.invariant == PromisedOutput.name), None)
 
     def plain(self) -> dict[str, Any]:
-        """For JSON."""
         name, reason, _ = self.verdict
         found, order = self.found, self.order
         return {
@@ -178,14 +162,12 @@ class _Judge:
         # Readers may see twice what a savepoint has committed with which the job then did not stop; as in V1.
         promise = AT_LEAST_ONCE if ending.stopped_in_vain and self.promise == EXACTLY_ONCE else self.promise
         references = self.references if self.settled is None else [self.settled]
-        return any(keeps(promise, reference, dict(ending.committed)) for reference in references)
+        committed = dict(ending.committed)
+        return any(keeps(promise, compare_outputs(reference, committed)) for reference in references)
 
 
 def check(
-    subject: Subject,
-    order: CheckOrder,
-    promise: str = EXACTLY_ONCE,
-    progress: Callable[[Found], None] | None = None,
+    subject: Subject, order: CheckOrder, promise: str = EXACTLY_ONCE, progress: Callable[[Found], None] | None = None
 ) -> CheckReport:
     """Search everything, judge all endings, and make the case of a wrong one.
 
@@ -297,9 +279,7 @@ def _confirmed(subject: Subject, case: Case, ending: Ending, promise: str) -> Fi
     return finished
 
 
-def _of_invariants(
-    subject: Subject, order: CheckOrder, promise: str, endings: Iterable[Ending]
-) -> Iterable[str]:
+def _of_invariants(subject: Subject, order: CheckOrder, promise: str, endings: Iterable[Ending]) -> Iterable[str]:
     for ending in endings:
         invariants = invariants_for(promise)
         finished = run_case(subject, case_of(subject, order, ending.path), invariants)

@@ -20,20 +20,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.checkpoint.barriers import barrier_fingerprint
 from engine.checkpoint.coordinator import Acknowledge
 from engine.elements.batch import Batch
 from engine.elements.events import CheckpointBarrier
+from engine.explore.run import World
+from engine.runtime.execution import Execution
+from engine.runtime.job import JobManager
+from engine.runtime.kernel import ScheduledEvent
 from engine.runtime.tasks import Task
 from state_backends.files import TEMPORARY_SUFFIX, MemoryFileSystem
-
-if TYPE_CHECKING:
-    from engine.explore.run import World
-    from engine.runtime.execution import Execution
-    from engine.runtime.job import JobManager
-    from engine.runtime.kernel import ScheduledEvent
 
 _DEAD = ("failed", "canceled")
 
@@ -91,7 +89,6 @@ class WorldDigest:
         self._digest = b""
 
     def __call__(self) -> bytes:
-        """16 bytes."""
         checkpoints, files, sinks = world_parts(self._world)
         # Files give the very same object again while nothing in them has changed.
         known = self._known
@@ -125,7 +122,6 @@ def _sink(sink: Any) -> object:
 
 
 def declared_state(task: Task) -> object:
-    """The declared state of the operators of a task."""
     return tuple(
         (
             None if context.keyed is None else context.keyed.fingerprint(),

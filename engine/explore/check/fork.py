@@ -45,7 +45,6 @@ class _SharingPickler(Pickler):
         self._kinds, self._numbers, self._keep = kinds, numbers, keep
 
     def reducer_override(self, one: Any) -> Any:
-        """See the class of the library."""
         if one.__class__ in self._kinds or id(one) in self._numbers:
             return NotImplemented if one is _shared_object else self._keep(one)
         if isinstance(one, type):
@@ -110,7 +109,6 @@ class Forker:
         return loads(copy)
 
     def close(self) -> None:
-        """Nothing will be loaded any more."""
         _objects_of.pop(self._token, None)
 
 

@@ -48,24 +48,20 @@ B3  Where barriers overtake, a sink that does nothing but collect reads at once:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from engine.elements.batch import MAX_TIMESTAMP_MS
 from engine.elements.events import CheckpointBarrier, EndOfData, EndOfPartition, Watermark
 from engine.elements.operator import Operator
 from engine.explore.check.fingerprint import is_void, task_of
+from engine.graph.plan import ExecutionPlan, VertexPlan
+from engine.runtime.channels import Element
+from engine.runtime.config import RunConfig
+from engine.runtime.execution import Execution
 from engine.runtime.job import JobManager
+from engine.runtime.kernel import ScheduledEvent
 from engine.runtime.tasks import AsyncSnapshot, SourceTask, Task
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from engine.graph.plan import ExecutionPlan, VertexPlan
-    from engine.runtime.channels import Element
-    from engine.runtime.config import RunConfig
-    from engine.runtime.execution import Execution
-    from engine.runtime.kernel import ScheduledEvent
 
 Alternative = tuple[int, "ScheduledEvent"]
 

@@ -8,7 +8,6 @@ the job, makes copies and carries out events.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from engine.checkpoint.barriers import AlignmentMetrics
 from engine.checkpoint.coordinator import (
@@ -19,6 +18,7 @@ from engine.checkpoint.coordinator import (
     TriggerRequest,
 )
 from engine.elements.events import CheckpointBarrier, CheckpointOptions, Watermark
+from engine.explore.cases import Case
 from engine.explore.check.fingerprint import (
     WorldDigest,
     declared_state,
@@ -31,15 +31,16 @@ from engine.explore.check.fingerprint import (
 )
 from engine.explore.check.fork import Forker
 from engine.explore.check.watcher import Strike, StrikeWatcher
-from engine.explore.run import OUTPUT_DIR, CheckpointTrigger, Jobs, World
+from engine.explore.run import CheckpointTrigger, Jobs, Subject, World
 from engine.faults.fault import Fault
-from engine.graph.plan import ChannelPlan, EdgePlan, SubtaskPlan
+from engine.graph.plan import ChannelPlan, EdgePlan, ExecutionPlan, SubtaskPlan
 from engine.runtime.config import CostModel, RunConfig
 from engine.runtime.execution import Execution
 from engine.runtime.faulted import ProcessDiedError, StruckDown
 from engine.runtime.job import ENDED, STOPPED, Restore
-from engine.runtime.kernel import START_NS, ChoiceRecorder
-from engine.runtime.storage import TaskSnapshot, open_storage
+from engine.runtime.kernel import START_NS, ChoiceRecorder, ScheduledEvent
+from engine.runtime.storage import TaskSnapshot
+from engine.runtime.tasks import Task
 from state_backends.base import KeyGroupRange
 from state_backends.codec import RegisteredType, StateCodec
 from state_backends.snapshots import (
@@ -50,13 +51,6 @@ from state_backends.snapshots import (
     StateOffsets,
     SubtaskSnapshot,
 )
-
-if TYPE_CHECKING:
-    from engine.explore.cases import Case
-    from engine.explore.run import Subject
-    from engine.graph.plan import ExecutionPlan
-    from engine.runtime.kernel import ScheduledEvent
-    from engine.runtime.tasks import Task
 
 _NEVER_CHANGE = (
     ChannelPlan,
@@ -110,12 +104,10 @@ class CaseState:
 
     @property
     def faults(self) -> int:
-        """How many faults have struck."""
         return self.watcher.struck
 
     @property
     def is_over(self) -> bool:
-        """Whether the job has ended."""
         manager = self.execution.manager
         return manager.is_over or manager.job.state in ENDED
 
@@ -131,7 +123,6 @@ class Machine:
         self._forker = Forker(_NEVER_CHANGE, _VALUES)
 
     def close(self) -> None:
-        """No copy will be used any more."""
         self._forker.close()
 
     # -- states ---------------------------------------------------------------------------------------------------
@@ -151,23 +142,10 @@ class Machine:
         self._share(plan, world)
         checkpoints = watcher.wrap(world.checkpoints)
         # Nobody else is there, so the lock need not be held; what matters is the incarnation.
-        inline = jobs.config.inline_state_bytes
-        with open_storage(
-            jobs.storage_dir, plan.job_name, inline_state_bytes=inline, file_system=checkpoints, behind=behind
-        ) as opened:
-            execution = Execution(
-                plan,
-                jobs.config,
-                storage=opened.storage,
-                file_system=world.files,
-                savepoint_files=checkpoints,
-                output_dir=OUTPUT_DIR,
-                incarnation=opened.incarnation,
-                restore=jobs.has_begun,
-                restore_from=None if jobs.start is None else jobs.start.restore,
-                choices=ChoiceRecorder(self._case.seed),
-                interference=watcher,
-            )
+        with jobs.process(
+            plan, checkpoints, world.files, behind, ChoiceRecorder(self._case.seed), watcher
+        ) as execution:
+            pass
         trigger = CheckpointTrigger(execution.manager)
         for at_ns in self._case.checkpoints or ():
             execution.appoint(START_NS + at_ns, "checkpoint_is_due", trigger)
@@ -298,4 +276,3 @@ class Machine:
         if not allowed:
             state.watcher.world_digest = None
         return allowed
-

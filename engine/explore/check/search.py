@@ -20,21 +20,19 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from engine.elements.errors import ConfigurationError
+from engine.explore.cases import Case
 from engine.explore.check.fingerprint import digest_of, failure_parts
 from engine.explore.check.fork import collect, forking
 from engine.explore.check.independence import Independence
 from engine.explore.check.machine import CaseState, Machine
 from engine.explore.check.watcher import CRASH, KINDS, LOSE, Occasion, Strike
+from engine.explore.run import Subject
 from engine.faults.network import REPEATED
 from engine.observe.points import TORN
 from engine.runtime.faulted import JOB_MANAGER, MESSAGES, PROCESS
-
-if TYPE_CHECKING:
-    from engine.explore.cases import Case
-    from engine.explore.run import Subject
 
 Committed = tuple[tuple[str, tuple[str, ...]], ...]
 """What readers see, by sink; rows sorted."""
@@ -115,7 +113,6 @@ class Found:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing was left out."""
         return not self.stopped_by
 
 
@@ -138,9 +135,7 @@ class _Task:
 class Search:
     """One search; :meth:`endings` carries it out."""
 
-    def __init__(
-        self, subject: Subject, order: CheckOrder, progress: Callable[[Found], None] | None = None
-    ) -> None:
+    def __init__(self, subject: Subject, order: CheckOrder, progress: Callable[[Found], None] | None = None) -> None:
         """``progress`` is told of what was found so far, some hundred times a second."""
         self._order = order
         self._progress = progress
@@ -199,7 +194,6 @@ class Search:
                 yield ending
 
     def _bound(self) -> str:
-        """The bound that was reached, if any was."""
         found, order = self.found, self._order
         if found.states >= order.max_states:
             return STATES
@@ -355,7 +349,6 @@ class Search:
         return False
 
     def _strikes(self, occasion: Occasion, index: int) -> Iterator[Strike]:
-        """What may strike at an occasion."""
         kinds = self._order.kinds
         if occasion.phase:
             if CRASH in kinds:
@@ -379,4 +372,3 @@ class Search:
             elif self._takes_all and occasion.phase != TORN:
                 # Anybody; what the job manager is about does not depend on who.
                 yield self._somebody
-

@@ -9,19 +9,16 @@ to its end needs that: a watcher is copied with every state, and keeps no counts
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from engine.faults.fault import Fault
 from engine.faults.probing_filesystem import ProbingFileSystem
 from engine.observe.points import TORN
+from engine.runtime.execution import Execution
 from engine.runtime.faulted import DELIVERED, JOB_MANAGER, PROCESS, ZOMBIE, StruckDown
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from engine.runtime.execution import Execution
-    from state_backends.files import FileSystem
+from state_backends.files import FileSystem
 
 CRASH, LOSE, DUPLICATE = "crash", "lose", "duplicate"
 KINDS = (CRASH, LOSE, DUPLICATE)
@@ -85,11 +82,9 @@ class StrikeWatcher:
         return ProbingFileSystem(checkpoints, self)
 
     def install(self, execution: Execution) -> None:
-        """A process is about to run."""
         self._execution = execution
 
     def begin(self, strikes: tuple[Strike, ...]) -> None:
-        """An event is about to be carried out."""
         self.passed.clear()
         self.worlds.clear()
         self._strikes = {strike.index: strike for strike in strikes}
@@ -106,7 +101,6 @@ class StrikeWatcher:
     # -- what the runtime asks --------------------------------------------------------------------------------------
 
     def at(self, point: str, phase: str, actor: str) -> None:
-        """See the protocol."""
         if actor.startswith(ZOMBIE):
             self._writer = None
             return
@@ -123,7 +117,6 @@ class StrikeWatcher:
         self._execution.condemn(strike.victim, cause)
 
     def fates(self, message: str, task: str) -> tuple[int, ...]:
-        """See the protocol."""
         occasion = Occasion(message, "", task)
         strike = self._pass(occasion)
         if strike is None:
@@ -138,7 +131,6 @@ class StrikeWatcher:
         return 0
 
     def clock_skew_ns(self, task: str) -> int:
-        """All clocks are right."""
         return 0
 
     def hold_ns(self, task: str, is_source: bool) -> int:
@@ -152,12 +144,10 @@ class StrikeWatcher:
     # -- what the file system asks ------------------------------------------------------------------------------------
 
     def at_file(self, point: str, phase: str) -> None:
-        """See the protocol."""
         if self._writer is not None:
             self.at(point, phase, self._writer)
 
     def torn(self, point: str, size_bytes: int) -> int | None:
-        """See the protocol."""
         if self._writer is None:
             return None
         strike = self._pass(Occasion(point, TORN, self._writer))
@@ -168,7 +158,6 @@ class StrikeWatcher:
         return min(_TORN_BYTES, size_bytes)
 
     def die_torn(self) -> StruckDown:
-        """See the protocol."""
         assert self._dies_torn is not None, "somebody was struck down in a write"
         self.unwinding = self._dies_torn
         return self._dies_torn

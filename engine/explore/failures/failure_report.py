@@ -16,15 +16,15 @@ import json
 import os
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.elements.errors import ConfigurationError
 from engine.explore.cases import FIFO, Case, case_to_plain, plain_to_case
 from engine.explore.failures.regression import regression_test
 from engine.explore.failures.run_difference import DEFAULT_BUDGET, Difference, nearest_passing
-from engine.explore.run import trace_digest
+from engine.explore.run import FinishedCase, Subject, Violation, trace_digest
 from engine.explore.search import Token, parse_token
 from engine.explore.shrink import (
     Budget,
@@ -39,11 +39,7 @@ from engine.explore.shrink import (
 )
 from engine.explore.story import Story, page, tell, time_text
 from engine.runtime.kernel import START_NS
-from state_backends.files import LocalFileSystem
-
-if TYPE_CHECKING:
-    from engine.explore.run import FinishedCase, Subject, Violation
-    from state_backends.files import FileSystem
+from state_backends.files import FileSystem, LocalFileSystem
 
 FORMAT, FORMAT_VERSION = "weir-failure", 1
 _MOST_STEPS = 1_000
@@ -84,12 +80,10 @@ class FailureReport:
 
     @cached_property
     def token(self) -> Token:
-        """The replay token of the case."""
         return Token.of(self.subject, self.case, promise=self.promise, digest=self.digest)
 
     @property
     def command(self) -> str:
-        """What replays the case."""
         return self.token.command("replay", self.subject, self.place)
 
     @property
@@ -149,7 +143,6 @@ class FailureReport:
         return lines
 
     def regression_test(self) -> str:
-        """The source of a test module that runs the case."""
         return regression_test(self.subject, self.case, self.violation, promise=self.promise)
 
     def to_plain(self) -> dict[str, Any]:
@@ -172,7 +165,7 @@ class FailureReport:
                 "at_ns": self.violation.at_ns,
                 "details": {name: _plain(value) for name, value in self.violation.details.items()},
             },
-            "size": _size(self.size),
+            "size": asdict(self.size),
             "case": case_to_plain(self.case),
             "original": case_to_plain(self.original),
             "shrinking": None if self.shrunk is None else _shrinking(self.shrunk),
@@ -184,7 +177,6 @@ class FailureReport:
         }
 
     def picture(self) -> str:
-        """The page with the picture."""
         sections = [one for one in self.sections() if not one[0].startswith("What happened")]
         title = f"{self.violation.invariant} violated by {self.subject.label}"
         return page(title, self.headline, [*sections, ("Replay", self._command_anywhere)], self.story)
@@ -269,7 +261,6 @@ def failure_report(
 
 
 def standard_invariants(promise: str | None) -> InvariantsFactory:
-    """All invariants, fresh for each case."""
     # Only here: whoever brings invariants of their own needs none of these.
     from engine.explore.invariants import invariants_for
 
@@ -324,17 +315,10 @@ def _indented(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.splitlines())
 
 
-def _size(size: Size) -> dict[str, int]:
-    return {
-        "records": size.records, "faults": size.faults, "checkpoints": size.checkpoints, "choices": size.choices,
-        "savepoints": size.savepoints,
-    }  # fmt: skip
-
-
 def _shrinking(shrunk: Shrunk) -> dict[str, Any]:
     return {
-        "before": _size(shrunk.before),
-        "after": _size(shrunk.after),
+        "before": asdict(shrunk.before),
+        "after": asdict(shrunk.after),
         "runs": shrunk.runs,
         "verified": shrunk.verified,
         "is_minimal": shrunk.is_minimal,

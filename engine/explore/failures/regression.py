@@ -10,13 +10,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from engine.explore.cases import FIFO, RANDOM
-
-if TYPE_CHECKING:
-    from engine.explore.cases import Case
-    from engine.explore.run import Subject, Violation
+from engine.explore.cases import FIFO, RANDOM, Case
+from engine.explore.run import Subject, Violation
 
 _WIDTH = 112
 

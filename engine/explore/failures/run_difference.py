@@ -13,20 +13,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from engine.elements.errors import WeirError
 from engine.explore.cases import Case, Savepoint
 from engine.explore.opinion import OutputComparison, compare_outputs
-from engine.explore.run import Bounds, FinishedCase, TraceTape, run_case
+from engine.explore.run import Bounds, FinishedCase, Subject, TraceTape, run_case
 from engine.explore.shrink import Budget, InvariantsFactory, case_key, removals
 from engine.explore.story import Story, StoryStep, tell
+from engine.faults.fault import Fault
 from engine.observe.points import POINTS
 from engine.observe.trace_events import CheckpointCompleted, RunStarted, SnapshotAcknowledged, TraceEvent
-
-if TYPE_CHECKING:
-    from engine.explore.run import Subject
-    from engine.faults.fault import Fault
 
 DEFAULT_BUDGET = Budget(runs=60)
 
@@ -123,8 +119,7 @@ def compare_cases(
     others: Sequence[Change] = (),
     bounds: Bounds | None = None,
 ) -> Difference:
-    """Run two cases and put them side by side."""
-    judges = invariants_for or _nobody
+    judges = invariants_for or (lambda _case: ())
     this_story, this_finished, this_witness = tell(subject, this, judges(this), bounds)
     that_story, that_finished, that_witness = tell(subject, that, judges(that), bounds)
     common = common_events(this_witness.trace, that_witness.trace)
@@ -138,10 +133,6 @@ def compare_cases(
         compare_outputs(that_finished.committed, this_finished.committed),
         tuple(others),
     )
-
-
-def _nobody(_case: Case) -> tuple[()]:
-    return ()
 
 
 def nearest_passing(

@@ -20,7 +20,11 @@ from engine.explore.invariants.footprint import Footprint as Footprint
 from engine.explore.invariants.happenings import SOMETIMES as SOMETIMES, Sometimes as Sometimes
 from engine.explore.invariants.liveness import Liveness, Quiescence
 from engine.explore.invariants.log_checks import LogChecks
-from engine.explore.invariants.promised_output import FailureTransparency, PromisedOutput as PromisedOutput
+from engine.explore.invariants.promised_output import (
+    FailureTransparency,
+    PromisedOutput as PromisedOutput,
+    keeps as keeps,
+)
 from engine.explore.invariants.rescaling import WholeAfterRestore
 from engine.explore.invariants.savepoint_rules import NothingLeftAfterDrain, SavepointsStay, StartsWhereItWasStopped
 from engine.explore.invariants.snapshots import CanonicalBytes, CompleteMeansWhole

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from engine.explore.invariants.base import Shared, Watcher
-
-if TYPE_CHECKING:
-    from engine.explore.run import CaseView
+from engine.explore.run import CaseView
 
 EVERY_EVENTS = 97
 """A number that no rhythm of a job falls in with; asking costs about as much as two events of a small job."""

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
-
 from engine.explore.invariants.base import Shared, Watcher
+from engine.explore.run import CaseView, hears
 from engine.observe.trace_events import ChannelResumed, CheckpointCut, CheckpointTriggered, Receive, Send, SnapshotTaken
-
-if TYPE_CHECKING:
-    from engine.explore.run import CaseView
 
 _RECORDS, _BARRIER, _CANCEL, _END = "records", "CheckpointBarrier", "CancelCheckpointMarker", "EndOfPartition"
 ALIGNED = "aligned"
 
 
 class ConsistentCut(Watcher):
-    """V3."""
-
     name = "V3"
     title = "A completed checkpoint is a consistent cut: what was sent and not received is stored, and nothing else is."
     reason = "Effects without their causes are counted twice after a restore; records in transit that are not stored,"
     reason += " never."
     source = "Chandy and Lamport 1985; Carbone et al. 2015; Flink FLIP-76 for the records that barriers overtake"
 
-    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
-        """How channels were cut; records in flight that are stored count as received, or as not sent."""
-        return {CheckpointCut: self._on_cut}
-
+    @hears(CheckpointCut)
     def _on_cut(self, event: CheckpointCut) -> None:
         for channel, sent, received in event.differences:
             if received > sent and not self.view.config.protocol.consistent_cut:
@@ -45,8 +35,6 @@ class ConsistentCut(Watcher):
 
 
 class OrderOfCheckpoints(Watcher):
-    """V5."""
-
     name = "V5"
     title = "In every task checkpoints come one behind the other; late triggers and cancels of older ones do nothing."
     reason = "A snapshot of an older checkpoint behind a newer one holds the wrong state, and may be completed."
@@ -60,10 +48,6 @@ class OrderOfCheckpoints(Watcher):
         self._barriers: dict[int, tuple[int, int]] = {}
         """By channel: attempt, and the newest checkpoint whose barrier was sent on it."""
 
-    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
-        """Whatever carries the number of a checkpoint."""
-        return {CheckpointTriggered: self._on_triggered, SnapshotTaken: self._on_snapshot, Send: self._on_send}
-
     def process_started(self, view: CaseView) -> None:
         """Attempts count from 1 again; checkpoints do not."""
         super().process_started(view)
@@ -74,12 +58,14 @@ class OrderOfCheckpoints(Watcher):
         """Numbers above that of the savepoint may have been used before, by checkpoints that came to nothing."""
         self._triggered = 0 if view.start is None else view.start.checkpoint_id
 
+    @hears(CheckpointTriggered)
     def _on_triggered(self, event: CheckpointTriggered) -> None:
         if event.checkpoint_id <= self._triggered:
             text = f"checkpoint {event.checkpoint_id} is triggered behind checkpoint {self._triggered}"
             self.violated(text, event.time_ns, checkpoint_id=event.checkpoint_id)
         self._triggered = max(self._triggered, event.checkpoint_id)
 
+    @hears(SnapshotTaken)
     def _on_snapshot(self, event: SnapshotTaken) -> None:
         attempt, newest = self._snapshots.get(event.task, (0, 0))
         if event.attempt == attempt and event.checkpoint_id <= newest:
@@ -92,6 +78,7 @@ class OrderOfCheckpoints(Watcher):
         elif event.attempt >= attempt:
             self._snapshots[event.task] = (event.attempt, event.checkpoint_id)
 
+    @hears(Send)
     def _on_send(self, event: Send) -> None:
         if event.kind != _BARRIER:
             return
@@ -142,8 +129,6 @@ class _Alignment:
 
 
 class Alignment(Watcher):
-    """V4."""
-
     name = "V4"
     title = "In mode aligned no task takes a record from behind a barrier before its snapshot, and no channel goes on."
     reason = "Such a record's effect is in the snapshot while its source will send it again: it is counted twice."
@@ -156,10 +141,6 @@ class Alignment(Watcher):
         self._by_channel: dict[int, _Alignment] = {}
         self._ends_count = True
         """Whether the end of a channel stands for its barriers, or ends the checkpoint."""
-
-    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
-        """What comes on channels, and when they go on."""
-        return {Receive: self._on_receive, ChannelResumed: self._on_resumed}
 
     def process_started(self, view: CaseView) -> None:
         """Only tasks with several inputs align."""
@@ -182,6 +163,7 @@ class Alignment(Watcher):
             alignment.begin(attempt)
         return alignment
 
+    @hears(Receive)
     def _on_receive(self, event: Receive) -> None:
         alignment = self._of(event.channel, event.attempt)
         if alignment is None:
@@ -228,6 +210,7 @@ class Alignment(Watcher):
             channel=event.channel,
         )
 
+    @hears(ChannelResumed)
     def _on_resumed(self, event: ChannelResumed) -> None:
         alignment = self._by_channel.get(event.channel)
         if alignment is None or alignment.attempt != event.attempt or event.channel not in alignment.behind:

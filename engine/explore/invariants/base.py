@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.elements.events import StopMode
 from engine.explore.cases import AT_LEAST_ONCE, AT_MOST_ONCE, DRAIN, EXACTLY_ONCE, NONE, promise_of
 from engine.explore.invariants.losses import is_reported
-from engine.explore.run import Invariant
-
-if TYPE_CHECKING:
-    from engine.explore.run import CaseView, Reference
-    from engine.graph.plan import ExecutionPlan
-    from engine.observe.trace_events import AttemptStarted, CheckpointCompleted
-    from state_backends.snapshots import CheckpointMetadata
+from engine.explore.run import CaseView, Invariant, Reference
+from engine.graph.plan import ExecutionPlan
+from engine.observe.trace_events import AttemptStarted, CheckpointCompleted
+from state_backends.snapshots import CheckpointMetadata
 
 DAMAGE = frozenset(
     ("bit-flip", "truncate", "missing", "delete-referenced", "read-error", "stale-listing", "restore-older")
@@ -51,8 +48,9 @@ class Shared:
     """What the invariants of one case have in common. ``promise``: asked for by the user, ``None`` = the mode's."""
 
     promise: str | None = None
-    view: CaseView | None = None
-    topology: Topology | None = None
+    view: CaseView = field(init=False)
+    """Of the process that runs."""
+    topology: Topology = field(init=False)
     topology_plan: ExecutionPlan | None = None
     deliveries: dict[str, str] = field(default_factory=dict)
     """By uid of a sink: what it offers at best."""
@@ -74,13 +72,13 @@ class Shared:
 
     def process_started(self, view: CaseView) -> None:
         """Another process; each invariant says so, one is enough."""
-        if view is not self.view:
+        if not self._reports or view is not self.view:
             self._reports.append(view.execution.manager.deployment.environment.losses)
         self.view = view
         if view.start is not None:
             self.drained |= view.start.order.kind == DRAIN
             self.newest_completed = max(self.newest_completed, view.start.checkpoint_id)
-        if self.topology is None or self.topology_plan is not view.plan:
+        if self.topology_plan is not view.plan:
             self.topology, self.topology_plan = Topology(view.plan), view.plan
 
     def completed(self, event: CheckpointCompleted) -> None:
@@ -92,24 +90,20 @@ class Shared:
 
     def is_savepoint(self, checkpoint_id: int) -> bool:
         """Whether a snapshot that is being taken, or was completed just now, is a savepoint."""
-        assert self.view is not None
         return checkpoint_id in self.view.execution.manager.files.savepoint_locations
 
     def commits(self, checkpoint_id: int) -> bool:
         """Whether tasks hear that a snapshot is complete that was completed just now: not of a savepoint after which
         the job goes on."""
-        assert self.view is not None
         return not self.is_savepoint(checkpoint_id) or self.view.execution.manager.savepoints.is_stopping
 
     @property
     def drains(self) -> bool:
         """Whether event time may be over before the input is: a job is being drained, or was."""
-        assert self.view is not None
         reports = self.view.execution.manager.savepoints.reports
         return self.drained or any(report.order.stop is StopMode.TERMINATE for report in reports)
 
     def attempt_started(self, event: AttemptStarted) -> None:
-        """An attempt begins; as above."""
         restored = event.restored_checkpoint or 0
         if restored < self.newest_completed:
             self.went_back = True
@@ -119,7 +113,6 @@ class Shared:
     def reference(self) -> Reference:
         """Of the case's input; found out when it is first needed."""
         if self._reference is None:
-            assert self.view is not None
             self._reference = self.view.subject.reference(self.view.case.dropped)
         return self._reference
 
@@ -131,7 +124,6 @@ class Shared:
     def promise_for(self, partition: str) -> str:
         """What the output in a partition (``uid`` or ``uid/bucket``) is judged by: what was promised of it, without the
         promise of rows that the job itself reports as lost."""
-        assert self.view is not None
         promise = self._promise_for(partition)
         if not any(self._reports) or not is_reported(self.view.world, partition, self.losses):
             return promise
@@ -142,7 +134,6 @@ class Shared:
         """The mode's promise is that of its state; a sink that cannot take anything back keeps less of it. What the
         user has asked for holds as it is."""
         view = self.view
-        assert view is not None
         if self.has_stopped_in_vain and EXACTLY_ONCE in (self.promise, promise_of(view.config.protocol)):
             # Tasks had heard of the savepoint, and one died before the job had stopped. As in Flink the job restarts
             # from its newest checkpoint, which is older.
@@ -160,7 +151,6 @@ class Shared:
 
     def delivery_of(self, partition: str) -> str:
         """What the sink that writes to a partition offers at best."""
-        assert self.view is not None
         uid = partition.partition("/")[0]
         known = self.deliveries.get(uid)
         if known is None:
@@ -182,7 +172,6 @@ class Watcher(Invariant):
         self._job = 1
 
     def process_started(self, view: CaseView) -> None:
-        """See the base."""
         self.shared.process_started(view)
         if view.job != self._job:
             self._job = view.job
@@ -194,28 +183,23 @@ class Watcher(Invariant):
     @property
     def view(self) -> CaseView:
         """Of the process that runs."""
-        assert self.shared.view is not None
         return self.shared.view
 
     @property
     def topology(self) -> Topology:
         """Of the plan that runs."""
-        assert self.shared.topology is not None
         return self.shared.topology
 
 
 def multisets(committed: Mapping[str, list[str]]) -> dict[str, Counter[str]]:
-    """The rows of each partition."""
     return {partition: Counter(rows) for partition, rows in committed.items()}
 
 
 def shown(rows: Any, limit: int = 3) -> str:
-    """The first few of some rows, for people."""
     listed = sorted(rows)
     more = f", … ({len(listed)} in all)" if len(listed) > limit else ""
     return ", ".join(listed[:limit]) + more
 
 
 def faults_possible(view: CaseView) -> frozenset[str]:
-    """The kinds of faults that may strike in a case."""
     return frozenset((*(one.kind for one in view.case.faults), *view.case.mix.per_million))

@@ -10,13 +10,11 @@ Names of transactions in a database begin with a writer, which need not be the u
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, overload
+from typing import overload
 
+from engine.explore.run import World
 from operators.databases import DatabaseExchange, MemoryDatabase
 from operators.log.port import DELIVERED, FENCE, Exchange, Request
-
-if TYPE_CHECKING:
-    from engine.explore.run import World
 
 _AS_IN_A_LOG = {"write": "append"}
 

@@ -6,18 +6,12 @@ once, holds nevertheless.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from engine.elements.errors import ConfigurationError
-from engine.explore.cases import NONE, promise_of, run_config
+from engine.explore.cases import NONE, Case, promise_of, run_config
 from engine.explore.invariants.base import DAMAGE
 from engine.explore.ledger import EffectReference, EffectsInvariant, reference
-from engine.explore.run import World
-
-if TYPE_CHECKING:
-    from engine.explore.cases import Case
-    from engine.explore.run import Subject
-    from engine.runtime.config import RunConfig
+from engine.explore.run import Subject, World
+from engine.runtime.config import RunConfig
 
 
 def effects_judge(subject: Subject, case: Case, promise: str | None) -> EffectsInvariant | None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from engine.explore.run import FinishedCase
-    from state_backends.files import FileSystem
+from engine.explore.run import FinishedCase
+from state_backends.files import FileSystem
 
 NAME = "V16"
 TITLE = "The same case does the same each time: choices, events, files and output."
@@ -47,14 +45,17 @@ class Footprint:
         if self.outcome != other.outcome:
             found.append(f"end: first {self.outcome}, then {other.outcome}")
         if (self.choices, self.choice_digest) != (other.choices, other.choice_digest):
-            found.append(f"choices: first {self.choices} ({self.choice_digest}), then {other.choices}"
-                         f" ({other.choice_digest})")
+            found.append(
+                f"choices: first {self.choices} ({self.choice_digest}), then {other.choices} ({other.choice_digest})"
+            )
         if self.trace_digest != other.trace_digest:
             found.append(f"trace: first {self.trace_digest}, then {other.trace_digest}")
         for path in sorted({**self.files, **other.files}):
             if self.files.get(path) != other.files.get(path):
-                when = "both times, with other bytes" if path in self.files and path in other.files else (
-                    "only the first time" if path in self.files else "only the second time"
+                when = (
+                    "both times, with other bytes"
+                    if path in self.files and path in other.files
+                    else ("only the first time" if path in self.files else "only the second time")
                 )
                 found.append(f"files: {path} is there {when}")
         for partition in sorted({**self.committed, **other.committed}):

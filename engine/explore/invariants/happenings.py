@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
 from engine.checkpoint.coordinator import IgnoredBecause
 from engine.elements.events import StopMode
 from engine.explore.cases import CANCEL, CLAIM_MODES, DRAIN, EXACTLY_ONCE, STOP, Savepoint
 from engine.explore.invariants.base import Shared, Watcher, faults_possible
 from engine.explore.invariants.transactions import histories_of
+from engine.explore.run import CaseView, FinishedCase, hears
 from engine.observe.trace_events import (
     AttemptStarted,
     CheckpointAborted,
@@ -29,9 +29,6 @@ from engine.observe.trace_events import (
 )
 from engine.runtime.job import STOPPED
 from operators.log.port import REFUSED_AS_FENCED
-
-if TYPE_CHECKING:
-    from engine.explore.run import CaseView, FinishedCase
 
 DEATHS = frozenset(("crash", "rescale", "raise"))
 """Faults after which an attempt is over."""
@@ -206,21 +203,7 @@ class Sometimes(Watcher):
         counted = self._seen if self.view.case.savepoints else ()
         return {name: name in self._seen for name, applies in self._applicable.items() if applies or name in counted}
 
-    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
-        """What happenings are made of."""
-        return {
-            AttemptStarted: self._on_attempt,
-            CheckpointCompleted: self._on_completed,
-            CheckpointAborted: self._on_aborted,
-            CheckpointCut: self._on_cut,
-            RecordReplayed: self._on_replayed,
-            RecordsCaptured: self._on_captured,
-            ReportIgnored: self._on_ignored,
-            TaskState: self._on_task,
-        }
-
     def process_started(self, view: CaseView) -> None:
-        """Another process."""
         super().process_started(view)
         if not self._applicable:
             self._applicable = {name: one.applies(view) for name, one in SOMETIMES.items()}
@@ -252,6 +235,7 @@ class Sometimes(Watcher):
             stops = [one.order.stop for one in view.execution.manager.savepoints.reports if one.order.stop is not None]
             self._seen.add("drained" if stops[-1] is StopMode.TERMINATE else "stopped")
 
+    @hears(AttemptStarted)
     def _on_attempt(self, event: AttemptStarted) -> None:
         self._attempt_over()
         coordinator = self.view.execution.manager.coordinator
@@ -288,6 +272,7 @@ class Sometimes(Watcher):
             count += sum(one.request.kind == "commit" and one.result == "ok" for one in log.history)
         return count
 
+    @hears(CheckpointCompleted)
     def _on_completed(self, event: CheckpointCompleted) -> None:
         self._compare_commits()
         self._completed_since = True
@@ -302,19 +287,24 @@ class Sometimes(Watcher):
         if "committed early" not in self._seen and self._count_commits():
             self._seen.add("committed early")
 
+    @hears(CheckpointAborted)
     def _on_aborted(self, event: CheckpointAborted) -> None:
         self._seen.add("aborted")
 
+    @hears(CheckpointCut)
     def _on_cut(self, event: CheckpointCut) -> None:
         if any(received > sent for _, sent, received in event.differences):
             self._seen.add("counted twice")
 
+    @hears(RecordReplayed)
     def _on_replayed(self, event: RecordReplayed) -> None:
         self._seen.add("sent again")
 
+    @hears(RecordsCaptured)
     def _on_captured(self, event: RecordsCaptured) -> None:
         self._captured.add(event.checkpoint_id)
 
+    @hears(TaskState)
     def _on_task(self, event: TaskState) -> None:
         # A task that dies in order does so before its successor begins.
         if event.attempt < self._attempts.get(event.task, 0):
@@ -322,12 +312,12 @@ class Sometimes(Watcher):
         else:
             self._attempts[event.task] = event.attempt
 
+    @hears(ReportIgnored)
     def _on_ignored(self, event: ReportIgnored) -> None:
         if event.reason == IgnoredBecause.OLDER_ATTEMPT.name:
             self._seen.add("fenced")
 
     def finished(self, case: FinishedCase) -> None:
-        """What logs say of it."""
         for _, log in histories_of(self.view.world):
             if any(one.result == REFUSED_AS_FENCED for one in log.history):
                 self._seen.add("fenced")

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
 
+from engine.checkpoint.coordinator import CheckpointCoordinator
 from engine.explore.invariants.base import Shared, Watcher, faults_possible, shown
 from engine.explore.invariants.databases import databases_of, left_in
-from engine.explore.invariants.snapshots import SnapshotFile, read_metadata, storage_of
+from engine.explore.invariants.snapshots import SnapshotFile, readable_metadata, storage_of
 from engine.explore.invariants.transactions import logs_of
+from engine.explore.run import CaseView, FinishedCase, hears
 from engine.faults.fault import FAULT_KINDS
 from engine.observe.trace_events import AttemptStarted, CheckpointCompleted, RunEnded, TaskState, TimerFired
 from engine.runtime.acking import OFFSETS_FILE_NAME
 from operators.files.writing import RETRACTED, attempt_of
-from state_backends.base import StateBackendError
 from state_backends.snapshots import (
     CHECKPOINT_IDS_FILE_NAME,
     INCARNATION_FILE_NAME,
     SHARED_DIRECTORIES_FILE_NAME,
     FileStateHandle,
 )
-
-if TYPE_CHECKING:
-    from engine.checkpoint.coordinator import CheckpointCoordinator
-    from engine.explore.run import CaseView, FinishedCase
 
 LONGEST_NS = 3_600 * 1_000_000_000
 LONGEST_TIMES = 20
@@ -55,33 +51,27 @@ class Liveness(Watcher):
         self._completed = False
         self._ended_ns: int | None = None
 
-    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
-        """Attempts, checkpoints and the end."""
-        return {
-            AttemptStarted: self._on_attempt,
-            TaskState: self._on_task,
-            CheckpointCompleted: self._on_completed,
-            RunEnded: self._on_end,
-        }
-
+    @hears(AttemptStarted)
     def _on_attempt(self, event: AttemptStarted) -> None:
         if self._started_ns is None:
             self._started_ns = event.time_ns
         self._attempt_ns, self._attempt = event.time_ns, event.attempt
         self._runs = self._completed = False
 
+    @hears(TaskState)
     def _on_task(self, event: TaskState) -> None:
         if event.state == "running" and event.attempt == self._attempt:
             self._runs = True
 
+    @hears(CheckpointCompleted)
     def _on_completed(self, event: CheckpointCompleted) -> None:
         self._completed = True
 
+    @hears(RunEnded)
     def _on_end(self, event: RunEnded) -> None:
         self._ended_ns = event.time_ns
 
     def finished(self, case: FinishedCase) -> None:
-        """Judge the last attempt."""
         if case.outcome != "finished" or self._started_ns is None or self._ended_ns is None:
             self.skipped = f"the job is {case.outcome}"
             return
@@ -95,8 +85,6 @@ class Liveness(Watcher):
 
 
 class Quiescence(Watcher):
-    """V14."""
-
     name = "V14"
     title = "When a job has finished nothing of it is left: no file, transaction, timer, blocked channel or checkpoint."
     reason = "What is left over fills disks, holds readers back, and may be taken for something by the next run."
@@ -109,16 +97,13 @@ class Quiescence(Watcher):
         self._registered: set[str] = set()
         """Keys of shared state that it knew when a checkpoint completed."""
 
-    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
-        """Ends of data, timers behind them, and completed checkpoints."""
-        return {TaskState: self._on_task, TimerFired: self._on_timer, CheckpointCompleted: self._on_completed}
-
     def process_started(self, view: CaseView) -> None:
         """Attempts count from 1 again."""
         super().process_started(view)
         self._over.clear()
         self._registered.clear()
 
+    @hears(CheckpointCompleted)
     def _on_completed(self, event: CheckpointCompleted) -> None:
         coordinator = self.view.execution.manager.coordinator
         if coordinator is not self._coordinator:
@@ -127,17 +112,18 @@ class Quiescence(Watcher):
             self._registered.clear()
         self._registered.update(coordinator.retained.shared_keys)
 
+    @hears(TaskState)
     def _on_task(self, event: TaskState) -> None:
         if event.state in ("end_of_data", "finished"):
             self._over.add((event.task, event.attempt))
 
+    @hears(TimerFired)
     def _on_timer(self, event: TimerFired) -> None:
         if (event.task, event.attempt) in self._over:
             text = f"a timer of {event.operator} is called in {event.task} behind the end of its data"
             self.violated(text, event.time_ns, task=event.task)
 
     def finished(self, case: FinishedCase) -> None:
-        """Look around."""
         if case.outcome != "finished":
             self.skipped = f"the job is {case.outcome}"
             return
@@ -165,9 +151,8 @@ class Quiescence(Watcher):
         live = {posixpath.join(storage.job_dir, name) for name in _OF_THE_DIRECTORY}
         for number in storage.list_checkpoints():
             location = storage.location(number)
-            try:
-                metadata = read_metadata(self.shared, SnapshotFile(files, location))
-            except (StateBackendError, OSError):
+            metadata = readable_metadata(self.shared, SnapshotFile(files, location))
+            if metadata is None:
                 return
             live.add(location.metadata_path)
             live.update(location.full_path(one) for one in metadata.streams() if isinstance(one, FileStateHandle))

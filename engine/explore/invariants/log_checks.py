@@ -16,12 +16,13 @@ Records without a transaction have no sequence, so of them it is only said that 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from engine.elements.errors import StorageError
 from engine.explore.invariants.base import DAMAGE, Shared, Watcher, faults_possible
 from engine.explore.invariants.transactions import logs_of
+from engine.explore.run import CaseView, FinishedCase, World, hears
 from engine.observe.trace_events import AttemptStarted, CheckpointCompleted
 from operators.log.connectors import LogSink
 from operators.log.disk import (
@@ -33,6 +34,7 @@ from operators.log.disk import (
     partition_directory,
     partitions_of,
 )
+from operators.log.memory_transaction_log import MemoryTransactionLog
 from operators.log.port import (
     ABORT_MARKER,
     COMMIT_MARKER,
@@ -46,10 +48,6 @@ from operators.log.port import (
     stable_offset,
 )
 from state_backends.files import FileSystem
-
-if TYPE_CHECKING:
-    from engine.explore.run import CaseView, FinishedCase, World
-    from operators.log.memory_transaction_log import MemoryTransactionLog
 
 _POWER_CUT = "lose-unsynced"
 
@@ -84,8 +82,6 @@ class Kept(NamedTuple):
 
 
 class LogChecks(Watcher):
-    """V9."""
-
     name = "V9"
     title = "A reader of the log sees every record of every committed transaction, once, in order, and no other."
     reason = "The output is what readers get, not what the sink believes to have written."
@@ -99,20 +95,16 @@ class LogChecks(Watcher):
         self._may_have_lost: set[tuple[str, str, int]] = set()
         """Partitions that were not looked at since the power may have been cut."""
 
-    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
-        """Moments at which somebody reads."""
-        return {CheckpointCompleted: self._on_completed, AttemptStarted: self._on_completed}
-
     def process_died(self, view: CaseView) -> None:
         """The machine may have died with it."""
         if _POWER_CUT in faults_possible(view):
             self._may_have_lost |= self._entries.keys()
 
+    @hears(CheckpointCompleted, AttemptStarted)
     def _on_completed(self, event: CheckpointCompleted | AttemptStarted) -> None:
         self._read_all(event.time_ns)
 
     def finished(self, case: FinishedCase) -> None:
-        """The end of every log."""
         self._read_all(None)
         for uid, log in logs_of(self.view.world):
             try:

@@ -10,12 +10,8 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from engine.explore.run import OUTPUT_DIR, directory_in
-
-if TYPE_CHECKING:
-    from engine.explore.run import World
+from engine.explore.run import OUTPUT_DIR, World, directory_in
 
 
 def is_reported(world: World, partition: str, losses: Iterable[str]) -> bool:

@@ -9,20 +9,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.elements.errors import StorageError
-from engine.explore.cases import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, NONE, PER_KEY, promise_of
+from engine.explore.cases import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, NONE, PER_KEY, Case, promise_of
 from engine.explore.invariants.base import DAMAGE, Shared, Watcher, multisets, shown
 from engine.explore.invariants.effects import effects_judge
 from engine.explore.invariants.losses import of_files
-from engine.explore.opinion import compare_outputs
-from engine.explore.run import without_rows
+from engine.explore.opinion import OutputComparison, compare_outputs
+from engine.explore.run import CaseView, FinishedCase, Invariant, Subject, hears, without_rows
 from engine.observe.trace_events import AttemptStarted, CheckpointCompleted, CheckpointTriggered
-
-if TYPE_CHECKING:
-    from engine.explore.cases import Case
-    from engine.explore.run import CaseView, FinishedCase, Invariant, Subject
 
 LOOKS = 64
 """Every moment is looked at up to this many; then only those whose number is a multiple of a growing power of two."""
@@ -31,9 +27,19 @@ LOOKS = 64
 _DRAINED = "a job was drained and another one went on: windows were closed early, and what was read after that is late"
 
 
-class PromisedOutput(Watcher):
-    """V1."""
+def keeps(promise: str, compared: OutputComparison) -> bool:
+    """Whether output that was compared with a reference keeps a promise."""
+    counts = compared.counts
+    if promise == EXACTLY_ONCE:
+        return compared.equal
+    if promise == AT_LEAST_ONCE:
+        # Rows may be other ones where they depend on state that holds some records twice. But then each has become
+        # another one: there are not fewer.
+        return counts.lost <= (counts.unexpected + counts.duplicated if counts.unexpected else 0)
+    return promise != AT_MOST_ONCE or not (counts.duplicated or counts.unexpected)
 
+
+class PromisedOutput(Watcher):
     name = "V1"
     title = "The committed output is what was promised: exactly-once = the rows of a run without faults, each as often."
     reason = "It is what users are promised, and the only thing that the outside world sees of all this machinery."
@@ -49,11 +55,9 @@ class PromisedOutput(Watcher):
         return effects_judge(subject, case, self.shared.promise)
 
     def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
-        """What it needs to know of restores."""
         return {CheckpointCompleted: self.shared.completed, AttemptStarted: self.shared.attempt_started}
 
     def finished(self, case: FinishedCase) -> None:
-        """Compare, if the job came to its end."""
         if DAMAGE.isdisjoint(fault.kind for fault in case.faults):
             for loss in of_files(self.view.world, self.shared.losses):
                 self.violated(f"the job reports a loss, and no fault has damaged a file: {loss}")
@@ -79,17 +83,7 @@ class PromisedOutput(Watcher):
     def _judge(self, partition: str, promise: str, expected: Sequence[str], actual: Sequence[str]) -> None:
         compared = compare_outputs({partition: expected}, {partition: actual})
         counts = compared.counts
-        if promise == EXACTLY_ONCE:
-            wrong = not compared.equal
-        elif promise == AT_LEAST_ONCE:
-            # Rows may be other ones where they depend on state that holds some records twice. But then each has become
-            # another one: there are not fewer.
-            wrong = counts.lost > (counts.unexpected + counts.duplicated if counts.unexpected else 0)
-        elif promise == AT_MOST_ONCE:
-            wrong = bool(counts.duplicated or counts.unexpected)
-        else:
-            return
-        if wrong:
+        if not keeps(promise, compared):
             rows = [f"{one.row} expected {one.expected}x, found {one.actual}x" for one in compared.differences[:3]]
             text = f"output {partition!r} is not {promise}: {counts}; {'; '.join(rows)}"
             details = {"partition": partition, "promise": promise, "lost": counts.lost}
@@ -124,8 +118,6 @@ def _by_key(rows: Sequence[str], row_key: Callable[[str], str | None]) -> dict[s
 
 
 class FailureTransparency(Watcher):
-    """V2."""
-
     name = "V2"
     title = "At every moment readers see only rows that a run without faults commits, and never fewer than before."
     reason = "A row that is taken back was wrong when somebody acted on it; the end alone would not show that."
@@ -141,10 +133,6 @@ class FailureTransparency(Watcher):
         self._may_go_back = False
         self._changes = 0
         self._every_change = 1
-
-    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
-        """Moments to look at."""
-        return {CheckpointTriggered: self._moment, CheckpointCompleted: self._completed, AttemptStarted: self._attempt}
 
     def process_dies(self, view: CaseView) -> None:
         """A file gets its name before that is durable. A power cut may take it, and the next process gives it again; so
@@ -176,17 +164,20 @@ class FailureTransparency(Watcher):
             self._every_change *= 2
         self._look(self.view.execution.kernel.now_ns)
 
+    @hears(CheckpointCompleted)
     def _completed(self, event: CheckpointCompleted) -> None:
         self.shared.completed(event)
         self._moment(event)
         self._may_go_back = False
 
+    @hears(AttemptStarted)
     def _attempt(self, event: AttemptStarted) -> None:
         self._moment(event)
         self.shared.attempt_started(event)
         # Sinks that can take rows back do; whether it was right to go back is V6's to say.
         self._may_go_back |= self.shared.went_back
 
+    @hears(CheckpointTriggered)
     def _moment(self, event: Any) -> None:
         self._moments += 1
         if self._moments % self._every:
@@ -206,7 +197,6 @@ class FailureTransparency(Watcher):
         self._judge(committed, now_ns)
 
     def finished(self, case: FinishedCase) -> None:
-        """The end is a moment, too."""
         if self._is_judged is not False:
             self._judge(case.committed, None)
 

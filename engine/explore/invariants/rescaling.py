@@ -7,16 +7,21 @@ it: all handles of an operator are read into one more backend for each subtask, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from engine.elements.batch import Batch
 from engine.explore.invariants.base import Shared, Watcher, shown
-from engine.explore.invariants.snapshots import read_metadata, snapshot_of
+from engine.explore.invariants.snapshots import readable_metadata, snapshot_of
+from engine.explore.run import CaseView, hears
 from engine.graph.partitioner import HashPartitioner
+from engine.graph.plan import EdgePlan, ExecutionPlan, VertexPlan
 from engine.observe.trace_events import AttemptStarted, TaskState
+from engine.runtime.channels import Channel
+from engine.runtime.tasks import Task
 from state_backends.api import BackendEnvironment
 from state_backends.base import (
+    KeyGroupRange,
     StateBackendError,
     key_group_for,
     key_group_range_for_index,
@@ -28,19 +33,13 @@ from state_backends.named import state_backend_named
 from state_backends.offline import write_in_full
 from state_backends.snapshots import (
     ChannelName,
+    CheckpointMetadata,
     CheckpointStorage,
     FullKeyedStateHandle,
     KeyedStateHandle,
+    StateReader,
     read_channel_state,
 )
-
-if TYPE_CHECKING:
-    from engine.explore.run import CaseView
-    from engine.graph.plan import EdgePlan, ExecutionPlan, VertexPlan
-    from engine.runtime.channels import Channel
-    from engine.runtime.tasks import Task
-    from state_backends.base import KeyGroupRange
-    from state_backends.snapshots import CheckpointMetadata, StateReader
 
 _MOST_BYTES = 64 * 1024
 """Larger states are only asked for their key groups."""
@@ -54,8 +53,6 @@ class _Full(NamedTuple):
 
 
 class WholeAfterRestore(Watcher):
-    """V10."""
-
     name = "V10"
     title = "After a restore each key group has one owner, and state and records in flight are those of the checkpoint."
     reason = "Restored at another parallelism, what goes to the wrong subtask is never seen again, or seen twice."
@@ -70,10 +67,7 @@ class WholeAfterRestore(Watcher):
         """By uid of an operator."""
         self._is_new = False
 
-    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
-        """The beginning of an attempt, and of each of its tasks."""
-        return {AttemptStarted: self._on_attempt, TaskState: self._on_task}
-
+    @hears(AttemptStarted)
     def _on_attempt(self, event: AttemptStarted) -> None:
         self._attempt, self._is_new = event.attempt, True
         self._handles.clear()
@@ -81,13 +75,9 @@ class WholeAfterRestore(Watcher):
         if event.restored_checkpoint is None:
             return
         snapshot = snapshot_of(self.view, event.restored_checkpoint, durable=False)
-        try:
-            self._restored = read_metadata(self.shared, snapshot)
-        except (StateBackendError, OSError):
-            # It was readable a moment ago: what has happened to it since is V6's to say.
-            return
-        self._reader = snapshot.location.reader()
+        self._restored, self._reader = readable_metadata(self.shared, snapshot), snapshot.location.reader()
 
+    @hears(TaskState)
     def _on_task(self, event: TaskState) -> None:
         metadata = self._restored
         if metadata is None or event.attempt != self._attempt or event.state != "running":
@@ -231,7 +221,6 @@ class WholeAfterRestore(Watcher):
 
 
 def _waiting(channel: Channel) -> Iterable[Batch]:
-    """The records in a channel, on both sides."""
     for _, element in (*channel.queue, *(channel.outgoing or ())):
         if isinstance(element, Batch):
             yield element

@@ -4,17 +4,17 @@ has nothing left to say."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from engine.checkpoint.coordinator import RestoreMode
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.elements.events import StopMode
 from engine.explore.cases import DRAIN
 from engine.explore.invariants.base import DAMAGE, Shared, Watcher, faults_possible, shown
-from engine.explore.invariants.snapshots import read_metadata, snapshot_of, storage_of
-from engine.explore.run import SAVEPOINTS_DIR
+from engine.explore.invariants.snapshots import SnapshotFile, readable_metadata, snapshot_of, storage_of
+from engine.explore.run import SAVEPOINTS_DIR, CaseView, FinishedCase, hears
 from engine.observe.trace_events import (
     AttemptStarted,
     CheckpointAborted,
@@ -22,17 +22,12 @@ from engine.observe.trace_events import (
     CheckpointTriggered,
     TaskState,
 )
+from engine.runtime.tasks import Task
 from state_backends.api import OperatorStateBackend
 from state_backends.base import StateBackendError
+from state_backends.files import FileSystem
 from state_backends.offline import SnapshotContent
-from state_backends.snapshots import FileStateHandle
-
-if TYPE_CHECKING:
-    from engine.explore.invariants.snapshots import SnapshotFile
-    from engine.explore.run import CaseView, FinishedCase
-    from engine.runtime.tasks import Task
-    from state_backends.files import FileSystem
-    from state_backends.snapshots import CheckpointMetadata
+from state_backends.snapshots import CheckpointMetadata, FileStateHandle
 
 _SUBSUMED = CheckpointFailureReason.CHECKPOINT_SUBSUMED.name
 _GONE = frozenset(("delete-referenced",))
@@ -47,8 +42,6 @@ class _Taken(NamedTuple):
 
 
 class SavepointsStay(Watcher):
-    """V18."""
-
     name = "V18"
     title = "A savepoint is its user's: it subsumes nothing, and no job recovers from it or deletes it but by a claim."
     reason = "A user who comes back to a savepoint next year finds it whole; the job goes on as if none had been taken."
@@ -65,17 +58,7 @@ class SavepointsStay(Watcher):
         self._newest = 0
         """The newest snapshot of this job that subsumes others."""
 
-    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
-        """The life of snapshots."""
-        return {
-            CheckpointTriggered: self._on_triggered,
-            CheckpointCompleted: self._on_completed,
-            CheckpointAborted: self._on_aborted,
-            AttemptStarted: self._on_attempt,
-        }
-
     def process_started(self, view: CaseView) -> None:
-        """Say why nothing is judged."""
         super().process_started(view)
         if not view.case.savepoints:
             self.skipped = "no savepoint is taken"
@@ -90,6 +73,7 @@ class SavepointsStay(Watcher):
         """What the machine has lost with it is no savepoint."""
         self._look(view.execution.kernel.now_ns)
 
+    @hears(CheckpointTriggered)
     def _on_triggered(self, event: CheckpointTriggered) -> None:
         if not self.view.case.savepoints:
             return
@@ -98,6 +82,7 @@ class SavepointsStay(Watcher):
         # What the last one to complete has led to is done by now.
         self._look(event.time_ns)
 
+    @hears(CheckpointCompleted)
     def _on_completed(self, event: CheckpointCompleted) -> None:
         if not self.view.case.savepoints:
             return
@@ -124,12 +109,8 @@ class SavepointsStay(Watcher):
                 self.violated(text, now_ns, checkpoint_id=number, kind="borrowed")
 
     def _paths(self, snapshot: SnapshotFile) -> Iterator[str]:
-        try:
-            metadata = read_metadata(self.shared, snapshot)
-        except (StateBackendError, OSError):
-            # V6 and V12 say so.
-            return
-        for stream in metadata.streams():
+        metadata = readable_metadata(self.shared, snapshot)
+        for stream in () if metadata is None else metadata.streams():
             if isinstance(stream, FileStateHandle):
                 yield snapshot.location.full_path(stream)
 
@@ -141,6 +122,7 @@ class SavepointsStay(Watcher):
     def _has_subsumed_start(self) -> bool:
         return len(self._completed) >= self.view.config.retained
 
+    @hears(CheckpointAborted)
     def _on_aborted(self, event: CheckpointAborted) -> None:
         if event.reason != _SUBSUMED or not self.view.case.savepoints:
             return
@@ -152,6 +134,7 @@ class SavepointsStay(Watcher):
             text = f"checkpoint {number} is subsumed, but only savepoint {newest} has been completed since"
             self.violated(text, event.time_ns, checkpoint_id=number, kind="subsumes")
 
+    @hears(AttemptStarted)
     def _on_attempt(self, event: AttemptStarted) -> None:
         if not self.view.case.savepoints:
             return
@@ -202,7 +185,6 @@ class SavepointsStay(Watcher):
             self.violated(text, None, checkpoint_id=start.checkpoint_id, kind="left")
 
     def _is_lent(self, directory: str) -> bool:
-        """Whether a retained checkpoint refers to a file there."""
         storage = storage_of(self.view, self.view.world.checkpoints)
         retained = (snapshot_of(self.view, number, durable=False) for number in storage.list_checkpoints())
         return any(path.startswith(f"{directory}/") for snapshot in retained for path in self._paths(snapshot))
@@ -213,8 +195,6 @@ def _digests(files: FileSystem, directory: str) -> dict[str, bytes]:
 
 
 class StartsWhereItWasStopped(Watcher):
-    """V19."""
-
     name = "V19"
     title = "A job starts from the savepoint it was given: at its positions, with its lists, and nothing was in flight."
     reason = "Started elsewhere, records are lost or counted twice, and no failure has happened that would excuse it."
@@ -229,17 +209,13 @@ class StartsWhereItWasStopped(Watcher):
         """Tasks that do not run yet."""
         self._attempt = 0
 
-    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
-        """Savepoints as they are completed, and attempts that begin from them."""
-        return {CheckpointCompleted: self._on_completed, AttemptStarted: self._on_attempt, TaskState: self._on_task}
-
     def process_started(self, view: CaseView) -> None:
-        """Say why nothing is judged."""
         super().process_started(view)
         self._waiting.clear()
         if not view.case.savepoints:
             self.skipped = "no savepoint is taken"
 
+    @hears(CheckpointCompleted)
     def _on_completed(self, event: CheckpointCompleted) -> None:
         view, number = self.view, event.checkpoint_id
         if not view.case.savepoints or not self.shared.is_savepoint(number):
@@ -255,12 +231,9 @@ class StartsWhereItWasStopped(Watcher):
                     self.violated(text, event.time_ns, checkpoint_id=number, kind="in flight")
 
     def _metadata(self, number: int) -> CheckpointMetadata | None:
-        try:
-            return read_metadata(self.shared, snapshot_of(self.view, number, durable=False))
-        except (StateBackendError, OSError):
-            # V6 and V12 say so.
-            return None
+        return readable_metadata(self.shared, snapshot_of(self.view, number, durable=False))
 
+    @hears(AttemptStarted)
     def _on_attempt(self, event: AttemptStarted) -> None:
         start = self.view.start
         self._waiting.clear()
@@ -289,6 +262,7 @@ class StartsWhereItWasStopped(Watcher):
                 _add(found, operator.uid, backend)
         return found
 
+    @hears(TaskState)
     def _on_task(self, event: TaskState) -> None:
         if event.task not in self._waiting or event.attempt != self._attempt or event.state not in _THERE:
             return
@@ -321,23 +295,17 @@ class StartsWhereItWasStopped(Watcher):
 
 
 class NothingLeftAfterDrain(Watcher):
-    """V20."""
-
     name = "V20"
     title = "When a job is drained event time is over: no event-time timer is left in its savepoint, no window open."
     reason = "What is still open is late in the job that goes on: it closes with part of its records, or never."
     source = "Flink: stop-with-savepoint --drain, StreamTask.endData and MAX_WATERMARK (FLIP-34)"
 
-    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
-        """Savepoints as they are completed."""
-        return {CheckpointCompleted: self._on_completed}
-
     def process_started(self, view: CaseView) -> None:
-        """Say why nothing is judged."""
         super().process_started(view)
         if not any(one.kind == DRAIN for one in view.case.savepoints):
             self.skipped = "no job is drained"
 
+    @hears(CheckpointCompleted)
     def _on_completed(self, event: CheckpointCompleted) -> None:
         if self.skipped is not None or not self.shared.is_savepoint(event.checkpoint_id) or not self._drains():
             return

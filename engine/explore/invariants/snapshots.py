@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import io
 import posixpath
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 from zlib import crc32
 
 from engine.explore.invariants.base import DAMAGE, Shared, Watcher, faults_possible, shown
+from engine.explore.run import CaseView, FinishedCase, hears
 from engine.observe.trace_events import (
     AttemptStarted,
     CheckpointAborted,
@@ -24,7 +25,7 @@ from engine.observe.trace_events import (
 )
 from state_backends.base import CorruptStateError, StateBackendError
 from state_backends.codec import default_codec
-from state_backends.files import MemoryFileSystem
+from state_backends.files import FileSystem, MemoryFileSystem
 from state_backends.offline import write_in_full
 from state_backends.snapshots import (
     CheckpointLocation,
@@ -32,12 +33,8 @@ from state_backends.snapshots import (
     CheckpointStorage,
     FileStateHandle,
     FullKeyedStateHandle,
+    OperatorSnapshot,
 )
-
-if TYPE_CHECKING:
-    from engine.explore.run import CaseView, FinishedCase
-    from state_backends.files import FileSystem
-    from state_backends.snapshots import OperatorSnapshot
 
 _MAY_EXIST = "FINALIZE_CHECKPOINT_FAILURE"
 """Why a checkpoint was aborted that may exist nevertheless, until it is deleted."""
@@ -97,9 +94,15 @@ def read_metadata(shared: Shared, snapshot: SnapshotFile) -> CheckpointMetadata:
     return metadata
 
 
-class CompleteMeansWhole(Watcher):
-    """V6."""
+def readable_metadata(shared: Shared, snapshot: SnapshotFile) -> CheckpointMetadata | None:
+    """The same; ``None`` when it is damaged or gone, which V6 and V12 say."""
+    try:
+        return read_metadata(shared, snapshot)
+    except (StateBackendError, OSError):
+        return None
 
+
+class CompleteMeansWhole(Watcher):
     name = "V6"
     title = "A completed checkpoint has every part, survives a crash, and is restored from; an aborted one never is."
     reason = "Output that was committed because of it must not depend on state that is not there any more."
@@ -115,17 +118,6 @@ class CompleteMeansWhole(Watcher):
         self._aborted: dict[int, str] = {}
         self._newest = 0
         """The newest completed checkpoint, behind which nothing may go back."""
-
-    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
-        """The life of checkpoints."""
-        return {
-            SnapshotAcknowledged: self._on_acknowledged,
-            TaskState: self._on_task,
-            CheckpointCompleted: self._on_completed,
-            CheckpointTriggered: self._on_triggered,
-            CheckpointAborted: self._on_aborted,
-            AttemptStarted: self._on_attempt,
-        }
 
     def process_started(self, view: CaseView) -> None:
         """Attempts count from 1 again."""
@@ -144,23 +136,28 @@ class CompleteMeansWhole(Watcher):
     def _damage(self) -> frozenset[str]:
         return faults_possible(self.view) & DAMAGE
 
+    @hears(SnapshotAcknowledged)
     def _on_acknowledged(self, event: SnapshotAcknowledged) -> None:
         self._acknowledged.setdefault(event.checkpoint_id, set()).add(event.task)
 
+    @hears(TaskState)
     def _on_task(self, event: TaskState) -> None:
         if event.state == "finished":
             self._finished[event.task] = event.attempt
         elif event.state == "running":
             self._running[event.task] = max(event.attempt, self._running.get(event.task, 0))
 
+    @hears(CheckpointTriggered)
     def _on_triggered(self, event: CheckpointTriggered) -> None:
         self._triggered.add(event.checkpoint_id)
 
+    @hears(CheckpointAborted)
     def _on_aborted(self, event: CheckpointAborted) -> None:
         # Of one that was never triggered nobody has heard: the next job manager may take the number.
         if event.checkpoint_id in self._triggered:
             self._aborted[event.checkpoint_id] = event.reason
 
+    @hears(CheckpointCompleted)
     def _on_completed(self, event: CheckpointCompleted) -> None:
         number, now_ns = event.checkpoint_id, event.time_ns
         acknowledged = self._acknowledged.pop(number, set())
@@ -205,6 +202,7 @@ class CompleteMeansWhole(Watcher):
                 self.violated(text, now_ns, checkpoint_id=number)
         return bool(files)
 
+    @hears(AttemptStarted)
     def _on_attempt(self, event: AttemptStarted) -> None:
         restored = event.restored_checkpoint
         reason = self._aborted.get(restored or 0)
@@ -219,24 +217,18 @@ class CompleteMeansWhole(Watcher):
             self._newest = restored or 0
 
     def finished(self, case: FinishedCase) -> None:
-        """What is retained can be restored."""
         if self._damage:
             return
         self._verify_retained(self.view.world.checkpoints, None)
 
 
 class CanonicalBytes(Watcher):
-    """V12."""
-
     name = "V12"
     title = "A snapshot is read as it was written, and written again gives the same bytes."
     reason = "Equal states in unequal bytes cannot be compared; what is not read as it was written is lost slowly."
     source = "TigerBeetle's storage checker; Flink: canonical savepoints restore into every state backend"
 
-    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
-        """Completed checkpoints."""
-        return {CheckpointCompleted: self._on_completed}
-
+    @hears(CheckpointCompleted)
     def _on_completed(self, event: CheckpointCompleted) -> None:
         if not faults_possible(self.view).isdisjoint(DAMAGE):
             self.skipped = "files may be damaged"

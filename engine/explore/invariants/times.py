@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
-
 from engine.explore.invariants.base import Shared, Watcher, faults_possible
+from engine.explore.run import CaseView, hears
 from engine.observe.trace_events import Send, TimerFired
-
-if TYPE_CHECKING:
-    from engine.explore.run import CaseView
 
 _OTHER_CLOCKS = frozenset(("clock-jump", "skew"))
 """Faults that tear the clock of a task from the one that its timers are called by."""
 
 
 class TimeGoesOn(Watcher):
-    """V11."""
-
     name = "V11"
     title = "Watermarks never go back on a channel; a timer is called when it is due, and once in an attempt."
     reason = "A watermark that goes back, or a timer called twice, fires a window twice; one called early, too soon."
@@ -30,16 +23,13 @@ class TimeGoesOn(Watcher):
         self._fired: dict[tuple[str, str], tuple[int, int]] = {}
         """By task and operator: attempt, and when the last timer was due."""
 
-    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
-        """Watermarks as they are sent, and timers."""
-        return {Send: self._on_send, TimerFired: self._on_timer}
-
     def process_started(self, view: CaseView) -> None:
         """Attempts count from 1 again."""
         super().process_started(view)
         self._watermarks.clear()
         self._fired.clear()
 
+    @hears(Send)
     def _on_send(self, event: Send) -> None:
         if event.kind != "Watermark":
             return
@@ -54,6 +44,7 @@ class TimeGoesOn(Watcher):
         if event.attempt >= attempt:
             self._watermarks[event.channel] = (event.attempt, event.detail)
 
+    @hears(TimerFired)
     def _on_timer(self, event: TimerFired) -> None:
         if not faults_possible(self.view).isdisjoint(_OTHER_CLOCKS):
             return

@@ -8,13 +8,14 @@ every other sink only the rows are seen, by V1 and V2.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from engine.explore.cases import NONE, promise_of
 from engine.explore.invariants.base import DAMAGE, Shared, Watcher, faults_possible
 from engine.explore.invariants.databases import ToldDatabase, databases_of
+from engine.explore.run import CaseView, FinishedCase, World, hears
 from engine.observe.trace_events import (
     AttemptStarted,
     CheckpointCompleted,
@@ -26,9 +27,6 @@ from engine.observe.trace_events import (
 from operators.log.disk import DiskLog
 from operators.log.memory_transaction_log import MemoryTransactionLog
 from operators.log.port import INTERRUPTED, OK, REPEATED, Exchange, Producer
-
-if TYPE_CHECKING:
-    from engine.explore.run import CaseView, FinishedCase, World
 
 _TAKEN_AWAY = frozenset(("expire", "fence"))
 """External faults that end a transaction for good, whatever its state: nobody can commit it any more."""
@@ -74,8 +72,6 @@ def histories_of(world: World) -> Iterator[tuple[str, MemoryTransactionLog | Dis
 
 
 class CommitOnCompletion(Watcher):
-    """V7."""
-
     name = "V7"
     title = "What a sink has pre-committed is committed once its checkpoint is complete, in the end, and not before."
     reason = "Committed earlier it may have to be taken back, which nobody can; never committed, it is lost."
@@ -96,17 +92,7 @@ class CommitOnCompletion(Watcher):
         self._timeline: list[tuple[dict[str, int], int]] = []
         """Checkpoints as they became complete, or were restored, each behind how many requests to each log."""
 
-    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
-        """When commits are due, and moments to look at them."""
-        return {
-            CheckpointTriggered: self._look,
-            CheckpointCompleted: self._on_completed,
-            AttemptStarted: self._on_attempt,
-            SnapshotTaken: self._on_snapshot,
-        }
-
     def process_started(self, view: CaseView) -> None:
-        """Tasks may be others now."""
         super().process_started(view)
         self._operators = {
             one.name: [(operator.uid, one.subtask) for operator in view.plan.vertices[one.vertex].operators]
@@ -125,18 +111,21 @@ class CommitOnCompletion(Watcher):
         """What it had committed stays."""
         self._look_at(view.execution.kernel.now_ns)
 
+    @hears(SnapshotTaken)
     def _on_snapshot(self, event: SnapshotTaken) -> None:
         if not self._has_log:
             return
         incarnation, taken = self.view.incarnation, self._snapshots.setdefault(event.checkpoint_id, set())
         taken.update(Owner(*operator, incarnation, event.attempt) for operator in self._operators[event.task])
 
+    @hears(CheckpointCompleted)
     def _on_completed(self, event: CheckpointCompleted) -> None:
         self._look_at(event.time_ns)
         self.shared.completed(event)
         if self.shared.commits(event.checkpoint_id):
             self._is_complete(event.checkpoint_id)
 
+    @hears(AttemptStarted)
     def _on_attempt(self, event: AttemptStarted) -> None:
         self._look_at(event.time_ns)
         self.shared.attempt_started(event)
@@ -157,6 +146,7 @@ class CommitOnCompletion(Watcher):
             self._completed.add(number)
             self._timeline.append(({uid: len(log.history) for uid, log in histories_of(self.view.world)}, number))
 
+    @hears(CheckpointTriggered)
     def _look(self, event: CheckpointTriggered) -> None:
         self._look_at(event.time_ns)
 
@@ -181,7 +171,6 @@ class CommitOnCompletion(Watcher):
                         )
 
     def finished(self, case: FinishedCase) -> None:
-        """Judge what the logs have been asked."""
         self._look_at(None)
         if promise_of(self.view.config.protocol) == NONE:
             self.skipped = f"mode {self.view.config.mode} commits without checkpoints"
@@ -242,8 +231,6 @@ class CommitOnCompletion(Watcher):
 
 
 class Fencing(Watcher):
-    """V8."""
-
     name = "V8"
     title = "Nothing is taken from an attempt that is over: no acknowledgement, no record, no commit."
     reason = "A zombie does not know that it is dead; what it still says is about state that is not the job's any more."
@@ -257,16 +244,6 @@ class Fencing(Watcher):
         self._begun: list[int] = []
         """Checkpoints that were triggered since the last attempt began."""
 
-    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
-        """Attempts, and what they say of checkpoints."""
-        return {
-            TaskState: self._on_task,
-            AttemptStarted: self._on_attempt,
-            CheckpointTriggered: self._on_triggered,
-            SnapshotAcknowledged: self._on_acknowledged,
-            CheckpointCompleted: self._on_completed,
-        }
-
     def process_started(self, view: CaseView) -> None:
         """Attempts count from 1 again."""
         super().process_started(view)
@@ -275,20 +252,25 @@ class Fencing(Watcher):
         self._acknowledged.clear()
         self._begun.clear()
 
+    @hears(TaskState)
     def _on_task(self, event: TaskState) -> None:
         self._current[event.task] = max(event.attempt, self._current.get(event.task, 0))
         if event.state == "finished":
             self._finished.add((event.task, event.attempt))
 
+    @hears(AttemptStarted)
     def _on_attempt(self, event: AttemptStarted) -> None:
         self._begun.clear()
 
+    @hears(CheckpointTriggered)
     def _on_triggered(self, event: CheckpointTriggered) -> None:
         self._begun.append(event.checkpoint_id)
 
+    @hears(SnapshotAcknowledged)
     def _on_acknowledged(self, event: SnapshotAcknowledged) -> None:
         self._acknowledged.setdefault(event.checkpoint_id, {}).setdefault(event.task, set()).add(event.attempt)
 
+    @hears(CheckpointCompleted)
     def _on_completed(self, event: CheckpointCompleted) -> None:
         number = event.checkpoint_id
         if number not in self._begun:
@@ -306,16 +288,13 @@ class Fencing(Watcher):
                 )
 
     def finished(self, case: FinishedCase) -> None:
-        """What logs have taken from whom."""
         for uid, log in histories_of(self.view.world):
             newest: dict[tuple[str, int], tuple[int, int]] = {}
             place = f"{'database' if isinstance(log, ToldDatabase) else 'log'} of sink {uid!r}"
             for exchange in log.history:
                 self._judge(place, uid, exchange, newest)
 
-    def _judge(
-        self, place: str, uid: str, exchange: Exchange, newest: dict[tuple[str, int], tuple[int, int]]
-    ) -> None:
+    def _judge(self, place: str, uid: str, exchange: Exchange, newest: dict[tuple[str, int], tuple[int, int]]) -> None:
         request = exchange.request
         if request.kind == "late" and exchange.result == OK:
             self.violated(

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
 
 from engine.explore.invariants.base import Shared, Watcher
-from engine.explore.invariants.snapshots import read_metadata, snapshot_of
+from engine.explore.invariants.snapshots import readable_metadata, snapshot_of
+from engine.explore.run import CaseView, hears
 from engine.observe.trace_events import AttemptStarted, CheckpointCompleted, SnapshotAcknowledged
-from state_backends.base import StateBackendError
 from state_backends.snapshots import IncrementalKeyedStateHandle
-
-if TYPE_CHECKING:
-    from engine.explore.run import CaseView
 
 _UPLOADED_FOR = re.compile(r"-keyed-\d+-\d+-(\d+)-\d+$")
 """Names of shared files end in incarnation, attempt, checkpoint and number."""
 
 
 class ConfirmedBase(Watcher):
-    """V21."""
-
     name = "V21"
     title = "An incremental checkpoint refers only to files of checkpoints that were complete when it was taken."
     reason = "A checkpoint that may still be aborted takes its files with it."
@@ -34,36 +27,27 @@ class ConfirmedBase(Watcher):
         """By checkpoint and task: what was complete when the job manager had its part."""
         self._restored = 0
 
-    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
-        """The life of checkpoints."""
-        return {
-            AttemptStarted: self._on_attempt,
-            SnapshotAcknowledged: self._on_acknowledged,
-            CheckpointCompleted: self._on_completed,
-        }
-
     def job_started(self, view: CaseView) -> None:
         """Numbers are used again."""
         self._completed.clear()
         self._complete_by_then.clear()
         self._restored = 0
 
+    @hears(AttemptStarted)
     def _on_attempt(self, event: AttemptStarted) -> None:
         # What a restored checkpoint refers to was judged when that completed, by this job or by another one.
         self._restored = max(self._restored, event.restored_checkpoint or 0)
 
+    @hears(SnapshotAcknowledged)
     def _on_acknowledged(self, event: SnapshotAcknowledged) -> None:
         self._complete_by_then[event.checkpoint_id, event.task] = frozenset(self._completed)
 
+    @hears(CheckpointCompleted)
     def _on_completed(self, event: CheckpointCompleted) -> None:
         number = event.checkpoint_id
         self._completed[number] = None
-        try:
-            metadata = read_metadata(self.shared, snapshot_of(self.view, number, durable=False))
-        except (StateBackendError, OSError):
-            # V6 says so.
-            return
-        for operator in metadata.operators:
+        metadata = readable_metadata(self.shared, snapshot_of(self.view, number, durable=False))
+        for operator in () if metadata is None else metadata.operators:
             for subtask, snapshot in operator.subtasks.items():
                 if isinstance(snapshot.keyed, IncrementalKeyedStateHandle):
                     self._judge(event, f"{operator.name}[{subtask}]", snapshot.keyed)

@@ -18,23 +18,16 @@ together, or nobody knows what the others count from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
-
 from engine.elements.errors import StorageError
 from engine.explore.invariants.base import Shared, Watcher
+from engine.explore.run import CaseView, FinishedCase, hears
 from engine.observe.trace_events import AttemptStarted, CheckpointCompleted, Receive, SnapshotTaken, TaskState
 from operators.table.staging import StagedFileSink
-
-if TYPE_CHECKING:
-    from engine.explore.run import CaseView, FinishedCase
 
 _FULL = "full"
 
 
 class CoveredRows(Watcher):
-    """V17."""
-
     name = "V17"
     title = "Readers of files never see more rows than the newest completed checkpoint covers."
     reason = "A row that is shown before its checkpoint is complete has to be taken back if it never is."
@@ -66,18 +59,7 @@ class CoveredRows(Watcher):
         self._whole: dict[str, set[int]] = {}
         """By uid, of sinks that show whole checkpoints: how many rows readers may see."""
 
-    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
-        """What is received, and when that counts."""
-        return {
-            AttemptStarted: self._on_attempt,
-            Receive: self._on_receive,
-            SnapshotTaken: self._on_snapshot,
-            CheckpointCompleted: self._on_completed,
-            TaskState: self._on_task_state,
-        }
-
     def process_started(self, view: CaseView) -> None:
-        """Which tasks there are now."""
         super().process_started(view)
         # As its own tasks had counted, for now there may be others.
         self._book()
@@ -104,6 +86,7 @@ class CoveredRows(Watcher):
         if self._there is None:
             self._there = {uid: self._seen(uid) for uid in self._tasks}
 
+    @hears(AttemptStarted)
     def _on_attempt(self, event: AttemptStarted) -> None:
         self.shared.attempt_started(event)
         self._book()
@@ -119,6 +102,7 @@ class CoveredRows(Watcher):
         self._received = {}
         self._at_snapshot.clear()
 
+    @hears(TaskState)
     def _on_task_state(self, event: TaskState) -> None:
         if event.attempt != self._attempt:
             # A zombie: no checkpoint covers what it takes.
@@ -131,16 +115,19 @@ class CoveredRows(Watcher):
             last = max(seen, default=self._newest)
             self._at_snapshot.setdefault(last + 1, {})[event.task] = self._received[event.task]
 
+    @hears(Receive)
     def _on_receive(self, event: Receive) -> None:
         task = self._writers.get(event.channel)
         if task is not None and event.records and event.attempt == self._attempt:
             self._received[task] = self._received.get(task, 0) + event.records
 
+    @hears(SnapshotTaken)
     def _on_snapshot(self, event: SnapshotTaken) -> None:
         if event.attempt != self._attempt:
             return
         self._at_snapshot.setdefault(event.checkpoint_id, {})[event.task] = self._received.get(event.task, 0)
 
+    @hears(CheckpointCompleted)
     def _on_completed(self, event: CheckpointCompleted) -> None:
         self.shared.completed(event)
         self._book()
@@ -165,7 +152,6 @@ class CoveredRows(Watcher):
                 numbers.add(self._base.get(uid, 0) + sum(mine.values()))
 
     def files_changed(self) -> None:
-        """Count, at every change."""
         assert self._there is not None, "a process has started"
         for uid in self._tasks:
             covered = self._covered[self._newest].get(uid, 0)
@@ -197,6 +183,5 @@ class CoveredRows(Watcher):
             return 0
 
     def finished(self, case: FinishedCase) -> None:
-        """Say what could not be judged."""
         if not self._tasks:
             self.skipped = "no sink writes rows to files, or its tasks do not restart together"

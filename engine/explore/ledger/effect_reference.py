@@ -8,7 +8,6 @@ if the order decides about one key, it may decide about others.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from engine.checkpoint.restore import NoRestart
 from engine.elements.batch import Batch
@@ -16,14 +15,11 @@ from engine.elements.operator import Operator
 from engine.explore.ledger.ledger import EffectLedger
 from engine.explore.ledger.ledger_entries import Origin, Place
 from engine.explore.ledger.ranges import RangeSet
+from engine.graph.plan import ExecutionPlan, OperatorPlan
+from engine.runtime.config import RunConfig
 from engine.runtime.execution import Execution
 from operators.basic import SinkOperator
-from state_backends.files import MemoryFileSystem
-
-if TYPE_CHECKING:
-    from engine.graph.plan import ExecutionPlan, OperatorPlan
-    from engine.runtime.config import RunConfig
-    from state_backends.files import FileSystem
+from state_backends.files import FileSystem, MemoryFileSystem
 
 Layers = dict[Origin, list[RangeSet]]
 """By origin: what has had one effect or more, two or more, and so on."""

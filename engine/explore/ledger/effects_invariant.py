@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from engine.explore.cases import PER_KEY
+from engine.explore.ledger.effect_reference import EffectReference
 from engine.explore.ledger.findings import Findings, Seen, findings, seen_in_files
 from engine.explore.ledger.ledger import EffectLedger
-from engine.explore.run import Invariant
-
-if TYPE_CHECKING:
-    from engine.explore.ledger.effect_reference import EffectReference
-    from engine.explore.run import FinishedCase, SinkInMemory, World
-    from engine.graph.plan import ExecutionPlan
+from engine.explore.run import FinishedCase, Invariant, SinkInMemory, World
+from engine.graph.plan import ExecutionPlan
 
 
 class EffectsInvariant(Invariant):
@@ -33,7 +29,6 @@ class EffectsInvariant(Invariant):
         self._promise = promise
 
     def finished(self, case: FinishedCase) -> None:
-        """Compare."""
         self.found = findings(self.ledger, self._expected, seen=seen_in(case.view.world, case.view.plan))
         for one in self.found.breaking(self._promise):
             self.violated(one.text, **{name: value for name, value in one.as_dict().items() if name != "text"})

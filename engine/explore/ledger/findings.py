@@ -16,20 +16,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from engine.explore.ledger.effect_reference import by_origin
+from engine.explore.ledger.effect_reference import EffectReference, Layers, by_origin
+from engine.explore.ledger.ledger import EffectLedger
 from engine.explore.ledger.ledger_entries import OUTPUT, Exposed, Origin, Place, RecordCause, Restart
 from engine.explore.ledger.ranges import Effects, Range, RangeSet
 from engine.explore.ledger.words import listed, origin_name, place_name, records_text, restart_text, times
+from engine.graph.plan import ExecutionPlan
 from engine.runtime.job import FINISHED
 from operators.files.sinks import FileSink, read_committed
-
-if TYPE_CHECKING:
-    from engine.explore.ledger.effect_reference import EffectReference, Layers
-    from engine.explore.ledger.ledger import EffectLedger
-    from engine.graph.plan import ExecutionPlan
-    from state_backends.files import FileSystem
+from state_backends.files import FileSystem
 
 LOST = "lost"
 TWICE = "applied twice"
@@ -65,7 +62,6 @@ class Finding:
 
     @property
     def text(self) -> str:
-        """One paragraph."""
         return f"{self.records_name} {self.verdict} in {self.place_name}: {self.why}"
 
     @property
@@ -83,11 +79,9 @@ class Finding:
 
     @property
     def records(self) -> int:
-        """How many records it is about."""
         return sum(end - first for first, end in self.ranges)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for a report."""
         restart = self.restart
         return {
             "kind": self.kind,
@@ -186,9 +180,7 @@ def _breaks(finding: Finding, promise: str) -> bool:
     return promise != "at-least-once" and not finding.at_once
 
 
-def findings(
-    ledger: EffectLedger, expected: EffectReference, *, seen: Mapping[str, Seen] | None = None
-) -> Findings:
+def findings(ledger: EffectLedger, expected: EffectReference, *, seen: Mapping[str, Seen] | None = None) -> Findings:
     """Compare a run with its reference. ``seen``: by uid of a sink, what its readers see in the end."""
     unknown = [restart for restart in ledger.restarts if not restart.is_known]
     if unknown:
@@ -204,7 +196,6 @@ class _Comparison:
         self._actual = by_origin(ledger)
         self._complete = ledger.state == FINISHED
         self._numbers = {origin: number for number, origin in enumerate(ledger.origins)}
-        self._shown_at_once = ledger.shown_at_once
         self._flights = [_in_flight(restart) for restart in ledger.restarts]
 
     def all(self, seen: Mapping[str, Seen]) -> Findings:
@@ -326,41 +317,32 @@ class _Comparison:
         expected, found = {VISIBLE: (0, 1), TWICE: (1, 2), LOST: (1, 0)}[kind]
         for number, layers in effects.splits.items():
             origin, ranges = self._ledger.origins[number], tuple(layers[0].ranges())
-            yield Finding(
-                kind,
-                place,
-                place_name(self._ledger, place),
-                origin,
-                records_text(self._ledger, origin, ranges),
-                ranges,
-                expected,
-                found,
-                None,
-                uid in self._ledger.shown_at_once,
-                why,
-            )
+            yield self._made(kind, place, origin, ranges, expected, found, None, why)
 
     # --- words --------------------------------------------------------------------------------------------------
 
-    def _finding(
-        self, kind: str, place: Place, origin: Origin, records: RangeSet, restart: Restart | None
-    ) -> Finding:
-        ledger, first = self._ledger, next(iter(records))
+    def _finding(self, kind: str, place: Place, origin: Origin, records: RangeSet, restart: Restart | None) -> Finding:
+        first = next(iter(records))
         expected = sum(first in layer for layer in self._expected.effects.get(place, {}).get(origin, ()))
         found = sum(first in layer for layer in self._actual.get(place, {}).get(origin, ()))
-        return Finding(
-            kind,
-            place,
-            place_name(ledger, place),
-            origin,
-            records_text(ledger, origin, records.ranges()),
-            tuple(records.ranges()),
-            expected,
-            found,
-            restart,
-            place.uid in ledger.shown_at_once,
-            self._why(kind, place, origin, restart, first),
-        )
+        why = self._why(kind, place, origin, restart, first)
+        return self._made(kind, place, origin, tuple(records.ranges()), expected, found, restart, why)
+
+    def _made(
+        self,
+        kind: str,
+        place: Place,
+        origin: Origin,
+        ranges: tuple[Range, ...],
+        expected: int,
+        found: int,
+        restart: Restart | None,
+        why: str,
+    ) -> Finding:
+        ledger = self._ledger
+        where, records = place_name(ledger, place), records_text(ledger, origin, ranges)
+        at_once = place.uid in ledger.shown_at_once
+        return Finding(kind, place, where, origin, records, ranges, expected, found, restart, at_once, why)
 
     def _why(self, kind: str, place: Place, origin: Origin, restart: Restart | None, first: int) -> str:
         if kind == UNEXPECTED:

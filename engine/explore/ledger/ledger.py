@@ -18,7 +18,6 @@ all processes of a run, one after the other.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from engine.explore.ledger.ledger_entries import (
     OUTPUT,
@@ -33,12 +32,8 @@ from engine.explore.ledger.ledger_entries import (
 from engine.explore.ledger.ranges import Effects
 from engine.explore.ledger.task_book import TaskBook
 from engine.explore.ledger.words import checkpoint_text, since_start
-from engine.observe.provenance import AT_ONCE, SINK
-from engine.observe.trace_events import AttemptStarted, CheckpointCompleted, RunEnded, RunStarted, TaskState
-
-if TYPE_CHECKING:
-    from engine.observe.provenance import TaskFacts
-    from engine.observe.trace_events import TraceEvent
+from engine.observe.provenance import AT_ONCE, SINK, TaskFacts
+from engine.observe.trace_events import AttemptStarted, CheckpointCompleted, RunEnded, RunStarted, TaskState, TraceEvent
 
 
 class EffectLedger:
@@ -78,7 +73,6 @@ class EffectLedger:
     # --- the port -----------------------------------------------------------------------------------------------
 
     def task(self, facts: TaskFacts) -> TaskBook:
-        """A task is built."""
         for operator in facts.operators:
             self.names[operator.uid] = operator.name
             if operator.role == SINK and operator.exposes == AT_ONCE:
@@ -86,7 +80,6 @@ class EffectLedger:
         return TaskBook(self, facts)
 
     def in_flight(self, checkpoint_id: int, side: str, edge: str, sender: int, receiver: int) -> Sequence[RecordCause]:
-        """The causes of records in flight of a checkpoint."""
         part = self._checkpoints.get(checkpoint_id)
         assert part is not None, f"checkpoint {checkpoint_id} was not taken under this ledger"
         return part.in_flight.get((side, edge, sender, receiver), [])
@@ -175,7 +168,6 @@ class EffectLedger:
     # --- what task books ask ------------------------------------------------------------------------------------
 
     def origin(self, origin: Origin) -> int:
-        """The number of an origin."""
         number = self._origin_numbers.get(origin)
         if number is None:
             number = self._origin_numbers[origin] = len(self.origins)
@@ -224,11 +216,9 @@ class EffectLedger:
         self.exposed = kept
 
     def put_part(self, checkpoint_id: int, part: TaskPart) -> None:
-        """A task's part of a checkpoint."""
         self._checkpoint(checkpoint_id).tasks[part.facts.task] = part
 
     def put_in_flight(self, checkpoint_id: int, which: tuple[str, str, int, int], causes: list[RecordCause]) -> None:
-        """Records in flight of a checkpoint."""
         self._checkpoint(checkpoint_id).in_flight.setdefault(which, []).extend(causes)
 
     def _checkpoint(self, checkpoint_id: int) -> CheckpointPart:
@@ -244,7 +234,6 @@ class EffectLedger:
             self.exposed.append(exposed)
 
     def next_epoch(self) -> int:
-        """A number that no cell has yet."""
         self._epoch += 1
         return self._epoch
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from engine.explore.ledger.ranges import Effects
-
-if TYPE_CHECKING:
-    from engine.observe.provenance import TaskFacts
+from engine.observe.provenance import TaskFacts
 
 RecordCause = tuple[int, int]
 """``(origin, number)``: the origin by its place in :attr:`EffectLedger.origins`."""
@@ -66,14 +64,12 @@ class Cell:
         self.epoch = epoch
 
     def copy(self, epoch: int) -> Cell:
-        """The same, to be changed."""
         other = Cell(epoch)
         other.effects, other.emitted, other.version = self.effects.copy(), dict(self.emitted), self.version
         other.waiting = {namespace: effects.copy() for namespace, effects in self.waiting.items()}
         return other
 
     def fingerprint(self) -> object:
-        """Equal for equal content."""
         waiting = tuple((namespace, effects.fingerprint()) for namespace, effects in self.waiting.items())
         return self.effects.fingerprint(), tuple(self.emitted.items()), waiting
 
@@ -97,7 +93,6 @@ class Exposed:
     rows: list[tuple[RecordCause, Any]] = field(default_factory=list)
 
     def fingerprint(self) -> object:
-        """Equal for equal content."""
         return (self.uid, self.task, self.attempt, self.checkpoint_id, self.effects.fingerprint())
 
 

@@ -92,7 +92,6 @@ class RangeSet:
         return f"RangeSet({self.ranges()})"
 
     def copy(self) -> RangeSet:
-        """Another one with the same numbers."""
         other = RangeSet()
         other._starts, other._ends = self._starts[:], self._ends[:]
         return other
@@ -129,11 +128,9 @@ class RangeSet:
         return left
 
     def below(self, bound: int) -> RangeSet:
-        """Those below ``bound``."""
         return self & RangeSet([(0, bound)]) if bound > 0 else RangeSet()
 
     def size_bytes(self) -> int:
-        """What the ranges take."""
         return 16 * len(self._starts)
 
 
@@ -149,7 +146,6 @@ class Effects:
         self.splits: dict[int, list[RangeSet]] = {}
 
     def add(self, split: int, number: int) -> None:
-        """One effect more."""
         layers = self.splits.get(split)
         if layers is None:
             layers = self.splits[split] = []
@@ -160,7 +156,6 @@ class Effects:
 
     @classmethod
     def sum(cls, parts: Iterable[Effects]) -> Effects:
-        """All effects of several together."""
         by_split: dict[int, list[list[RangeSet]]] = {}
         for part in parts:
             for split, layers in part.splits.items():
@@ -170,7 +165,6 @@ class Effects:
         return total
 
     def count(self, split: int, number: int) -> int:
-        """How many effects a record has had."""
         return sum(number in layer for layer in self.splits.get(split, ()))
 
     def layer(self, split: int, effects: int) -> RangeSet:
@@ -179,11 +173,9 @@ class Effects:
         return layers[effects - 1] if effects <= len(layers) else RangeSet()
 
     def total(self) -> int:
-        """All effects together."""
         return sum(len(layer) for layers in self.splits.values() for layer in layers)
 
     def copy(self) -> Effects:
-        """Another one with the same effects."""
         other = Effects()
         other.splits = {split: [layer.copy() for layer in layers] for split, layers in self.splits.items()}
         return other
@@ -202,7 +194,6 @@ class Effects:
         return {split: layers for split, layers in self.splits.items() if layers}
 
     def fingerprint(self) -> object:
-        """Equal for equal effects."""
         return tuple(
             (split, tuple(tuple(layer.ranges()) for layer in layers))
             for split, layers in sorted(self.splits.items())
@@ -210,7 +201,6 @@ class Effects:
         )
 
     def size_bytes(self) -> int:
-        """What the ranges take."""
         return sum(layer.size_bytes() for layers in self.splits.values() for layer in layers)
 
 

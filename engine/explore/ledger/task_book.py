@@ -54,7 +54,6 @@ class TaskBook:
     # --- the port -----------------------------------------------------------------------------------------------
 
     def restored(self, checkpoint_id: int | None) -> None:
-        """The task starts."""
         ledger, facts = self._ledger, self.facts
         for part in ledger.part_of(facts, checkpoint_id):
             same = part.facts.task == facts.task and part.facts.parallelism == facts.parallelism
@@ -76,18 +75,15 @@ class TaskBook:
         return operator_index_for_key_group(facts.max_parallelism, facts.parallelism, group) == facts.subtask
 
     def lineage(self, uid: str) -> OperatorLineage:
-        """For the operator of that uid."""
         return OperatorLineage(self, uid)
 
     def read(self, uid: str, split: str) -> None:
-        """A source emits the next record of a split."""
         origin = self._ledger.origin(Origin(uid, split, is_source=True))
         number = self.read_up_to.get(origin, 0)
         self.read_up_to[origin] = number + 1
         self._cause = (origin, number)
 
     def handles(self, cause: RecordCause, keys: Sequence[Any] | None, records: int) -> None:
-        """Records of one cause have come."""
         self._cause = cause
         if self._keyed is not None:
             assert keys is not None, f"{self.facts.task} has keyed state and records without keys"
@@ -95,11 +91,9 @@ class TaskBook:
                 self._effect(Place(self._keyed, KEY, key), cause, 1)
 
     def handled(self) -> None:
-        """The task is between two records."""
         self._cause = None
 
     def reaches(self, uid: str, values: Sequence[Any]) -> None:
-        """Records have come to state, or to a sink."""
         cause = self.cause
         operator = self._operators[uid]
         if operator.role == STATE:
@@ -116,7 +110,6 @@ class TaskBook:
             open_now.rows += [(cause, value) for value in values]
 
     def emits(self, uid: str) -> bool:
-        """An operator emits records."""
         speaker = self._speaker
         if speaker is not None and speaker[0] == uid:
             _, key, namespace = speaker
@@ -138,7 +131,6 @@ class TaskBook:
         return True
 
     def emitted(self) -> None:
-        """What the operator has emitted on its own account is on its way."""
         self._cause = self._causes.pop()
 
     @property
@@ -148,7 +140,6 @@ class TaskBook:
         return self._cause
 
     def snapshot(self, checkpoint_id: int) -> None:
-        """All state of the task becomes part of a checkpoint."""
         for uid in [uid for uid in self._open if self._operators[uid].exposes == COMMITS]:
             one = self._open.pop(uid)
             one.checkpoint_id = checkpoint_id
@@ -158,7 +149,6 @@ class TaskBook:
     def stored(
         self, checkpoint_id: int, side: str, edge: str, sender: int, receiver: int, causes: list[RecordCause]
     ) -> None:
-        """Records in flight become part of a checkpoint."""
         self._ledger.put_in_flight(checkpoint_id, (side, edge, sender, receiver), causes)
 
     # --- for operators ----------------------------------------------------------------------------------------
@@ -178,9 +168,7 @@ class TaskBook:
     def part(self) -> TaskPart:
         """What a checkpoint holds of the task now. Cells are copied when they change next."""
         self._epoch = self._ledger.next_epoch()
-        return TaskPart(
-            self.facts, dict(self.cells), dict(self.read_up_to), tuple(self._pending), self.has_finished
-        )
+        return TaskPart(self.facts, dict(self.cells), dict(self.read_up_to), tuple(self._pending), self.has_finished)
 
     def take_pending(self, checkpoint_id: int) -> list[Exposed]:
         """What a completed checkpoint makes visible."""
@@ -216,7 +204,6 @@ class TaskBook:
             cell.effects.add(*cause)
 
     def fingerprint(self) -> object:
-        """What decides what the book will say."""
         return (
             self.facts.attempt,
             self.has_finished,
@@ -240,7 +227,6 @@ class OperatorLineage:
         self._book.speak((self._uid, key, namespace))
 
     def emitted(self) -> None:
-        """That is over."""
         self._book.speak(None)
 
     def waits(self, records: int, namespace: Any = None) -> None:

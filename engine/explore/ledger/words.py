@@ -36,9 +36,7 @@ def ranges_text(ranges: Sequence[Range]) -> str:
     """``0-3, 7``; single numbers with one step between them as ``0, 3, …, 99``."""
     if len(ranges) > _SHOWN:
         step = ranges[1][0] - ranges[0][0]
-        if all(
-            end == first + 1 and first == ranges[0][0] + at * step for at, (first, end) in enumerate(ranges)
-        ):
+        if all(end == first + 1 and first == ranges[0][0] + at * step for at, (first, end) in enumerate(ranges)):
             return f"{ranges[0][0]}, {ranges[1][0]}, …, {ranges[-1][0]}"
     shown = ", ".join(str(first) if end == first + 1 else f"{first}-{end - 1}" for first, end in ranges[:_SHOWN])
     left = len(ranges) - _SHOWN
@@ -65,7 +63,6 @@ def place_name(ledger: EffectLedger, place: Place) -> str:
 
 
 def times(count: int) -> str:
-    """How often."""
     return {0: "never", 1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
@@ -84,7 +81,6 @@ def checkpoint_text(checkpoint_id: int | None) -> str:
 
 
 def since_start(ledger: EffectLedger, time_ns: int) -> str:
-    """Virtual time since the run began."""
     return "+" + f"{(time_ns - ledger.started_ns) / 1_000_000:.3f}".rstrip("0").rstrip(".") + "ms"
 
 

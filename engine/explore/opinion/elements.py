@@ -98,7 +98,6 @@ class EvaluatedStep:
         """Event time has come to ``ms``, which is more than before. The watermark follows what this emits."""
 
     def take(self, record: Record, which: int = 0) -> None:
-        """See :meth:`on_record`."""
         self.at_ms = max(self.at_ms, record.at_ms)
         self.on_record(record, which)
 
@@ -127,6 +126,13 @@ class EvaluatedStep:
         """Send a watermark on, to side outputs too."""
         for send in self.outlet.marks:
             send(mark._replace(at_ms=self.at_ms))
+
+
+class Pass(EvaluatedStep):
+    """Every record goes on, with its timestamp."""
+
+    def on_record(self, record: Record, which: int) -> None:
+        self.emit(record.value, record.stamp)
 
 
 def own_copy(function: Any) -> Any:

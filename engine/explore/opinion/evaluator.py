@@ -20,20 +20,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.elements.batch import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS
 from engine.elements.errors import ConfigurationError
 from engine.explore.opinion import column_steps, function_steps, joins, patterns, ranking, sink_outputs, windows
-from engine.explore.opinion.elements import Element, EvaluatedStep, Mark, NotModelled, Order, Record, Spec
+from engine.explore.opinion.elements import Element, EvaluatedStep, Mark, NotModelled, Order, Pass, Record, Spec
 from engine.explore.opinion.plan_reading import Place, closure_of, depths_of, given_of, route_of, spec_of
 from engine.explore.opinion.source_elements import Input, Ranges, SubtaskInput, read_source
 from engine.graph.distribution_patterns import connections
+from engine.graph.plan import EdgePlan, ExecutionPlan, OperatorPlan, VertexPlan
 from operators.sources import SourceOperator, source_of
-
-if TYPE_CHECKING:
-    from engine.graph.plan import EdgePlan, ExecutionPlan, OperatorPlan, VertexPlan
-    from state_backends.files import FileSystem
+from state_backends.files import FileSystem
 
 STEPS: Mapping[str, Callable[[Spec], EvaluatedStep]] = {
     **function_steps.STEPS,
@@ -89,9 +87,7 @@ class Evaluated:
     unknown: dict[str, str] = field(default_factory=dict)
 
 
-def evaluate(
-    plan: ExecutionPlan, inputs: Mapping[Place, Input], unknown: dict[Place, str], order: Order
-) -> Evaluated:
+def evaluate(plan: ExecutionPlan, inputs: Mapping[Place, Input], unknown: dict[Place, str], order: Order) -> Evaluated:
     """What the job commits when its records are handled in this order. ``unknown`` operators are left out; those that
     turn out to be are added.
 
@@ -127,7 +123,6 @@ class _Subtask:
         self._idle = False
 
     def take(self, channel: _Channel, element: Element) -> None:
-        """Handle one element of a channel."""
         if isinstance(element, Record):
             self.head.take(element, channel.which)
             return
@@ -148,13 +143,6 @@ class _Subtask:
             self.head.take_mark(Mark(at_ms=at_ms, idle=self._idle))
 
 
-class _Source(EvaluatedStep):
-    """The head of a chain that has no input: it passes its elements on, with their timestamps."""
-
-    def on_record(self, record: Record, which: int) -> None:
-        self.emit(record.value, record.stamp)
-
-
 class _Evaluation:
     def __init__(
         self, plan: ExecutionPlan, inputs: Mapping[Place, Input], unknown: Mapping[Place, str], order: Order
@@ -170,7 +158,6 @@ class _Evaluation:
         self._sinks: dict[Place, list[sink_outputs.SinkRows]] = {}
 
     def run(self) -> Evaluated:
-        """Evaluate."""
         subtasks = {
             (vertex.index, number): _Subtask(vertex.index, self._depths[vertex.index])
             for vertex in self._plan.vertices
@@ -243,7 +230,8 @@ class _Evaluation:
     def _step(self, vertex: VertexPlan, operator: OperatorPlan, number: int) -> EvaluatedStep:
         spec = spec_of(vertex, operator, number, self._order)
         if vertex.is_source and operator.position == 0:
-            return _Source(spec)
+            # It passes its elements on, with their timestamps.
+            return Pass(spec)
         if spec.owner is not None:
             sink = sink_outputs.sink_of(spec)
             self._sinks.setdefault((vertex.index, operator.position), []).append(sink)

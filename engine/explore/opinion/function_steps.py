@@ -10,27 +10,27 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from engine.elements.batch import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS
-from engine.explore.opinion.elements import EvaluatedStep, Mark, NotModelled, Record, Spec, is_a, own_copy
+from engine.explore.opinion.elements import EvaluatedStep, Mark, NotModelled, Pass, Record, Spec, is_a, own_copy
 from engine.explore.opinion.plain_state import Cells, CellStates, Context, MapCell, Timers, by_encoding, copied
 from state_backends.base import key_group_for
+
+
+def _result(spec: Spec, record: Record, which: int) -> Any:
+    return spec.given["fn" if "fn" in spec.given else f"fn{which + 1}"](record.value)
 
 
 class Map(EvaluatedStep):
     """One record out for each record in, with its timestamp; of two inputs each has its function."""
 
     def on_record(self, record: Record, which: int) -> None:
-        given = self.spec.given
-        function = given["fn"] if "fn" in given else given[f"fn{which + 1}"]
-        self.emit(function(record.value), record.stamp)
+        self.emit(_result(self.spec, record, which), record.stamp)
 
 
 class FlatMap(EvaluatedStep):
     """Any number of records out for each record in, all with its timestamp."""
 
     def on_record(self, record: Record, which: int) -> None:
-        given = self.spec.given
-        function = given["fn"] if "fn" in given else given[f"fn{which + 1}"]
-        self.emit_all(function(record.value), record.stamp)
+        self.emit_all(_result(self.spec, record, which), record.stamp)
 
 
 class Filter(EvaluatedStep):
@@ -39,13 +39,6 @@ class Filter(EvaluatedStep):
     def on_record(self, record: Record, which: int) -> None:
         if self.spec.given["fn"](record.value):
             self.emit(record.value, record.stamp)
-
-
-class Pass(EvaluatedStep):
-    """The head of an iteration: every record goes on."""
-
-    def on_record(self, record: Record, which: int) -> None:
-        self.emit(record.value, record.stamp)
 
 
 class Process(EvaluatedStep):
@@ -150,7 +143,6 @@ class BroadcastProcess(Process):
         self._call(self.calls[which], record, self._writing if which else self.context)
 
     def group_of(self, key: Any) -> int:
-        """The key group of a key."""
         return key_group_for(key, self.spec.given["max_parallelism"])
 
 
@@ -247,7 +239,6 @@ class _Request(NamedTuple):
 
     @property
     def processing_time_ns(self) -> int:
-        """There is no such clock here."""
         raise NotModelled("its service asks for the virtual clock, which depends on costs and schedules")
 
 

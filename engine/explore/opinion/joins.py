@@ -17,7 +17,6 @@ class _Pair:
         self.timestamp_ms = max(left_ms, right_ms)
 
     def side_output(self, tag: str, value: Any) -> None:
-        """With the timestamp of the pair."""
         self._step.emit(value, self.timestamp_ms, tag)
 
 

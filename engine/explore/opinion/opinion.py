@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.explore.opinion.elements import Order, Record
 from engine.explore.opinion.evaluator import Evaluated, evaluate, read_inputs, sink_named
 from engine.explore.opinion.output_comparison import compare_outputs
 from engine.explore.opinion.source_elements import Ranges
-
-if TYPE_CHECKING:
-    from engine.graph.plan import ExecutionPlan
-    from state_backends.files import FileSystem
+from engine.graph.plan import ExecutionPlan
+from state_backends.files import FileSystem
 
 ORDERS: tuple[Order, ...] = (
     Order("one channel after the other"),

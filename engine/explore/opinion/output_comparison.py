@@ -52,7 +52,6 @@ class DifferenceCounts:
 
     @classmethod
     def of(cls, differences: Sequence[CountDifference]) -> DifferenceCounts:
-        """The sums over some differences."""
         return cls(
             sum(one.lost for one in differences),
             sum(one.duplicated for one in differences),
@@ -83,7 +82,6 @@ class OutputComparison:
 
     @property
     def counts(self) -> DifferenceCounts:
-        """The sums over all partitions."""
         return DifferenceCounts.of(self.differences)
 
     def by_partition(self) -> dict[str, DifferenceCounts]:

@@ -63,7 +63,6 @@ class _State:
             cell[self._all.key] = copied(value)
 
     def clear(self) -> None:
-        """Remove the entry."""
         self._cell().pop(self._all.key, None)
 
 
@@ -79,7 +78,6 @@ class ValueCell(_State):
         return self._read(self._default)
 
     def update(self, value: Any) -> None:
-        """Store a value."""
         self._write(value)
 
 
@@ -87,20 +85,16 @@ class ListCell(_State):
     """List state; a missing list reads as ``None``."""
 
     def get(self) -> list[Any] | None:
-        """The elements."""
         found: list[Any] | None = self._read()
         return found
 
     def add(self, element: Any) -> None:
-        """Append one."""
         self._write([*(self._read() or ()), element])
 
     def add_all(self, elements: Iterable[Any]) -> None:
-        """Append some."""
         self._write([*(self._read() or ()), *elements])
 
     def update(self, elements: Iterable[Any]) -> None:
-        """Replace all."""
         self._write(list(elements))
 
     def join(self, first: Any, second: Any) -> Any:
@@ -129,41 +123,32 @@ class MapCell(_State):
     """Map state; entries come in the order of their encoded keys."""
 
     def get(self, map_key: Any) -> Any:
-        """The value under a key, or ``None``."""
         return (self._read() or {}).get(map_key)
 
     def contains(self, map_key: Any) -> bool:
-        """Whether there is one."""
         return map_key in (self._read() or {})
 
     def put(self, map_key: Any, value: Any) -> None:
-        """Store one entry."""
         self._write({**(self._read() or {}), map_key: value})
 
     def put_all(self, entries: dict[Any, Any]) -> None:
-        """Store several."""
         self._write({**(self._read() or {}), **entries})
 
     def remove(self, map_key: Any) -> None:
-        """Remove an entry, if it is there."""
         left = self._read() or {}
         left.pop(map_key, None)
         self._write(left)
 
     def entries(self) -> list[tuple[Any, Any]]:
-        """All entries."""
         return sorted((self._read() or {}).items(), key=lambda entry: by_encoding(entry[0]))
 
     def keys(self) -> list[Any]:
-        """Their keys."""
         return [key for key, _ in self.entries()]
 
     def values(self) -> list[Any]:
-        """Their values."""
         return [value for _, value in self.entries()]
 
     def is_empty(self) -> bool:
-        """Whether there is none."""
         return not self._read()
 
 
@@ -175,19 +160,15 @@ class CellStates:
         self._cells, self._prefix, self._scoped = cells, prefix, scoped
 
     def value_state(self, name: str, default: Any = None, *, ttl: Any = None) -> ValueCell:
-        """See :class:`ValueCell`."""
         return ValueCell(*self._where(name, ttl), default)
 
     def list_state(self, name: str, *, ttl: Any = None) -> ListCell:
-        """See :class:`ListCell`."""
         return ListCell(*self._where(name, ttl))
 
     def reducing_state(self, name: str, reduce: Callable[[Any, Any], Any], *, ttl: Any = None) -> ReducingCell:
-        """See :class:`ReducingCell`."""
         return ReducingCell(*self._where(name, ttl), reduce)
 
     def map_state(self, name: str, *, ttl: Any = None) -> MapCell:
-        """See :class:`MapCell`."""
         return MapCell(*self._where(name, ttl))
 
     def _where(self, name: str, ttl: Any) -> tuple[Cells, str, Any]:
@@ -233,16 +214,13 @@ class Context(CellStates):
 
     @property
     def current_key(self) -> Any:
-        """The key in hand."""
         return self._cells.key
 
     @property
     def current_watermark_ms(self) -> int:
-        """Event time reached."""
         return self._step.watermark_ms
 
     def processing_time_ms(self) -> int:
-        """There is no such clock here."""
         raise NotModelled("it asks for the virtual clock, which depends on costs and schedules")
 
     def side_output(self, tag: str, value: Any) -> None:
@@ -250,15 +228,12 @@ class Context(CellStates):
         self._step.emit(value, self.timestamp_ms, tag)
 
     def register_event_time_timer(self, time_ms: int) -> None:
-        """For the current key."""
         self._timers.add(time_ms, self._cells.key)
 
     def delete_event_time_timer(self, time_ms: int) -> None:
-        """For the current key."""
         self._timers.remove(time_ms, self._cells.key)
 
     def register_processing_time_timer(self, time_ms: int) -> None:
-        """There is no such clock here."""
         raise NotModelled("it sets a timer of the virtual clock, which depends on costs and schedules")
 
     delete_processing_time_timer = register_processing_time_timer

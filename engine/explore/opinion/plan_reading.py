@@ -5,13 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.explore.opinion.elements import Order, Record, Spec
+from engine.graph.plan import EdgePlan, ExecutionPlan, OperatorPlan, VertexPlan
 from state_backends.base import key_group_for, operator_index_for_key_group
-
-if TYPE_CHECKING:
-    from engine.graph.plan import EdgePlan, ExecutionPlan, OperatorPlan, VertexPlan
 
 Place = tuple[int, int]
 """Vertex and position of an operator."""
@@ -60,9 +58,7 @@ def given_of(kind: Any, factory: Any) -> dict[str, Any]:
     return dict(inspect.signature(kind).bind_partial(*factory.args, **factory.keywords).arguments)
 
 
-def route_of(
-    edge: EdgePlan, target: VertexPlan, channels: int
-) -> Callable[[Record], tuple[Record, list[int]]]:
+def route_of(edge: EdgePlan, target: VertexPlan, channels: int) -> Callable[[Record], tuple[Record, list[int]]]:
     """To which of its channels a sender gives a record; behind ``key_by`` the record gets its key."""
     partitioner: Any = edge.partitioner
     if partitioner.name == "hash":

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from engine.elements.batch import Batch
-from engine.explore.opinion.elements import EvaluatedStep, NotModelled, Record, Spec, is_a
+from engine.explore.opinion.elements import EvaluatedStep, NotModelled, Pass, Record, Spec, is_a
 
 Rows = dict[str, list[str]]
 """By bucket, ``""`` for a sink that has none."""
@@ -33,7 +33,6 @@ class SinkRows(EvaluatedStep):
         return [("", repr(record.value))]
 
     def text_of(self, value: Any) -> str:
-        """How readers see one record."""
         ((row,),) = self.seen(self.rows_of(Record(value))).values()
         return row
 
@@ -113,11 +112,8 @@ class Staged(Files):
         return [(bucket, record._replace(value=value))]
 
 
-class StagingPass(SinkRows):
-    """Passes its records on."""
-
-    def on_record(self, record: Record, which: int) -> None:
-        self.emit(record.value, record.stamp)
+class StagingPass(Pass, SinkRows):
+    """Passes its records on to the step that shows them."""
 
 
 class DatabaseTable(SinkRows):

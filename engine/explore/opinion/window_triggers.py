@@ -133,11 +133,9 @@ class Keep:
         self._keep, self._after = keep, after
 
     def evict_before(self, elements: list[Any], window: Any, ctx: Any) -> list[Any]:
-        """Those that the window is computed from."""
         return elements if self._after else self._keep(elements)
 
     def evict_after(self, elements: list[Any], window: Any, ctx: Any) -> list[Any]:
-        """Those that stay in it."""
         return self._keep(elements) if self._after else elements
 
 

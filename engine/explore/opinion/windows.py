@@ -75,11 +75,9 @@ class _TriggerContext(CellStates):
 
     @property
     def current_watermark_ms(self) -> int:
-        """Event time reached."""
         return self._step.watermark_ms
 
     def processing_time_ms(self, _time_ms: int = 0) -> int:
-        """There is no such clock here."""
         raise NotModelled("its trigger asks for the virtual clock, which depends on costs and schedules")
 
     register_processing_time_timer = processing_time_ms
@@ -88,7 +86,6 @@ class _TriggerContext(CellStates):
         """None was ever set."""
 
     def register_event_time_timer(self, time_ms: int) -> None:
-        """Of the window in hand."""
         self._step.timers.add(time_ms, self._cells.key, self._cells.scope)
 
     def delete_event_time_timer(self, time_ms: int) -> None:
@@ -122,11 +119,9 @@ class _WindowContext:
 
     @property
     def current_watermark_ms(self) -> int:
-        """Event time reached."""
         return self._step.watermark_ms
 
     def processing_time_ms(self) -> int:
-        """There is no such clock here."""
         raise NotModelled("its window function asks for the virtual clock, which depends on costs and schedules")
 
     @property
@@ -137,7 +132,6 @@ class _WindowContext:
         return CellStates(self._step.cells, "function.", scoped=True)
 
     def side_output(self, tag: str, value: Any) -> None:
-        """With the timestamp of the window."""
         self._step.emit(value, self.window.max_timestamp, tag)
 
 
@@ -346,9 +340,7 @@ def _co_group(function: Any, key: Any, window: Any, values: Sequence[tuple[int, 
 
 def _pairs(function: Any, key: Any, window: Any, values: Sequence[tuple[int, Any]]) -> Any:
     """Every pair of the two lists."""
-    return [
-        function(left, right) for side, left in values if side == 1 for other, right in values if other == 2
-    ]
+    return [function(left, right) for side, left in values if side == 1 for other, right in values if other == 2]
 
 
 STEPS: dict[str, Callable[[Spec], EvaluatedStep]] = {

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.elements.batch import Batch
-
-if TYPE_CHECKING:
-    from engine.elements.source import Source, SourceContext, SplitReader
-    from engine.explore.cases import Ranges
+from engine.elements.source import Source, SourceContext, SplitReader
+from engine.explore.cases import Ranges
 
 
 class PrunedSource:
@@ -23,7 +21,6 @@ class PrunedSource:
         self._dropped = dropped
 
     def splits(self, context: SourceContext) -> Sequence[str]:
-        """Those of the source."""
         return self._source.splits(context)
 
     def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
@@ -55,13 +52,10 @@ class _PrunedReader:
         return any(first <= number < end for first, end in self._dropped)
 
     def position(self) -> Any:
-        """See the class."""
         return (self._reader.position(), self._number)
 
     def available_at_ns(self, now_ns: int) -> int:
-        """That of the source."""
         return self._reader.available_at_ns(now_ns)
 
     def close(self) -> None:
-        """Close the inner reader."""
         self._reader.close()

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from engine.explore.cases import Case
+from engine.explore.run.job_under_test import Subject
+from engine.observe.provenance import Provenance
 
 if TYPE_CHECKING:
-    from engine.explore.cases import Case
-    from engine.explore.run.job_under_test import Subject
     from engine.explore.run.runner import CaseView, FinishedCase
-    from engine.observe.provenance import Provenance
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +32,21 @@ class Violation:
         return f"{self.invariant}: {self.text}"
 
 
+HandlerT = TypeVar("HandlerT", bound=Callable[..., None])
+
+
+def hears(*kinds: type[Any]) -> Callable[[HandlerT], HandlerT]:
+    """Marks a method of an invariant that is to be called with trace events of these classes."""
+
+    def mark(handler: HandlerT) -> HandlerT:
+        handler._hears = kinds  # type: ignore[attr-defined]
+        return handler
+
+    return mark
+
+
 class Invariant:
-    """Base of invariants. Subclasses set the four texts and override what they need.
+    """Base of invariants. Subclasses set the four texts, mark what :func:`hears`, and override what they need.
 
     ``name``    short and unique (``V4``); ``title``: what must hold, in a sentence; ``reason``: why it must;
     ``source``  where the rule, or the mistake that it catches, comes from.
@@ -47,6 +61,13 @@ class Invariant:
     provenance: Provenance | None = None
     """What the run tells which record caused what, if this invariant judges by that."""
 
+    _heard: ClassVar[Mapping[type[Any], str]] = {}
+    """By class of trace event: the method that is called with it."""
+
+    def __init_subclass__(cls) -> None:
+        mine = {kind: name for name, method in vars(cls).items() for kind in getattr(method, "_hears", ())}
+        cls._heard = {**cls._heard, **mine}
+
     def __init__(self) -> None:
         self.violations: list[Violation] = []
 
@@ -56,7 +77,7 @@ class Invariant:
 
     def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
         """By class of trace event: what is to be called with it."""
-        return {}
+        return {kind: getattr(self, name) for kind, name in self._heard.items()}
 
     def process_started(self, view: CaseView) -> None:
         """A process of the case is about to run (the first one, or a resumed one); ``view.execution`` is it."""

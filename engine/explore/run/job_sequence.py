@@ -13,27 +13,24 @@ Rules.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from engine.elements.errors import ConfigurationError
-from engine.explore.cases import CANCEL, Savepoint, run_config
-from engine.explore.run.job_under_test import CHECKPOINTS_DIR
-from engine.observe.trace_events import CheckpointCompleted
-from engine.runtime.faulted import PROCESS
+from engine.explore.cases import CANCEL, Case, Savepoint, Setting, run_config
+from engine.explore.run.job_under_test import CHECKPOINTS_DIR, OUTPUT_DIR
+from engine.graph.plan import ExecutionPlan
+from engine.observe.provenance import Provenance
+from engine.observe.trace_events import CheckpointCompleted, TraceEvent
+from engine.runtime.config import RunConfig
+from engine.runtime.execution import Execution
+from engine.runtime.faulted import PROCESS, Interference
 from engine.runtime.job import SavepointOrder, SavepointReport
-from engine.runtime.kernel import START_NS
-from engine.runtime.storage import SavepointRestore
+from engine.runtime.kernel import START_NS, ChoiceRecorder
+from engine.runtime.storage import SavepointRestore, open_storage
+from state_backends.files import FileSystem
 from state_backends.snapshots import CheckpointStorage
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from engine.explore.cases import Case, Setting
-    from engine.observe.trace_events import TraceEvent
-    from engine.runtime.config import RunConfig
-    from engine.runtime.execution import Execution
-    from state_backends.files import FileSystem
 
 SAVEPOINTS_DIR = "/savepoints"
 """On the disk of checkpoints, which may refer to files of savepoints."""
@@ -49,7 +46,6 @@ class Start:
 
     @property
     def restore(self) -> SavepointRestore:
-        """For an execution."""
         return SavepointRestore(self.path, self.order.mode)
 
 
@@ -85,7 +81,6 @@ class Jobs:
 
     @property
     def storage_dir(self) -> str:
-        """Where the job keeps its checkpoints."""
         return CHECKPOINTS_DIR if self.number == 1 else f"{CHECKPOINTS_DIR}-{self.number}"
 
     @property
@@ -105,10 +100,43 @@ class Jobs:
         """Whether the job may find its savepoint in a form that its state backend does not read."""
         return self.start is not None and self.start.order.native and "state_backend" in self.start.order.settings
 
+    @contextmanager
+    def process(
+        self,
+        plan: ExecutionPlan,
+        checkpoints: FileSystem,
+        files: FileSystem,
+        behind: int,
+        choices: ChoiceRecorder,
+        interference: Interference | None,
+        instruments: Sequence[Callable[[TraceEvent], None]] = (),
+        provenance: Provenance | None = None,
+    ) -> Iterator[Execution]:
+        """The next process of the job, whose storage directory is held meanwhile. ``behind``: the incarnation that the
+        job before has had, if this is the first one of another job."""
+        inline, start = self.config.inline_state_bytes, self.start
+        with open_storage(
+            self.storage_dir, plan.job_name, inline_state_bytes=inline, file_system=checkpoints, behind=behind
+        ) as opened:
+            yield Execution(
+                plan,
+                self.config,
+                storage=opened.storage,
+                file_system=files,
+                savepoint_files=checkpoints,
+                output_dir=OUTPUT_DIR,
+                incarnation=opened.incarnation,
+                instruments=instruments,
+                restore=self.has_begun,
+                restore_from=None if start is None else start.restore,
+                choices=choices,
+                interference=interference,
+                provenance=provenance,
+            )
+
     # -- what the user does -------------------------------------------------------------------------------------------
 
     def attend(self, execution: Execution) -> None:
-        """A process is about to run."""
         self._execution, self.has_begun, self.cancelled = execution, True, False
         self._forget_reports()
         for number, order in enumerate(self._case.savepoints):

@@ -20,23 +20,22 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from engine.elements.errors import ConfigurationError, JobGraphError
 from engine.explore.cases import Ranges
+from engine.explore.run.expected import Expected
 from engine.explore.run.file_outputs import FileOutput, Rows, announced, directory_in, output_of
 from engine.explore.run.inputs import PrunedSource
+from engine.graph.job import Job
+from engine.graph.plan import ExecutionPlan, OperatorPlan
 from operators.files.formats import list_files
 from operators.files.reading import FileSource
 from operators.log.connectors import LogSink, LogSource
 from operators.log.disk import DiskLog
 from operators.sources import reading_from, source_of
 from operators.table.partitions import PartitionCommitterSpec
-from state_backends.files import LocalFileSystem, MemoryFileSystem, write_atomically
+from state_backends.files import FileSystem, LocalFileSystem, MemoryFileSystem, write_atomically
 
 if TYPE_CHECKING:
-    from engine.explore.run.expected import Expected
     from engine.explore.run.measure import Measure
     from engine.explore.run.references import Reference, References
-    from engine.graph.job import Job
-    from engine.graph.plan import ExecutionPlan, OperatorPlan
-    from state_backends.files import FileSystem
 
 OUTPUT_DIR = "/out"
 CHECKPOINTS_DIR = "/checkpoints"
@@ -94,7 +93,6 @@ class World:
             directory = directory_in(OUTPUT_DIR, spec.path)
             output[uid] = announced(spec, self.files, directory, tables.get(directory, {}))
         return output
-
 
     def durable_in_files(self) -> dict[str, list[str]]:
         """As :meth:`committed_in_files`, what readers would see if the machine went down now and came up again."""

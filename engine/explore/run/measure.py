@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from engine.explore.cases import FIFO, Case
+from engine.explore.run.job_under_test import Subject
 from engine.explore.run.references import MOST_EVENTS, undisturbed
 from engine.faults.external import requests_to
 from engine.faults.injector import FaultInjector
 from engine.faults.process import opportunities_at
 from engine.observe.points import POINTS
 from operators.table.staging import StagedFileSink
-
-if TYPE_CHECKING:
-    from engine.explore.run.job_under_test import Subject
 
 _OF_SINKS = tuple(name for name in POINTS if name.startswith(("sink.", "operator.")) and name != "sink.abort")
 

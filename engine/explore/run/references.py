@@ -15,17 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.elements.errors import ConfigurationError
 from engine.explore.cases import FIFO, RANDOM, Case, Ranges, Setting
 from engine.explore.opinion import ORDERS, Opinion, compare_outputs, read_records, second_opinion, text_of
+from engine.explore.run.job_under_test import Subject, World
 from engine.explore.run.runner import CUT_OFF, Bounds, FinishedCase, run_case
-
-if TYPE_CHECKING:
-    from engine.explore.run.job_under_test import Subject, World
-    from engine.faults.injector import FaultInjector
-    from engine.graph.plan import ExecutionPlan
+from engine.faults.injector import FaultInjector
+from engine.graph.plan import ExecutionPlan
 
 Output = Mapping[str, list[str]]
 
@@ -123,9 +121,7 @@ class References:
             plans.append(subject.in_world(subject.plan(_ANOTHER), World()))
         return world, plans
 
-    def _said(
-        self, plan: ExecutionPlan, world: World, dropped: Mapping[str, Ranges]
-    ) -> dict[str, list[str]]:
+    def _said(self, plan: ExecutionPlan, world: World, dropped: Mapping[str, Ranges]) -> dict[str, list[str]]:
         """What ``expected()`` says, as readers see it."""
         expected = self._subject.expected
         if expected is None or (dropped and not expected.takes_inputs):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.checkpoint.restore import UnsupportedMappingError
 from engine.elements.errors import ConfigurationError, JobChangedError, StorageError, WeirError
@@ -24,24 +24,18 @@ from engine.explore.run.invariant import Invariant, Violation
 from engine.explore.run.job_sequence import Jobs, Start
 from engine.explore.run.job_under_test import OUTPUT_DIR, Subject, World
 from engine.explore.run.noted_files import NotedFileSystem
+from engine.faults.fault import Fault
 from engine.faults.injector import FaultInjector
+from engine.graph.plan import ExecutionPlan
+from engine.observe.provenance import Provenance
+from engine.observe.trace_events import TraceEvent
+from engine.runtime.config import RunConfig
 from engine.runtime.execution import Execution, ExecutionResult, Progress, who_waits
-from engine.runtime.faulted import ProcessDiedError
-from engine.runtime.job import ENDED, FAILED, STOPPED
+from engine.runtime.faulted import Interference, ProcessDiedError
+from engine.runtime.job import ENDED, FAILED, STOPPED, JobManager
 from engine.runtime.kernel import START_NS, Choice, ChoiceRecorder, PriorityChoices, SparseChoices
-from engine.runtime.storage import open_storage
 from state_backends.base import StateBackendError
-from state_backends.files import MemoryFileSystem
-
-if TYPE_CHECKING:
-    from engine.faults.fault import Fault
-    from engine.graph.plan import ExecutionPlan
-    from engine.observe.provenance import Provenance
-    from engine.observe.trace_events import TraceEvent
-    from engine.runtime.config import RunConfig
-    from engine.runtime.faulted import Interference
-    from engine.runtime.job import JobManager
-    from state_backends.files import FileSystem
+from state_backends.files import FileSystem, MemoryFileSystem
 
 NOTHING_IS_LEFT = "nothing is left to happen"
 """How the assertion of an execution begins that has nothing left to do and has not ended."""
@@ -166,17 +160,8 @@ def run_case(
         ledger = next(filter(None, (one.stand_in(subject, case) for one in invariants)), None)
         if ledger is not None:
             invariants, provenance = [*invariants, ledger], ledger.provenance
-    run = _CaseRun(
-        subject,
-        case,
-        invariants,
-        World() if world is None else world,
-        interference,
-        choices,
-        instruments,
-        Bounds() if bounds is None else bounds,
-        provenance,
-    )
+    world, bounds = world or World(), bounds or Bounds()
+    run = _CaseRun(subject, case, invariants, world, interference, choices, instruments, bounds, provenance)
     finished = run.to_end()
     finished.judged_by_ledger = ledger is not None
     return finished
@@ -194,38 +179,30 @@ class _CutOffError(Exception):
     """The case has used up what it may take."""
 
 
+@dataclass
 class _CaseRun:
     """One case on its way."""
 
-    def __init__(
-        self,
-        subject: Subject,
-        case: Case,
-        invariants: Sequence[Invariant],
-        world: World,
-        interference: Interference | None,
-        choices: ChoiceRecorder,
-        instruments: Sequence[Callable[[TraceEvent], None]],
-        bounds: Bounds,
-        provenance: Provenance | None = None,
-    ) -> None:
-        self._subject = subject
-        self._provenance = provenance
-        self._case = case
-        self._invariants = invariants
-        self._world = world
-        self._interference = interference
-        self._injector = interference if isinstance(interference, FaultInjector) else None
-        self._choices = choices
-        self._bounds = bounds
-        self._jobs = Jobs(case)
+    _subject: Subject
+    _case: Case
+    _invariants: Sequence[Invariant]
+    _world: World
+    _interference: Interference | None
+    _choices: ChoiceRecorder
+    _given: Sequence[Callable[[TraceEvent], None]]
+    _bounds: Bounds
+    _provenance: Provenance | None
+
+    def __post_init__(self) -> None:
+        self._injector = self._interference if isinstance(self._interference, FaultInjector) else None
+        self._jobs = Jobs(self._case)
         self._parallelism = self._jobs.parallelism
         self._parallelisms = [self._parallelism]
-        dispatcher = _Dispatcher(invariants)
+        dispatcher = _Dispatcher(self._invariants)
         watching = [dispatcher] if dispatcher.by_kind else []
         hearing = [self._jobs.hear] if self._jobs.cancels else []
-        self._instruments: list[Callable[[TraceEvent], None]] = [*watching, *hearing, *instruments]
-        asked = next((one for one in invariants if one.every_events), None)
+        self._instruments: list[Callable[[TraceEvent], None]] = [*watching, *hearing, *self._given]
+        asked = next((one for one in self._invariants if one.every_events), None)
         self._check: Callable[[], None] | None = None if asked is None else asked.between_events
         self._look_every = _LOOK_EVERY_EVENTS if asked is None else asked.every_events
         self._view: CaseView | None = None
@@ -316,27 +293,10 @@ class _CaseRun:
             plan = injector.in_world(plan, world)
             injector.errors.before_process(plan, checkpoints, jobs.storage_dir)
             logs = [directory_in(OUTPUT_DIR, log.path) for log in world.logs.values()]
-            checkpoints, files = injector.file_systems(checkpoints, files, logs)
+            checkpoints, files = injector.wrap(checkpoints, "checkpoints"), injector.wrap(files, "files", logs)
         behind = 0 if self._view is None or jobs.has_begun else self._view.incarnation
-        inline = jobs.config.inline_state_bytes
-        with open_storage(
-            jobs.storage_dir, plan.job_name, inline_state_bytes=inline, file_system=checkpoints, behind=behind
-        ) as opened:
-            execution = Execution(
-                plan,
-                jobs.config,
-                storage=opened.storage,
-                file_system=files,
-                savepoint_files=checkpoints,
-                output_dir=OUTPUT_DIR,
-                incarnation=opened.incarnation,
-                instruments=self._instruments,
-                restore=jobs.has_begun,
-                restore_from=None if jobs.start is None else jobs.start.restore,
-                choices=self._choices,
-                interference=self._interference,
-                provenance=self._provenance,
-            )
+        around = (self._choices, self._interference, self._instruments, self._provenance)
+        with jobs.process(plan, checkpoints, files, behind, *around) as execution:
             self._view = CaseView(
                 subject,
                 self._case,
@@ -344,7 +304,7 @@ class _CaseRun:
                 plan,
                 world,
                 execution,
-                opened.incarnation,
+                execution.manager.deployment.environment.incarnation,
                 jobs.number,
                 jobs.start,
                 jobs.storage_dir,
@@ -421,9 +381,11 @@ class _CaseRun:
             invariant.process_dies(view)
         if injector is not None:
             # Real files are real: what was written is there.
-            injector.process_died({name: disk for name, disk in disks.items() if isinstance(disk, MemoryFileSystem)})
-            if injector.next_parallelism is not None:
-                self._parallelism = injector.next_parallelism
+            injector.storage.process_died(
+                {name: disk for name, disk in disks.items() if isinstance(disk, MemoryFileSystem)}
+            )
+            if injector.processes.next_parallelism is not None:
+                self._parallelism = injector.processes.next_parallelism
         for invariant in self._invariants:
             invariant.process_died(view)
         if self._jobs.goes_on(world.checkpoints):

@@ -140,9 +140,7 @@ class _EventTape:
         return ()
 
 
-def _run(
-    factory: ExecutionFactory, tape: _EventTape, job_name: str
-) -> tuple[RunFootprint, Sequence[Choice]]:
+def _run(factory: ExecutionFactory, tape: _EventTape, job_name: str) -> tuple[RunFootprint, Sequence[Choice]]:
     checkpoints, sinks = MemoryFileSystem(), MemoryFileSystem()
     execution = factory(Surroundings(CheckpointStorage(checkpoints, "/checkpoints", job_name), sinks, (tape,)))
     result = execution.run()

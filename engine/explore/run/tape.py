@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING
 
 import msgpack
 
-if TYPE_CHECKING:
-    from engine.observe.trace_events import TraceEvent
+from engine.observe.trace_events import TraceEvent
 
 
 class TraceTape:
@@ -21,7 +19,6 @@ class TraceTape:
         """What to attach: the list's own method is the cheapest instrument there is."""
 
     def __call__(self, event: TraceEvent) -> None:
-        """Keep one event."""
         self.events.append(event)
 
     def digest(self) -> str:
@@ -30,7 +27,6 @@ class TraceTape:
 
 
 def trace_digest(events: Sequence[TraceEvent]) -> str:
-    """The digest of a sequence of trace events."""
     packer = msgpack.Packer(default=repr, autoreset=False)
     for event in events:
         packer.pack(event.__class__.__name__)

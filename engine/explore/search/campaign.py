@@ -17,20 +17,29 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 from engine.elements.errors import EXIT_UNKNOWN, EXIT_VALID, EXIT_VIOLATED
+from engine.explore.cases import Case
 from engine.explore.invariants import Footprint, invariants_for, sometimes
-from engine.explore.run import RUNS, Bounds, FinishedCase, TraceTape, Violation, World, calm_cases, run_case
+from engine.explore.run import (
+    RUNS,
+    Bounds,
+    FinishedCase,
+    Invariant,
+    Measure,
+    Reference,
+    Subject,
+    TraceTape,
+    Violation,
+    World,
+    calm_cases,
+    run_case,
+)
 from engine.explore.search.coverage import Coverage
 from engine.explore.search.rooted_files import RootedFileSystem
 from engine.explore.search.swarm import Swarm, draw_case
 from engine.explore.search.workers import Pool
 from state_backends.files import LocalFileSystem
-
-if TYPE_CHECKING:
-    from engine.explore.cases import Case
-    from engine.explore.run import Invariant, Measure, Reference, Subject
 
 CHUNK_RUNS = 20
 """Runs handed out at a time. One of them, the first, is made twice: five per cent."""

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from engine.explore.run import FinishedCase, Invariant
 from engine.observe.points import POINTS
-
-if TYPE_CHECKING:
-    from engine.explore.run import FinishedCase, Invariant
 
 
 @dataclass(slots=True)
@@ -27,11 +25,9 @@ class CountSpread:
     greatest: int = 0
 
     def add(self, value: int) -> None:
-        """One more run."""
         self.merge(CountSpread(1, value, value, value))
 
     def merge(self, other: CountSpread) -> None:
-        """Those of another worker."""
         if not other.runs:
             return
         self.least = min(self.least, other.least) if self.runs else other.least
@@ -92,7 +88,6 @@ class Coverage:
         self.behaviours.add(int(digest[:16], 16))
 
     def merge(self, other: Coverage) -> None:
-        """What another worker has seen."""
         self.runs += other.runs
         self.checked += other.checked
         self.by_ledger += other.by_ledger
@@ -137,8 +132,12 @@ class Coverage:
                 "struck": struck,
                 "reachable": reachable,
                 "by_point": [
-                    {"point": point, "phase": phase, "visited": self.visited[point, phase],
-                     "struck": self.struck[point, phase]}
+                    {
+                        "point": point,
+                        "phase": phase,
+                        "visited": self.visited[point, phase],
+                        "struck": self.struck[point, phase],
+                    }
                     for point, phase in self.reachable
                 ],
             },

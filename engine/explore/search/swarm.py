@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from engine.elements.errors import ConfigurationError
 from engine.explore.cases import (
@@ -32,6 +32,7 @@ from engine.explore.cases import (
     Savepoint,
     Setting,
 )
+from engine.explore.run import Measure
 from engine.faults.external import requests_befallen_by
 from engine.faults.fault import CALL, ELEMENT, EXTERNAL, FAULT_KINDS, MESSAGE, POINT, START, TIME, Fault, FaultMix
 from engine.faults.process import CHAINED, is_torn_by
@@ -40,9 +41,6 @@ from engine.protocols.protocol_names import MODE_ALIASES, PROTOCOLS, protocol_na
 from engine.runtime.config import ALIGNED_TIMEOUT, UNALIGNED
 from engine.runtime.faulted import JOB_MANAGER, PROCESS
 from engine.runtime.kernel import ChoiceRecorder
-
-if TYPE_CHECKING:
-    from engine.explore.run import Measure
 
 SWARM_VERSION = 9
 

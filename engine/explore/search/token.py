@@ -23,12 +23,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgpack
 
 from engine.elements.errors import ConfigurationError
 from engine.explore.cases import SETTINGS, Case, case_to_plain, plain_to_case
+from engine.explore.run import Subject
 from engine.explore.search.swarm import NO_RUN, SWARM_VERSION, Swarm, draw_case
 from state_backends.base import (
     CorruptStateError,
@@ -43,9 +44,6 @@ from state_backends.base import (
     whole,
 )
 from state_backends.files import LocalFileSystem
-
-if TYPE_CHECKING:
-    from engine.explore.run import Subject
 
 PREFIX = "weir2."
 _PREFIX_WITHOUT_DIGEST = "weir1."
@@ -88,10 +86,7 @@ class Token:
     job_digest: str = ""
 
     @classmethod
-    def of(
-        cls, subject: Subject, run: Case | Drawn, *, promise: str | None = None, digest: str | None = None
-    ) -> Token:
-        """The token of a run of this job."""
+    def of(cls, subject: Subject, run: Case | Drawn, *, promise: str | None = None, digest: str | None = None) -> Token:
         short = None if digest is None else digest[:_DIGEST_CHARACTERS]
         job, fingerprint = _named(subject.path), job_fingerprint(subject)
         return cls(job, subject.params, fingerprint, run, promise, short, code_fingerprint(), subject.job_digest)

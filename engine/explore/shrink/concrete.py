@@ -8,18 +8,14 @@ event by event, so a concrete case never is another run than the one it was made
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 from engine.explore.cases import FIFO, Case
-from engine.explore.run import CaseView, FinishedCase, Invariant, TraceTape, choices_of, run_case
+from engine.explore.run import CaseView, FinishedCase, Invariant, Subject, TraceTape, choices_of, hears, run_case
 from engine.faults.fault import FaultMix
 from engine.observe.trace_events import AttemptStarted, CheckpointTriggered, TaskState
 from engine.runtime.kernel import SCHEDULE, START_NS, Choice, ChoiceRecorder, ReadyEvent
-
-if TYPE_CHECKING:
-    from engine.explore.run import Subject
 
 
 def concretised(finished: FinishedCase) -> Case:
@@ -28,9 +24,7 @@ def concretised(finished: FinishedCase) -> Case:
     tape, picks, triggers = TraceTape(), _Recording(choices_of(case)), Triggers()
     again = run_case(subject, case, [triggers], choices=picks, instruments=[tape.append])
     digest = tape.digest()
-    exact = replace(
-        case, faults=again.faults, mix=FaultMix(), scheduler=FIFO, schedule=sparse_schedule(again.choices)
-    )
+    exact = replace(case, faults=again.faults, mix=FaultMix(), scheduler=FIFO, schedule=sparse_schedule(again.choices))
     if _digest(subject, exact) != digest:
         return case
     named = _with_named_checkpoints(subject, exact, picks.picks, triggers.periodic)
@@ -74,20 +68,18 @@ class Triggers(Invariant):
         self._view: CaseView | None = None
         self._states: dict[str, str] = {}
 
-    def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
-        """Triggers, and which tasks run then."""
-        return {AttemptStarted: self._on_attempt, TaskState: self._on_task, CheckpointTriggered: self._on_triggered}
-
     def process_started(self, view: CaseView) -> None:
-        """Look at another execution from now on."""
         self._view = view
 
+    @hears(AttemptStarted)
     def _on_attempt(self, event: AttemptStarted) -> None:
         self._states.clear()
 
+    @hears(TaskState)
     def _on_task(self, event: TaskState) -> None:
         self._states[event.task] = event.state
 
+    @hears(CheckpointTriggered)
     def _on_triggered(self, event: CheckpointTriggered) -> None:
         assert self._view is not None, "a process has started"
         if event.checkpoint_id not in self._view.execution.manager.files.savepoint_locations:
@@ -106,11 +98,9 @@ class _Recording(ChoiceRecorder):
         self.picks: list[tuple[int, str]] = []
 
     def draw(self, stream: str, bound: int) -> int:
-        """See the base class."""
         return self._inner.draw(stream, bound)
 
     def pick(self, ready: Sequence[ReadyEvent]) -> int:
-        """See the base class."""
         position = self._inner.pick(ready)
         self.picks.append((ready[position][0], _name(ready[position])))
         return position
@@ -126,7 +116,6 @@ class _Following(ChoiceRecorder):
             self._names.setdefault(time_ns, deque()).append(name)
 
     def pick(self, ready: Sequence[ReadyEvent]) -> int:
-        """See the base class."""
         names = self._names.get(ready[0][0])
         name = names.popleft() if names else None
         position = next((at for at, event in enumerate(ready) if _name(event) == name), 0)

@@ -16,6 +16,7 @@ Rules.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import time
@@ -25,7 +26,7 @@ from functools import partial
 from typing import Any
 
 from engine.elements.errors import ConfigurationError, WeirError
-from engine.explore.cases import CANCEL, DRAIN, FIFO, STOP, Case, Ranges, Savepoint
+from engine.explore.cases import CANCEL, DRAIN, FIFO, STOP, Case, Ranges, Savepoint, case_to_plain
 from engine.explore.run import ASSERTION, LIVENESS, Bounds, FinishedCase, Invariant, Subject, Violation, run_case
 from engine.explore.shrink.concrete import Triggers
 from engine.explore.shrink.ddmin import ddmin, smallest
@@ -35,9 +36,6 @@ from engine.observe.points import POINTS
 
 InvariantsFactory = Callable[[Case], Sequence[Invariant]]
 """Fresh invariants for one case: what is expected of it may depend on its input and settings."""
-
-SameFailure = Callable[[Violation, Violation], bool]
-"""Whether the second violation is the failure that the first one was."""
 
 Run = Callable[[Subject, Case, Sequence[Invariant]], FinishedCase]
 
@@ -57,7 +55,6 @@ class Budget:
     seconds: float = math.inf
 
     def limited_to(self, share: float) -> Budget:
-        """A part of it."""
         return Budget(int(self.runs * share), self.seconds * share)
 
 
@@ -160,7 +157,6 @@ def shrink(
     violation: Violation | None = None,
     *,
     budget: Budget | None = None,
-    same: SameFailure = same_invariant,
     run: Run | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Shrunk | None:
@@ -175,7 +171,7 @@ def shrink(
             " concretised(finished) gives"
         )
     bounds = shorter_bounds(subject, case, violation)
-    search = _Search(subject, invariants_for, same, budget or Budget(), run, bounds, clock)
+    search = _Search(subject, invariants_for, budget or Budget(), run, bounds, clock)
     if not search.begin(case, violation):
         return None
     before = search.size()
@@ -219,13 +215,12 @@ class _Search:
         self,
         subject: Subject,
         invariants_for: InvariantsFactory,
-        same: SameFailure,
         budget: Budget,
         run: Run | None,
         bounds: Bounds | None,
         clock: Callable[[], float],
     ) -> None:
-        self._subject, self._invariants_for, self._same = subject, invariants_for, same
+        self._subject, self._invariants_for = subject, invariants_for
         self._budget, self._bounds, self._clock = budget, bounds, clock
         self._run = run or partial(run_case, bounds=bounds)
         self._start_s = clock()
@@ -238,11 +233,9 @@ class _Search:
 
     @property
     def elapsed_s(self) -> float:
-        """Wall time since the beginning."""
         return self._clock() - self._start_s
 
     def size(self) -> Size:
-        """Of the best case."""
         return size_of(self.case, self.records)
 
     def begin(self, case: Case, violation: Violation | None) -> bool:
@@ -294,7 +287,7 @@ class _Search:
             # The smaller case makes no sense: a fault without its target, a setting that needs another one.
             return False
         for violation in finished.violations:
-            if self._original is None or self._same(self._original, violation):
+            if self._original is None or same_invariant(self._original, violation):
                 self.case, self.finished, self.violation = case, finished, violation
                 return True
         return False
@@ -320,11 +313,11 @@ class _Search:
             self._name_checkpoints()
             self._simplify_settings()
             self._remove_records()
-            self._remove_faults()
+            self._remove_from("faults")
             self._simplify_faults()
-            self._remove_savepoints()
+            self._remove_from("savepoints")
             self._simplify_savepoints()
-            self._remove_checkpoints()
+            self._remove_from("checkpoints")
             self._move_checkpoints()
             self._remove_choices()
             self._simplify_choices()
@@ -365,8 +358,15 @@ class _Search:
                 dropped[key] = ranges
         return replace(self.case, dropped=dropped)
 
-    def _remove_faults(self) -> None:
-        ddmin(self.case.faults, lambda kept: self._fails(replace(self.case, faults=tuple(kept))))
+    def _remove_from(self, name: str) -> None:
+        """Faults, savepoints or checkpoints of the case, each of which it may be without."""
+        items: Sequence[Any] = getattr(self.case, name) or ()
+
+        def fails(kept: Sequence[Any]) -> bool:
+            changes: dict[str, Any] = {name: tuple(kept)}
+            return self._fails(replace(self.case, **changes))
+
+        ddmin(items, fails)
 
     def _simplify_faults(self) -> None:
         for at in range(len(self.case.faults)):
@@ -396,9 +396,6 @@ class _Search:
         if value % _US == 0:
             smallest(value // _US, -(-least // _US), lambda us: fails(us * _US))
 
-    def _remove_savepoints(self) -> None:
-        ddmin(self.case.savepoints, lambda kept: self._fails(replace(self.case, savepoints=tuple(kept))))
-
     def _simplify_savepoints(self) -> None:
         """Fewer settings that change, none of whose it is, the canonical form, an earlier instant."""
         for at in range(len(self.case.savepoints)):
@@ -418,10 +415,6 @@ class _Search:
         orders = list(self.case.savepoints)
         orders[at] = replace(orders[at], **changes)
         return self._fails(replace(self.case, savepoints=tuple(orders)))
-
-    def _remove_checkpoints(self) -> None:
-        if self.case.checkpoints:
-            ddmin(self.case.checkpoints, lambda kept: self._fails(replace(self.case, checkpoints=tuple(kept))))
 
     def _move_checkpoints(self) -> None:
         for at in range(len(self.case.checkpoints or ())):
@@ -451,7 +444,7 @@ class _Search:
         self._limit = self._budget
         self.verified = 0
         unverified: list[str] = []
-        for what, smaller in list(self._removals()):
+        for what, smaller in list(removals(self.case, self.records)):
             try:
                 self._spend()
             except _BudgetSpent:
@@ -464,9 +457,6 @@ class _Search:
             self._passing[case_key(smaller)] = None
             self.verified += 1
         return tuple(unverified)
-
-    def _removals(self) -> Iterator[tuple[str, Case]]:
-        return removals(self.case, self.records)
 
 
 def size_of(case: Case, records: Mapping[str, int]) -> Size:
@@ -496,18 +486,7 @@ def removals(case: Case, records: Mapping[str, int]) -> Iterator[tuple[str, Case
 
 def case_key(case: Case) -> str:
     """The same text for cases that are the same run."""
-    return repr(
-        (
-            case.seed,
-            sorted(case.config.items()),
-            [str(fault) for fault in case.faults],
-            sorted(case.dropped.items()),
-            case.checkpoints,
-            [str(order) for order in case.savepoints],
-            case.scheduler,
-            sorted(case.schedule.items()),
-        )
-    )
+    return json.dumps(case_to_plain(case), sort_keys=True)
 
 
 def _atoms(case: Case, records: Mapping[str, int]) -> list[tuple[str, int]]:

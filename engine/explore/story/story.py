@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from engine.explore.run import run_case
+from engine.explore.cases import Case
+from engine.explore.run import Bounds, FinishedCase, Invariant, Subject, run_case
 from engine.explore.story.witness import (
     BESIDE_THE_TRACE,
     RECORDS,
@@ -50,10 +51,6 @@ from engine.observe.trace_events import (
     TimerFired,
 )
 from engine.runtime.kernel import START_NS
-
-if TYPE_CHECKING:
-    from engine.explore.cases import Case
-    from engine.explore.run import Bounds, FinishedCase, Invariant, Subject
 
 MANAGER, PROCESS, CHANCE, USER = "job manager", "process", "fault", "user"
 """Who acts, beside tasks."""
@@ -281,7 +278,6 @@ class _Teller:
                 self._steps[-1].end = self._number
 
     def story(self) -> Story:
-        """What was heard, as a story."""
         steps = _joined(self._steps)
         for number, step in enumerate(steps, start=1):
             step.number = number

@@ -96,7 +96,6 @@ def page(title: str, headline: str, sections: Sequence[tuple[str, str]], story: 
 
 
 def picture(story: Story) -> str:
-    """The story as an SVG element."""
     return _Picture(story).svg()
 
 

@@ -14,23 +14,19 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 from engine.elements.batch import Batch
 from engine.elements.events import StopMode
-from engine.elements.operator import TwoInputOperator
-from engine.explore.run import Invariant, Subject
+from engine.elements.operator import Operator, OperatorFactory, TwoInputOperator
+from engine.elements.source import Source, SourceContext, SplitReader
+from engine.explore.cases import Ranges
+from engine.explore.run import CaseView, Invariant, Reference, Start, Subject, World
+from engine.faults.fault import Fault
+from engine.graph.plan import ExecutionPlan, OperatorPlan, VertexPlan
 from engine.observe.trace_events import AttemptStarted, CheckpointTriggered, Receive, Send, TraceEvent
 from engine.runtime.job import ENDED
 from operators.sources import SourceOperator, reading_from, source_of
-
-if TYPE_CHECKING:
-    from engine.elements.operator import Operator, OperatorFactory
-    from engine.elements.source import Source, SourceContext, SplitReader
-    from engine.explore.cases import Ranges
-    from engine.explore.run import CaseView, Reference, Start, World
-    from engine.faults.fault import Fault
-    from engine.graph.plan import ExecutionPlan, OperatorPlan, VertexPlan
 
 RECORDS = "records"
 
@@ -108,6 +104,8 @@ class Witness(Invariant):
     """
 
     name = "witness"
+    _view: CaseView
+    _world: World
 
     def __init__(self, subject: Subject) -> None:
         super().__init__()
@@ -117,8 +115,6 @@ class Witness(Invariant):
         self.records: dict[str, int] = {}
         self.plans: dict[int, ExecutionPlan] = {}
         self.savepoints: dict[tuple[int, int], str] = {}
-        self._view: CaseView | None = None
-        self._world: World | None = None
         self._seen: dict[str, Counter[str]] = {}
         self._unseen: list[tuple[Element, Send]] = []
         self._whole: dict[Element, None] = {}
@@ -131,12 +127,10 @@ class Witness(Invariant):
     # -- as an invariant --------------------------------------------------------------------------------------------
 
     def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
-        """Every event there is."""
         return dict.fromkeys(get_args(TraceEvent), self._event)
 
     def process_started(self, view: CaseView) -> None:
-        """Look at another execution from now on."""
-        if view.start is not None and self._view is not None and self._view.job != view.job:
+        if view.start is not None and self.plans and self._view.job != view.job:
             self.entries.append(JobStarted(self._now_ns, view.start, view.incarnation))
         self._view = view
         self._world = view.world
@@ -145,7 +139,6 @@ class Witness(Invariant):
         self._unseen = []
 
     def process_died(self, view: CaseView) -> None:
-        """Note it."""
         self._look_at_channels()
         self._look_at_faults()
         if view.execution.manager.job.state not in ENDED:
@@ -153,7 +146,6 @@ class Witness(Invariant):
 
     @property
     def trace(self) -> list[TraceEvent]:
-        """The trace alone."""
         return [one for one in self.entries if not isinstance(one, BESIDE_THE_TRACE)]
 
     def carried(self, incarnation: int, event: Send | Receive) -> tuple[Any, ...] | None:
@@ -162,7 +154,6 @@ class Witness(Invariant):
 
     @property
     def _now_ns(self) -> int:
-        assert self._view is not None
         return self._view.execution.kernel.now_ns
 
     def _event(self, event: TraceEvent) -> None:
@@ -180,7 +171,6 @@ class Witness(Invariant):
             self._note_savepoint(event.checkpoint_id)
 
     def _note_savepoint(self, checkpoint_id: int) -> None:
-        assert self._view is not None
         manager = self._view.execution.manager
         if checkpoint_id in manager.files.savepoint_locations:
             stops = [one.order.stop for one in manager.savepoints.reports if one.order.stop is not None]
@@ -188,7 +178,6 @@ class Witness(Invariant):
             self.savepoints[self._view.incarnation, checkpoint_id] = _WHAT_BECOMES_OF_THE_JOB[stop]
 
     def _element(self, event: Send | Receive) -> Element:
-        assert self._view is not None
         return (self._view.incarnation, event.attempt, event.channel, event.element)
 
     def _look_at_channels(self) -> None:
@@ -203,7 +192,6 @@ class Witness(Invariant):
 
     def _look_at_faults(self) -> None:
         """What has struck since is noted: most faults leave no other trace than what does not happen."""
-        assert self._view is not None
         struck = getattr(self._view.execution.interference, "struck", ())
         for fault in struck[self._struck :]:
             self.entries.append(FaultStruck(self._now_ns, fault))
@@ -219,14 +207,12 @@ class Witness(Invariant):
         return self._under_way(channel, event.element)
 
     def _channel(self, index: int) -> Any:
-        assert self._view is not None
         if index not in self._channels:
             tasks = self._view.execution.manager.tasks.values()
             self._channels = {one.index: one for task in tasks for writer in task.writers for one in writer.channels}
         return self._channels.get(index)
 
     def _under_way(self, channel: Any, number: int) -> Batch | None:
-        assert self._view is not None
         for event in self._view.execution.kernel.pending():
             if event.operation == "arrive" and event.target is channel and event.payload[0] == number:
                 element = event.payload[1]
@@ -252,7 +238,6 @@ class Witness(Invariant):
             self.entries.append(RecordsRead(self._now_ns, self._reading, uid, split, numbers, values))
 
     def records_handled(self, task: str, operator: str, position: int, batch: Batch) -> None:
-        """An operator is handed a batch."""
         values, taken = tuple(batch.values), self._taken if position == 0 else None
         if taken is not None:
             self._taken = None
@@ -263,8 +248,6 @@ class Witness(Invariant):
         self.entries.append(RecordsHandled(self._now_ns, task, operator, position, values, taken))
 
     def look_at_output(self, task: str) -> None:
-        """Compare what readers see with what they saw."""
-        assert self._world is not None
         now = {name: Counter(rows) for name, rows in self._world.committed().items()}
         if now == self._seen:
             return
@@ -324,9 +307,7 @@ class _WatchedSubject(Subject):
             replace(vertex, operators=tuple(self._watched(one, dropped or {}) for one in vertex.operators))
             for vertex in plan.vertices
         )
-        return self._witness.in_world(
-            self._subject.in_world(replace(plan, vertices=vertices), world, dropped), world
-        )
+        return self._witness.in_world(self._subject.in_world(replace(plan, vertices=vertices), world, dropped), world)
 
     def _watched(self, operator: OperatorPlan, dropped: Mapping[str, Ranges]) -> OperatorPlan:
         source = source_of(operator.factory)
@@ -377,7 +358,6 @@ class _WatchedSource:
         return seen.get(repr(value), max(seen.values(), default=-1) + 1)
 
     def read(self, split: str, first: int, batch: Batch) -> None:
-        """Tell the witness."""
         seen = self._seen.setdefault(split, {})
         seen.update((repr(value), number) for number, value in enumerate(batch.values, start=first))
         key = f"{self._uid}/{split}"

@@ -13,7 +13,7 @@ from engine.elements.errors import ConfigurationError
 from engine.elements.source import SourceContext, SplitReader
 from engine.explore.cases import FIFO, Case
 from engine.explore.run import FinishedCase, Invariant, Subject, Violation, run_case
-from engine.explore.shrink import WAITING, Budget, Shrunk, Size, concretised, removals, same_invariant, shrink
+from engine.explore.shrink import WAITING, Budget, Shrunk, Size, concretised, removals, shrink
 from engine.faults.fault import parse_fault
 from engine.graph.job import Job
 from operators.basic import CollectedResults
@@ -124,7 +124,7 @@ def test_only_the_faults_that_matter_are_left() -> None:
     """Two of six faults cause the failure together: the others go."""
     fake = _Fake(_needs(_FAULTS[2], _FAULTS[4]))
 
-    shrunk = _shrunk(_with_faults(*_FAULTS), run=fake, same=same_invariant)
+    shrunk = _shrunk(_with_faults(*_FAULTS), run=fake)
 
     assert [_FAULTS[2], _FAULTS[4]] == [str(fault) for fault in shrunk.case.faults]
     assert shrunk.is_minimal

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from engine.elements.errors import ConfigurationError, DataLossError, OutputAheadError, StorageError, UserFunctionError
-from engine.faults.external import fates_by_chance
+from engine.faults.external import FATES_BY_CHANCE
 from operators.databases import (
     DatabaseError,
     DatabaseRequest,
@@ -478,7 +478,7 @@ def test_a_lost_request_or_answer_fails_the_task_and_the_next_attempt_makes_it_g
     assert world.rows_in_the_end() == list(range(world.position))
 
 
-SURVIVABLE = {kind: fates_by_chance(kind) for kind in ("take-over", "begin", "write", "prepare", "commit", "abort")}
+SURVIVABLE = {kind: FATES_BY_CHANCE[kind] for kind in ("take-over", "begin", "write", "prepare", "commit", "abort")}
 
 STEPS = st.lists(
     st.sampled_from(["write", "snapshot", "checkpoint", "notify", "crash", "die-in-recovery", "zombie", "rescale"]),
