@@ -184,10 +184,7 @@ def _fits(fault: Fault, name: str) -> bool:
 
 
 class RewoundSource:
-    """A source whose splits may be opened elsewhere than at the position that was restored.
-
-    Positions are pairs: the inner one, and how many records of the split were read so far.
-    """
+    """A source whose splits may be opened elsewhere than at the position that was restored."""
 
     def __init__(self, source: Source, name: str, rewinds: Opportunities) -> None:
         self._source, self._name, self._rewinds = source, name, rewinds
@@ -198,19 +195,21 @@ class RewoundSource:
     def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
         """At ``position``, or ``amount`` records away from it."""
         if position is None:
-            return _CountingReader(self._source.open_split(split, None, context), 0)
+            return CountingReader(self._source.open_split(split, None, context), 0)
         inner, number = position
         fault = self._rewinds.strike(f"{self._name}/{split}")
         if fault is None:
-            return _CountingReader(self._source.open_split(split, inner, context), number)
-        reader = _CountingReader(self._source.open_split(split, None, context), 0)
+            return CountingReader(self._source.open_split(split, inner, context), number)
+        reader = CountingReader(self._source.open_split(split, None, context), 0)
         reader.skip(max(0, number + fault.amount))
         return reader
 
 
-class _CountingReader:
+class CountingReader:
+    """A reader whose positions are pairs: the inner one, and how many records of the split were read so far."""
+
     def __init__(self, reader: SplitReader, number: int) -> None:
-        self._reader, self._number = reader, number
+        self._reader, self.number = reader, number
 
     def skip(self, records: int) -> None:
         """Read up to so many records for nothing."""
@@ -223,11 +222,11 @@ class _CountingReader:
     def read(self, max_records: int) -> Batch | None:
         batch = self._reader.read(max_records)
         if batch is not None:
-            self._number += len(batch)
+            self.number += len(batch)
         return batch
 
     def position(self) -> Any:
-        return (self._reader.position(), self._number)
+        return (self._reader.position(), self.number)
 
     def available_at_ns(self, now_ns: int) -> int:
         return self._reader.available_at_ns(now_ns)

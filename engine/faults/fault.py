@@ -146,10 +146,8 @@ _TEXT = re.compile(
 
 
 def parse_fault(text: str) -> Fault:
-    """The fault that a text describes: ``parse_fault(str(fault)) == fault``.
-
-    :raises ConfigurationError: on a text of another form
-    """
+    """The fault that a text describes: ``parse_fault(str(fault)) == fault``. Raises :class:`ConfigurationError` on a
+    text of another form."""
     match = _TEXT.fullmatch(text.strip())
     if match is None:
         raise ConfigurationError(

@@ -61,10 +61,8 @@ class FaultPlan:
 
     @classmethod
     def parse(cls, kills: Iterable[str], faults: Iterable[str] = ()) -> FaultPlan:
-        """The plan that the given texts describe: ``NAME@TIME``, and faults in their text form.
-
-        :raises ConfigurationError: on a text of another form
-        """
+        """The plan that the given texts describe: ``NAME@TIME``, and faults in their text form. Raises
+        :class:`ConfigurationError` on a text of another form."""
         return cls(tuple(parse_kill(text) for text in kills), tuple(parse_fault(text) for text in faults))
 
     @property
@@ -75,10 +73,8 @@ class FaultPlan:
         return [*map(str, self.kills), *map(str, self.faults)]
 
     def install(self, execution: FaultTarget) -> None:
-        """Arm every kill; call it before the execution runs.
-
-        :raises ConfigurationError: when a name is no task of the job
-        """
+        """Arm every kill; call it before the execution runs. Raises :class:`ConfigurationError` when a name is no task
+        of the job."""
         for kill in self.kills:
             execution.kill(kill.target, kill.at_ns, kill.cause)
 
@@ -89,10 +85,8 @@ class FaultPlan:
 
 
 def parse_kill(text: str) -> KillTask:
-    """``'count[1]@120ms'`` as a :class:`KillTask`; the time is behind the last ``@``.
-
-    :raises ConfigurationError: without a name, or without a time that can be read
-    """
+    """``'count[1]@120ms'`` as a :class:`KillTask`; the time is behind the last ``@``. Raises
+    :class:`ConfigurationError` without a name, or without a time that can be read."""
     target, at, time = text.rpartition("@")
     if not at or not target.strip():
         raise ConfigurationError(f"kill {text!r} is not of the form NAME@TIME: {_FORM}")

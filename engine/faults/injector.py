@@ -109,10 +109,7 @@ class FaultInjector:
         return self.external.in_plan(plan)
 
     def install(self, execution: Execution) -> None:
-        """A process is about to run.
-
-        :raises ConfigurationError: when a fault is meant for nobody
-        """
+        """A process is about to run. Raises :class:`ConfigurationError` when a fault is meant for nobody."""
         self._passed_ns, self._execution = self._elapsed_ns, execution
         self._actor = None
         self._struck.kernel = execution.kernel

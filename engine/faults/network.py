@@ -38,10 +38,8 @@ class NetworkFaults:
     """What befalls messages and elements in one case."""
 
     def __init__(self, faults: Sequence[Fault], mix: FaultMix, struck: Struck, *, unsound: bool = False) -> None:
-        """``unsound``: whether channels may lose and reorder.
-
-        :raises ConfigurationError: when a fault asks for that, and nobody has said that it may
-        """
+        """``unsound``: whether channels may lose and reorder. Raises :class:`ConfigurationError` when a fault asks for
+        that, and nobody has said that it may."""
         if not unsound:
             refuse_unsound(faults, mix)
         self._struck = struck

@@ -34,10 +34,8 @@ class OperatorErrors:
         self._starts = 0
 
     def before_process(self, plan: ExecutionPlan, disk: FileSystem, base_dir: str) -> None:
-        """A process is about to be started on what ``disk`` holds below ``base_dir``.
-
-        :raises AssertionError: when a mistake is not refused
-        """
+        """A process is about to be started on what ``disk`` holds below ``base_dir``. Raises :class:`AssertionError`
+        when a mistake is not refused."""
         self._starts += 1
         if self._starts == 1 or not self._resumes.is_armed:
             return

@@ -90,10 +90,7 @@ class ProcessFaults:
     # -- processes ------------------------------------------------------------------------------------------------
 
     def install(self, execution: Execution) -> None:
-        """A process is about to run.
-
-        Raises :class:`ConfigurationError` when a fault is meant for nobody.
-        """
+        """A process is about to run. Raises :class:`ConfigurationError` when a fault is meant for nobody."""
         self._execution, self._known_names = execution, None
         self._meant.clear()
         for at, fault in enumerate(self._faults):

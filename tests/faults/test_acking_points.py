@@ -66,7 +66,7 @@ def check(*faults: Fault, **settings: Any) -> FinishedCase:
 
 def places() -> Iterator[tuple[tuple[Fault, ...], str, str, str, int]]:
     """Every point, phase and actor, with how often it comes by; points of a recovery, behind a first crash."""
-    calm, disturbed = ran()[1].visits, ran(FIRST)[1].visits
+    calm, disturbed = ran()[1].processes.visits, ran(FIRST)[1].processes.visits
     for (point, phase, actor), count in sorted({**disturbed, **calm}.items()):
         first = () if (point, phase, actor) in calm else (FIRST,)
         yield first, point, phase, actor, count
@@ -110,7 +110,7 @@ def test_whoever_is_paused_at_any_point_no_record_is_missing(for_ns: int, heartb
 def test_a_source_that_wakes_behind_its_successor_does_not_end_the_stream(longer_ns: int) -> None:
     """Its successor reads uncommitted offsets again, and those records must not come after the end."""
     heartbeat_ns, settings = 10_000, {"acking.max_pending": 1, "checkpoint_interval": "1s"}
-    calm = ran(**settings)[1].visits
+    calm = ran(**settings)[1].processes.visits
     last = calm["source.emit", AFTER, "numbers[0]"]
     pause = Fault("pause", "numbers[0]", point="source.emit", phase=AFTER, number=last, for_ns=heartbeat_ns + longer_ns)
     finished = check(pause, heartbeat_timeout_ns=heartbeat_ns, **settings)

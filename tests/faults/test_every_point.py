@@ -28,8 +28,8 @@ def visits(mode: str) -> Visits:
     """Those of a run without faults; at points of the recovery those of a run with one."""
     _, calm = ran(mode)
     _, recovered = ran(mode, FIRST)
-    recovery = {key: count for key, count in recovered.visits.items() if key[0].startswith("restore.")}
-    return dict(sorted({**calm.visits, **recovery}.items()))
+    recovery = {key: count for key, count in recovered.processes.visits.items() if key[0].startswith("restore.")}
+    return dict(sorted({**calm.processes.visits, **recovery}.items()))
 
 
 def counted(seen: Visits, point: str, phase: str, victim: str) -> int:

@@ -11,10 +11,8 @@ from engine.explore.search import digest_of_job_file
 
 
 def load_subject(path: str, params: Mapping[str, str], check: Callable[[bytes], None] | None = None) -> Subject:
-    """The job of a file as a job under test. ``check`` refuses content before any of it is run.
-
-    Raises :class:`engine.elements.errors.JobFileError` when the file cannot be loaded or defines no job.
-    """
+    """The job of a file as a job under test. ``check`` refuses content before any of it is run. Raises
+    :class:`engine.elements.errors.JobFileError` when the file cannot be loaded or defines no job."""
     return load_subject_and_scenario(path, params, check)[0]
 
 

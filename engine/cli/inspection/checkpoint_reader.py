@@ -68,10 +68,8 @@ class Selection:
 
 
 def find_checkpoint(file_system: FileSystem, path: str) -> FoundCheckpoint:
-    """The checkpoint that the absolute ``path`` means.
-
-    Raises :class:`StorageError` when there is none, or when it could be several.
-    """
+    """The checkpoint that the absolute ``path`` means. Raises :class:`StorageError` when there is none, or when it
+    could be several."""
     if not file_system.exists(path):
         raise StorageError(
             f"{path}: there is no such file or directory\n  fix: name a savepoint, a checkpoint or a storage directory"
@@ -95,10 +93,8 @@ def find_checkpoint(file_system: FileSystem, path: str) -> FoundCheckpoint:
 
 
 def _only_savepoint(file_system: FileSystem, path: str) -> str | None:
-    """The savepoint in a directory of savepoints; ``None`` when it is none.
-
-    Raises :class:`StorageError` when there are several.
-    """
+    """The savepoint in a directory of savepoints; ``None`` when it is none. Raises :class:`StorageError` when there are
+    several."""
     below = [posixpath.join(path, name) for name in file_system.list_dir(path) if name.startswith(SAVEPOINT_PREFIX)]
     found = sorted(one for one in below if file_system.exists(posixpath.join(one, METADATA_FILE_NAME)))
     if len(found) > 1:

@@ -39,10 +39,8 @@ def in_flight_totals(operators: Iterable[OperatorSnapshot]) -> dict[str, int]:
 
 
 def inspect_in_flight(subtask: SubtaskSnapshot, reader: StateReader) -> dict[str, Any]:
-    """Both sides of one subtask as plain data, every record included; ``None`` = nothing was in flight there.
-
-    Raises :class:`state_backends.base.StateBackendError` when a file is missing or damaged.
-    """
+    """Both sides of one subtask as plain data, every record included; ``None`` = nothing was in flight there. Raises
+    :class:`state_backends.base.StateBackendError` when a file is missing or damaged."""
     return {"input": _side(subtask.input_channels, reader), "output": _side(subtask.output_channels, reader)}
 
 

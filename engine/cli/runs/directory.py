@@ -24,10 +24,8 @@ REPORT_NAME = "run.json"
 
 
 def next_run_directory(job_name: str, root: str = DEFAULT_ROOT) -> str:
-    """Create ``<root>/<job>/<number>``, point ``latest`` at it, and return its absolute path.
-
-    Raises :class:`StorageError` when that cannot be done.
-    """
+    """Create ``<root>/<job>/<number>``, point ``latest`` at it, and return its absolute path. Raises
+    :class:`StorageError` when that cannot be done."""
     parent = Path(root).absolute() / job_name
     try:
         parent.mkdir(parents=True, exist_ok=True)
@@ -87,28 +85,22 @@ def read_report(directory: str) -> tuple[str, int]:
 
 
 def failure_directory(job_name: str, out: str | None) -> str:
-    """Where the report of a failure goes, as a user would type it: ``out``, or ``out/<job>/failures/<number>``.
-
-    Raises :class:`StorageError` when the latter cannot be made.
-    """
+    """Where the report of a failure goes, as a user would type it: ``out``, or ``out/<job>/failures/<number>``. Raises
+    :class:`StorageError` when the latter cannot be made."""
     if out is None:
         out = os.path.relpath(next_run_directory(os.path.join(job_name, "failures")))
     return os.path.join(out, "")
 
 
 def write_report(directory: str, report: dict[str, Any]) -> str:
-    """Write ``run.json``, replacing what the same run wrote before; returns its path.
-
-    Raises :class:`StorageError` when it cannot be written.
-    """
+    """Write ``run.json``, replacing what the same run wrote before; returns its path. Raises :class:`StorageError` when
+    it cannot be written."""
     return write_text(directory, REPORT_NAME, seal_json(report))
 
 
 def write_text(directory: str, name: str, text: str) -> str:
-    """Write a file into a directory, which is created when missing; returns the path.
-
-    Raises :class:`StorageError` when it cannot be written.
-    """
+    """Write a file into a directory, which is created when missing; returns the path. Raises :class:`StorageError` when
+    it cannot be written."""
     path = f"{directory}/{name}"
     try:
         os.makedirs(directory, exist_ok=True)

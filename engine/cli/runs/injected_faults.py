@@ -49,10 +49,7 @@ class RunSurroundings:
 
 
 def surroundings(order: RunOrder, config: RunConfig, plan: ExecutionPlan) -> RunSurroundings:
-    """Those of a run of ``plan``.
-
-    :raises ConfigurationError: when a fault makes no sense
-    """
+    """Those of a run of ``plan``. Raises :class:`ConfigurationError` when a fault makes no sense."""
     faults = order.faults.faults
     if not faults:
         return RunSurroundings(plan, order.storage)
@@ -75,10 +72,8 @@ def surroundings(order: RunOrder, config: RunConfig, plan: ExecutionPlan) -> Run
 
 @contextmanager
 def survived(order: RunOrder) -> Iterator[None]:
-    """A run whose process a fault kills ends with an error that says how to go on.
-
-    :raises RunDiedError: then
-    """
+    """A run whose process a fault kills ends with an error that says how to go on. Raises :class:`RunDiedError`
+    then."""
     try:
         yield
     except ProcessDiedError as died:

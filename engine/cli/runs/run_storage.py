@@ -20,10 +20,8 @@ from state_backends.snapshots import CheckpointStorage, checkpoint_id_of
 
 @contextmanager
 def hold_directory(file_system: FileSystem, directory: str) -> Iterator[None]:
-    """Hold a storage directory while the block runs; it is created when missing.
-
-    Raises :class:`StorageError` when another run holds it or it cannot be written.
-    """
+    """Hold a storage directory while the block runs; it is created when missing. Raises :class:`StorageError` when
+    another run holds it or it cannot be written."""
     try:
         lock = file_system.lock_directory(directory)
     except (StorageInUseError, StorageNotWritableError) as error:

@@ -56,10 +56,7 @@ class SavepointWishes:
         return times_ns, parse_duration_ns(self.stop_time, "--stop-with-savepoint")
 
     def install(self, execution: Execution, default_directory: str) -> None:
-        """Order the savepoints of a run.
-
-        Raises :class:`ConfigurationError` when its mode takes none.
-        """
+        """Order the savepoints of a run. Raises :class:`ConfigurationError` when its mode takes none."""
         from engine.elements.events import SavepointFormat, StopMode
 
         times_ns, stop_ns = self._parsed()

@@ -226,10 +226,8 @@ def has_descriptor(file_system: FileSystem, directory: str) -> bool:
 
 
 def write_descriptor(file_system: FileSystem, directory: str, descriptor: JobDescriptor) -> None:
-    """Bind a storage directory to a job, durably. The caller holds the directory and has found it free.
-
-    Raises :class:`StorageError` when it cannot be written.
-    """
+    """Bind a storage directory to a job, durably. The caller holds the directory and has found it free. Raises
+    :class:`StorageError` when it cannot be written."""
     assert not has_descriptor(file_system, directory), f"{directory}: its descriptor would be overwritten"
     note_descriptor(file_system, directory, descriptor)
 
@@ -241,10 +239,8 @@ def note_stopped(file_system: FileSystem, directory: str, savepoint: str) -> Non
 
 
 def note_descriptor(file_system: FileSystem, directory: str, descriptor: JobDescriptor) -> None:
-    """Remember, durably, that the job of a storage directory goes on as this says. The caller holds it.
-
-    Raises :class:`StorageError` when it cannot be written.
-    """
+    """Remember, durably, that the job of a storage directory goes on as this says. The caller holds it. Raises
+    :class:`StorageError` when it cannot be written."""
     path = descriptor_path(directory)
     try:
         write_atomically(file_system, path, descriptor.to_json().encode())
@@ -253,10 +249,8 @@ def note_descriptor(file_system: FileSystem, directory: str, descriptor: JobDesc
 
 
 def read_descriptor(file_system: FileSystem, directory: str, *, accept: bool = False) -> JobDescriptor:
-    """Which job a storage directory belongs to. ``accept``: as of :meth:`JobDescriptor.from_json`.
-
-    Raises :class:`StorageError` when there is no such directory, no descriptor in it, or a damaged one.
-    """
+    """Which job a storage directory belongs to. ``accept``: as of :meth:`JobDescriptor.from_json`. Raises
+    :class:`StorageError` when there is no such directory, no descriptor in it, or a damaged one."""
     path = descriptor_path(directory)
     if not file_system.is_dir(directory):
         raise StorageError(

@@ -20,10 +20,8 @@ def absolute(text: str) -> str:
 
 
 def place(text: str) -> tuple[FileSystem, str]:
-    """What a directory is on, and its absolute path there.
-
-    Raises :class:`ConfigurationError` when there is no such kind of URL, or a package for it is missing.
-    """
+    """What a directory is on, and its absolute path there. Raises :class:`ConfigurationError` when there is no such
+    kind of URL, or a package for it is missing."""
     if not is_url(text):
         return LocalFileSystem(), os.path.abspath(text)
     try:

@@ -27,10 +27,8 @@ _MOST_PARTS = {"none": 0, "fixed": 2, "exponential": 5, "rate": 3}
 
 
 def parse_restart(text: str) -> RestartStrategy:
-    """The strategy that ``text`` describes.
-
-    Raises :class:`ConfigurationError` on anything else, with the form that was probably meant.
-    """
+    """The strategy that ``text`` describes. Raises :class:`ConfigurationError` on anything else, with the form that was
+    probably meant."""
     name, *parts = text.strip().split(":")
     if name not in FORMS:
         close = nearest(name, FORMS)

@@ -88,10 +88,8 @@ class RunOptions:
     max_spout_pending: int | None = None
 
     def to_config(self, *, allow_non_restored_state: bool = False) -> Any:
-        """The :class:`engine.runtime.config.RunConfig` for these options.
-
-        Raises :class:`ConfigurationError` naming the setting and what it may be, with the options as they were typed.
-        """
+        """The :class:`engine.runtime.config.RunConfig` for these options. Raises :class:`ConfigurationError` naming the
+        setting and what it may be, with the options as they were typed."""
         try:
             return self._to_config(allow_non_restored_state)
         except ConfigurationError as error:

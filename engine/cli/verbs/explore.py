@@ -173,10 +173,8 @@ def _promise_beyond(scenario: Scenario, modes: tuple[str, ...]) -> str | None:
 
 
 def parse_settings(texts: tuple[str, ...]) -> dict[str, Setting]:
-    """``('batch_size=1', …)`` as settings of a case: whole numbers, ``true``, ``false``, ``none``, else text.
-
-    Raises :class:`ConfigurationError` on another form, or an unknown name.
-    """
+    """``('batch_size=1', …)`` as settings of a case: whole numbers, ``true``, ``false``, ``none``, else text. Raises
+    :class:`ConfigurationError` on another form, or an unknown name."""
     from engine.explore.cases import Case, run_config, setting_of
 
     settings: dict[str, Setting] = {}

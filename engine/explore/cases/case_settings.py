@@ -15,10 +15,8 @@ RESTART_DELAY_NS = 1_000
 
 
 def run_config(case: Case) -> RunConfig:
-    """The configuration of a case.
-
-    :raises ConfigurationError: when a setting has no such name or makes no sense
-    """
+    """The configuration of a case. Raises :class:`ConfigurationError` when a setting has no such name or makes no
+    sense."""
     settings: dict[str, Any] = {"restart": FixedDelayRestart(None, RESTART_DELAY_NS)}
     cost: dict[str, Any] = {}
     acking: dict[str, Any] = {}

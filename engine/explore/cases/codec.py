@@ -81,10 +81,7 @@ _FORMS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
 
 
 def plain_to_case(plain: Mapping[str, Any]) -> Case:
-    """The case that :func:`case_to_plain` wrote.
-
-    :raises ConfigurationError: when it is none
-    """
+    """The case that :func:`case_to_plain` wrote. Raises :class:`ConfigurationError` when it is none."""
     try:
         check_shape(plain, CASE, "this is no case", "case")
     except CorruptStateError as error:

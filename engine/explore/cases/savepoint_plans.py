@@ -104,10 +104,8 @@ _TEXT = re.compile(
 
 
 def parse_savepoint(text: str) -> Savepoint:
-    """The order that a text describes: ``parse_savepoint(str(order)) == order``.
-
-    :raises ConfigurationError: on a text of another form
-    """
+    """The order that a text describes: ``parse_savepoint(str(order)) == order``. Raises :class:`ConfigurationError` on
+    a text of another form."""
     match = _TEXT.fullmatch(text.strip())
     if match is None or (match["claim"] is None) != (match["kind"] == SAVEPOINT):
         raise ConfigurationError(

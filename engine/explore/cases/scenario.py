@@ -72,10 +72,8 @@ class Scenario:
 
 
 def read_scenario(raw: object, path: str = "the job file") -> Scenario:
-    """The scenario that ``SCENARIO`` describes; without one, the default.
-
-    Raises :class:`JobFileError` when a name is unknown or a value makes no sense.
-    """
+    """The scenario that ``SCENARIO`` describes; without one, the default. Raises :class:`JobFileError` when a name is
+    unknown or a value makes no sense."""
     if not isinstance(raw, Mapping):
         raise _problem(path, f"it is a {type(raw).__name__}, and must be a dict")
     config: dict[str, Any] = {}
@@ -154,10 +152,8 @@ def _promises(raw: Mapping[str, Any], modes: tuple[str, ...], path: str) -> Mapp
 
 
 def search_params(raw: object, path: str = "the job file") -> Mapping[str, str]:
-    """The parameters that a file asks for in searches; they are needed before its job can be made.
-
-    Raises :class:`JobFileError` when they are no texts by name.
-    """
+    """The parameters that a file asks for in searches; they are needed before its job can be made. Raises
+    :class:`JobFileError` when they are no texts by name."""
     value = raw.get("params", {}) if isinstance(raw, Mapping) else {}
     if not isinstance(value, Mapping) or not all(isinstance(text, str) for one in value.items() for text in one):
         raise _problem(path, f"params is {value!r}, and must be a dict from names to texts")

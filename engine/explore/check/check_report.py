@@ -232,10 +232,8 @@ def _may_drain(case: Case) -> bool:
 
 
 def _without_savepoints(subject: Subject, order: CheckOrder) -> list[Rows]:
-    """What readers may see in the end. A mistake that needs a savepoint and no fault must not speak for itself.
-
-    :raises ConfigurationError: when that takes longer than the order allows
-    """
+    """What readers may see in the end. A mistake that needs a savepoint and no fault must not speak for itself. Raises
+    :class:`ConfigurationError` when that takes longer than the order allows."""
     if not order.case.savepoints:
         return []
     search = Search(subject, replace(order, case=replace(order.case, savepoints=()), faults=0))

@@ -63,10 +63,7 @@ class SnapshotFile(NamedTuple):
     location: CheckpointLocation
 
     def content(self) -> bytes:
-        """Its metadata, as written.
-
-        :raises OSError: when there is none
-        """
+        """Its metadata, as written. Raises :class:`OSError` when there is none."""
         return self.files.read_bytes(self.location.metadata_path)
 
 

@@ -32,10 +32,7 @@ class Expected:
     path: str
 
     def rows(self, inputs: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-        """What it returns.
-
-        Raises :class:`JobFileError` when it raises anything, or returns anything else.
-        """
+        """What it returns. Raises :class:`JobFileError` when it raises anything, or returns anything else."""
         try:
             said = self.call(inputs=inputs) if self.takes_inputs else self.call()
         except WeirError:

@@ -49,10 +49,8 @@ class FileOutput:
     sink: SinkOfFiles
 
     def rows(self, files: FileSystem) -> dict[str, list[str]]:
-        """What readers see now: bucket -> rows.
-
-        Raises :class:`engine.elements.errors.StorageError` when they find a file that is torn.
-        """
+        """What readers see now: bucket -> rows. Raises :class:`engine.elements.errors.StorageError` when they find a
+        file that is torn."""
         if not files.exists(self.directory):
             return {}
         return {bucket: list(rows) for bucket, rows in self.sink.read_output(files, self.directory).items()}

@@ -8,6 +8,7 @@ from typing import Any
 from engine.elements.batch import Batch
 from engine.elements.source import Source, SourceContext, SplitReader
 from engine.explore.cases import Ranges
+from engine.faults.external import CountingReader
 
 
 class PrunedSource:
@@ -27,35 +28,23 @@ class PrunedSource:
         """The split from a position of this source."""
         inner, number = (None, 0) if position is None else (position[0], position[1])
         reader = self._source.open_split(split, inner, context)
-        return _PrunedReader(reader, self._dropped.get(split, ()), number)
+        return _PrunedReader(reader, number, self._dropped.get(split, ()))
 
 
-class _PrunedReader:
-    def __init__(self, reader: SplitReader, dropped: Ranges, number: int) -> None:
-        self._reader = reader
+class _PrunedReader(CountingReader):
+    def __init__(self, reader: SplitReader, number: int, dropped: Ranges) -> None:
+        super().__init__(reader, number)
         self._dropped = dropped
-        self._number = number
 
     def read(self, max_records: int) -> Batch | None:
         """Records that are left; an empty batch means, as always, that there are none now."""
         while True:
-            batch = self._reader.read(max_records)
+            first, batch = self.number, super().read(max_records)
             if batch is None or not len(batch):
                 return batch
-            first = self._number
-            self._number += len(batch)
             kept = [at for at in range(len(batch)) if not self._is_dropped(first + at)]
             if kept:
                 return batch if len(kept) == len(batch) else batch.take(kept)
 
     def _is_dropped(self, number: int) -> bool:
         return any(first <= number < end for first, end in self._dropped)
-
-    def position(self) -> Any:
-        return (self._reader.position(), self._number)
-
-    def available_at_ns(self, now_ns: int) -> int:
-        return self._reader.available_at_ns(now_ns)
-
-    def close(self) -> None:
-        self._reader.close()

@@ -75,10 +75,8 @@ class World:
         return {uid: output.directory for uid, output in self.file_outputs.items()}
 
     def committed(self) -> dict[str, list[str]]:
-        """What readers see now: ``uid`` or ``uid/bucket`` -> rows; those of files are sorted.
-
-        Raises :class:`engine.elements.errors.StorageError` when they find a file that is torn.
-        """
+        """What readers see now: ``uid`` or ``uid/bucket`` -> rows; those of files are sorted. Raises
+        :class:`engine.elements.errors.StorageError` when they find a file that is torn."""
         output = {uid: sink.committed_rows() for uid, sink in self.sinks.items()}
         return output | self.committed_in_files()
 
@@ -201,10 +199,8 @@ class Subject:
         return [vertex.parallelism for vertex in one.vertices] != [vertex.parallelism for vertex in two.vertices]
 
     def reference(self, dropped: Mapping[str, Ranges] | None = None) -> Reference:
-        """What the job must commit, made once for each input.
-
-        Raises :class:`engine.elements.errors.ConfigurationError` when it does not end even then.
-        """
+        """What the job must commit, made once for each input. Raises :class:`engine.elements.errors.ConfigurationError`
+        when it does not end even then."""
         if self._references is None:
             # Not at the top: a reference is a run, and a run is of a subject.
             from engine.explore.run.references import References
@@ -213,10 +209,8 @@ class Subject:
         return self._references.of(dropped)
 
     def measure(self) -> Measure:
-        """How large the job is, found out once.
-
-        Raises :class:`engine.elements.errors.ConfigurationError` when it does not end without faults.
-        """
+        """How large the job is, found out once. Raises :class:`engine.elements.errors.ConfigurationError` when it does
+        not end without faults."""
         if self._measure is None:
             # Not at the top: it is measured by a run.
             from engine.explore.run.measure import Measure

@@ -45,9 +45,7 @@ class Measure:
     @classmethod
     def of(cls, subject: Subject) -> Measure:
         """Measure a job by running it. Whoever has the job at hand asks :meth:`Subject.measure`, which does it once.
-
-        :raises ConfigurationError: when it does not end even without faults, or is too long to be searched
-        """
+        Raises :class:`ConfigurationError` when it does not end even without faults, or is too long to be searched."""
         injector, records = FaultInjector(), sum(map(len, subject.reference().rows.values()))
         case = Case(scheduler=FIFO, config={"batch_size": 2, "checkpoint_interval": f"{max(1, records // 5)}rec"})
         finished = undisturbed(subject, case, events=MOST_EVENTS, interference=injector)

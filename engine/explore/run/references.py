@@ -84,10 +84,7 @@ class References:
         """Of the longest run so far."""
 
     def of(self, dropped: Mapping[str, Ranges] | None = None) -> Reference:
-        """The reference for this input.
-
-        :raises ConfigurationError: when the job does not end without faults
-        """
+        """The reference for this input. Raises :class:`ConfigurationError` when the job does not end without faults."""
         key = tuple(sorted((dropped or {}).items()))
         known = self._known.get(key)
         if known is None:

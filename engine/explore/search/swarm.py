@@ -103,10 +103,8 @@ def draw_case(swarm: Swarm, measure: Measure, seed: str) -> Case:
 
 
 def possible_kinds(swarm: Swarm, measure: Measure) -> tuple[str, ...]:
-    """The kinds of faults that runs may get: those asked for that the job offers opportunities for.
-
-    :raises ConfigurationError: when only impossible ones are asked for
-    """
+    """The kinds of faults that runs may get: those asked for that the job offers opportunities for. Raises
+    :class:`ConfigurationError` when only impossible ones are asked for."""
     asked = swarm.kinds
     if asked is None:
         asked = tuple(kind for kind, about in FAULT_KINDS.items() if not about.unsound and about.group != _BY_HAND)

@@ -120,10 +120,7 @@ class Token:
         return shlex.join(["weir", verb, run, *([] if named else ["--job", _named(subject.path)])])
 
     def check(self, subject: Subject) -> None:
-        """Refuse a job that is not the token's.
-
-        :raises ConfigurationError: saying what differs
-        """
+        """Refuse a job that is not the token's. Raises :class:`ConfigurationError` saying what differs."""
         found = job_fingerprint(subject)
         if found != self.fingerprint:
             raise ConfigurationError(
@@ -135,10 +132,8 @@ class Token:
             )
 
     def to_case(self, subject: Subject) -> Case:
-        """The case to be run.
-
-        :raises ConfigurationError: when this version draws other cases than the one that made the token
-        """
+        """The case to be run. Raises :class:`ConfigurationError` when this version draws other cases than the one that
+        made the token."""
         run = self.run
         if isinstance(run, Case):
             return run
@@ -180,10 +175,7 @@ _DIGEST_CHARACTERS = 16
 
 
 def parse_token(written: str) -> Token:
-    """The token that was written.
-
-    :raises ConfigurationError: when it is torn, or none of this format
-    """
+    """The token that was written. Raises :class:`ConfigurationError` when it is torn, or none of this format."""
     written = "".join(written.split())
     if not written.startswith((PREFIX, _PREFIX_WITHOUT_DIGEST)):
         family, dot, _ = written.partition(".")
