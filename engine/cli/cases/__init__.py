@@ -5,8 +5,9 @@ and that run made once more.
 from __future__ import annotations
 
 from engine.cli.cases.failing import OpenedRun as OpenedRun, open_run as open_run
-from engine.cli.cases.named_run import resolve as resolve, write_token as write_token
-from engine.cli.cases.subjects import (
+from engine.cli.cases.named_run import (
     load_subject as load_subject,
     load_subject_and_scenario as load_subject_and_scenario,
+    resolve as resolve,
+    write_token as write_token,
 )

@@ -1,4 +1,5 @@
-"""A run, as the command line names it: by its replay token, or by what was written of it.
+"""Jobs under test, made from job files; and a run, as the command line names it: by its replay token, or by what was
+written of it.
 
 That is a directory with a ``failure.json``, that file, or a file with nothing but a token.
 
@@ -10,14 +11,39 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from engine.cli.settings import load_builder
 from engine.elements.errors import ConfigurationError
+from engine.explore.cases import Scenario, read_scenario
 from engine.explore.failures import JSON_NAME, read_failure
 from engine.explore.run import Subject
-from engine.explore.search import FAMILY, Token, parse_token
+from engine.explore.search import FAMILY, Token, digest_of_job_file, parse_token
 from state_backends.files import LocalFileSystem
+
+
+def load_subject(path: str, params: Mapping[str, str], check: Callable[[bytes], None] | None = None) -> Subject:
+    """The job of a file as a job under test. ``check`` refuses content before any of it is run. Raises
+    :class:`engine.elements.errors.JobFileError` when the file cannot be loaded or defines no job."""
+    return load_subject_and_scenario(path, params, check)[0]
+
+
+def load_subject_and_scenario(
+    path: str, params: Mapping[str, str], check: Callable[[bytes], None] | None = None
+) -> tuple[Subject, Scenario]:
+    """The same, and what the file says about how the job is to be searched."""
+    build, loaded = load_builder(path, params, check)
+    digest = digest_of_job_file(loaded.content)
+    subject = Subject(
+        build,
+        label=loaded.job.name,
+        path=loaded.path,
+        params=loaded.params,
+        job_digest=digest,
+        expected=loaded.expected,
+    )
+    return subject, read_scenario(loaded.scenario, loaded.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +65,6 @@ def resolve(name: str, job: str | None, typed: Sequence[str]) -> NamedRun:
     Raises :class:`ConfigurationError` when the token or the file is no good, of another job, or of a job file that has
     to be named, and :class:`engine.elements.errors.JobFileError` when the job file cannot be loaded.
     """
-    from engine.cli.cases.subjects import load_subject
 
     token, invariant = _of_file(name) if _is_file(name) else (parse_token(name), None)
     if job is None:

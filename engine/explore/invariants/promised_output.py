@@ -2,7 +2,8 @@
 
 Never *no duplicates* alone: output that is lost has none. Rows are compared as multisets, partition by partition, with
 those of the same job and input without faults; a job whose rows depend on the order in which records meet has no such
-reference, and its rows are not judged.
+reference. Then the effect ledger is the judge of last resort: that each record has its effects, once, holds
+nevertheless.
 """
 
 from __future__ import annotations
@@ -11,20 +12,55 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from engine.elements.errors import StorageError
-from engine.explore.cases import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, NONE, PER_KEY, Case, promise_of
+from engine.elements.errors import ConfigurationError, StorageError
+from engine.explore.cases import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, NONE, PER_KEY, Case, promise_of, run_config
 from engine.explore.invariants.base import DAMAGE, Shared, Watcher, multisets, shown
-from engine.explore.invariants.effects import effects_judge
 from engine.explore.invariants.losses import of_files
+from engine.explore.ledger import EffectReference, EffectsInvariant, reference
 from engine.explore.opinion import OutputComparison, compare_outputs
-from engine.explore.run import CaseView, FinishedCase, Invariant, Subject, hears, without_rows
+from engine.explore.run import CaseView, FinishedCase, Invariant, Subject, World, hears, without_rows
 from engine.observe.trace_events import AttemptStarted, CheckpointCompleted, CheckpointTriggered
+from engine.runtime.config import RunConfig
 
 LOOKS = 64
 """Every moment is looked at up to this many; then only those whose number is a multiple of a growing power of two."""
 
 
 _DRAINED = "a job was drained and another one went on: windows were closed early, and what was read after that is late"
+
+
+def effects_judge(subject: Subject, case: Case, promise: str | None) -> EffectsInvariant | None:
+    """What judges a case by its effects, if its output cannot be compared. ``promise``: ``None`` = that of its mode.
+
+    Not where nothing is promised, where the checkpoints that the promise rests on may be destroyed, and in modes that
+    track records, which keep no ledger.
+    """
+    config = run_config(case)
+    protocol = config.protocol
+    promise = promise or promise_of(protocol)
+    kinds = frozenset((*(one.kind for one in case.faults), *case.mix.per_million))
+    if promise == NONE or protocol.tracks_records or kinds & DAMAGE:
+        return None
+    try:
+        if subject.reference(case.dropped).order_dependent is None:
+            return None
+    except ConfigurationError:
+        # A job that fails by itself: the run will show it.
+        return None
+    return EffectsInvariant(_expected(subject, case, config), promise)
+
+
+def _expected(subject: Subject, case: Case, config: RunConfig) -> EffectReference:
+    """The effects without faults, found out once for each input and parallelism."""
+    parallelism = case.config.get("parallelism")
+    assert parallelism is None or isinstance(parallelism, int), parallelism
+    key = ("effects", parallelism, tuple(sorted(case.dropped.items())))
+    known: EffectReference | None = subject.kept.get(key)
+    if known is None:
+        world = World()
+        plan = subject.in_world(subject.plan(parallelism), world, case.dropped)
+        known = subject.kept[key] = reference(plan, config, file_system=world.files)
+    return known
 
 
 def keeps(promise: str, compared: OutputComparison) -> bool:

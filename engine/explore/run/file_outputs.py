@@ -17,14 +17,14 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 from zlib import crc32
 
 from operators.files.bucketing import IN_PROGRESS, PENDING, BucketingSink
 from operators.files.formats import is_hidden
 from operators.table.partitions import PartitionCommitterSpec
 from operators.table.staging import StagedFileSink, StagingFinalizer
-from state_backends.files import FileSystem
+from state_backends.files import FileSystem, WrappedFileSystem
 
 Rows = Mapping[str, Sequence[str]]
 
@@ -112,3 +112,24 @@ def without_rows(announcement: str) -> str:
 def directory_in(output_dir: str, path: str) -> str:
     """The directory of a sink in a world."""
     return path.rstrip("/") if path.startswith("/") else f"{output_dir}/{path}".rstrip("/")
+
+
+_CHANGES = frozenset(["open_write", "truncate", "rename", "link", "delete", "delete_tree"])
+"""Not writes: what readers see is never written to."""
+
+
+class NotedFileSystem(WrappedFileSystem):
+    """Passes every call on to the disk of a world, and says afterwards which path is, or is no more, what it was."""
+
+    def __init__(self, inner: FileSystem, changed: Callable[[str], None]) -> None:
+        super().__init__(inner)
+        self._changed = changed
+
+    def _call(self, operation: str, *arguments: Any, **options: Any) -> Any:
+        answer = super()._call(operation, *arguments, **options)
+        if operation in _CHANGES:
+            # A link leaves the file that it is made to as it was.
+            for path in arguments[operation == "link" :]:
+                if type(path) is str:
+                    self._changed(path)
+        return answer

@@ -8,7 +8,7 @@ It comes from the best of these that can speak for a sink:
 
 When the second opinion in one order differs from that in another, or one of those runs from another, the job depends on
 the order in which its records meet: no rows can be its reference. Then the effect ledger judges
-(:mod:`engine.explore.invariants.effects`): nothing lost, nothing applied twice.
+(:mod:`engine.explore.invariants.promised_output`): nothing lost, nothing applied twice.
 """
 
 from __future__ import annotations

@@ -19,11 +19,10 @@ from typing import Any
 from engine.checkpoint.restore import UnsupportedMappingError
 from engine.elements.errors import ConfigurationError, JobChangedError, StorageError, WeirError
 from engine.explore.cases import FIFO, PCT, Case
-from engine.explore.run.file_outputs import directory_in
+from engine.explore.run.file_outputs import NotedFileSystem, directory_in
 from engine.explore.run.invariant import Invariant, Violation
 from engine.explore.run.job_sequence import Jobs, Start
 from engine.explore.run.job_under_test import OUTPUT_DIR, Subject, World
-from engine.explore.run.noted_files import NotedFileSystem
 from engine.faults.fault import Fault
 from engine.faults.injector import FaultInjector
 from engine.graph.plan import ExecutionPlan

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
+from typing import Any, BinaryIO
 
 from engine.elements.errors import EXIT_UNKNOWN, EXIT_VALID, EXIT_VIOLATED
 from engine.explore.cases import Case
@@ -36,10 +37,9 @@ from engine.explore.run import (
     run_case,
 )
 from engine.explore.search.coverage import Coverage
-from engine.explore.search.rooted_files import RootedFileSystem
 from engine.explore.search.swarm import Swarm, draw_case
 from engine.explore.search.workers import Pool
-from state_backends.files import LocalFileSystem
+from state_backends.files import FileSystem, LocalFileSystem, RandomAccessFile, WrappedFileSystem, WritableFile
 
 CHUNK_RUNS = 20
 """Runs handed out at a time. One of them, the first, is made twice: five per cent."""
@@ -332,3 +332,40 @@ def _portable(violation: Violation) -> Violation:
 
 def _listed(names: Sequence[str]) -> str:
     return "; none ".join(names)
+
+
+_OPENS = frozenset(["open_write", "open_append", "open_read", "open_random"])
+
+
+class RootedFileSystem(WrappedFileSystem):
+    """All paths of another file system below one directory. What a case calls ``/out`` lies there, so that cases on
+    real files neither meet each other nor know where they are.
+
+    Who dies closes nothing, and here it is only said to be dead: :meth:`release` closes what has been left open.
+    """
+
+    def __init__(self, inner: FileSystem, root: str) -> None:
+        super().__init__(inner)
+        self._root = root.rstrip("/")
+        self._opened: list[WritableFile | RandomAccessFile | BinaryIO] = []
+        inner.make_dirs(self._root)
+
+    def _at(self, path: str) -> str:
+        return f"{self._root}/{path.lstrip('/')}"
+
+    def release(self) -> None:
+        """Close every file that was opened here and perhaps left open."""
+        for file in self._opened:
+            file.close()
+        self._opened.clear()
+
+    def real_path(self, path: str) -> str:
+        """The path itself: who asks does not know where it lies."""
+        return path
+
+    def _call(self, operation: str, *arguments: Any, **options: Any) -> Any:
+        there = [self._at(one) if type(one) is str else one for one in arguments]
+        answer = super()._call(operation, *there, **options)
+        if operation in _OPENS:
+            self._opened.append(answer)
+        return answer
