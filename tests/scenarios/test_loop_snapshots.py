@@ -66,7 +66,8 @@ def plans(draw: st.DrawFn, *modes: str) -> Plan:
 @settings(max_examples=30)
 @given(plans("aligned", "unaligned", "aligned-timeout"), st.sampled_from([None, *StopMode]))
 def test_a_savepoint_goes_on_with_another_parallelism(plan: Plan, stop: StopMode | None) -> None:
-    """Stopped, drained or not, and moved: together the two jobs count every trip once."""
+    """Stopped, drained or not, and moved: together the two jobs count every trip once. Without stopping, what the
+    second counts comes behind the savepoint."""
     files = MemoryFileSystem()
     first = loop_job(**plan.shape, **plan.before)
     execution = first.prepared(RunConfig(**plan.config), file_system=files)

@@ -72,7 +72,8 @@ def test_at_least_once_misses_nothing(run: Run) -> None:
 
 @given(st.one_of(runs(), runs("at least once")))
 def test_the_head_waits_for_no_barrier_that_it_must_send_first(run: Run) -> None:
-    """Forward barriers are enough for the snapshot or the abort; nothing is blocked, nor pending in the end."""
+    """Barriers of a new checkpoint on the forward channels are enough: the snapshot is taken, or the checkpoint given
+    up, and nothing is blocked. Once they have gone round, nothing is pending either."""
     driver, operations, back_edges = run
     kind = {"kind": "at_least_once" if driver.is_at_least_once else "aligned"}
     newest = 1 + max([0, *(one[2] for one in operations if one[0] in ("barrier", "cancel"))])

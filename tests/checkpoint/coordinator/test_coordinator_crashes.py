@@ -393,7 +393,8 @@ def next_step(world: World, draw: Callable[[st.SearchStrategy[Any]], Any]) -> No
 @settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_any_schedule_with_crashes_keeps_the_promises(data: st.DataObject) -> None:
-    """Ids grow and have one outcome; all files of retained checkpoints and savepoints exist at all times."""
+    """Ids grow and have one outcome, nothing is told before it is durable, operators see complete ids grow, and the
+    files of every retained checkpoint and of every savepoint exist at all times."""
     world = World()
     for _ in range(data.draw(st.sampled_from([120, 60, 20]))):
         next_step(world, data.draw)

@@ -215,7 +215,8 @@ PARALLEL_PAIR = st.tuples(st.integers(1, 6), st.integers(1, 6))
 def test_each_record_is_kept_by_exactly_one_reader(
     partitioner: str, old: tuple[int, int], new: tuple[int, int], max_parallelism: int
 ) -> None:
-    """Records in flight of every key group are processed once, on a hash edge by the owner of the key."""
+    """Records of every key group under way, read and filtered as planned, are each processed once, on a hash edge by
+    the owner of the key."""
     scaled = edge(partitioner, old, new, max_parallelism)
     under_way: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for sender in range(old[0]):

@@ -71,7 +71,8 @@ STEPS = st.lists(st.one_of(st.just("put"), st.just("event"), st.integers(0, 5)),
 
 @given(STEPS, st.booleans())
 def test_everything_leaves_once_and_nothing_crosses_an_event(steps: list[Any], ordered: bool) -> None:
-    """In order it is the longest answered beginning; else what is answered before the first pending event."""
+    """Against a list: in order it is the longest answered beginning; else what is answered before the first event that
+    has something unanswered before it, in the order of the answers."""
     queue = ElementQueue(ordered=ordered)
     model: list[Any] = []
     answers: list[QueuedRecord] = []

@@ -101,7 +101,8 @@ EQUAL_AND_NOT_THE_SAME = st.lists(
 def test_records_that_are_equal_and_not_the_same_are_told_apart(
     records: list[Any], n: int, size: int, with_rank: bool
 ) -> None:
-    """1, 1.0 and True rank by their encodings, whatever the batches and restarts."""
+    """1, 1.0 and True rank by their encodings, and which of them is there depends neither on batches nor on a
+    restart."""
     whole = harness(n, with_rank=with_rank)
     whole.process(records)
     checkpoint, emitted = None, []

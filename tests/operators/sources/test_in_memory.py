@@ -76,7 +76,8 @@ SOURCES: dict[str, Callable[[int, int], Source]] = {
 def test_a_reader_resumes_exactly_behind_the_last_record(
     kind: str, count: int, splits: int, size: int, data: st.DataObject
 ) -> None:
-    """A reader opened at the position returns the rest; nothing is lost or read twice over all splits."""
+    """Whatever was read before, a reader opened at the position returns exactly the rest; nothing is lost or read
+    twice over all splits."""
     source, world = SOURCES[kind](count, splits), SourceWorld()
     everything: list[Any] = []
     for split in source.splits(world):
@@ -135,7 +136,8 @@ def test_a_pause_begins_anew_after_a_restore() -> None:
 
 @given(st.integers(1, 5000), st.integers(1, 3), st.lists(st.integers(0, S), min_size=1, max_size=30))
 def test_a_rate_is_kept_exactly(rate: int, splits: int, waits: list[int]) -> None:
-    """By time t exactly the records k with k * splits / rate <= t were available, and each at its own time."""
+    """By time t after opening, exactly the records k with k * splits / rate <= t were available, and the time given
+    for the next one is its own."""
     source = GeneratorSource(squares, 10**9, splits, rate_per_s=rate)
     reader = source.open_split(f"generator-0-of-{splits}", None, SourceWorld())
     opened_ns = now_ns = 7_000

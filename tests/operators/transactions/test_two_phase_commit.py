@@ -627,7 +627,8 @@ class Mixture:
 @settings(max_examples=150, deadline=None)
 @given(actions, troubles)
 def test_whatever_happens_each_row_is_there_once(steps: list[tuple[str, int]], fates: list[str]) -> None:
-    """Readers never see a row that no completed checkpoint covers, nor one twice, and in the end all."""
+    """Crashes, changes of parallelism, lost requests and answers, late markers, zombies, in any order: readers never
+    see a row that no completed checkpoint covers, nor one twice; after a restore all that it covers, in the end all."""
     mixture = Mixture(list(fates))
     for action, number in steps:
         try:

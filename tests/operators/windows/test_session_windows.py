@@ -418,7 +418,8 @@ def test_allowed_lateness_may_change_over_a_restore(lateness_ms: int) -> None:
 def test_sessions_agree_with_the_naive_model(
     steps: list[tuple[str, Any]], gap_ms: int, dynamic: bool, lateness_ms: int
 ) -> None:
-    """Random records, watermarks, restarts and parallelism: same results, timestamps and drops."""
+    """Random records, watermarks and restarts at random parallelism: same results, timestamps and drops, step by
+    step."""
     model = NaiveSessions((lambda value: value * 3) if dynamic else (lambda value: gap_ms), lateness_ms)
     assigner = EventTimeSessionWindows.with_gap(gap_ms)
     if dynamic:

@@ -96,7 +96,8 @@ def test_a_root_always_has_the_same_acker_and_all_of_them_have_work() -> None:
     st.integers(0, 4),
 )
 def test_any_order_completes_with_the_last_message_and_no_sooner(values: list[int], random: object, fails: int) -> None:
-    """The reply comes with the last message, unless values cancel out; a failure after INIT ends the tree."""
+    """Whatever the order of INIT and acknowledgements: the reply comes with the last of them, and only then, unless
+    values cancel out on the way; a failure behind INIT ends the tree at once."""
     total = 0
     for value in values:
         total ^= value

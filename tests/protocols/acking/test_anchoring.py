@@ -113,7 +113,8 @@ class _Model:
 
 @given(st.data())
 def test_the_value_is_zero_exactly_when_init_and_all_acknowledgements_have_arrived(data: st.DataObject) -> None:
-    """Any trees, anchors and order: the acker says ACK for a root with its very last message."""
+    """Any trees over any roots, with fan-out, several anchors and the same anchor twice, and any order of deliveries:
+    the acker says ACK for a root with its very last message, and never before."""
     model, new_id, acker = _Model(), IdStream(str(data.draw(st.integers(0, 1_000)))), Acker()
     roots = range(1, 1 + data.draw(st.integers(1, 3)))
     for root in roots:

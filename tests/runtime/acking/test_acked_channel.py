@@ -161,7 +161,8 @@ _STEPS = st.lists(
 def test_nothing_is_received_twice_out_of_order_or_by_the_wrong_one(
     steps: list[tuple[str, int]], capacity: int, latency_ns: int, limited: bool, away: int
 ) -> None:
-    """A receiver gets, in order, only what was sent in its time or later; event time never goes back."""
+    """Any sequence of sends, receptions, waits and deaths: a receiver gets, in order, only what was sent in its own
+    time or later; the counts of records add up; event time never goes back; and who sends knows whether it may."""
     link = AckedLink(capacity=capacity, latency_ns=latency_ns, cost=LIMITED if limited else None)
     sent, last_seen, watermark, seen_ms, oldest = 0, -1, 0, -1, 0
     dead_for: int | None = None

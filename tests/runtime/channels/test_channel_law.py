@@ -158,7 +158,8 @@ def carry_out(job: Job, order: list[int]) -> None:
 @settings(max_examples=300)
 @given(jobs(tuple(KINDS)))
 def test_every_completed_checkpoint_is_a_consistent_cut(drawn: tuple[Job, list[int]]) -> None:
-    """In any order of steps the law of channel state holds, and no channel stays blocked."""
+    """Whatever form barriers have, whatever the links cost, whoever is late, cancels, skips or ends, in any order of
+    steps: the law of channel state holds, every record is processed once and in order, and nobody stays blocked."""
     carry_out(*drawn)
 
 

@@ -281,7 +281,8 @@ STEPS = (
 @settings(max_examples=400)
 @given(st.integers(1, 6), st.booleans(), st.lists(st.tuples(st.sampled_from(STEPS), st.integers(1, 5)), max_size=60))
 def test_any_order_of_steps_agrees_with_lists(credit: int, instrumented: bool, steps: list[tuple[str, int]]) -> None:
-    """What waits, has arrived and is captured is what a plain list says; no record is lost or comes twice."""
+    """Whatever is sent, taken, blocked, resumed, timed out, given up, captured and promoted in any order: what waits,
+    what has arrived and what is captured is what a plain list says, and no record is lost or comes twice."""
     pair = Pair(credit, instrumented)
     for step, number in steps:
         getattr(pair, step)(number)

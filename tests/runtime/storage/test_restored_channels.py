@@ -191,7 +191,8 @@ def belongs(key: int, receivers: int) -> int:
 def test_keyed_records_move_to_the_owner_of_their_key(
     data: st.DataObject, old_senders: int, old_receivers: int, new_senders: int, new_receivers: int
 ) -> None:
-    """None is lost or comes twice; those of one key keep their order, the receiver's before the sender's."""
+    """None is lost, none comes twice; records of one key that were on one channel keep their order, those of the
+    receiver before those of the sender."""
     numbers = data.draw(st.lists(st.integers(0, 40), max_size=30, unique=True))
     sides: list[dict[tuple[int, int], list[RecordColumns]]] = [{}, {}]
     for number in numbers:

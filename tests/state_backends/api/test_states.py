@@ -326,7 +326,8 @@ def paired(data: st.DataObject, elements: st.SearchStrategy[Any]) -> tuple[list[
 
 @given(st.data(), st.sampled_from(["value", "list", "reducing", "aggregating"]), st.booleans())
 def test_batches_equal_single_access(make: Maker, data: st.DataObject, kind: str, snapshot_open: bool) -> None:
-    """A batch leaves the state and gives the answers of its records one by one, also during a snapshot."""
+    """A batch leaves the same state and gives the same answers as its records one by one, also while a
+    snapshot is open."""
     backends = make(), make()
     batched, single = (_state(backend, kind) for backend in backends)
     held = []

@@ -111,7 +111,8 @@ timers_strategy = st.tuples(st.integers(-3, 6), st.integers(-3, 300), st.sampled
 def test_due_timers_fire_in_order_of_the_set(
     make: Maker, registered: list[Timer], deleted: list[Timer], now: int
 ) -> None:
-    """By (time, encoded key, encoded namespace), however asked for, and after a restore."""
+    """What fires is the due part of the set, ordered by (time, encoded key, encoded namespace); both ways of
+    asking agree, and so does a restored backend."""
     backend = make(max_parallelism=4)
     queue = backend.timer_service("t").event_time
     for time, key, namespace in registered:
@@ -134,7 +135,8 @@ def test_due_timers_fire_in_order_of_the_set(
 
 @given(st.data())
 def test_callbacks_may_register_and_delete_while_timers_fire(make: Maker, data: st.DataObject) -> None:
-    """The next timer is at each moment the first due one of the set."""
+    """Fired one by one, the next timer is at each moment the first due one of the set, whatever the last
+    callback registered or deleted."""
     queue = service(make).event_time
     model: set[Timer] = set()
     # Few times and keys, so that most changes concern the very time that is being fired.

@@ -156,7 +156,8 @@ namespaces = st.none() | st.integers(-2, 300)
 @settings(max_examples=25)
 @given(st.data())
 def test_canonical_bytes_are_the_same_on_every_backend(data: st.DataObject) -> None:
-    """Any content gives the same bytes and fingerprint on every backend, and restores from any into any."""
+    """Any content of any kind of state gives the same canonical bytes and fingerprint on every backend, and restores
+    from any into any other."""
     key_type = data.draw(st.sampled_from(list(KEY_TYPES)))
     operations = data.draw(
         st.lists(

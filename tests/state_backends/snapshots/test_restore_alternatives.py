@@ -59,7 +59,8 @@ groups = st.lists(st.integers(0, 5), unique=True, max_size=6)
 
 @given(groups, st.lists(groups, max_size=3))
 def test_keyed_candidates_have_every_key_group_once(remote: list[int], local: list[list[int]]) -> None:
-    """The last candidate is all remote; every key group comes from the first alternative that has it."""
+    """Whatever is at hand: each candidate has the key groups of the checkpoint, the last one is all remote, and every
+    key group that is at hand anywhere comes from the first alternative that has it."""
     handles = [keyed(group, REMOTE) for group in remote]
     alternatives = [[keyed(group, b"%d" % number) for group in one] for number, one in enumerate(local)]
 

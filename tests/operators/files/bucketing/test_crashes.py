@@ -57,7 +57,8 @@ def test_one_fault_at_every_call(disk: str, batch_size_bytes: int, kind: FileFau
 def test_faults_in_attempt_after_attempt(
     disk: str, batch_size_bytes: int, faults: list[tuple[FileFault, int, int]]
 ) -> None:
-    """Nothing changes either when recovery itself fails, and when the newest checkpoints cannot be read."""
+    """Crashes and errors during recovery from crashes and errors change nothing either; nor does it that the newest
+    checkpoints cannot be read."""
     job = Job(DISKS[disk](), batch_size_bytes)
     for kind, call, back in faults:
         if job.run([FaultRule(kind, at_call=call)]):

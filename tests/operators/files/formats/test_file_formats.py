@@ -151,7 +151,8 @@ def test_a_number_of_thousands_of_digits_is_a_malformed_line() -> None:
     st.sampled_from([1, 2, 3]),
 )
 def test_csv_blocks_and_lines_agree(lines: list[str], delimiter: str, width: int) -> None:
-    """A malformed line changes nothing for the other lines of its block: blank ones, and empty fields."""
+    """Which lines are in a block with a malformed one decides nothing: the same are blank, and the same are records of
+    empty fields."""
     spec = CsvFormat(tuple("abc"[:width]), header=False, record="tuple", delimiter=delimiter)
     try:
         records = blockwise(spec, lines)

@@ -50,7 +50,8 @@ LINES = st.lists(st.text(CHARACTERS, max_size=9), max_size=12)
 def test_a_reader_resumes_at_every_position(
     lines: list[str], last_break: bool, block: int, size: int, carriage_returns: bool
 ) -> None:
-    """A new reader returns exactly the rest, whatever the size of blocks and characters and the last line."""
+    """From the position behind every batch, a new reader returns exactly the rest, whatever the size of blocks and
+    characters and whether or not the file ends with a line break."""
     content = ("\r\n" if carriage_returns else "\n").join(lines) + ("\n" if last_break and lines else "")
     place = world(content.encode())
     expected = [line.removesuffix("\r") for line in content.removesuffix("\n").split("\n")] if content else []

@@ -209,7 +209,8 @@ def test_a_file_that_is_cut_otherwise_than_before_is_refused() -> None:
 
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=12), st.integers(0, 12), st.integers(1, 20))
 def test_a_file_that_grows_is_read_whole(lengths: list[int], before: int, split_bytes: int) -> None:
-    """Each line is read once, before or after the restart; without a new split the growth waits."""
+    """Whatever was there at first, and wherever splits end: each line is read once, before the restart or behind it;
+    unless the file has gained no split, and what it has gained is left for the next time."""
     lines = ["x" * length + "\n" for length in lengths]
     fs = file_system({PATH: "".join(lines[:before]).encode()})
 

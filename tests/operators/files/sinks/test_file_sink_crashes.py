@@ -66,7 +66,8 @@ def test_faults_in_attempt_after_attempt(sink: str, faults: list[tuple[FileFault
 )
 @settings(max_examples=120)
 def test_going_back_to_older_checkpoints(sink: str, attempts: list[tuple[int, int, int]]) -> None:
-    """An older one can be restored, also if crashes interrupt that, and all records are there once."""
+    """Whatever newer checkpoints have committed, an older one can be restored, also if crashes interrupt that, and all
+    records are there once in the end."""
     job = Job(SINKS[sink])
     for call, back, call_of_the_restore in attempts:
         job.run([FaultRule(FileFault.CRASH_BEFORE, at_call=call)])

@@ -230,7 +230,8 @@ def test_a_partition_that_is_gained_is_read_from_its_beginning(options: Mapping[
     st.integers(0, 30),
 )
 def test_the_reader_sees_what_the_log_says(script: list[tuple[str, str]], step: int, restart_at: int) -> None:
-    """In steps of any size and from any position: the same records as the log itself reads, each once."""
+    """Whatever is open, committed or aborted between each other, in steps of any size, started again anywhere from its
+    position: the same records as the log itself reads, each once."""
     fs = MemoryFileSystem()
     log = new_log(fs)
     reader = PartitionReader(fs, partition_directory("/log", "t", 0), "t-0", 0)

@@ -421,7 +421,8 @@ def test_whatever_fails_promises_are_kept(
     mask: int,
     is_power_cut: bool,
 ) -> None:
-    """An error or crash at any call, then a power cut: what was answered holds, nothing in part or twice."""
+    """An error or a crash at any call, then a power cut that takes any part of what was not durable: what was answered
+    holds, nothing is there in part or twice."""
     inner = MemoryFileSystem()
     opened(inner, partitions=2).close()
     fs = FaultInjectingFileSystem(inner, [FaultRule(kind, at_call=at_call, keep_bytes=keep_bytes)])

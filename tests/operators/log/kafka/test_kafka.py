@@ -209,7 +209,8 @@ def test_without_checkpoints_everything_is_published_at_the_end(broker: Broker) 
 def test_whatever_fails_every_record_is_there_once(
     script: list[str], faults: list[tuple[str, bool]], every: int
 ) -> None:
-    """Lost requests, crashes, other parallelism: exactly what completed checkpoints cover is visible."""
+    """Requests that are lost or unanswered, crashes, changes of parallelism: at the end exactly what completed
+    checkpoints cover is visible."""
     client = FakeClient()
     broker = client.broker
     left, count = list(faults), [0]

@@ -248,7 +248,8 @@ STEPS = st.lists(
 def test_every_partition_is_committed_behind_each_naming_and_never_unnamed(
     writers: int, steps: list[tuple[int, int, list[str]]]
 ) -> None:
-    """A commit follows each naming once all writers have caught up, and takes nothing else."""
+    """Any order of messages of up to three writers: a commit follows each naming once all have caught up, and takes
+    nothing that was not named since the last one."""
     one = machine(PROCESS_TIME)
     upcoming = dict.fromkeys(range(writers), 1)
     named: set[str] = set()

@@ -294,7 +294,8 @@ FAULTS = st.sampled_from(
 # The directory of a renamed file could not be fsynced; the next attempt found the file, and a power cut took it away.
 @example([(FileFault.ERROR_BEFORE, 23), (FileFault.CRASH_BEFORE, 23)])
 def test_whatever_strikes_rows_are_seen_once_and_all_in_the_end(faults: list[tuple[FileFault, int]]) -> None:
-    """A reader never sees a row twice or a file change; only compacted files are left."""
+    """A crash with a power cut or an error at any call, several times: a reader never sees a row twice, a visible file
+    never changes, and afterwards only the compacted files are there."""
     table = Table()
     table.add(0, "d=a", "1", "2")
     table.add(1, "d=b", "3")
@@ -355,7 +356,8 @@ WRITTEN = st.tuples(st.integers(1, 4), st.integers(0, 2), st.sampled_from("ab"),
 
 @given(st.lists(WRITTEN, max_size=25))
 def test_every_file_is_in_one_unit(files: list[tuple[int, int, str, int]]) -> None:
-    """Each file once, none across partitions, no unit heavier than the target unless it is one file."""
+    """Whatever comes when: all files of a checkpoint and of older ones, each once, none across partitions, none heavier
+    than the target unless it is alone."""
     coordinator = TableCompactCoordinator(10)
     sizes: dict[str, int] = {}
     for number, (checkpoint_id, task, partition, size) in enumerate(files):
