@@ -6,7 +6,11 @@ subtask and its setting, timers, and operator state.
 from __future__ import annotations
 
 from state_backends.api.key_scope import KeyScope as KeyScope
-from state_backends.api.keyed_backend import KeyedStateBackend as KeyedStateBackend
+from state_backends.api.keyed_backend import (
+    KeyedStateBackend as KeyedStateBackend,
+    check_same_kind as check_same_kind,
+    load_full as load_full,
+)
 from state_backends.api.operator_state import (
     OperatorBroadcastState as OperatorBroadcastState,
     OperatorListState as OperatorListState,
@@ -14,8 +18,6 @@ from state_backends.api.operator_state import (
 )
 from state_backends.api.state_backend import BackendEnvironment as BackendEnvironment, StateBackend as StateBackend
 from state_backends.api.states import (
-    AggregatingState as AggregatingState,
-    KeyedState as KeyedState,
     ListState as ListState,
     MapState as MapState,
     ReducingState as ReducingState,
@@ -25,7 +27,6 @@ from state_backends.api.tables import (
     BackendEntries as BackendEntries,
     Batch as Batch,
     Entries as Entries,
-    Finish as Finish,
     First as First,
     Fold as Fold,
     KeyedTable as KeyedTable,

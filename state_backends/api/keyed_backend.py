@@ -7,12 +7,12 @@ handles of its states are the same for all, see :mod:`state_backends.api.states`
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 from state_backends.api.key_scope import KeyScope
 from state_backends.api.states import AggregatingState, ListState, MapState, ReducingState, ValueState
-from state_backends.api.timers import TimerService
+from state_backends.api.timers import TimerQueue, TimerService
 from state_backends.base import (
     AggregatingStateDescriptor,
     KeyGroupRange,
@@ -22,19 +22,49 @@ from state_backends.base import (
     ReducingStateDescriptor,
     StateDescriptor,
     StateKind,
+    StateSchemaError,
     StateTtlConfig,
     ValueStateDescriptor,
+    as_written,
 )
-from state_backends.snapshots import KeyedSnapshotStrategy, KeyedStateHandle, SnapshotOptions, StateReader
+from state_backends.codec import StateCodec
+from state_backends.snapshots import (
+    DecodedBlock,
+    FullKeyedStateHandle,
+    FullSnapshotReader,
+    KeyedSnapshotStrategy,
+    KeyedStateHandle,
+    SnapshotOptions,
+    StateReader,
+    StateSchemas,
+    checked_blocks,
+    names_without_timers,
+)
+
+
+class SnapshotHistory(Protocol):
+    """What incremental snapshots know of earlier ones."""
+
+    def complete(self, checkpoint_id: int) -> object:
+        """A checkpoint is confirmed."""
+
+    def abort(self, checkpoint_id: int) -> object:
+        """A checkpoint will never complete."""
+
+    def subsumed(self, checkpoint_id: int) -> object:
+        """A checkpoint will never be restored from again."""
 
 
 class KeyedStateBackend(Protocol):
     """Keyed state of one subtask: states by name, timers, snapshots, restore.
 
     :ivar scope: its keys
+    :ivar history: hears of checkpoints; ``None`` as long as no snapshot builds on an earlier one
     """
 
     scope: KeyScope
+    history: SnapshotHistory | None = None
+    _timer_services: dict[str, TimerService]
 
     @property
     def key_type(self) -> KeyType | None:
@@ -108,10 +138,18 @@ class KeyedStateBackend(Protocol):
         return AggregatingState(self.table(descriptor), descriptor)
 
     def timer_service(self, name: str) -> TimerService:
-        """The timers of that name."""
+        """The timers of that name, the same object at each call."""
+        service = self._timer_services.get(name)
+        if service is None:
+            queues = self._timer_queue(name, "event"), self._timer_queue(name, "processing")
+            service = self._timer_services[name] = TimerService(*queues)
+        return service
+
+    def _timer_queue(self, name: str, domain: str) -> TimerQueue:
+        """The timers of a time domain of that name."""
 
     def num_entries(self, state_name: str | None = None) -> int:
-        """How many (key, namespace) have content, in one state or in all."""
+        """How many (key, namespace) have content, in one state or in all; timers only when named."""
 
     def keys(self, state_name: str, namespace: Any = None) -> list[Any]:
         """The keys with content in a state and namespace, ordered by key group and encoded key."""
@@ -123,25 +161,71 @@ class KeyedStateBackend(Protocol):
         """How a snapshot of that type is taken: both of its parts go to the strategy returned."""
 
     def restore(self, handles: Iterable[KeyedStateHandle], reader: StateReader) -> None:
-        """Read the entries of the own key groups from snapshots into this fresh backend.
+        """Read the entries of the own key groups from snapshots into this backend, which must be empty.
+
+        The handles may cover more than the own key groups (a rescale): the rest is left out.
 
         :raises CorruptStateError: when a file is damaged
         :raises MissingStateError: when a file is not there
-        :raises StateSchemaError: when the snapshot is not of this key type, number of key groups, kinds of state, or
-            in a form that this backend cannot read
+        :raises StateSchemaError: when key type, max parallelism, the kind of a state or its time-to-live differ, the
+            fields of records differ in a way that cannot be followed, or a handle is in a form that this backend cannot
+            read
         """
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """The checkpoint is durable and complete."""
+        """The checkpoint is durable and complete: later ones may build on it."""
+        if self.history is not None:
+            self.history.complete(checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """The checkpoint will never complete."""
+        """The checkpoint will never complete. The task of its snapshot is cancelled by its owner."""
+        if self.history is not None:
+            self.history.abort(checkpoint_id)
 
     def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
         """The checkpoint will never be restored from again."""
+        if self.history is not None:
+            self.history.subsumed(checkpoint_id)
 
     def dispose(self) -> None:
         """The subtask is over: close and delete local files. A second call does nothing. Snapshots must have ended."""
 
     def fingerprint(self) -> bytes:
         """A digest of the content: equal for equal state, whatever its history and its backend."""
+
+
+def load_full(
+    handle: FullKeyedStateHandle,
+    reader: StateReader,
+    scope: KeyScope,
+    codec: StateCodec,
+    schemas: StateSchemas,
+    load: Callable[[Iterator[DecodedBlock]], None],
+) -> None:
+    """Give ``load`` the entries of the own key groups in a full snapshot, see :meth:`KeyedStateBackend.restore`.
+
+    :param codec: the backend's
+    """
+    common = handle.key_group_range.intersection(scope.key_group_range)
+    if common is None:
+        return
+    with reader.open(handle.stream) as file:
+        snapshot = FullSnapshotReader(file, handle, codec)
+        header = snapshot.header
+        scope.check_restored(header.key_type, header.max_parallelism)
+        snapshot.codec = schemas.restore(header.schema, names_without_timers(header.states), snapshot.path)
+        with as_written(snapshot.path):
+            load(checked_blocks(snapshot.blocks(common), snapshot.codec))
+
+
+def check_same_kind(name: str, known: StateKind, asked: StateKind, *, registered: bool) -> None:
+    """Refuse a name that belongs to a state of another kind.
+
+    :param registered: whether the running program has declared the known one
+    :raises StateSchemaError: naming both kinds
+    """
+    if known is not asked:
+        raise StateSchemaError(
+            f"state {name!r} was {'declared' if registered else 'restored'} as {known.value} state and cannot be "
+            f"{asked.value} state too. Give the new state another name."
+        )

@@ -46,8 +46,6 @@ from state_backends.snapshots import (
     describe_stream,
 )
 
-__all__ = ["OperatorBroadcastState", "OperatorListState", "OperatorStateBackend", "OperatorStateMode"]
-
 MAGIC = b"WEIROPER"
 FORMAT_VERSION = 1
 
@@ -419,5 +417,4 @@ class OperatorSnapshotTask(SnapshotTask[OperatorStateHandle]):
             self._stream.close()
 
     def fingerprint(self) -> tuple[object, ...]:
-        """How far the task has come."""
         return (self.status.value, len(self._written))

@@ -96,13 +96,11 @@ class HeapTimerTable:
         return timer in self.plain.shard_of[timer[1]]
 
     def timers(self) -> Iterable[Timer]:
-        """All of them, by key group."""
         return chain.from_iterable(self.plain.shards.values())
 
     def add(
         self, keys: Sequence[Any], namespaces: Sequence[Any], times: Sequence[int], added: Callable[[Timer], None]
     ) -> None:
-        """Add timers; those already there stay as they are."""
         table = self.plain
         shard_of = table.shard_of
         for timer in zip(times, keys, namespaces, strict=True):
@@ -118,7 +116,6 @@ class HeapTimerTable:
             added(timer)
 
     def remove(self, timers: Sequence[Timer]) -> None:
-        """Remove timers, all of which are there."""
         table = self.plain
         for timer in timers:
             shard = table.shard_of[timer[1]]
@@ -288,8 +285,11 @@ class TimerService:
         self.event_time = event_time
         self.processing_time = processing_time
 
+    def queue(self, domain: str) -> TimerQueue:
+        """The timers of a time domain, ``event`` or ``processing``."""
+        return self.event_time if domain == "event" else self.processing_time
+
     def rebuild_index(self) -> None:
         """Derive the indices from the tables, as after a restore."""
         self.event_time.rebuild_index()
         self.processing_time.rebuild_index()
-

@@ -42,6 +42,5 @@ class InlineExecutor:
     """Does all work on the spot."""
 
     def submit(self, work: BackgroundWork) -> None:
-        """Do it now, from beginning to end."""
         while work.step() is not None:
             pass

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["np"]
-
 
 class _Numpy:
     """Stands in for the module ``numpy``."""

@@ -53,8 +53,6 @@ class ChangelogStateBackend:
         self.incremental = inner.incremental
 
     def create_keyed_backend(self, environment: BackendEnvironment) -> ChangelogKeyedStateBackend:
-        """An empty keyed backend."""
-
         def below(key_type: KeyType | None) -> KeyedStateBackend:
             return self.inner.create_keyed_backend(replace(environment, key_type=key_type))
 

@@ -142,8 +142,7 @@ class Replay:
     def _make(self, state: LoggedStateId) -> Any:
         """A table of the backend, or a queue of its timers."""
         if state.kind is StateKind.TIMERS:
-            service = self._backend.timer_service(state.name)
-            return service.event_time if state.variant == "event" else service.processing_time
+            return self._backend.timer_service(state.name).queue(state.variant)
         return self._backend.stored(state.name, state.kind, _FOR_EVER if state.variant == TTL_VARIANT else None)
 
 

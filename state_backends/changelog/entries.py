@@ -38,13 +38,11 @@ class _LoggedTable(Generic[TableT]):
         self.codec = inner.codec
 
     def delete(self, namespace: Any) -> None:
-        """Remove the entry."""
         record = self._record(CLEAR, namespace, None)
         self._inner.delete(namespace)
         self._log.append(record)
 
     def delete_many(self, keys: Sequence[Any], namespaces: Namespaces) -> None:
-        """Remove the entry of each record."""
         if not keys:
             return
         record = self._batch_record(CLEAR, keys, namespaces, None)
@@ -85,13 +83,11 @@ class LoggedEntries(_LoggedTable[BackendEntries]):
         self._cleared: Any = [] if is_list else None
 
     def put(self, namespace: Any, value: Any) -> None:
-        """Store a value."""
         record = self._record(PUT, namespace, [self._cleared if value is None else value])
         self._inner.put(namespace, value)
         self._log.append(record)
 
     def put_many(self, keys: Sequence[Any], namespaces: Namespaces, values: Sequence[Any]) -> None:
-        """Store the value of each record, in order."""
         record = self._batch_record(PUT, keys, namespaces, values)
         try:
             self._inner.put_many(keys, namespaces, values)
@@ -105,19 +101,16 @@ class LoggedEntries(_LoggedTable[BackendEntries]):
             self._log.append(record)
 
     def append(self, namespace: Any, element: Any) -> None:
-        """Append one element to a list."""
         record = self._record(APPEND, namespace, [element])
         self._inner.append(namespace, element)
         self._log.append(record)
 
     def extend(self, namespace: Any, elements: list[Any]) -> None:
-        """Append some elements to a list."""
         record = self._record(EXTEND, namespace, [elements])
         self._inner.extend(namespace, elements)
         self._log.append(record)
 
     def append_many(self, keys: Sequence[Any], namespaces: Namespaces, elements: list[Any]) -> None:
-        """Append the element of each record to its list."""
         record = self._batch_record(APPEND, keys, namespaces, elements)
         try:
             self._inner.append_many(keys, namespaces, elements)
@@ -128,7 +121,6 @@ class LoggedEntries(_LoggedTable[BackendEntries]):
             self._log.append(record)
 
     def fold(self, namespace: Any, value: Any, first: First | None, fold: Fold) -> None:
-        """Fold a value into the stored one."""
         try:
             self._inner.fold(namespace, value, first, fold)
         finally:
@@ -182,7 +174,6 @@ class LoggedMapEntries(_LoggedTable[MapEntries]):
     __slots__ = ("contains", "is_empty", "items", "keys", "values")
 
     def __init__(self, inner: MapEntries, log: ChangeLog, index: int) -> None:
-        """A table over another. ``index``: how the log calls its state."""
         super().__init__(inner, log, index)
         self.get = inner.get
         self.contains = inner.contains
@@ -192,19 +183,16 @@ class LoggedMapEntries(_LoggedTable[MapEntries]):
         self.is_empty = inner.is_empty
 
     def put(self, namespace: Any, map_key: Any, value: Any) -> None:
-        """Store one entry."""
         record = self._record(PUT_ENTRIES, namespace, [{map_key: value}])
         self._inner.put(namespace, map_key, value)
         self._log.append(record)
 
     def put_all(self, namespace: Any, entries: Mapping[Any, Any]) -> None:
-        """Store some entries, at least one."""
         record = self._record(PUT_ENTRIES, namespace, [dict(entries)])
         self._inner.put_all(namespace, entries)
         self._log.append(record)
 
     def remove(self, namespace: Any, map_key: Any) -> None:
-        """Remove an entry if it is there."""
         record = self._record(REMOVE_ENTRIES, namespace, [[map_key]])
         self._inner.remove(namespace, map_key)
         self._log.append(record)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from state_backends.api import BackendEnvironment, KeyedStateBackend, TimerService
+from state_backends.api import BackendEnvironment, KeyedStateBackend, TimerQueue, TimerService
 from state_backends.base import BackgroundWork, KeyType, StateDescriptor, StateKind, StateTtlConfig
 from state_backends.changelog.changes import TTL_VARIANT
 from state_backends.changelog.entries import LoggedEntries, LoggedMapEntries
@@ -95,7 +95,7 @@ class ChangelogKeyedStateBackend(KeyedStateBackend):
         self._running: Materialization | None = None
         self._failures = 0
         self._options = SnapshotOptions()
-        self._services: dict[str, TimerService] = {}
+        self._timer_services: dict[str, TimerService] = {}
         self._is_disposed = False
         interval = settings.materialization_interval_ms
         self._due_ms = None if interval is None else environment.now_ms() + interval
@@ -103,12 +103,10 @@ class ChangelogKeyedStateBackend(KeyedStateBackend):
     # --- state ----------------------------------------------------------------------------------------------------
 
     def table(self, descriptor: StateDescriptor) -> Any:
-        """The table of a state, without what has expired."""
         stored = self.stored(descriptor.name, descriptor.kind, descriptor.ttl)
         return stored if descriptor.ttl is None else with_ttl(stored, descriptor, self._environment.now_ms)
 
     def stored(self, name: str, kind: StateKind, ttl: StateTtlConfig | None) -> Any:
-        """The table of a state as it is stored."""
         below = self._inner.stored(name, kind, ttl)
         self._schemas.declare(name, ttl)
         index = self._log.register(LoggedStateId(name, kind, "" if ttl is None else TTL_VARIANT))
@@ -116,32 +114,20 @@ class ChangelogKeyedStateBackend(KeyedStateBackend):
             return LoggedMapEntries(below, self._log, index)
         return LoggedEntries(below, self._log, index, is_list=kind is StateKind.LIST)
 
-    def timer_service(self, name: str) -> TimerService:
-        """The timers of that name, the same object at each call."""
-        service = self._services.get(name)
-        if service is None:
-            below = self._inner.timer_service(name)
-            queues = [
-                LoggedTimerQueue(queue, self._log, self._log.register(LoggedStateId(name, StateKind.TIMERS, domain)))
-                for domain, queue in (("event", below.event_time), ("processing", below.processing_time))
-            ]
-            service = self._services[name] = TimerService(*queues)
-        return service
+    def _timer_queue(self, name: str, domain: str) -> TimerQueue:
+        below = self._inner.timer_service(name).queue(domain)
+        return LoggedTimerQueue(below, self._log, self._log.register(LoggedStateId(name, StateKind.TIMERS, domain)))
 
     def num_entries(self, state_name: str | None = None) -> int:
-        """How many (key, namespace) have content, in one state or in all."""
         return self._inner.num_entries(state_name)
 
     def keys(self, state_name: str, namespace: Any = None) -> list[Any]:
-        """The keys with content in a state and namespace, ordered by key group and encoded key."""
         return self._inner.keys(state_name, namespace)
 
     def state_names(self) -> list[str]:
-        """The names of all states that were declared or restored, sorted; those of timers included."""
         return self._inner.state_names()
 
     def fingerprint(self) -> bytes:
-        """A digest of the content: equal for equal state, whatever its history and its backend."""
         return self._inner.fingerprint()
 
     # --- restore --------------------------------------------------------------------------------------------------
@@ -218,7 +204,6 @@ class ChangelogKeyedStateBackend(KeyedStateBackend):
     def snapshot_finished(
         self, checkpoint_id: int, plan: SnapshotPlan, materialized: tuple[KeyedStateHandle, ...]
     ) -> ChangelogKeyedStateHandle | None:
-        """Everything is uploaded: the handle, ``None`` without entries."""
         if plan.is_inline:
             self._materialized[plan.materialization] = _Materialized(materialized, None)
         handles = self._materialized[plan.materialization].handles
@@ -236,7 +221,6 @@ class ChangelogKeyedStateBackend(KeyedStateBackend):
         return ChangelogKeyedStateHandle(self.key_group_range, checkpoint_id, number, handles, is_new, tuple(log))
 
     def snapshot_failed(self, checkpoint_id: int) -> None:
-        """A snapshot will not be finished."""
         self._clean_up(self._history.snapshot_failed(checkpoint_id))
 
     # --- materialisation ------------------------------------------------------------------------------------------
@@ -318,15 +302,12 @@ class ChangelogKeyedStateBackend(KeyedStateBackend):
     # --- notifications --------------------------------------------------------------------------------------------
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """The checkpoint is durable and complete: what it refers to need not be sent again."""
         self._clean_up(self._history.complete(checkpoint_id))
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """The checkpoint will never complete."""
         self._clean_up(self._history.abort(checkpoint_id))
 
     def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
-        """The checkpoint will never be restored from again: the log may be truncated."""
         self._clean_up(self._history.subsumed(checkpoint_id))
 
     def dispose(self) -> None:

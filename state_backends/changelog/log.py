@@ -285,5 +285,4 @@ class SegmentUpload(BackgroundWork):
             return None
 
     def cancel(self) -> None:
-        """Do not begin."""
         self._streams = None

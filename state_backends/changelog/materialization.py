@@ -37,11 +37,6 @@ class Materialization(BackgroundWork):
         self._failed = failed
 
     def step(self) -> int | None:
-        """Write a bounded piece; what it was about becomes the base of snapshots with the last one.
-
-        :raises OSError: when it has failed too often in a row
-        :raises StateBackendError: likewise
-        """
         task = self._task
         if task is None:
             return None
@@ -59,7 +54,6 @@ class Materialization(BackgroundWork):
         return written
 
     def cancel(self) -> None:
-        """Give up: what was written is deleted."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()

@@ -97,7 +97,6 @@ class ChangelogSnapshotStrategy:
         stream_factory: StreamFactory,
         options: SnapshotOptions,
     ) -> ChangelogSnapshotTask:
-        """A task that uploads what is not in a file yet. It owns the resources from here on."""
         assert isinstance(resources, ChangelogSnapshotResources)
         inner = None
         if resources.inline is not None:
@@ -149,7 +148,6 @@ class ChangelogSnapshotTask(SnapshotTask[KeyedStateHandle]):
             self._inner.cancel()
 
     def fingerprint(self) -> tuple[object, ...]:
-        """How far the task has come."""
         waiting = tuple(first for first in self._pinned.plan.segments if self._log.is_waiting(first))
         inner = None if self._inner is None else self._inner.status.value
         return (self.status.value, self._checkpoint_id, waiting, inner)

@@ -28,11 +28,9 @@ class LoggedTimerQueue(TimerQueue):
         return len(self._inner)
 
     def rebuild_index(self) -> None:
-        """As below."""
         self._inner.rebuild_index()
 
     def register(self, keys: Sequence[Any], namespaces: Sequence[Any], times: Sequence[int]) -> None:
-        """Add timers; those already there stay as they are."""
         if not keys:
             return
         try:
@@ -46,16 +44,13 @@ class LoggedTimerQueue(TimerQueue):
         self._log_change(ADD_TIMERS, list(keys), list(namespaces), list(times))
 
     def delete(self, key: Any, namespace: Any, time: int) -> None:
-        """Remove a timer if it is there."""
         self._inner.delete(key, namespace, time)
         self._log_change(REMOVE_TIMERS, [key], [namespace], [time])
 
     def next_time(self) -> int | None:
-        """The earliest time of any timer, or ``None`` without timers."""
         return self._inner.next_time()
 
     def pop_next(self, now: int) -> Timer | None:
-        """Remove and return the next due timer, or ``None`` when none is due."""
         timer = self._inner.pop_next(now)
         # Firing removes it, and every change of state is logged (mutant "fired timers not logged").
         if timer is not None:
@@ -64,7 +59,6 @@ class LoggedTimerQueue(TimerQueue):
         return timer
 
     def pop_due(self, now: int) -> list[Timer]:
-        """Remove and return all timers that are due, in firing order."""
         timers = self._inner.pop_due(now)
         if timers:
             times, keys, namespaces = map(list, zip(*timers, strict=True))

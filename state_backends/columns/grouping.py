@@ -57,7 +57,6 @@ class Grouping:
     space: Workspace
 
     def __len__(self) -> int:
-        """How many records there are."""
         return len(self.order)
 
     def grouped(self, values: NDArray[Any]) -> NDArray[Any]:
@@ -203,11 +202,9 @@ class LongSlots:
         return self._count
 
     def keys(self, count: int) -> NDArray[np.int64]:
-        """The keys of the first ``count`` slots."""
         return self._keys[:count]
 
     def find(self, keys: KeyColumn) -> Positions:
-        """The slot of each key, -1 for one that has none."""
         if not self._count:
             return np.full(len(keys), _MISSING, dtype=np.int32)
         last = len(self._cells) - 1
@@ -222,7 +219,6 @@ class LongSlots:
         return slots
 
     def add(self, keys: KeyColumn) -> None:
-        """Give the next slots to keys that are all different and have none."""
         before, after = self._count, self._count + len(keys)
         assert after < 2**31, "more keys than slots have numbers"
         if after > len(self._keys):
@@ -268,16 +264,13 @@ class ObjectSlots:
         return len(self._keys)
 
     def keys(self, count: int) -> list[Any]:
-        """The keys of the first ``count`` slots."""
         return self._keys[:count]
 
     def find(self, keys: KeyColumn) -> Positions:
-        """The slot of each key, -1 for one that has none."""
         slot_of = self._slots.get
         return np.fromiter((slot_of(key, _MISSING) for key in keys), dtype=np.int64, count=len(keys))
 
     def add(self, keys: KeyColumn) -> None:
-        """Give the next slots to keys that are all different and have none."""
         first = len(self._keys)
         self._keys.extend(keys)
         self._slots.update(zip(keys, range(first, len(self._keys)), strict=True))

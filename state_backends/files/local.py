@@ -206,11 +206,9 @@ class LocalDirectoryLock:
 
     @property
     def path(self) -> str:
-        """The locked directory."""
         return self._path
 
     def release(self) -> None:
-        """Give the directory free; a second call does nothing."""
         if self._descriptor is None:
             return
         os.ftruncate(self._descriptor, 0)

@@ -426,11 +426,9 @@ class FsspecDirectoryLock:
 
     @property
     def path(self) -> str:
-        """The locked directory."""
         return self._path
 
     def release(self) -> None:
-        """Give the directory free; a second call does nothing."""
         if self._is_held:
             self._is_held = False
             if self._fs.exists(self._object) and self._fs.read_bytes(self._object) == self._holder:

@@ -21,7 +21,6 @@ class HeapStateBackend:
     incremental: bool = False
 
     def create_keyed_backend(self, environment: BackendEnvironment) -> HeapKeyedStateBackend:
-        """An empty heap backend."""
         return HeapKeyedStateBackend(
             environment.key_type,
             environment.max_parallelism,

@@ -26,12 +26,10 @@ class _HeapTable:
         self.codec = state.codec
 
     def delete(self, namespace: Any) -> None:
-        """Remove the entry."""
         shard, stored_key = self._locate(namespace)
         shard.pop(stored_key, None)
 
     def delete_many(self, keys: Sequence[Any], namespaces: Namespaces) -> None:
-        """Remove the entry of each record."""
         for stored_key, shard in self._entries(keys, namespaces):
             shard.pop(stored_key, None)
 
@@ -76,7 +74,6 @@ class HeapEntries(_HeapTable):
     __slots__ = ()
 
     def get(self, namespace: Any) -> Any:
-        """The stored value, or ``None``."""
         # _locate, without a call on the way of every single access
         key = self.scope.key
         if key is None:
@@ -91,7 +88,6 @@ class HeapEntries(_HeapTable):
         return shard.get(stored_key)
 
     def put(self, namespace: Any, value: Any) -> None:
-        """Store a value."""
         # _locate, as in get
         key = self.scope.key
         if key is None:
@@ -109,11 +105,9 @@ class HeapEntries(_HeapTable):
             shard[stored_key] = value
 
     def get_many(self, keys: Sequence[Any], namespaces: Namespaces, default: Any = None) -> list[Any]:
-        """The stored value of each record, or an immutable default."""
         return [shard.get(stored_key, default) for stored_key, shard in self._entries(keys, namespaces)]
 
     def put_many(self, keys: Sequence[Any], namespaces: Namespaces, values: Sequence[Any]) -> None:
-        """Store the value of each record, in order."""
         for (stored_key, shard), value in zip(self._entries(keys, namespaces), values, strict=True):
             if value is None:
                 shard.pop(stored_key, None)
@@ -121,7 +115,6 @@ class HeapEntries(_HeapTable):
                 shard[stored_key] = value
 
     def fold(self, namespace: Any, value: Any, first: First | None, fold: Fold) -> None:
-        """Fold a value into the stored one."""
         # _locate, as in get
         key = self.scope.key
         if key is None:
@@ -140,16 +133,13 @@ class HeapEntries(_HeapTable):
             shard[stored_key] = value if first is None else first(value)
 
     def append(self, namespace: Any, element: Any) -> None:
-        """Append one element to a list."""
         self.extend(namespace, (element,))
 
     def extend(self, namespace: Any, elements: Sequence[Any]) -> None:
-        """Append some elements to a list."""
         shard, stored_key = self._locate(namespace)
         shard.setdefault(stored_key, []).extend(elements)
 
     def append_many(self, keys: Sequence[Any], namespaces: Namespaces, elements: list[Any]) -> None:
-        """Append the element of each record to its list."""
         for (stored_key, shard), element in zip(self._entries(keys, namespaces), elements, strict=True):
             existing = shard.get(stored_key)
             if existing is None:
@@ -158,7 +148,6 @@ class HeapEntries(_HeapTable):
                 existing.append(element)
 
     def merge(self, target: Any, sources: Iterable[Any], merge: Fold) -> None:
-        """Take the values of some namespaces of the current key out, and merge them into that of ``target``."""
         values = []
         for namespace in sources:
             shard, stored_key = self._locate(namespace)
@@ -178,27 +167,22 @@ class HeapMapEntries(_HeapTable):
     __slots__ = ()
 
     def get(self, namespace: Any, map_key: Any) -> Any:
-        """The value under a map key, or ``None``."""
         # _map, without a call on the way of every single access
         shard, stored_key = self._locate(namespace)
         found = shard.get(stored_key)
         return None if found is None else found.get(map_key)
 
     def contains(self, namespace: Any, map_key: Any) -> bool:
-        """Whether the map has the key."""
         return map_key in self._map(namespace)
 
     def put(self, namespace: Any, map_key: Any, value: Any) -> None:
-        """Store one entry."""
         self.put_all(namespace, {map_key: value})
 
     def put_all(self, namespace: Any, entries: Mapping[Any, Any]) -> None:
-        """Store some entries, at least one."""
         shard, stored_key = self._locate(namespace)
         shard.setdefault(stored_key, {}).update(entries)
 
     def remove(self, namespace: Any, map_key: Any) -> None:
-        """Remove an entry if it is there; removing the last one removes the map."""
         shard, stored_key = self._locate(namespace)
         existing = shard.get(stored_key)
         if existing is not None:
@@ -207,19 +191,15 @@ class HeapMapEntries(_HeapTable):
                 del shard[stored_key]
 
     def items(self, namespace: Any) -> list[tuple[Any, Any]]:
-        """All map keys with their values."""
         return list(self.codec.sorted_map(self._map(namespace)).items())
 
     def keys(self, namespace: Any) -> list[Any]:
-        """All map keys."""
         return list(self.codec.sorted_map(self._map(namespace)))
 
     def values(self, namespace: Any) -> list[Any]:
-        """All values."""
         return list(self.codec.sorted_map(self._map(namespace)).values())
 
     def is_empty(self, namespace: Any) -> bool:
-        """Whether the map has no entry."""
         return not self._map(namespace)
 
     def _map(self, namespace: Any) -> dict[Any, Any]:

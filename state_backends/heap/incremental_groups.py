@@ -208,7 +208,6 @@ class IncrementalHeapStrategy:
         self._pin = pin
 
     def sync_prepare_resources(self, checkpoint_id: int) -> IncrementalHeapResources:
-        """Pin the present state."""
         return IncrementalHeapResources(self._pin(), self.history, checkpoint_id)
 
     def async_snapshot(
@@ -219,24 +218,10 @@ class IncrementalHeapStrategy:
         stream_factory: StreamFactory,
         options: SnapshotOptions,
     ) -> IncrementalHeapTask:
-        """A task that uploads the key groups that storage does not have yet. It owns the resources from here on."""
         assert isinstance(resources, IncrementalHeapResources)
         return IncrementalHeapTask(self, resources, stream_factory, options)
 
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """The checkpoint is durable and complete: later ones may build on it."""
-        self.history.complete(checkpoint_id)
-
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """The checkpoint will never complete."""
-        self.history.abort(checkpoint_id)
-
-    def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
-        """The checkpoint will never be restored from again."""
-        self.history.subsumed(checkpoint_id)
-
     def fingerprint(self) -> tuple[object, ...]:
-        """All that decides what later snapshots upload."""
         return (self.backend_id, self.history.fingerprint())
 
 
@@ -333,7 +318,6 @@ class IncrementalHeapTask(SnapshotTask[KeyedStateHandle]):
         discard_all(self._streams)
 
     def fingerprint(self) -> tuple[object, ...]:
-        """How far the task has come."""
         names = tuple((file.name, file.uploaded) for file in self._files)
         return (self.status.value, self._pinned.taken.checkpoint_id, names, self._next_group)
 

@@ -12,7 +12,15 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from state_backends.api import HeapTimerTable, KeyedStateBackend, KeyScope, TimerQueue, TimerService
+from state_backends.api import (
+    HeapTimerTable,
+    KeyedStateBackend,
+    KeyScope,
+    TimerQueue,
+    TimerService,
+    check_same_kind,
+    load_full,
+)
 from state_backends.base import (
     RESERVED_NAME_PREFIX,
     FrozenShard,
@@ -22,9 +30,7 @@ from state_backends.base import (
     StateArgumentError,
     StateDescriptor,
     StateKind,
-    StateSchemaError,
     StateTtlConfig,
-    as_written,
 )
 from state_backends.codec import StateCodec, default_codec
 from state_backends.heap.entries import HeapEntries, HeapMapEntries
@@ -37,9 +43,9 @@ from state_backends.heap.incremental_groups import (
 )
 from state_backends.heap.state_table import HeapSnapshotResources, StateTable
 from state_backends.snapshots import (
+    DecodedBlock,
     EncodedBlock,
     FullKeyedStateHandle,
-    FullSnapshotReader,
     FullSnapshotTask,
     KeyedSnapshotStrategy,
     KeyedStateHandle,
@@ -49,7 +55,6 @@ from state_backends.snapshots import (
     StateReader,
     StateSchemas,
     StreamFactory,
-    checked_blocks,
     content_digest,
 )
 from state_backends.ttl import NowMs, with_ttl
@@ -98,10 +103,9 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._ttl: dict[str, StateTtlConfig] = {}
         self._incremental: IncrementalHeapStrategy | None = None
         if incremental_id is not None:
-            self._incremental = IncrementalHeapStrategy(self._pin, key_group_range, incremental_id)
+            self._use(IncrementalHeapStrategy(self._pin, key_group_range, incremental_id))
 
     def table(self, descriptor: StateDescriptor) -> Any:
-        """The table of a state, without what has expired."""
         stored = self.stored(descriptor.name, descriptor.kind, descriptor.ttl)
         if descriptor.ttl is None:
             return stored
@@ -109,7 +113,6 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         return with_ttl(stored, descriptor, self._now_ms, cleanup)
 
     def stored(self, name: str, kind: StateKind, ttl: StateTtlConfig | None) -> Any:
-        """The table of a state as it is stored."""
         table = self._table(name, kind)
         self._schemas.declare(name, ttl)
         if ttl is not None:
@@ -152,25 +155,15 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             table = self._tables[name] = columns_of(table, entries)
         return table
 
-    def timer_service(self, name: str) -> TimerService:
-        """The timers of that name, the same object at each call."""
-        service = self._timer_services.get(name)
-        if service is None:
-            tables = [
-                HeapTimerTable(self._table(f"{RESERVED_NAME_PREFIX}{domain}_{name}", StateKind.TIMERS))
-                for domain in ("event", "processing")
-            ]
-            service = self._timer_services[name] = TimerService(*map(TimerQueue, tables))
-        return service
+    def _timer_queue(self, name: str, domain: str) -> TimerQueue:
+        return TimerQueue(HeapTimerTable(self._table(f"{RESERVED_NAME_PREFIX}{domain}_{name}", StateKind.TIMERS)))
 
     def num_entries(self, state_name: str | None = None) -> int:
-        """How many (key, namespace) have content, in one state or in all; timers only when named."""
         if state_name is not None:
             return len(self._tables[state_name]) if state_name in self._tables else 0
         return sum(len(table) for table in self._tables.values() if table.kind is not StateKind.TIMERS)
 
     def keys(self, state_name: str, namespace: Any = None) -> list[Any]:
-        """The keys with content in a state and namespace, ordered by key group and encoded key."""
         table = self._tables.get(state_name)
         if table is None:
             return []
@@ -184,7 +177,6 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         return found
 
     def state_names(self) -> list[str]:
-        """The names of all states that were declared or restored, sorted; those of timers included."""
         return sorted(self._tables)
 
     def snapshot_strategy(self, options: SnapshotOptions) -> KeyedSnapshotStrategy:
@@ -225,62 +217,32 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         return FullSnapshotTask(resources, stream_factory, options)
 
     def restore(self, handles: Iterable[KeyedStateHandle], reader: StateReader) -> None:
-        """Read the entries of the own key groups from snapshots into this backend, which must be empty.
-
-        The handles may cover more than the own key groups (a rescale): the rest is left out.
-
-        :raises CorruptStateError: when a file is damaged
-        :raises MissingStateError: when a file is not there
-        :raises StateSchemaError: when key type, max parallelism, the kind of a state, its time-to-live or the fields
-            of records differ in a way that cannot be followed
-        """
         assert not any(map(len, self._tables.values())), "restore into a backend that has state"
         found = [one for one in handles if one.key_group_range.intersection(self.scope.key_group_range) is not None]
         for handle in found:
             is_full = isinstance(handle, FullKeyedStateHandle)
             for part in full_format_parts(handle):
-                self._restore_part(part, reader if is_full else CheckedReader(reader))
+                source = reader if is_full else CheckedReader(reader)
+                load_full(part, source, self.scope, self._codec, self._schemas, self._load)
         for service in self._timer_services.values():
             service.rebuild_index()
         if self._incremental is not None:
             base = restored_base(found, self.scope.key_group_range)
-            own_id = self._incremental.backend_id
-            self._incremental = IncrementalHeapStrategy(self._pin, self.scope.key_group_range, own_id, base)
+            self._use(
+                IncrementalHeapStrategy(self._pin, self.scope.key_group_range, self._incremental.backend_id, base)
+            )
 
-    def _restore_part(self, handle: FullKeyedStateHandle, reader: StateReader) -> None:
-        common = handle.key_group_range.intersection(self.scope.key_group_range)
-        if common is None:
-            return
-        with reader.open(handle.stream) as file:
-            snapshot = FullSnapshotReader(file, handle, self._codec)
-            self.scope.check_restored(snapshot.header.key_type, snapshot.header.max_parallelism)
-            states = {state.name for state in snapshot.header.states if state.kind != StateKind.TIMERS.value}
-            snapshot.codec = self._schemas.restore(snapshot.header.schema, states, snapshot.path)
-            with as_written(snapshot.path):
-                for block in checked_blocks(snapshot.blocks(common), snapshot.codec):
-                    kind = StateKind(block.state.kind)
-                    self._table(block.state.name, kind, register=False).load(block)
+    def _load(self, blocks: Iterator[DecodedBlock]) -> None:
+        for block in blocks:
+            self._table(block.state.name, StateKind(block.state.kind), register=False).load(block)
 
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """The checkpoint is durable and complete: an incremental one may build on it."""
-        if self._incremental is not None:
-            self._incremental.notify_checkpoint_complete(checkpoint_id)
-
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """The checkpoint will never complete. The task of its snapshot is cancelled by its owner."""
-        if self._incremental is not None:
-            self._incremental.notify_checkpoint_aborted(checkpoint_id)
-
-    def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
-        """The checkpoint will never be restored from again."""
-        if self._incremental is not None:
-            self._incremental.notify_checkpoint_subsumed(checkpoint_id)
+    def _use(self, incremental: IncrementalHeapStrategy) -> None:
+        self._incremental, self.history = incremental, incremental.history
 
     def dispose(self) -> None:
         """Nothing to do: this backend keeps no files."""
 
     def fingerprint(self) -> bytes:
-        """A digest of the content: equal for equal state, whatever its history and its snapshots."""
         return content_digest(self._codec, self._encoded_blocks())
 
     def _encoded_blocks(self) -> Iterator[tuple[int, EncodedBlock]]:
@@ -297,12 +259,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             table = self._new_table(name, kind)
         # Whoever declares a state here wants it in rows.
         table = self._tables[name] = table.as_rows(partial(self._new_table, name, table.kind))
-        if table.kind is not kind:
-            origin = "declared" if table.registered else "restored"
-            raise StateSchemaError(
-                f"state {name!r} was {origin} as {table.kind.value} state and cannot be {kind.value} state too. "
-                "Give the new state another name."
-            )
+        check_same_kind(name, table.kind, kind, registered=table.registered)
         table.registered = table.registered or register
         return table
 

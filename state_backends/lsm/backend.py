@@ -34,11 +34,9 @@ class LsmStoreKind:
         self._executor: Executor = InlineExecutor() if executor is None else executor
 
     def open(self, file_system: FileSystem, directory: str, unique: str) -> LsmStore:
-        """The store in a directory, or a new one."""
         return LsmStore(file_system, directory, unique, self.options, self._executor)
 
     def is_data_file(self, name: str) -> bool:
-        """Whether a file of this name is immutable: files of entries are, logs and manifests are not."""
         return name.endswith(SST_SUFFIX)
 
 

@@ -47,9 +47,7 @@ class LsmStore:
     :ivar notes: what opening had to mend, such as the torn end of a log
     """
 
-    def __init__(
-        self, fs: FileSystem, directory: str, unique: str, options: LsmOptions, executor: Executor
-    ) -> None:
+    def __init__(self, fs: FileSystem, directory: str, unique: str, options: LsmOptions, executor: Executor) -> None:
         """Open the store in a directory, or a new one.
 
         :param unique: see :meth:`state_backends.rows.StoreKind.open`
@@ -106,7 +104,6 @@ class LsmStore:
     # --- reads ---
 
     def get(self, key: bytes) -> bytes | None:
-        """The value under a key, or ``None``."""
         value = self._entries.get(key)
         if value is not None:
             return value
@@ -128,11 +125,9 @@ class LsmStore:
         return [answers.get(key) if value is None else value for key, value in zip(keys, found, strict=True)]
 
     def scan(self, first: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        """The entries with ``first <= key < end`` (``None``: to the last), ascending, as they are now."""
         return rows(self._files, self._files.pin(), self._memtable, first, end)
 
     def snapshot(self) -> LsmSnapshot:
-        """Pin the present content."""
         self._is_shared = True
         self._limit = 0
         return LsmSnapshot(self._files, self._files.pin(), self._memtable)
@@ -140,7 +135,6 @@ class LsmStore:
     # --- writes ---
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Store one entry."""
         if self._used >= self._limit:
             self._make_room()
         if self._log is not None:
@@ -149,7 +143,6 @@ class LsmStore:
         self._used += len(key) + len(value)
 
     def delete(self, key: bytes) -> None:
-        """Remove an entry if it is there."""
         if self._used >= self._limit:
             self._make_room()
         if self._log is not None:
@@ -167,7 +160,6 @@ class LsmStore:
         self._used += sum(map(len, entries)) + sum(map(len, filter(None, entries.values())))
 
     def delete_range(self, first: bytes, end: bytes) -> None:
-        """Remove all entries with ``first <= key < end``."""
         if first >= end:
             return
         if self._used >= self._limit:
@@ -371,7 +363,6 @@ class LsmStore:
         return self._files.checkpoint(directory)
 
     def close(self) -> None:
-        """Give up background work and close all files; a second call does nothing."""
         self._is_closed = True
         self._limit = 0
         self._cancel_work()
@@ -388,7 +379,6 @@ class LsmStore:
 
     @property
     def version(self) -> Version:
-        """The files at present."""
         return self._files.version
 
     def validate(self) -> None:

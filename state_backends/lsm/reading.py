@@ -20,12 +20,10 @@ class LsmSnapshot:
         self._is_released = False
 
     def scan(self, first: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        """The entries with ``first <= key < end`` (``None``: to the last), ascending."""
         assert not self._is_released, "the snapshot is released"
         return rows(self._files, self._files.pin_again(self._pin), self._memtable, first, end)
 
     def release(self) -> None:
-        """Pin nothing any more; a second call does nothing."""
         if not self._is_released:
             self._is_released = True
             self._files.unpin(self._pin)

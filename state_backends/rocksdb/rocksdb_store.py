@@ -139,12 +139,11 @@ class RocksDBStoreKind:
         return RocksDBStore(self._package, file_system, directory, self.options)
 
     def is_data_file(self, name: str) -> bool:
-        """Whether a file of this name is immutable, so that several snapshots may share it."""
         return name.endswith(DATA_FILE_SUFFIX)
 
 
 class RocksDBStore:
-    """One open RocksDB."""
+    """One open RocksDB, see :class:`state_backends.rows.OrderedStore`."""
 
     def __init__(
         self, package: ModuleType, file_system: LocalFileSystem, directory: str, options: RocksDBOptions
@@ -164,7 +163,6 @@ class RocksDBStore:
         self._db.set_write_options(self._write_options)
 
     def get(self, key: bytes) -> bytes | None:
-        """The value under a key, or ``None``."""
         try:
             value: bytes | None = self._db.get(key)
         except Exception as problem:
@@ -172,7 +170,6 @@ class RocksDBStore:
         return value
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """:meth:`get` for each key."""
         try:
             values: list[bytes | None] = self._db.get(list(keys))
         except Exception as problem:
@@ -180,14 +177,12 @@ class RocksDBStore:
         return values
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Store one entry."""
         try:
             self._db.put(key, value)
         except Exception as problem:
             raise _translated(problem, self._directory) from problem
 
     def delete(self, key: bytes) -> None:
-        """Remove an entry if it is there."""
         try:
             self._db.delete(key)
         except Exception as problem:
@@ -208,7 +203,6 @@ class RocksDBStore:
             raise _translated(problem, self._directory) from problem
 
     def delete_range(self, first: bytes, end: bytes) -> None:
-        """Remove all entries with ``first <= key < end``."""
         if first >= end:
             return
         try:
@@ -217,18 +211,15 @@ class RocksDBStore:
             raise _translated(problem, self._directory) from problem
 
     def scan(self, first: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        """The entries with ``first <= key < end``, ascending, as they are at the call."""
         return self.snapshot().scan(first, end)
 
     def snapshot(self) -> StoreSnapshot:
-        """Pin the present content."""
         try:
             return _RocksDBSnapshot(self._db.iter(), self._directory)
         except Exception as problem:
             raise _translated(problem, self._directory) from problem
 
     def ingest(self, entries: Iterator[tuple[bytes, bytes]]) -> None:
-        """Bulk-load entries whose keys ascend and which are not in the store yet, past the write path."""
         while (row := next(entries, None)) is not None:
             path = posixpath.join(self._directory, f"ingest-{self._ingested:06}.inprogress")
             self._ingested += 1
@@ -256,7 +247,6 @@ class RocksDBStore:
             raise _translated(problem, self._directory) from problem
 
     def checkpoint(self, directory: str) -> tuple[str, ...]:
-        """Flush, and make ``directory`` a store with the present content. Returns the names of its files, sorted."""
         try:
             self._package.Checkpoint(self._db).create_checkpoint(directory)
         except Exception as problem:
@@ -272,7 +262,6 @@ class RocksDBStore:
             raise _translated(problem, self._directory) from problem
 
     def close(self) -> None:
-        """Release files and background work; a second call does nothing. The directory stays as it is."""
         if self._is_open:
             self._is_open = False
             self._db.close()
@@ -292,7 +281,6 @@ class _RocksDBSnapshot:
         """The scan that has moved the iterator last: scans may take turns."""
 
     def scan(self, first: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        """The entries with ``first <= key < end`` (``None``: to the last), ascending."""
         assert self._iterator is not None, "a released snapshot was read"
         return self._scan(self._iterator, first, end)
 
@@ -318,7 +306,6 @@ class _RocksDBSnapshot:
             yield row
 
     def release(self) -> None:
-        """Pin nothing any more; a second call does nothing."""
         self._iterator = None
 
 

@@ -173,30 +173,15 @@ class IncrementalSnapshotStrategy:
         stream_factory: StreamFactory,
         options: SnapshotOptions,
     ) -> NativeSnapshotTask:
-        """A task that uploads what storage does not have yet. It owns the resources from here on."""
         assert isinstance(resources, NativeSnapshotResources)
         return NativeSnapshotTask(self, resources, checkpoint_id, stream_factory, options.type)
 
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """The checkpoint is durable and complete: later ones may build on it."""
-        self.history.complete(checkpoint_id)
-
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """The checkpoint will never complete."""
-        self.history.abort(checkpoint_id)
-
-    def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
-        """The checkpoint will never be restored from again."""
-        self.history.subsumed(checkpoint_id)
-
     def is_data_file(self, name: str) -> bool:
-        """Whether several snapshots may share a file of this name."""
         return self._kind.is_data_file(name)
 
     def handle(
         self, checkpoint_id: int, data: list[StoreFile], private: list[StoreFile], meta: StreamStateHandle
     ) -> IncrementalKeyedStateHandle:
-        """The handle of a snapshot of these files."""
         return IncrementalKeyedStateHandle(
             self._kind.name,
             self.backend_id,
@@ -208,7 +193,6 @@ class IncrementalSnapshotStrategy:
         )
 
     def fingerprint(self) -> tuple[object, ...]:
-        """All that decides what later snapshots upload."""
         return (self.backend_id, self._count, self.history.fingerprint())
 
 
@@ -316,7 +300,6 @@ class NativeSnapshotTask(SnapshotTask[KeyedStateHandle]):
         return posixpath.join(self._pinned.directory, name)
 
     def fingerprint(self) -> tuple[object, ...]:
-        """How far the task has come."""
         return (self.status.value, self._checkpoint_id, tuple(self._to_upload), self._done, self._offset)
 
 

@@ -104,6 +104,7 @@ from state_backends.snapshots.state_schemas import (
     check_key as check_key,
     checked_blocks as checked_blocks,
     merge_written as merge_written,
+    names_without_timers as names_without_timers,
 )
 from state_backends.snapshots.storage import (
     CHECKPOINT_IDS_FILE_NAME as CHECKPOINT_IDS_FILE_NAME,

@@ -83,9 +83,7 @@ class FsStreamFactory:
     :ivar written: what all of them have written to files
     """
 
-    def __init__(
-        self, fs: FileSystem, directories: ScopeDirectories, unique: str, inline_threshold_bytes: int
-    ) -> None:
+    def __init__(self, fs: FileSystem, directories: ScopeDirectories, unique: str, inline_threshold_bytes: int) -> None:
         self._fs = fs
         self._directories = directories
         self._unique = unique
@@ -94,7 +92,6 @@ class FsStreamFactory:
         self.written = WrittenFiles()
 
     def create_stream(self, scope: StateScope = StateScope.EXCLUSIVE) -> FsCheckpointStream:
-        """A new stream in a scope, under a name never used before."""
         name = f"{self._unique}-{self._count}"
         self._count += 1
         return FsCheckpointStream(
@@ -131,11 +128,6 @@ class FsCheckpointStream(CheckpointStream):
         self._failed_or_closed = False
 
     def write(self, data: bytes) -> None:
-        """Append bytes.
-
-        :raises SnapshotCancelledError: when the stream was closed
-        :raises OSError: when the file cannot be written
-        """
         self._check_open()
         self._checksum = zlib.crc32(data, self._checksum)
         self._size += len(data)
@@ -226,11 +218,6 @@ class FsStateReader:
         self._directories = directories
 
     def open(self, handle: StreamStateHandle) -> BinaryIO:
-        """The bytes of a handle, at their start.
-
-        :raises MissingStateError: when the file is not there
-        :raises CorruptStateError: when it has not the size it was written with
-        """
         if isinstance(handle, ByteStreamStateHandle):
             return io.BytesIO(handle.data)
         path = self._directories.full_path(handle)

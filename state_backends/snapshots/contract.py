@@ -24,22 +24,6 @@ from state_backends.base import SnapshotCancelledError, StateArgumentError
 from state_backends.snapshots.handles import ChannelStateHandle, OperatorStateHandle, StateScope, StreamStateHandle
 from state_backends.snapshots.keyed_handles import KeyedStateHandle
 
-__all__ = [
-    "CheckpointStream",
-    "KeyedSnapshotStrategy",
-    "OperatorSnapshotStrategy",
-    "SnapshotOptions",
-    "SnapshotResources",
-    "SnapshotResult",
-    "SnapshotTask",
-    "SnapshotType",
-    "StateReader",
-    "StateScope",
-    "StreamFactory",
-    "SnapshotStatus",
-    "run_to_completion",
-]
-
 HandleT = TypeVar("HandleT", KeyedStateHandle, OperatorStateHandle, ChannelStateHandle)
 
 COMPRESSIONS = ("none", "zlib")
@@ -272,23 +256,6 @@ class KeyedSnapshotStrategy(Protocol):
         stream_factory: StreamFactory,
         options: SnapshotOptions,
     ) -> SnapshotTask[KeyedStateHandle]:
-        """The asynchronous part, as a task that has not started; it owns the resources from here on."""
-
-
-class OperatorSnapshotStrategy(Protocol):
-    """How operator state is snapshotted."""
-
-    def sync_prepare_resources(self, checkpoint_id: int) -> SnapshotResources:
-        """The synchronous part: copy the present state."""
-
-    def async_snapshot(
-        self,
-        resources: SnapshotResources,
-        checkpoint_id: int,
-        timestamp: int,
-        stream_factory: StreamFactory,
-        options: SnapshotOptions,
-    ) -> SnapshotTask[OperatorStateHandle]:
         """The asynchronous part, as a task that has not started; it owns the resources from here on."""
 
 

@@ -112,9 +112,7 @@ class DecodedBlock:
 STATE_ID = row(text, flag, text)
 """The shape of the plain form of a :class:`StateId`."""
 
-_HEADER_SHAPE = row(
-    key_type_shape, positive, row(whole, whole), list_of(STATE_ID), text, more=(WRITTEN_SCHEMA,)
-)
+_HEADER_SHAPE = row(key_type_shape, positive, row(whole, whole), list_of(STATE_ID), text, more=(WRITTEN_SCHEMA,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +328,6 @@ class FullSnapshotTask(SnapshotTask[KeyedStateHandle]):
             self._stream.close()
 
     def fingerprint(self) -> tuple[object, ...]:
-        """How far the task has come."""
         return (self.status.value, tuple(self._groups), self._next_group)
 
 
@@ -338,14 +335,9 @@ class FullSnapshotStrategy:
     """Snapshots that are always full: pins a view and writes it."""
 
     def __init__(self, pin: Callable[[], FullSnapshotResources]) -> None:
-        """A strategy for one backend.
-
-        :param pin: pins its present state
-        """
         self._pin = pin
 
     def sync_prepare_resources(self, checkpoint_id: int) -> FullSnapshotResources:
-        """Pin the present state."""
         return self._pin()
 
     def async_snapshot(
@@ -356,6 +348,5 @@ class FullSnapshotStrategy:
         stream_factory: StreamFactory,
         options: SnapshotOptions,
     ) -> FullSnapshotTask:
-        """A task that writes what was pinned. It owns the resources from here on."""
         assert isinstance(resources, FullSnapshotResources)
         return FullSnapshotTask(resources, stream_factory, options)

@@ -70,24 +70,16 @@ def same_offsets(remote: OperatorStateHandle, local: OperatorStateHandle) -> boo
 
 
 class LocalFirstReader:
-    """Opens local copies where it knows of them, and checkpoint storage otherwise."""
+    """Opens local copies, by stream in checkpoint storage, where it knows of them, and checkpoint storage otherwise."""
 
     def __init__(
         self, remote: StateReader, local: StateReader, copies: Mapping[StreamStateHandle, StreamStateHandle]
     ) -> None:
-        """
-        :param copies: stream in checkpoint storage -> the same bytes, for ``local``
-        """
         self._remote = remote
         self._local = local
         self._copies = copies
 
     def open(self, handle: StreamStateHandle) -> BinaryIO:
-        """The bytes of a handle, at their start.
-
-        :raises MissingStateError: when the file is not there
-        :raises CorruptStateError: when it has not the size it was written with
-        """
         copy = self._copies.get(handle)
         return self._remote.open(handle) if copy is None else self._local.open(copy)
 

@@ -16,6 +16,7 @@ The form in files is ``[names of states with time-to-live, record schemas]``, or
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 from state_backends.base import StateKind, StateMigrationError, StateSchemaError, StateTtlConfig
@@ -29,7 +30,7 @@ from state_backends.codec import (
     newer_version,
     read_by,
 )
-from state_backends.snapshots.full_format import DecodedBlock
+from state_backends.snapshots.full_format import DecodedBlock, StateId
 
 
 class MigratingCodec(StateCodec):
@@ -155,27 +156,24 @@ def merge_written(left: Any, right: Any) -> Any:
     return [sorted({*left[0], *right[0]}), [records[code] for code in sorted(records)]]
 
 
-def check_block(block: DecodedBlock, codec: StateCodec) -> None:
-    """Refuse keys inside state that would change: those of maps, and namespaces.
+def names_without_timers(states: Iterable[StateId]) -> list[str]:
+    """The names of some states, those of timers left out."""
+    return [state.name for state in states if state.kind != StateKind.TIMERS.value]
+
+
+def checked_blocks(blocks: Iterable[DecodedBlock], codec: StateCodec) -> Iterator[DecodedBlock]:
+    """The same blocks, without keys inside state that would change: those of maps, and namespaces.
 
     :param codec: what :meth:`StateSchemas.restore` gave
     :raises StateMigrationError: naming state and key
     """
-    if not isinstance(codec, MigratingCodec):
-        return
-    name = block.state.name
-    for namespace in block.namespaces or ():
-        check_key(namespace, f"a namespace of state {name!r}", codec.migrated)
-    if block.state.kind == StateKind.MAP.value:
-        for entries in block.values:
-            for map_key in entries:
-                check_key(map_key, f"a map key of state {name!r}", codec.migrated)
-
-
-def checked_blocks(blocks: Iterable[DecodedBlock], codec: StateCodec) -> Iterator[DecodedBlock]:
-    """The same blocks, each checked by :func:`check_block` first."""
     for block in blocks:
-        check_block(block, codec)
+        if isinstance(codec, MigratingCodec):
+            name = block.state.name
+            for namespace in block.namespaces or ():
+                check_key(namespace, f"a namespace of state {name!r}", codec.migrated)
+            for map_key in chain.from_iterable(block.values if block.state.kind == StateKind.MAP.value else ()):
+                check_key(map_key, f"a map key of state {name!r}", codec.migrated)
         yield block
 
 

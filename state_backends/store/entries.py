@@ -98,15 +98,12 @@ class StoreEntries(_StoreRows):
         self._is_list = table.kind is StateKind.LIST
 
     def delete(self, namespace: Any) -> None:
-        """Remove the entry."""
         self._access.store().delete(self._row(namespace))
 
     def delete_many(self, keys: Sequence[Any], namespaces: Namespaces) -> None:
-        """Remove the entry of each record."""
         self._access.store().write_many(dict.fromkeys(self._rows(keys, namespaces)))
 
     def get(self, namespace: Any) -> Any:
-        """The stored value, or ``None``."""
         store = self._access.opened or self._access.store()
         data = store.get(self._row(namespace))
         if data is None:
@@ -114,7 +111,6 @@ class StoreEntries(_StoreRows):
         return self.codec.decode(list_column_value(self.codec, data) if self._is_list else data, self._what)
 
     def put(self, namespace: Any, value: Any) -> None:
-        """Store a value."""
         row = self._row(namespace)
         store = self._access.opened or self._access.store()
         if value is None:
@@ -125,7 +121,6 @@ class StoreEntries(_StoreRows):
             store.put(row, self._encode(value, self.scope.key, namespace))
 
     def get_many(self, keys: Sequence[Any], namespaces: Namespaces, default: Any = None) -> list[Any]:
-        """The stored value of each record, or an immutable default."""
         found = self._access.store().get_many(self._rows(keys, namespaces))
         if self._is_list:
             found = [None if data is None else list_column_value(self.codec, data) for data in found]
@@ -137,7 +132,6 @@ class StoreEntries(_StoreRows):
         return values
 
     def put_many(self, keys: Sequence[Any], namespaces: Namespaces, values: Sequence[Any]) -> None:
-        """Store the value of each record, in order."""
         rows = self._rows(keys, namespaces)
         encoded: list[bytes | None] = list(self._encode_many(values, keys, namespaces))
         for index, value in enumerate(values):
@@ -146,18 +140,15 @@ class StoreEntries(_StoreRows):
         self._access.store().write_many(dict(zip(rows, encoded, strict=True)))
 
     def append(self, namespace: Any, element: Any) -> None:
-        """Append one element to a list."""
         self.extend(namespace, [element])
 
     def extend(self, namespace: Any, elements: list[Any]) -> None:
-        """Append some elements to a list."""
         row = self._row(namespace)
         added = self._encode_list(elements, self.scope.key, namespace)
         store = self._access.store()
         store.put(row, _appended(store.get(row), added))
 
     def append_many(self, keys: Sequence[Any], namespaces: Namespaces, elements: list[Any]) -> None:
-        """Append the element of each record to its list."""
         added: dict[bytes, list[bytes]] = {}
         encoded = self._encode_many(elements, keys, namespaces)
         for row, element in zip(self._rows(keys, namespaces), encoded, strict=True):
@@ -172,7 +163,6 @@ class StoreEntries(_StoreRows):
         )
 
     def fold(self, namespace: Any, value: Any, first: First | None, fold: Fold) -> None:
-        """Fold a value into the stored one."""
         row = self._row(namespace)
         store = self._access.store()
         data = store.get(row)
@@ -211,7 +201,6 @@ class StoreEntries(_StoreRows):
         return stored_keys, repeat(entries, len(keys)), finish
 
     def merge(self, target: Any, sources: Iterable[Any], merge: Fold) -> None:
-        """Take the values of some namespaces of the current key out, and merge them into that of ``target``."""
         store = self._access.store()
         rows = list(map(self._row, sources))
         taken = {row: data for row, data in zip(rows, store.get_many(rows), strict=True) if data is not None}
@@ -289,30 +278,24 @@ class StoreMapEntries(_StoreRows):
     __slots__ = ()
 
     def delete(self, namespace: Any) -> None:
-        """Remove the map."""
         self._access.store().write_many(dict.fromkeys(self._entry_rows(self._row(namespace))))
 
     def delete_many(self, keys: Sequence[Any], namespaces: Namespaces) -> None:
-        """Remove the map of each record."""
         rows = [row for prefix in self._rows(keys, namespaces) for row in self._entry_rows(prefix)]
         self._access.store().write_many(dict.fromkeys(rows))
 
     def get(self, namespace: Any, map_key: Any) -> Any:
-        """The value under a map key, or ``None``."""
         data = self._access.store().get(self._row(namespace) + self._encode_map_key(map_key))
         return None if data is None else self._decode(data)
 
     def contains(self, namespace: Any, map_key: Any) -> bool:
-        """Whether the map has the key."""
         return self._access.store().get(self._row(namespace) + self._encode_map_key(map_key)) is not None
 
     def put(self, namespace: Any, map_key: Any, value: Any) -> None:
-        """Store one entry."""
         row = self._row(namespace) + self._encode_map_key(map_key)
         self._access.store().put(row, self._encode_entry(map_key, value, namespace))
 
     def put_all(self, namespace: Any, entries: Mapping[Any, Any]) -> None:
-        """Store some entries, at least one."""
         prefix = self._row(namespace)
         rows = {
             prefix + self._encode_map_key(map_key): self._encode_entry(map_key, value, namespace)
@@ -321,24 +304,19 @@ class StoreMapEntries(_StoreRows):
         self._access.store().write_many(rows)
 
     def remove(self, namespace: Any, map_key: Any) -> None:
-        """Remove an entry if it is there; removing the last one removes the map."""
         self._access.store().delete(self._row(namespace) + self._encode_map_key(map_key))
 
     def items(self, namespace: Any) -> list[tuple[Any, Any]]:
-        """All map keys with their values."""
         keys, values = self._columns(namespace)
         return list(zip(self._decode_many(keys), self._decode_many(values), strict=True))
 
     def keys(self, namespace: Any) -> list[Any]:
-        """All map keys."""
         return self._decode_many(self._columns(namespace)[0])
 
     def values(self, namespace: Any) -> list[Any]:
-        """All values."""
         return self._decode_many(self._columns(namespace)[1])
 
     def is_empty(self, namespace: Any) -> bool:
-        """Whether the map has no entry."""
         row = self._row(namespace)
         return next(self._access.store().scan(row, successor(row)), None) is None
 

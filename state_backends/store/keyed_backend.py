@@ -15,11 +15,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from state_backends.api import BackendEnvironment, KeyedStateBackend, KeyScope, TimerQueue, TimerService
-from state_backends.base import RESERVED_NAME_PREFIX, StateDescriptor, StateKind, StateTtlConfig, as_written
+from state_backends.api import BackendEnvironment, KeyedStateBackend, KeyScope, TimerQueue, TimerService, load_full
+from state_backends.base import RESERVED_NAME_PREFIX, StateDescriptor, StateKind, StateTtlConfig
 from state_backends.rows import (
     IncrementalSnapshotStrategy,
-    KeepLocal,
     OrderedStore,
     RestoredBase,
     Row,
@@ -32,20 +31,19 @@ from state_backends.rows import (
     scopes,
 )
 from state_backends.snapshots import (
+    DecodedBlock,
     EncodedBlock,
     FullKeyedStateHandle,
-    FullSnapshotReader,
     FullSnapshotStrategy,
     KeyedSnapshotStrategy,
     KeyedStateHandle,
     SnapshotOptions,
     SnapshotType,
-    StateId,
     StateReader,
     StateSchemas,
-    checked_blocks,
     content_digest,
     describe_stream,
+    names_without_timers,
 )
 from state_backends.store.entries import StoreEntries, StoreMapEntries
 from state_backends.store.meta import StoreMeta
@@ -55,8 +53,6 @@ from state_backends.store.parts import StatePart, StoreAccess
 from state_backends.store.pinned import StoreSnapshotResources, rows_of_blocks
 from state_backends.store.timers import StoreTimerTable
 from state_backends.ttl import TtlRowFilter, with_ttl
-
-__all__ = ["StoreKeyedStateBackend"]
 
 
 class StoreKeyedStateBackend(KeyedStateBackend):
@@ -93,33 +89,22 @@ class StoreKeyedStateBackend(KeyedStateBackend):
         self._schemas = StateSchemas(environment.codec)
         self._full = FullSnapshotStrategy(self._pin)
         self._native: IncrementalSnapshotStrategy | None = None
-        self._keep_local: KeepLocal | None = None
         self._disposed = False
 
     # --- keys and states ----------------------------------------------------------------------------------------------
 
     def table(self, descriptor: StateDescriptor) -> Any:
-        """The table of a state, without what has expired."""
         stored = self.stored(descriptor.name, descriptor.kind, descriptor.ttl)
         return stored if descriptor.ttl is None else with_ttl(stored, descriptor, self._environment.now_ms)
 
     def stored(self, name: str, kind: StateKind, ttl: StateTtlConfig | None) -> Any:
-        """The table of a state as it is stored."""
         self._schemas.declare(name, ttl)
         entries = StoreMapEntries if kind is StateKind.MAP else StoreEntries
         return entries(self.scope, self._tables.declared(name, kind, ttl), self._access)
 
-    def timer_service(self, name: str) -> TimerService:
-        """The timers of that name, the same object at each call."""
-        service = self._timer_services.get(name)
-        if service is None:
-            tables = [
-                self._tables.registered(f"{RESERVED_NAME_PREFIX}{domain}_{name}", StateKind.TIMERS)
-                for domain in ("event", "processing")
-            ]
-            queues = [TimerQueue(StoreTimerTable(self.scope, table.plain, self._access)) for table in tables]
-            service = self._timer_services[name] = TimerService(*queues)
-        return service
+    def _timer_queue(self, name: str, domain: str) -> TimerQueue:
+        table = self._tables.registered(f"{RESERVED_NAME_PREFIX}{domain}_{name}", StateKind.TIMERS)
+        return TimerQueue(StoreTimerTable(self.scope, table.plain, self._access))
 
     def num_entries(self, state_name: str | None = None) -> int:
         """How many (key, namespace) have content, in one state or in all; timers only when named.
@@ -138,7 +123,6 @@ class StoreKeyedStateBackend(KeyedStateBackend):
         )
 
     def keys(self, state_name: str, namespace: Any = None) -> list[Any]:
-        """The keys with content in a state and namespace, ordered by key group and encoded key."""
         table = self._tables.get(state_name)
         if table is None:
             return []
@@ -153,26 +137,9 @@ class StoreKeyedStateBackend(KeyedStateBackend):
         return [self._codec.decode(key, "key") for key in found]
 
     def state_names(self) -> list[str]:
-        """The names of all states that were declared or restored, sorted; those of timers included."""
         return [table.name for table in self._tables]
 
     # --- snapshots ----------------------------------------------------------------------------------------------------
-
-    @property
-    def native_strategy(self) -> IncrementalSnapshotStrategy | None:
-        """What makes snapshots of the store's files; ``None`` as long as there is no store."""
-        return self._native
-
-    @property
-    def keep_local(self) -> KeepLocal | None:
-        """What becomes of the local files of a checkpoint that is done, see :class:`IncrementalSnapshotStrategy`."""
-        return self._keep_local
-
-    @keep_local.setter
-    def keep_local(self, keep_local: KeepLocal | None) -> None:
-        self._keep_local = keep_local
-        if self._native is not None:
-            self._native.keep_local = keep_local
 
     def snapshot_strategy(self, options: SnapshotOptions) -> KeyedSnapshotStrategy:
         """How a snapshot of that type is taken.
@@ -193,16 +160,6 @@ class StoreKeyedStateBackend(KeyedStateBackend):
         return StoreMeta(self.scope.key_type, self.scope.max_parallelism, self.scope.key_group_range, states, schema)
 
     def restore(self, handles: Iterable[KeyedStateHandle], reader: StateReader) -> None:
-        """Read the entries of the own key groups from snapshots into this backend, which must be empty.
-
-        The handles may cover more than the own key groups (a rescale): the rest is left out.
-
-        :raises CorruptStateError: when a file is damaged
-        :raises MissingStateError: when a file is not there
-        :raises StateSchemaError: when key type, max parallelism, the kind of a state or its time-to-live differ, the
-            fields of records differ in a way that cannot be followed, or a handle is in a form that this backend cannot
-            read
-        """
         assert self._is_empty(), "restore into a backend that has state"
         wanted = [one for one in handles if one.key_group_range.intersection(self.scope.key_group_range) is not None]
         full = [one for one in wanted if isinstance(one, FullKeyedStateHandle)]
@@ -210,27 +167,11 @@ class StoreKeyedStateBackend(KeyedStateBackend):
             self._restore_native(wanted, reader)
         else:
             for handle in sorted(full, key=lambda one: one.key_group_range):
-                self._restore_full(handle, reader)
+                load_full(handle, reader, self.scope, self._codec, self._schemas, self._load)
         for service in self._timer_services.values():
             service.rebuild_index()
 
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """The checkpoint is durable and complete: later ones may refer to its files."""
-        if self._native is not None:
-            self._native.notify_checkpoint_complete(checkpoint_id)
-
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """The checkpoint will never complete."""
-        if self._native is not None:
-            self._native.notify_checkpoint_aborted(checkpoint_id)
-
-    def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
-        """The checkpoint will never be restored from again."""
-        if self._native is not None:
-            self._native.notify_checkpoint_subsumed(checkpoint_id)
-
     def dispose(self) -> None:
-        """Close the store and delete the working directory. A second call does nothing."""
         if self._disposed:
             return
         self._disposed = True
@@ -239,7 +180,6 @@ class StoreKeyedStateBackend(KeyedStateBackend):
         self._environment.file_system.delete_tree(self._environment.working_dir)
 
     def fingerprint(self) -> bytes:
-        """A digest of the content: equal for equal state, whatever its history and its backend."""
         return content_digest(self._codec, self._encoded_blocks())
 
     # --- inside -------------------------------------------------------------------------------------------------------
@@ -284,7 +224,7 @@ class StoreKeyedStateBackend(KeyedStateBackend):
             self._encoded_meta,
             base,
         )
-        self._native.keep_local = self._keep_local
+        self.history = self._native.history
 
     def _encoded_meta(self) -> bytes:
         return self.meta().to_bytes(self._codec)
@@ -294,21 +234,11 @@ class StoreKeyedStateBackend(KeyedStateBackend):
         pinned = None if store is None else store.snapshot()
         return StoreSnapshotResources(self._codec, self.meta(), pinned, self._ttl_filter.for_full_snapshot())
 
-    def _restore_full(self, handle: FullKeyedStateHandle, reader: StateReader) -> None:
-        common = handle.key_group_range.intersection(self.scope.key_group_range)
-        assert common is not None
-        with reader.open(handle.stream) as file:
-            snapshot = FullSnapshotReader(file, handle, self._codec)
-            header = snapshot.header
-            self.scope.check_restored(header.key_type, header.max_parallelism)
-            names = _names_without_timers(header.states)
-            snapshot.codec = self._schemas.restore(header.schema, names, describe_stream(handle.stream))
-            with as_written(snapshot.path):
-                blocks = checked_blocks(snapshot.blocks(common), snapshot.codec)
-                rows = rows_of_blocks(blocks, lambda state: self._tables.restored(state).state_id, self._codec)
-                first = next(rows, None)
-                if first is not None:
-                    self._access.store().ingest(chain((first,), rows))
+    def _load(self, blocks: Iterator[DecodedBlock]) -> None:
+        rows = rows_of_blocks(blocks, lambda state: self._tables.restored(state).state_id, self._codec)
+        first = next(rows, None)
+        if first is not None:
+            self._access.store().ingest(chain((first,), rows))
 
     def _restore_native(self, handles: Sequence[KeyedStateHandle], reader: StateReader) -> None:
         environment, file_system = self._environment, self._environment.file_system
@@ -330,13 +260,9 @@ class StoreKeyedStateBackend(KeyedStateBackend):
         self._use_store(store, base)
         self.scope.check_restored(meta.key_type, meta.max_parallelism)
         path = describe_stream(next(handles[0].streams()))
-        codec = self._schemas.restore(meta.schema, _names_without_timers(state for _, state in meta.states), path)
+        codec = self._schemas.restore(meta.schema, names_without_timers(state for _, state in meta.states), path)
         rewrite_rows(store, meta.states, codec, self._codec)
         self._tables.adopt(meta.states)
-
-
-def _names_without_timers(states: Iterable[StateId]) -> list[str]:
-    return [state.name for state in states if state.kind != StateKind.TIMERS.value]
 
 
 def _has_namespace(scope: bytes, namespace: bytes) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from state_backends.api import KeyScope
-from state_backends.base import StateKind, StateSchemaError, StateTtlConfig
+from state_backends.api import KeyScope, check_same_kind
+from state_backends.base import StateKind, StateTtlConfig
 from state_backends.codec import StateCodec
 from state_backends.snapshots import StateId
 from state_backends.store.meta import next_state_id
@@ -90,12 +90,7 @@ class StoreTables:
         table = self._by_name.get(name)
         if table is None:
             table = self._by_name[name] = StoreTable(name, kind, self._make_part)
-        if table.kind is not kind:
-            origin = "declared" if table.registered else "restored"
-            raise StateSchemaError(
-                f"state {name!r} was {origin} as {table.kind.value} state and cannot be {kind.value} state too. "
-                "Give the new state another name."
-            )
+        check_same_kind(name, table.kind, kind, registered=table.registered)
         return table
 
     def _make_part(self, state: StateId) -> StatePart:

@@ -36,7 +36,6 @@ class StoreTimerTable:
         return False
 
     def timers(self) -> Iterable[Timer]:
-        """All of them, as the store has them."""
         self._timers = {}
         store = self._access.opened
         if store is not None:
@@ -52,7 +51,6 @@ class StoreTimerTable:
     def add(
         self, keys: Sequence[Any], namespaces: Sequence[Any], times: Sequence[int], added: Callable[[Timer], None]
     ) -> None:
-        """Add timers; those already there stay as they are."""
         timers, prefix_of = self._timers, self._part.prefix_of
         rows: dict[bytes, bytes | None] = {}
         try:
@@ -70,7 +68,6 @@ class StoreTimerTable:
                 self._access.store().write_many(rows)
 
     def remove(self, timers: Sequence[Timer]) -> None:
-        """Remove timers, all of which are there."""
         for timer in timers:
             del self._timers[timer]
         if timers:

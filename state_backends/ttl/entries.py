@@ -71,12 +71,10 @@ class _TtlTable(Generic[TableT]):
         self.codec = inner.codec
 
     def delete(self, namespace: Any) -> None:
-        """Remove the entry."""
         self._access()
         self._inner.delete(namespace)
 
     def delete_many(self, keys: Sequence[Any], namespaces: Namespaces) -> None:
-        """Remove the entry of each record."""
         self._access(len(keys))
         self._inner.delete_many(keys, namespaces)
 
@@ -93,7 +91,6 @@ class TtlEntries(_TtlTable[Entries]):
     __slots__ = ()
 
     def get(self, namespace: Any) -> Any:
-        """The stored value; ``None`` when it is missing or has expired."""
         now = self._access()
         pair: Expiring | None = self._inner.get(namespace)
         if pair is None:
@@ -106,12 +103,10 @@ class TtlEntries(_TtlTable[Entries]):
         return pair[1]
 
     def put(self, namespace: Any, value: Any) -> None:
-        """Store a value."""
         now = self._access()
         self._inner.put(namespace, None if value is None else (now, value))
 
     def get_many(self, keys: Sequence[Any], namespaces: Namespaces, default: Any = None) -> list[Any]:
-        """The stored value of each record, or an immutable default."""
         now = self._access(len(keys))
         limit = self._latest_expired_ms(now)
         pairs: list[Expiring | None] = self._inner.get_many(keys, namespaces)
@@ -132,12 +127,10 @@ class TtlEntries(_TtlTable[Entries]):
         return found
 
     def put_many(self, keys: Sequence[Any], namespaces: Namespaces, values: Sequence[Any]) -> None:
-        """Store the value of each record, in order."""
         now = self._access(len(keys))
         self._inner.put_many(keys, namespaces, [None if value is None else (now, value) for value in values])
 
     def fold(self, namespace: Any, value: Any, first: First | None, fold: Fold) -> None:
-        """Fold a value into the stored one; what has expired does not count."""
         now = self._access()
         limit = _BEFORE_ALL_TIMES_MS if self._returns_expired else self._latest_expired_ms(now)
 
@@ -150,7 +143,6 @@ class TtlEntries(_TtlTable[Entries]):
         self._inner.fold(namespace, (now, value), begun, folded)
 
     def begin(self, keys: Sequence[Any], namespaces: Namespaces) -> Batch:
-        """The entries of a batch that is to be folded into them; what has expired does not count."""
         now = self._access(len(keys))
         limit = _BEFORE_ALL_TIMES_MS if self._returns_expired else self._latest_expired_ms(now)
         stored_keys, shards, finish = self._inner.begin(keys, namespaces)
@@ -207,7 +199,6 @@ class TtlListEntries(_TtlTable[ListEntries]):
     __slots__ = ()
 
     def get(self, namespace: Any) -> list[Any] | None:
-        """The list, without what has expired; ``None`` when nothing is left."""
         now = self._access()
         pairs: list[Expiring] | None = self._inner.get(namespace)
         if pairs is None:
@@ -218,26 +209,21 @@ class TtlListEntries(_TtlTable[ListEntries]):
         return _contents(pairs if self._returns_expired else living)
 
     def put(self, namespace: Any, value: list[Any] | None) -> None:
-        """Store a list."""
         now = self._access()
         self._inner.put(namespace, None if value is None else [(now, element) for element in value])
 
     def append(self, namespace: Any, element: Any) -> None:
-        """Append one element."""
         self._inner.append(namespace, (self._access(), element))
 
     def extend(self, namespace: Any, elements: list[Any]) -> None:
-        """Append some elements."""
         now = self._access()
         self._inner.extend(namespace, [(now, element) for element in elements])
 
     def append_many(self, keys: Sequence[Any], namespaces: Namespaces, elements: list[Any]) -> None:
-        """Append the element of each record to its list."""
         now = self._access(len(keys))
         self._inner.append_many(keys, namespaces, [(now, element) for element in elements])
 
     def get_many(self, keys: Sequence[Any], namespaces: Namespaces, default: Any = None) -> list[Any]:
-        """The list of each record."""
         now = self._access(len(keys))
         lists: list[list[Expiring] | None] = self._inner.get_many(keys, namespaces)
         rewritten: dict[Any, list[Expiring]] = {}
@@ -290,7 +276,6 @@ class TtlMapEntries(_TtlTable[MapEntries]):
     __slots__ = ()
 
     def get(self, namespace: Any, map_key: Any) -> Any:
-        """The value under a map key; ``None`` when it is missing or has expired."""
         pair = self._visit(namespace, map_key)
         return None if pair is None else pair[1]
 
@@ -299,21 +284,17 @@ class TtlMapEntries(_TtlTable[MapEntries]):
         return self._visit(namespace, map_key) is not None
 
     def put(self, namespace: Any, map_key: Any, value: Any) -> None:
-        """Store one entry."""
         self._inner.put(namespace, map_key, (self._access(), value))
 
     def put_all(self, namespace: Any, entries: Mapping[Any, Any]) -> None:
-        """Store some entries, at least one."""
         now = self._access()
         self._inner.put_all(namespace, {map_key: (now, value) for map_key, value in entries.items()})
 
     def remove(self, namespace: Any, map_key: Any) -> None:
-        """Remove an entry if it is there; removing the last one removes the map."""
         self._access()
         self._inner.remove(namespace, map_key)
 
     def items(self, namespace: Any) -> list[tuple[Any, Any]]:
-        """All map keys with their values, unless they have expired."""
         now = self._access()
         limit = self._latest_expired_ms(now)
         pairs: list[tuple[Any, Expiring]] = self._inner.items(namespace)
@@ -327,11 +308,9 @@ class TtlMapEntries(_TtlTable[MapEntries]):
         return [(map_key, pair[1]) for map_key, pair in pairs] if self._returns_expired else living
 
     def keys(self, namespace: Any) -> list[Any]:
-        """All map keys."""
         return [map_key for map_key, _ in self.items(namespace)]
 
     def values(self, namespace: Any) -> list[Any]:
-        """All values."""
         return [value for _, value in self.items(namespace)]
 
     def is_empty(self, namespace: Any) -> bool:

@@ -49,9 +49,9 @@ class _Backend:
             case "snapshot":
                 self._handle = self._snapshot(step)
             case "notify_complete":
-                self._strategy.notify_checkpoint_complete(step["checkpoint"])
+                self._strategy.history.complete(step["checkpoint"])
             case "notify_aborted":
-                self._strategy.notify_checkpoint_aborted(step["checkpoint"])
+                self._strategy.history.abort(step["checkpoint"])
         self._strategy.history.validate()
 
     def _snapshot(self, step: Vector) -> IncrementalKeyedStateHandle:

@@ -132,7 +132,7 @@ def test_a_native_savepoint_shares_nothing() -> None:
     job.upload(2)
     savepoint = job.pending.pop(2).handle
     assert savepoint is not None
-    job.strategy.notify_checkpoint_complete(2)
+    job.strategy.history.complete(2)
 
     assert list(savepoint.shared()) == []
     assert len(groups_of(savepoint, uploaded=True)) == GROUPS

@@ -158,11 +158,11 @@ class Job:
             return
         match what:
             case "complete":
-                self.strategy.notify_checkpoint_complete(number)
+                self.strategy.history.complete(number)
             case "aborted":
-                self.strategy.notify_checkpoint_aborted(number)
+                self.strategy.history.abort(number)
             case "subsumed":
-                self.strategy.notify_checkpoint_subsumed(number)
+                self.strategy.history.subsumed(number)
 
     def deliver_all(self, *, lost: bool = False) -> None:
         while self.notices:

@@ -59,7 +59,7 @@ def test_the_next_checkpoint_refers_to_confirmed_data_files_only() -> None:
     """I2: a file of the base has the same place as before; private files are written again (cp1, savepoint 2, cp3)."""
     job, store = job_over("1.sst", *PRIVATE, retain=3)
     first = job.checkpoint(1)
-    job.strategy.notify_checkpoint_complete(2)
+    job.strategy.history.complete(2)
     store.names = ("1.sst", "2.sst", *PRIVATE)
     handle = job.checkpoint(3)
     assert names(handle, uploaded=False) == ["1.sst"]
@@ -110,7 +110,7 @@ def test_the_base_is_that_of_the_synchronous_part() -> None:
     job.start(2)
     job.acknowledge(1)
     job.retained[1] = job.pending.pop(1).handle
-    job.strategy.notify_checkpoint_complete(1)
+    job.strategy.history.complete(1)
     job.upload(2)
     handle = job.pending[2].handle
     assert isinstance(handle, IncrementalKeyedStateHandle)
@@ -143,7 +143,7 @@ def test_a_native_savepoint_shares_nothing() -> None:
     }
     assert all(file.uploaded for file in handle.shared_files)
     assert job.strategy.history.tracked == (1,)
-    job.strategy.notify_checkpoint_complete(2)
+    job.strategy.history.complete(2)
     assert job.strategy.history.base_checkpoint == 1
 
 

@@ -149,7 +149,7 @@ class Life(LifeOfCheckpoints):
         for number in sorted(self.job.pending):
             self.job.abort(number)
         self.job.deliver_all()
-        self.job.strategy.notify_checkpoint_complete(max(self.job.retained, default=0))
+        self.job.strategy.history.complete(max(self.job.retained, default=0))
         self.store.is_empty = False
         last = self.job.checkpoint(self.next_id)
         for number in range(self.next_id + 1, self.next_id + 1 + self.job.retain):

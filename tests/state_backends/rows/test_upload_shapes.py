@@ -92,7 +92,7 @@ def series(kind: StoreKind, file_system: FileSystem, directory: str, fraction: f
         task = strategy.async_snapshot(resources, number, 0, streams, SnapshotOptions())
         handle = run_to_completion(task).job_manager_state
         assert isinstance(handle, IncrementalKeyedStateHandle)
-        strategy.notify_checkpoint_complete(number)
+        strategy.history.complete(number)
         found.uploaded.append(handle.persisted_bytes)
         found.full.append(handle.size_bytes)
 

@@ -19,6 +19,7 @@ from state_backends.base import (
     key_group_for,
 )
 from state_backends.lsm import LsmStateBackend, LsmStore
+from state_backends.rows import UploadHistory
 from state_backends.snapshots import FullKeyedStateHandle, SnapshotOptions
 from state_backends.store import StoreKeyedStateBackend, parts as store_parts
 from tests.state_backends.differential.backends import CANONICAL, CHECKPOINT, NATIVE, Pinned, World
@@ -205,26 +206,6 @@ def test_restoring_where_there_is_state_is_a_bug() -> None:
         backend.restore([], world.next_location().reader())
 
 
-def test_the_local_hook_reaches_the_strategy_at_any_time() -> None:
-    """Set before there is a store, or after, or before a restore that makes another."""
-    world = World()
-    kept: list[int] = []
-
-    def keep(checkpoint_id: int, directory: str, handle: Any) -> None:
-        kept.append(checkpoint_id)
-
-    early, late = world.backend("lsm, incremental"), world.backend("lsm, incremental")
-    assert isinstance(early, StoreKeyedStateBackend)
-    assert isinstance(late, StoreKeyedStateBackend)
-    early.keep_local = keep
-    for backend in (early, late):
-        backend.value_state(VALUE).update_many([1], [1])
-    late.keep_local = keep
-    taken = [world.snapshot(backend) for backend in (early, late)]
-    assert late.keep_local is keep
-    assert kept == [one.checkpoint_id for one in taken]
-
-
 @pytest.mark.parametrize("settings", [{"memtable_bytes": 0}, {"compaction": "sometimes"}, {"compression": "lz77"}])
 def test_settings_are_checked_when_they_are_made(settings: dict[str, Any]) -> None:
     """A setting that makes no sense is found before the job starts."""
@@ -272,10 +253,9 @@ def test_notifications_reach_what_remembers_uploads() -> None:
     """A confirmed checkpoint is the base of later ones, an aborted or subsumed one is none."""
     world = World()
     backend = world.backend("lsm, incremental")
-    assert isinstance(backend, StoreKeyedStateBackend)
     backend.value_state(VALUE).update_many([1, 2], [1, 2])
-    assert backend.native_strategy is not None
-    history = backend.native_strategy.history
+    history = backend.history
+    assert isinstance(history, UploadHistory)
     first, second, third = (world.snapshot(backend).checkpoint_id for _ in range(3))
     backend.notify_checkpoint_aborted(second)
     assert history.tracked == (first, third)

@@ -75,8 +75,7 @@ def test_a_snapshot_does_not_see_what_comes_after(world: World) -> None:
     backend = world.backend()
     fill(backend, keys_of(ALL, 50))
     before = backend.fingerprint()
-    strategy = backend.native_strategy
-    assert strategy is not None
+    strategy = backend.snapshot_strategy(SnapshotOptions(SAVEPOINT))
     resources = strategy.sync_prepare_resources(1)
     streams = world.storage.initialize_location(1).stream_factory("subtask-1")
     task = strategy.async_snapshot(resources, 1, 0, streams, SnapshotOptions())
@@ -553,11 +552,10 @@ def test_a_savepoint_inlined_in_its_metadata(world: World) -> None:
     """Small files of a savepoint travel inside the handle, the empty ones too, and restore all the same."""
     backend = world.backend()
     fill(backend, keys_of(ALL, 5))
-    strategy = backend.native_strategy
-    assert strategy is not None
+    options = SnapshotOptions(SAVEPOINT)
+    strategy = backend.snapshot_strategy(options)
     storage = CheckpointStorage(world.file_system, "/elsewhere", "job", inline_threshold_bytes=1 << 20)
     location = storage.initialize_savepoint_location("/elsewhere/savepoint", 1)
-    options = SnapshotOptions(SAVEPOINT)
     task = strategy.async_snapshot(
         strategy.sync_prepare_resources(1), 1, 0, location.stream_factory("subtask"), options
     )
