@@ -67,7 +67,7 @@ def _snapshots(count: int, rounds: int) -> list[Result]:
             resources = backend.sync_prepare_resources(checkpoint_id)
             pinned = now()
             factory = location.stream_factory(f"snapshot-{checkpoint_id}")
-            task = backend.async_snapshot(resources, checkpoint_id, 0, factory, SnapshotOptions())
+            task = backend.async_snapshot(resources, factory, SnapshotOptions())
             result = run_to_completion(task)
             done = now()
             assert result.job_manager_state is not None
@@ -91,9 +91,7 @@ def _memory(count: int, rounds: int) -> Result:
 def _grown_in_own_process(builder: str, count: int) -> int:
     script = f"from benchmarks import heap; heap.print_growth(heap.{builder}, {count})"
     root = Path(__file__).resolve().parents[1]
-    finished = subprocess.run(
-        [sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True
-    )
+    finished = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True)
     return int(finished.stdout)
 
 

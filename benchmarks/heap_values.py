@@ -86,7 +86,7 @@ def _snapshot_and_restore(
             location = storage.initialize_location(number)
             start = now()
             resources = backend.sync_prepare_resources(number)
-            task = backend.async_snapshot(resources, number, 0, location.stream_factory("s"), SnapshotOptions())
+            task = backend.async_snapshot(resources, location.stream_factory("s"), SnapshotOptions())
             handle = run_to_completion(task).job_manager_state
             written_s.append(now() - start)
             assert handle is not None
@@ -101,8 +101,12 @@ def _snapshot_and_restore(
         paired = interleaved(packed, {"snapshot": snapshot}, rounds)["snapshot"]
     count = f"{len(keys):,} x 100 B"
     return [
-        Result(f"heap: full snapshot of {count}, sorted, written", "x speed of msgpack.packb of the dict",
-               paired.speed_ratios, at_least(0.15)),
+        Result(
+            f"heap: full snapshot of {count}, sorted, written",
+            "x speed of msgpack.packb of the dict",
+            paired.speed_ratios,
+            at_least(0.15),
+        ),
         Result(f"heap: full snapshot of {count}", "s", tuple(written_s)),
         Result(f"heap: restore of {count}", "s", tuple(restored_s), below(2.0)),
     ]

@@ -257,12 +257,7 @@ class OperatorStateBackend:
         )
 
     def async_snapshot(
-        self,
-        resources: SnapshotResources,
-        checkpoint_id: int,
-        timestamp: int,
-        stream_factory: StreamFactory,
-        options: SnapshotOptions,
+        self, resources: SnapshotResources, stream_factory: StreamFactory, options: SnapshotOptions
     ) -> OperatorSnapshotTask:
         """A task that writes what was copied. It owns the resources from here on."""
         assert isinstance(resources, OperatorSnapshotResources)

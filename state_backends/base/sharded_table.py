@@ -27,18 +27,7 @@ from state_backends.base.errors import KeyGroupError
 from state_backends.base.key_groups import KeyGroupRange
 
 IMMUTABLE_TYPES = frozenset(
-    [
-        type(None),
-        bool,
-        int,
-        float,
-        str,
-        bytes,
-        datetime.date,
-        datetime.datetime,
-        datetime.timedelta,
-        decimal.Decimal,
-    ]
+    [type(None), bool, int, float, str, bytes, datetime.date, datetime.datetime, datetime.timedelta, decimal.Decimal]
 )
 """Exact types whose objects nobody can change, so that a snapshot may share them."""
 
@@ -215,9 +204,7 @@ class TableSnapshot:
 
     __slots__ = ("_table", "shards", "version")
 
-    def __init__(
-        self, table: ShardedTable, shards: dict[int, Shard | FrozenShard], version: int
-    ) -> None:
+    def __init__(self, table: ShardedTable, shards: dict[int, Shard | FrozenShard], version: int) -> None:
         self._table: ShardedTable | None = table
         self.shards = shards
         self.version = version

@@ -267,8 +267,7 @@ class ChangelogKeyedStateBackend(KeyedStateBackend):
         try:
             strategy = self._inner.snapshot_strategy(how)
             pinned = strategy.sync_prepare_resources(number)
-            now_ns = self._environment.now_ms() * 1_000_000
-            task = strategy.async_snapshot(pinned, number, now_ns, uploads, how)
+            task = strategy.async_snapshot(pinned, uploads, how)
         except BaseException:
             self._clean_up(self._history.materialization_failed())
             raise

@@ -35,9 +35,7 @@ _HEADER, _CHANGES, _END = 1, 2, 3
 _FRAME_BYTES = 1 << 16
 """A frame ends with the record with which it reaches this size."""
 
-_SHAPE = row(
-    key_type_shape, positive, row(whole, whole), whole, whole, list_of(row(text, text, text)), WRITTEN_SCHEMA
-)
+_SHAPE = row(key_type_shape, positive, row(whole, whole), whole, whole, list_of(row(text, text, text)), WRITTEN_SCHEMA)
 _RECORDS = list_of(row(whole, whole, values, optional(values), optional(values)))
 
 

@@ -64,7 +64,7 @@ class ChangelogSnapshotResources(SnapshotResources):
     def __init__(self, owner: SnapshotOwner, checkpoint_id: int, options: SnapshotOptions) -> None:
         super().__init__()
         self._owner = owner
-        self._checkpoint_id = checkpoint_id
+        self.checkpoint_id = checkpoint_id
         self.is_finished = False
         self.plan, self.inline = owner.begin_snapshot(checkpoint_id, options)
 
@@ -74,7 +74,7 @@ class ChangelogSnapshotResources(SnapshotResources):
                 self.inline.resources.release()
         finally:
             if not self.is_finished:
-                self._owner.snapshot_failed(self._checkpoint_id)
+                self._owner.snapshot_failed(self.checkpoint_id)
 
 
 class ChangelogSnapshotStrategy:
@@ -90,20 +90,14 @@ class ChangelogSnapshotStrategy:
         return ChangelogSnapshotResources(self._owner, checkpoint_id, self._options)
 
     def async_snapshot(
-        self,
-        resources: SnapshotResources,
-        checkpoint_id: int,
-        timestamp: int,
-        stream_factory: StreamFactory,
-        options: SnapshotOptions,
+        self, resources: SnapshotResources, stream_factory: StreamFactory, options: SnapshotOptions
     ) -> ChangelogSnapshotTask:
         assert isinstance(resources, ChangelogSnapshotResources)
         inner = None
         if resources.inline is not None:
             (strategy, pinned, how), resources.inline = resources.inline, None
-            number = resources.plan.materialization
-            inner = strategy.async_snapshot(pinned, number, timestamp, SharedUploads(stream_factory), how)
-        return ChangelogSnapshotTask(resources, checkpoint_id, self._owner, self._log, stream_factory, inner)
+            inner = strategy.async_snapshot(pinned, SharedUploads(stream_factory), how)
+        return ChangelogSnapshotTask(resources, self._owner, self._log, stream_factory, inner)
 
 
 class ChangelogSnapshotTask(SnapshotTask[KeyedStateHandle]):
@@ -112,7 +106,6 @@ class ChangelogSnapshotTask(SnapshotTask[KeyedStateHandle]):
     def __init__(
         self,
         resources: ChangelogSnapshotResources,
-        checkpoint_id: int,
         owner: SnapshotOwner,
         log: ChangeLog,
         streams: StreamFactory,
@@ -120,7 +113,7 @@ class ChangelogSnapshotTask(SnapshotTask[KeyedStateHandle]):
     ) -> None:
         super().__init__(resources)
         self._pinned = resources
-        self._checkpoint_id = checkpoint_id
+        self._checkpoint_id = resources.checkpoint_id
         self._owner = owner
         self._log = log
         self._streams = streams

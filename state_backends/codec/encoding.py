@@ -69,9 +69,7 @@ class StateCodec:
 
     def __init__(self, registry: TypeRegistry | None = None) -> None:
         self.registry = default_registry if registry is None else registry
-        self._packer = msgpack.Packer(
-            default=self._pack_special, strict_types=True, use_bin_type=True, autoreset=True
-        )
+        self._packer = msgpack.Packer(default=self._pack_special, strict_types=True, use_bin_type=True, autoreset=True)
         self.pack: Callable[[Any], bytes] = self._packer.pack
 
     def __deepcopy__(self, memo: dict[int, Any]) -> StateCodec:
@@ -97,9 +95,7 @@ class StateCodec:
         :raises StateSchemaError: when a type code is unknown or its version newer than the program's
         """
         try:
-            return msgpack.unpackb(
-                data, list_hook=self._unpack_array, ext_hook=self._unpack_mark, strict_map_key=False
-            )
+            return msgpack.unpackb(data, list_hook=self._unpack_array, ext_hook=self._unpack_mark, strict_map_key=False)
         except StateSchemaError:
             raise
         except Exception as problem:

@@ -16,9 +16,7 @@ _MAX_DEPTH = 200
 _MAX_REPR_CHARS = 80
 
 
-def explain_refusal(
-    value: Any, what: str, registry: TypeRegistry, problem: Exception
-) -> StateSerializationError:
+def explain_refusal(value: Any, what: str, registry: TypeRegistry, problem: Exception) -> StateSerializationError:
     """The error for a value that could not be encoded.
 
     :param what: how the message names the whole value; paths continue it, such as ``value['a'][3]``
@@ -53,9 +51,7 @@ def _find(value: Any, path: str, registry: TypeRegistry, depth: int) -> tuple[st
     return _find_in_object(value, path, registry, depth)
 
 
-def _find_in_dict(
-    value: dict[Any, Any], path: str, registry: TypeRegistry, depth: int
-) -> tuple[str, str] | None:
+def _find_in_dict(value: dict[Any, Any], path: str, registry: TypeRegistry, depth: int) -> tuple[str, str] | None:
     for key, element in value.items():
         found = _find(key, f"{path}.key({_short(key)})", registry, depth + 1)
         if found is None:

@@ -227,9 +227,7 @@ class _FaultyWritableFile(WritableFile):
 
 
 class _FaultyRandomAccessFile(RandomAccessFile):
-    def __init__(
-        self, fs: FaultInjectingFileSystem, file: RandomAccessFile, path: str, rule: FaultRule | None
-    ) -> None:
+    def __init__(self, fs: FaultInjectingFileSystem, file: RandomAccessFile, path: str, rule: FaultRule | None) -> None:
         self._fs = fs
         self._file = file
         self._path = path
@@ -272,11 +270,9 @@ def _matches(rule: FaultRule, operation: str, paths: tuple[str, ...]) -> bool:
 
 
 def _os_error(kind: FileFault, path: str) -> OSError:
-    code = {
-        FileFault.DISK_FULL: errno.ENOSPC,
-        FileFault.READ_ONLY: errno.EROFS,
-        FileFault.MISSING: errno.ENOENT,
-    }.get(kind, errno.EIO)
+    code = {FileFault.DISK_FULL: errno.ENOSPC, FileFault.READ_ONLY: errno.EROFS, FileFault.MISSING: errno.ENOENT}.get(
+        kind, errno.EIO
+    )
     return OSError(code, os.strerror(code), path)
 
 

@@ -177,7 +177,7 @@ class LocalDirectoryLock:
         :raises StorageInUseError: when another holder has it
         :raises StorageNotWritableError: when the directory or the lock file cannot be written
         """
-        self._path = path
+        self.path = path
         self._descriptor: int | None = None
         try:
             fs.make_dirs(path)
@@ -196,17 +196,13 @@ class LocalDirectoryLock:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as problem:
             if problem.errno not in (errno.EAGAIN, errno.EACCES):
-                raise StorageNotWritableError(self._path, _reason(problem)) from problem
-            raise StorageInUseError(self._path, _read_holder(descriptor)) from problem
+                raise StorageNotWritableError(self.path, _reason(problem)) from problem
+            raise StorageInUseError(self.path, _read_holder(descriptor)) from problem
         try:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
         except OSError as problem:
-            raise StorageNotWritableError(self._path, _reason(problem)) from problem
-
-    @property
-    def path(self) -> str:
-        return self._path
+            raise StorageNotWritableError(self.path, _reason(problem)) from problem
 
     def release(self) -> None:
         if self._descriptor is None:

@@ -256,8 +256,8 @@ class MemoryFileSystem(FileSystem):
         return directory, parts[-1]
 
 
-class _MemoryWritableFile(WritableFile):
-    """An open file; after a crash of its file system every use of it is an error."""
+class _OpenFile:
+    """After a crash of its file system every use of it is an error."""
 
     __slots__ = ("_closed", "_crashes", "_file", "_fs", "_path")
 
@@ -271,6 +271,13 @@ class _MemoryWritableFile(WritableFile):
     def _check_open(self) -> None:
         if self._closed or self._fs.crashes != self._crashes:
             raise _error(errno.EBADF, self._path)
+
+    def close(self) -> None:
+        self._closed = True
+
+
+class _MemoryWritableFile(_OpenFile, WritableFile):
+    __slots__ = ()
 
     def write(self, data: bytes) -> int:
         self._check_open()
@@ -290,34 +297,21 @@ class _MemoryWritableFile(WritableFile):
         self._fs.changes += 1
         self._file.durable = bytes(self._file.content)
 
-    def close(self) -> None:
-        self._closed = True
 
-
-class _MemoryRandomAccessFile(RandomAccessFile):
-    """An open file; after a crash of its file system every use of it is an error."""
-
-    __slots__ = ("_closed", "_crashes", "_file", "_fs", "_path", "_size")
+class _MemoryRandomAccessFile(_OpenFile, RandomAccessFile):
+    __slots__ = ("_size",)
 
     def __init__(self, fs: MemoryFileSystem, file: _File, path: str) -> None:
-        self._fs = fs
-        self._file = file
-        self._path = path
+        super().__init__(fs, file, path)
         self._size = len(file.content)
-        self._crashes = fs.crashes
-        self._closed = False
 
     @property
     def size(self) -> int:
         return self._size
 
     def read_at(self, offset: int, size: int) -> bytes:
-        if self._closed or self._fs.crashes != self._crashes:
-            raise _error(errno.EBADF, self._path)
+        self._check_open()
         return bytes(self._file.content[offset : offset + size])
-
-    def close(self) -> None:
-        self._closed = True
 
 
 class _MemoryDirectoryLock:

@@ -357,10 +357,7 @@ class _FsspecWritableFile(WritableFile):
             self._check_open()
             self._publish()
 
-    def fsync(self) -> None:
-        with _translated(self._path):
-            self._check_open()
-            self._publish()
+    fsync = flush
 
     def close(self) -> None:
         with _translated(self._path):
@@ -407,7 +404,7 @@ class FsspecDirectoryLock:
         """
         FsspecDirectoryLock._taken += 1
         self._fs = fs
-        self._path = path
+        self.path = path
         self._object = posixpath.join(path, LOCK_FILE_NAME)
         self._holder = f"{os.getpid()}\n{socket.gethostname()}\n{FsspecDirectoryLock._taken}\n".encode()
         self._is_held = False
@@ -423,10 +420,6 @@ class FsspecDirectoryLock:
             # Another run has looked at the same time, and written last.
             raise self._in_use(found)
         self._is_held = True
-
-    @property
-    def path(self) -> str:
-        return self._path
 
     def release(self) -> None:
         if self._is_held:
@@ -444,7 +437,7 @@ class FsspecDirectoryLock:
         pid, host = _pid_and_host(found)
         where = f" on {host}" if host else ""
         hint = f"If no run{where} uses it any more, one was killed: delete {self._object}, which it has left."
-        return StorageInUseError(self._path, pid, hint)
+        return StorageInUseError(self.path, pid, hint)
 
 
 def _pid_and_host(holder: bytes) -> tuple[int | None, str]:

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, BinaryIO
+from typing import Any
 
-from state_backends.files.port import DirectoryLock, FileSystem, RandomAccessFile, WritableFile
+from state_backends.files.port import FileSystem
+
+
+def _passed_on(operation: str) -> Any:
+    """The call of the port of that name, by way of :meth:`WrappedFileSystem._call`."""
+
+    def call(self: WrappedFileSystem, *arguments: Any, **options: Any) -> Any:
+        return self._call(operation, *arguments, **options)
+
+    return call
 
 
 class WrappedFileSystem(FileSystem):
@@ -17,60 +26,22 @@ class WrappedFileSystem(FileSystem):
         """Carry out one call of the port: its name, and its arguments, of which those that are text are paths."""
         return getattr(self.inner, operation)(*arguments, **options)
 
-    def open_write(self, path: str, *, exclusive: bool = False) -> WritableFile:
-        file: WritableFile = self._call("open_write", path, exclusive=exclusive)
-        return file
-
-    def open_append(self, path: str) -> WritableFile:
-        file: WritableFile = self._call("open_append", path)
-        return file
-
-    def open_read(self, path: str) -> BinaryIO:
-        file: BinaryIO = self._call("open_read", path)
-        return file
-
-    def open_random(self, path: str) -> RandomAccessFile:
-        file: RandomAccessFile = self._call("open_random", path)
-        return file
-
-    def truncate(self, path: str, size_bytes: int) -> None:
-        self._call("truncate", path, size_bytes)
-
-    def rename(self, source: str, target: str) -> None:
-        self._call("rename", source, target)
-
-    def fsync_dir(self, path: str) -> None:
-        self._call("fsync_dir", path)
-
-    def link(self, source: str, target: str) -> None:
-        self._call("link", source, target)
-
-    def list_dir(self, path: str) -> list[str]:
-        names: list[str] = self._call("list_dir", path)
-        return names
-
-    def delete(self, path: str) -> None:
-        self._call("delete", path)
-
-    def delete_tree(self, path: str) -> None:
-        self._call("delete_tree", path)
-
-    def exists(self, path: str) -> bool:
-        return bool(self._call("exists", path))
-
-    def is_dir(self, path: str) -> bool:
-        return bool(self._call("is_dir", path))
-
-    def size(self, path: str) -> int:
-        size_bytes: int = self._call("size", path)
-        return size_bytes
-
-    def make_dirs(self, path: str) -> None:
-        self._call("make_dirs", path)
-
-    def lock_directory(self, path: str) -> DirectoryLock:
-        lock: DirectoryLock = self._call("lock_directory", path)
-        return lock
+    open_write = _passed_on("open_write")
+    open_append = _passed_on("open_append")
+    open_read = _passed_on("open_read")
+    open_random = _passed_on("open_random")
+    truncate = _passed_on("truncate")
+    rename = _passed_on("rename")
+    fsync_dir = _passed_on("fsync_dir")
+    link = _passed_on("link")
+    list_dir = _passed_on("list_dir")
+    delete = _passed_on("delete")
+    delete_tree = _passed_on("delete_tree")
+    exists = _passed_on("exists")
+    is_dir = _passed_on("is_dir")
+    size = _passed_on("size")
+    make_dirs = _passed_on("make_dirs")
+    lock_directory = _passed_on("lock_directory")
 
     def real_path(self, path: str) -> str:
         return self.inner.real_path(path)

@@ -20,11 +20,10 @@ from __future__ import annotations
 
 import hashlib
 import io
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import BinaryIO
 
-from state_backends.base import CorruptStateError, KeyGroupRange
+from state_backends.base import KeyGroupRange
 from state_backends.codec import StateCodec
 from state_backends.rows import RestoredBase, UploadHistory, shared_files_of
 from state_backends.snapshots import (
@@ -49,6 +48,7 @@ from state_backends.snapshots import (
     StoreFile,
     StreamFactory,
     StreamStateHandle,
+    checked_chunks,
     discard_all,
     full_handle,
 )
@@ -211,12 +211,7 @@ class IncrementalHeapStrategy:
         return IncrementalHeapResources(self._pin(), self.history, checkpoint_id)
 
     def async_snapshot(
-        self,
-        resources: SnapshotResources,
-        checkpoint_id: int,
-        timestamp: int,
-        stream_factory: StreamFactory,
-        options: SnapshotOptions,
+        self, resources: SnapshotResources, stream_factory: StreamFactory, options: SnapshotOptions
     ) -> IncrementalHeapTask:
         assert isinstance(resources, IncrementalHeapResources)
         return IncrementalHeapTask(self, resources, stream_factory, options)
@@ -345,10 +340,7 @@ class CheckedReader:
         :raises CorruptStateError: when it is not as it was written
         """
         with self._reader.open(handle) as file:
-            data = file.read()
-        if isinstance(handle, FileStateHandle) and zlib.crc32(data) != handle.checksum:
-            raise CorruptStateError(handle.path, "its bytes do not match the checksum in the checkpoint's metadata")
-        return io.BytesIO(data)
+            return io.BytesIO(b"".join(checked_chunks(file, handle)))
 
 
 def full_format_parts(handle: KeyedStateHandle) -> Iterator[FullKeyedStateHandle]:

@@ -205,12 +205,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         return resources
 
     def async_snapshot(
-        self,
-        resources: SnapshotResources,
-        checkpoint_id: int,
-        timestamp: int,
-        stream_factory: StreamFactory,
-        options: SnapshotOptions,
+        self, resources: SnapshotResources, stream_factory: StreamFactory, options: SnapshotOptions
     ) -> FullSnapshotTask:
         """A task that writes what was pinned in the full format. It owns the resources from here on."""
         assert isinstance(resources, HeapSnapshotResources)

@@ -117,8 +117,7 @@ class StateTable:
 
     def _encode_timers(self, state: StateId, shard: FrozenShard) -> EncodedBlock:
         timers = [
-            (self.codec.pack(key), self._encode_namespace(namespace), time)
-            for time, key, namespace in shard.entries
+            (self.codec.pack(key), self._encode_namespace(namespace), time) for time, key, namespace in shard.entries
         ]
         timers.sort()
         keys, namespaces, times = zip(*timers, strict=True)

@@ -19,7 +19,8 @@ from typing import TypeVar
 
 from state_backends.files import FileSystem
 from state_backends.local.state_store import LocalStateStore, LocalTaskState
-from state_backends.local.task_copy import KeepFiles, LocalSnapshot, described
+from state_backends.local.task_copy import LocalSnapshot, described
+from state_backends.rows import KeepLocal
 from state_backends.snapshots import (
     FileStateHandle,
     IncrementalKeyedStateHandle,
@@ -116,7 +117,7 @@ class TaskLocalRecovery:
         self._under_way[checkpoint_id] = begun
         return begun
 
-    def _keep_files(self, file_system: FileSystem) -> KeepFiles:
+    def _keep_files(self, file_system: FileSystem) -> KeepLocal:
         """Keeps the files of a store on that file system for whichever checkpoint they are of."""
 
         def keep(checkpoint_id: int, directory: str, remote: IncrementalKeyedStateHandle) -> KeyedStateHandle | None:

@@ -58,56 +58,6 @@ ReportFailure = Callable[[str, Exception], None]
 """Told what could not be done, and why."""
 
 
-class LocalRetention:
-    """Which local snapshots are kept. Each method returns the checkpoints whose local snapshots go, ascending."""
-
-    __slots__ = ("_ids",)
-
-    def __init__(self, present: Iterable[int] = ()) -> None:
-        # A dict, because sets have no order that is the same in every process.
-        self._ids = dict.fromkeys(present)
-
-    @property
-    def kept(self) -> tuple[int, ...]:
-        """The checkpoints that have a local snapshot, ascending."""
-        return tuple(sorted(self._ids))
-
-    def stored(self, checkpoint_id: int) -> None:
-        """A checkpoint has a local snapshot from here on."""
-        assert checkpoint_id >= 0, checkpoint_id
-        self._ids[checkpoint_id] = None
-
-    def confirmed(self, checkpoint_id: int) -> tuple[int, ...]:
-        """The checkpoint is complete: older ones will not be restored."""
-        return self._remove(one for one in self._ids if one < checkpoint_id)
-
-    def aborted(self, checkpoint_id: int) -> tuple[int, ...]:
-        """The checkpoint will never complete."""
-        return self._remove(one for one in self._ids if one == checkpoint_id)
-
-    def restored(self, checkpoint_id: int | None) -> tuple[int, ...]:
-        """The task starts from that checkpoint, or from nothing."""
-        return self._remove(one for one in self._ids if one != checkpoint_id)
-
-    def disposed(self) -> tuple[int, ...]:
-        """The task will never run here again."""
-        return self._remove(self._ids)
-
-    def _remove(self, ids: Iterable[int]) -> tuple[int, ...]:
-        gone = tuple(sorted(ids))
-        for checkpoint_id in gone:
-            del self._ids[checkpoint_id]
-        return gone
-
-    def validate(self) -> None:
-        """Assert the invariants."""
-        assert all(one >= 0 for one in self._ids), self._ids
-
-    def fingerprint(self) -> tuple[int, ...]:
-        """All that decides what happens next."""
-        return self.kept
-
-
 @dataclass(frozen=True, slots=True)
 class LocalTaskState:
     """What a task has at hand of one checkpoint.
@@ -152,13 +102,14 @@ class LocalStateStore:
         self.directory = directory
         self._failed = failed
         self._recovery_enabled = recovery_enabled
-        self._retention = LocalRetention(self._found())
+        # A dict, because sets have no order that is the same in every process.
+        self._ids = dict.fromkeys(self._found())
         self._loaded: dict[int, LocalTaskState | None] = {}
 
     @property
     def kept(self) -> tuple[int, ...]:
         """The checkpoints that have a local snapshot, ascending."""
-        return self._retention.kept
+        return tuple(sorted(self._ids))
 
     def snapshot_directory(self, checkpoint_id: int) -> str:
         """Where the files of a local snapshot are."""
@@ -183,13 +134,13 @@ class LocalStateStore:
             self._failed(f"{directory} could not be written", problem)
             self.discard(checkpoint_id)
             return False
-        self._retention.stored(checkpoint_id)
+        self._ids[checkpoint_id] = None
         self._loaded[checkpoint_id] = state
         return True
 
     def retrieve(self, checkpoint_id: int) -> LocalTaskState | None:
         """The local snapshot of a checkpoint; ``None`` when there is none or the task had no state."""
-        if not self._recovery_enabled or checkpoint_id not in self._retention.kept:
+        if not self._recovery_enabled or checkpoint_id not in self._ids:
             return None
         if checkpoint_id not in self._loaded:
             try:
@@ -210,29 +161,25 @@ class LocalStateStore:
 
     def confirm(self, checkpoint_id: int) -> tuple[int, ...]:
         """The checkpoint is complete. Returns the checkpoints whose local snapshots went, here and below."""
-        return self._delete(self._retention.confirmed(checkpoint_id))
+        return self._delete(one for one in self._ids if one < checkpoint_id)
 
     def abort(self, checkpoint_id: int) -> tuple[int, ...]:
         """The checkpoint will never complete, or its local snapshot is of no use."""
-        return self._delete(self._retention.aborted(checkpoint_id))
+        return self._delete(one for one in self._ids if one == checkpoint_id)
 
     def prune(self, checkpoint_id: int | None) -> tuple[int, ...]:
         """The task starts from that checkpoint, or from nothing."""
-        return self._delete(self._retention.restored(checkpoint_id))
+        return self._delete(one for one in self._ids if one != checkpoint_id)
 
     def dispose(self) -> tuple[int, ...]:
         """The task will never run here again."""
-        gone = self._delete(self._retention.disposed())
+        gone = self._delete(self._ids)
         self._delete_tree(self.directory)
         return gone
 
     def discard(self, checkpoint_id: int) -> None:
         """Delete the files of a local snapshot that was not stored."""
         self._delete_tree(self.snapshot_directory(checkpoint_id))
-
-    def fingerprint(self) -> tuple[int, ...]:
-        """All that decides what happens next, apart from the files."""
-        return self._retention.fingerprint()
 
     def _found(self) -> list[int]:
         try:
@@ -262,8 +209,10 @@ class LocalStateStore:
         check_places(self.file_system, self.snapshot_directory(checkpoint_id), None, streams, path)
         return found
 
-    def _delete(self, ids: tuple[int, ...]) -> tuple[int, ...]:
-        for checkpoint_id in ids:
+    def _delete(self, ids: Iterable[int]) -> tuple[int, ...]:
+        gone = tuple(sorted(ids))
+        for checkpoint_id in gone:
+            del self._ids[checkpoint_id]
             self._loaded.pop(checkpoint_id, None)
             directory = self.snapshot_directory(checkpoint_id)
             try:
@@ -275,7 +224,7 @@ class LocalStateStore:
                 self._failed(f"{directory} could not be deleted", problem)
                 continue
             self._delete_tree(directory)
-        return ids
+        return gone
 
     def _delete_tree(self, directory: str) -> None:
         try:

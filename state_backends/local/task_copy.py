@@ -8,15 +8,14 @@ files are there, and otherwise none of it. Nothing in here makes a checkpoint fa
 from __future__ import annotations
 
 import posixpath
-import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Protocol, TypeVar, runtime_checkable
 
-from state_backends.base import CorruptStateError
 from state_backends.files import FileSystem
 from state_backends.local.duplicating_streams import SECONDARY_FAILURES, DuplicatingStreamFactory, ReportProblem
 from state_backends.local.state_store import LocalStateStore, LocalTaskState, ReportFailure
+from state_backends.rows import KeepLocal
 from state_backends.snapshots import (
     DEFAULT_INLINE_THRESHOLD_BYTES,
     ByteStreamStateHandle,
@@ -33,6 +32,7 @@ from state_backends.snapshots import (
     StreamFactory,
     StreamStateHandle,
     SubtaskSnapshot,
+    checked_chunks,
     safe_file_name,
 )
 
@@ -42,10 +42,6 @@ STATE_KINDS = {"keyed": "keyed state", "operator": "operator state"}
 """What may have a local copy, and what it is called."""
 
 _CHUNK_BYTES = 1 << 20
-
-KeepFiles = Callable[[int, str, IncrementalKeyedStateHandle], KeyedStateHandle | None]
-"""Told the checkpoint, the directory with the files, and where they are in checkpoint storage; see ``keep_local`` of
-:class:`state_backends.rows.IncrementalSnapshotStrategy`."""
 
 
 @runtime_checkable
@@ -57,7 +53,7 @@ class KeepsFiles(Protocol):
     """
 
     file_system: FileSystem
-    keep_local: KeepFiles | None
+    keep_local: KeepLocal | None
 
 
 class _LocalStreams:
@@ -86,7 +82,7 @@ class LocalSnapshot:
         checkpoint_id: int,
         unique: str,
         primary: StateReader,
-        keep_files: Callable[[FileSystem], KeepFiles],
+        keep_files: Callable[[FileSystem], KeepLocal],
         failed: ReportFailure,
         ended: Callable[[int], None],
     ) -> None:
@@ -231,10 +227,7 @@ class LocalSnapshot:
         if not isinstance(meta, FileStateHandle):
             return {}
         with self._primary.open(meta) as file:
-            data = file.read()
-        if zlib.crc32(data) != meta.checksum:
-            raise CorruptStateError(meta.path, "its bytes do not match its checksum")
-        return {meta: ByteStreamStateHandle(data)}
+            return {meta: ByteStreamStateHandle(b"".join(checked_chunks(file, meta)))}
 
     def _delete_quietly(self, directory: str) -> None:
         try:

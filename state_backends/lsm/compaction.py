@@ -167,9 +167,7 @@ def _like_sized(sizes: Sequence[int], start: int, ratio_percent: int) -> int:
     return len(sizes)
 
 
-def _universal_task(
-    version: Version, runs: Sequence[tuple[int, Run]], start: int, stop: int
-) -> CompactionTask:
+def _universal_task(version: Version, runs: Sequence[tuple[int, Run]], start: int, stop: int) -> CompactionTask:
     """Merge neighbouring runs into the deepest place in front of the next older one."""
     output_level = len(version.levels) - 1 if stop == len(runs) else max(0, runs[stop][0] - 1)
     assert output_level >= runs[stop - 1][0], (output_level, runs[stop - 1][0])

@@ -76,9 +76,7 @@ class CompactionWork(BackgroundWork):
     :ivar task: what is merged
     """
 
-    def __init__(
-        self, files: FileSet, task: CompactionTask, over: Callable[[CompactionWork, bool], None]
-    ) -> None:
+    def __init__(self, files: FileSet, task: CompactionTask, over: Callable[[CompactionWork, bool], None]) -> None:
         """:param over: called once at the end, with whether the work was done"""
         self.name = f"compaction into level {task.output_level}"
         self.task = task
@@ -164,7 +162,5 @@ class CompactionWork(BackgroundWork):
         self._over(self, done)
 
 
-def _filtered(
-    ask: CompactionFilter, keys: list[bytes], values: list[bytes | None]
-) -> list[bytes | None]:
+def _filtered(ask: CompactionFilter, keys: list[bytes], values: list[bytes | None]) -> list[bytes | None]:
     return [None if value is None else ask(key, value) for key, value in zip(keys, values, strict=True)]

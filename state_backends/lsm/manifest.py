@@ -133,9 +133,7 @@ class ManifestLog:
         before anything else is changed or deleted
     """
 
-    def __init__(
-        self, fs: FileSystem, directory: str, name: str, content: ManifestContent, *, sync: bool
-    ) -> None:
+    def __init__(self, fs: FileSystem, directory: str, name: str, content: ManifestContent, *, sync: bool) -> None:
         """Begin a manifest and make it the one that counts."""
         self.name = name
         self._begin_bytes = len(write_manifest(fs, directory, name, content, sync=sync))

@@ -49,9 +49,7 @@ SST_VERSION = 1
 
 _FIELDS = struct.Struct(">QQIIQQH")
 _CRC = struct.Struct(">I")
-_INDEX = row(
-    list_of(binary), list_of(whole), list_of(whole), list_of(row(binary, binary)), binary, binary, flag, text
-)
+_INDEX = row(list_of(binary), list_of(whole), list_of(whole), list_of(row(binary, binary)), binary, binary, flag, text)
 _FOOTER_BYTES = _FIELDS.size + _CRC.size + len(SST_MAGIC)
 _WRITE_BYTES = 1 << 18
 _BLOCK_NUMBER_BITS = 32

@@ -181,7 +181,7 @@ def write_in_full(
         options = SnapshotOptions(SnapshotType.CANONICAL_SAVEPOINT)
         strategy = backend.snapshot_strategy(options)
         resources = strategy.sync_prepare_resources(1)
-        written = run_to_completion(strategy.async_snapshot(resources, 1, 0, streams, options)).job_manager_state
+        written = run_to_completion(strategy.async_snapshot(resources, streams, options)).job_manager_state
         assert written is None or isinstance(written, FullKeyedStateHandle), written
         return written
     finally:

@@ -192,12 +192,12 @@ class SnapshotWriter:
             if written.keyed is not None:
                 streams = location.stream_factory(f"{written.uid}-0-keyed")
                 pinned = written.keyed.sync_prepare_resources(number)
-                task = written.keyed.async_snapshot(pinned, number, 0, streams, options)
+                task = written.keyed.async_snapshot(pinned, streams, options)
                 keyed = run_to_completion(task).job_manager_state
             if written.operator is not None:
                 streams = location.stream_factory(f"{written.uid}-0-operator")
                 copied = written.operator.sync_prepare_resources(number)
-                listed = written.operator.async_snapshot(copied, number, 0, streams, options)
+                listed = written.operator.async_snapshot(copied, streams, options)
                 operator = run_to_completion(listed).job_manager_state
             subtasks = {0: SubtaskSnapshot(keyed, operator)}
             return OperatorSnapshot(

@@ -77,6 +77,7 @@ class NativeSnapshotResources(SnapshotResources):
 
     def __init__(
         self,
+        checkpoint_id: int,
         file_system: FileSystem,
         directory: str,
         names: tuple[str, ...],
@@ -85,6 +86,7 @@ class NativeSnapshotResources(SnapshotResources):
         is_empty: bool,
     ) -> None:
         super().__init__()
+        self.checkpoint_id = checkpoint_id
         self.file_system = file_system
         self.directory = directory
         self.names = names
@@ -163,18 +165,13 @@ class IncrementalSnapshotStrategy:
         base = self.history.base()
         if is_empty:
             self.history.restart(checkpoint_id)
-        return NativeSnapshotResources(self.file_system, directory, names, base, meta, is_empty)
+        return NativeSnapshotResources(checkpoint_id, self.file_system, directory, names, base, meta, is_empty)
 
     def async_snapshot(
-        self,
-        resources: SnapshotResources,
-        checkpoint_id: int,
-        timestamp: int,
-        stream_factory: StreamFactory,
-        options: SnapshotOptions,
+        self, resources: SnapshotResources, stream_factory: StreamFactory, options: SnapshotOptions
     ) -> NativeSnapshotTask:
         assert isinstance(resources, NativeSnapshotResources)
-        return NativeSnapshotTask(self, resources, checkpoint_id, stream_factory, options.type)
+        return NativeSnapshotTask(self, resources, stream_factory, options.type)
 
     def is_data_file(self, name: str) -> bool:
         return self._kind.is_data_file(name)
@@ -203,7 +200,6 @@ class NativeSnapshotTask(SnapshotTask[KeyedStateHandle]):
         self,
         strategy: IncrementalSnapshotStrategy,
         resources: NativeSnapshotResources,
-        checkpoint_id: int,
         stream_factory: StreamFactory,
         snapshot_type: SnapshotType,
     ) -> None:
@@ -211,7 +207,7 @@ class NativeSnapshotTask(SnapshotTask[KeyedStateHandle]):
         assert snapshot_type is not SnapshotType.CANONICAL_SAVEPOINT, "the full strategy writes canonical savepoints"
         self._strategy = strategy
         self._pinned = resources
-        self._checkpoint_id = checkpoint_id
+        self._checkpoint_id = resources.checkpoint_id
         self._stream_factory = stream_factory
         self._is_savepoint = snapshot_type.is_savepoint
         base = resources.base if snapshot_type is SnapshotType.CHECKPOINT else NO_FILES

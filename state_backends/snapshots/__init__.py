@@ -28,6 +28,7 @@ from state_backends.snapshots.contract import (
     SnapshotType as SnapshotType,
     StateReader as StateReader,
     StreamFactory as StreamFactory,
+    checked_chunks as checked_chunks,
     discard_all as discard_all,
     run_to_completion as run_to_completion,
 )

@@ -9,6 +9,7 @@ File: preamble ``WEIRCHAN``, a header frame with the pieces, one frame per piece
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain, groupby
 from typing import Any, NamedTuple
 
 from state_backends.base import (
@@ -157,30 +158,16 @@ def _is_whole(columns: RecordColumns) -> bool:
 def joined(columns: Sequence[RecordColumns]) -> list[RecordColumns]:
     """The same records in as few parts as possible: the bytes must not depend on how batches were cut."""
     parts: list[RecordColumns] = []
-    for run in _runs(columns):
-        first = run[0]
+    for (has_no_timestamps, has_no_keys), run in groupby(filter(lambda part: len(part.values), columns), _shape):
+        values, timestamps, keys = zip(*run, strict=True)
         parts.append(
             RecordColumns(
-                _concatenated(one.values for one in run),
-                None if first.timestamps is None else _concatenated(one.timestamps or () for one in run),
-                None if first.keys is None else _concatenated(one.keys or () for one in run),
+                list(chain.from_iterable(values)),
+                None if has_no_timestamps else list(chain.from_iterable(timestamps)),
+                None if has_no_keys else list(chain.from_iterable(keys)),
             )
         )
     return parts
-
-
-def _runs(columns: Sequence[RecordColumns]) -> list[list[RecordColumns]]:
-    runs: list[list[RecordColumns]] = []
-    for one in filter(lambda part: len(part.values), columns):
-        if runs and _shape(runs[-1][0]) == _shape(one):
-            runs[-1].append(one)
-        else:
-            runs.append([one])
-    return runs
-
-
-def _concatenated(parts: Iterable[Sequence[Any]]) -> list[Any]:
-    return [item for part in parts for item in part]
 
 
 def _shape(columns: RecordColumns) -> tuple[bool, bool]:

@@ -15,10 +15,9 @@ from typing import BinaryIO
 
 from state_backends.base import CorruptStateError, MissingStateError, SnapshotCancelledError
 from state_backends.files import FileSystem, WritableFile
-from state_backends.snapshots.contract import CheckpointStream
+from state_backends.snapshots.contract import CheckpointStream, checked_chunks
 from state_backends.snapshots.handles import ByteStreamStateHandle, FileStateHandle, StateScope, StreamStateHandle
 
-_CHUNK_BYTES = 1 << 20
 _NEVER_INLINE = 0
 """A threshold that every byte exceeds."""
 
@@ -235,12 +234,7 @@ class FsStateReader:
         :raises MissingStateError: when the file is not there
         :raises CorruptStateError: when any byte is not as written
         """
-        if isinstance(handle, ByteStreamStateHandle):
-            return
-        checksum = 0
-        with self.open(handle) as file:
-            while chunk := file.read(_CHUNK_BYTES):
-                checksum = zlib.crc32(chunk, checksum)
-        if checksum != handle.checksum:
-            path = self._directories.full_path(handle)
-            raise CorruptStateError(path, "its bytes do not match the checksum in the checkpoint's metadata")
+        if isinstance(handle, FileStateHandle):
+            with self.open(handle) as file:
+                for _ in checked_chunks(file, handle, self._directories.full_path(handle)):
+                    pass

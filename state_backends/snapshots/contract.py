@@ -15,16 +15,25 @@ Rules (SnapshotStrategy, SnapshotStrategyRunner, AsyncSnapshotCallable in Flink)
 from __future__ import annotations
 
 import enum
+import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Generic, Protocol, TypeVar
 
-from state_backends.base import SnapshotCancelledError, StateArgumentError
-from state_backends.snapshots.handles import ChannelStateHandle, OperatorStateHandle, StateScope, StreamStateHandle
+from state_backends.base import CorruptStateError, SnapshotCancelledError, StateArgumentError
+from state_backends.snapshots.handles import (
+    ChannelStateHandle,
+    FileStateHandle,
+    OperatorStateHandle,
+    StateScope,
+    StreamStateHandle,
+)
 from state_backends.snapshots.keyed_handles import KeyedStateHandle
 
 HandleT = TypeVar("HandleT", KeyedStateHandle, OperatorStateHandle, ChannelStateHandle)
+
+_CHUNK_BYTES = 1 << 20
 
 COMPRESSIONS = ("none", "zlib")
 """How the frames of a snapshot file may be compressed."""
@@ -132,6 +141,21 @@ class StateReader(Protocol):
         :raises MissingStateError: when the file is not there
         :raises CorruptStateError: when it has not the size it was written with
         """
+
+
+def checked_chunks(file: BinaryIO, stream: StreamStateHandle, path: str | None = None) -> Iterator[bytes]:
+    """The bytes of a stream that is open; the end comes only when they are those that were written.
+
+    :param path: how errors name it; ``None`` = as its handle does
+    :raises CorruptStateError: when any byte is not as written
+    """
+    checksum = 0
+    while chunk := file.read(_CHUNK_BYTES):
+        checksum = zlib.crc32(chunk, checksum)
+        yield chunk
+    # Inlined bytes were checked with what inlines them.
+    if isinstance(stream, FileStateHandle) and checksum != stream.checksum:
+        raise CorruptStateError(path or stream.path, "its bytes do not match the checksum in the checkpoint's metadata")
 
 
 class SnapshotResources(ABC):
@@ -249,12 +273,7 @@ class KeyedSnapshotStrategy(Protocol):
         """The synchronous part: pin the present state."""
 
     def async_snapshot(
-        self,
-        resources: SnapshotResources,
-        checkpoint_id: int,
-        timestamp: int,
-        stream_factory: StreamFactory,
-        options: SnapshotOptions,
+        self, resources: SnapshotResources, stream_factory: StreamFactory, options: SnapshotOptions
     ) -> SnapshotTask[KeyedStateHandle]:
         """The asynchronous part, as a task that has not started; it owns the resources from here on."""
 

@@ -83,8 +83,8 @@ def check_places(
                     f"a file of another storage directory that {posixpath.join(job_dir, SHARED_DIRECTORIES_FILE_NAME)}"
                     " does not list",
                     "if an older version of Weir wrote this, and you know that the job was started from a checkpoint in"
-                    f" {owner}, allow its files to be read: python -c \"from state_backends.snapshots import allow;"
-                    f" allow({job_dir!r}, {owner!r})\"; otherwise do not use this checkpoint",
+                    f' {owner}, allow its files to be read: python -c "from state_backends.snapshots import allow;'
+                    f' allow({job_dir!r}, {owner!r})"; otherwise do not use this checkpoint',
                 )
             root, full = owner, path
         if not stays_in(fs, root, name, full, real):

@@ -341,12 +341,7 @@ class FullSnapshotStrategy:
         return self._pin()
 
     def async_snapshot(
-        self,
-        resources: SnapshotResources,
-        checkpoint_id: int,
-        timestamp: int,
-        stream_factory: StreamFactory,
-        options: SnapshotOptions,
+        self, resources: SnapshotResources, stream_factory: StreamFactory, options: SnapshotOptions
     ) -> FullSnapshotTask:
         assert isinstance(resources, FullSnapshotResources)
         return FullSnapshotTask(resources, stream_factory, options)

@@ -342,9 +342,7 @@ _BOUNDS = row(whole, whole)
 _FILES = list_of(row(text, STREAM, flag))
 _KINDS["full"] = row(_BOUNDS, list_of(row(whole, whole)), STREAM)
 _KINDS["incremental"] = row(text, text, _BOUNDS, whole, _FILES, _FILES, STREAM)
-_KINDS["changelog"] = row(
-    _BOUNDS, whole, whole, list_of(KEYED_STATE), flag, list_of(row(whole, whole, STREAM, flag))
-)
+_KINDS["changelog"] = row(_BOUNDS, whole, whole, list_of(KEYED_STATE), flag, list_of(row(whole, whole, STREAM, flag)))
 
 
 def keyed_handle_from_state(state: list[Any]) -> KeyedStateHandle:

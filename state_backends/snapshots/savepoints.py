@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
-import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from state_backends.base import CorruptStateError, StateArgumentError
+from state_backends.base import StateArgumentError
 from state_backends.files import FileSystem
+from state_backends.snapshots.contract import checked_chunks
 from state_backends.snapshots.handles import FileStateHandle, StateScope, StreamStateHandle
 from state_backends.snapshots.metadata import CheckpointMetadata, SubtaskSnapshot
 from state_backends.snapshots.storage import (
@@ -32,7 +32,6 @@ from state_backends.snapshots.storage import (
 SAVEPOINT_PREFIX = "savepoint-"
 NAMING_ATTEMPTS = 10
 _JOB_ID_CHARS = 6
-_CHUNK_BYTES = 1 << 20
 
 
 def job_id(job_name: str) -> str:
@@ -163,12 +162,7 @@ class StreamCopier:
         return free
 
     def _copy_file(self, stream: FileStateHandle, path: str) -> None:
-        checksum = 0
         with self._source.reader().open(stream) as original, self._fs.open_write(path, exclusive=True) as copy:
-            while chunk := original.read(_CHUNK_BYTES):
-                checksum = zlib.crc32(chunk, checksum)
+            for chunk in checked_chunks(original, stream, self._source.full_path(stream)):
                 copy.write(chunk)
             copy.fsync()
-        if checksum != stream.checksum:
-            original_path = self._source.full_path(stream)
-            raise CorruptStateError(original_path, "its bytes do not match the checksum in the checkpoint's metadata")

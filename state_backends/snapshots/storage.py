@@ -226,11 +226,7 @@ class CheckpointLocation:
 
     def _directories_of(self, metadata: CheckpointMetadata) -> list[str]:
         """The directories with files that the metadata refers to, sorted."""
-        paths = [
-            self.full_path(stream)
-            for stream in metadata.streams()
-            if isinstance(stream, FileStateHandle)
-        ]
+        paths = [self.full_path(stream) for stream in metadata.streams() if isinstance(stream, FileStateHandle)]
         return sorted({posixpath.dirname(path) for path in paths})
 
 

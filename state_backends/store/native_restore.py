@@ -13,7 +13,6 @@ Every byte is checked against the checksum in the handle while it is copied. A r
 from __future__ import annotations
 
 import posixpath
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -34,21 +33,18 @@ from state_backends.rows import (
     shared_files_of,
 )
 from state_backends.snapshots import (
-    FileStateHandle,
     FullKeyedStateHandle,
     IncrementalKeyedStateHandle,
     KeyedStateHandle,
     StateReader,
     StoreFile,
-    StreamStateHandle,
+    checked_chunks,
     describe_stream,
 )
 from state_backends.store.meta import StoreMeta, clip_ranges
 
 LEAST_BASE_OVERLAP = 0.5
 """A store is taken as it is if at least this share of its key groups is wanted."""
-
-_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +209,8 @@ class _Restore:
 
     def _meta(self, handle: IncrementalKeyedStateHandle) -> StoreMeta:
         path = describe_stream(handle.meta)
-        data = b"".join(_checked_pieces(handle.meta, self.reader))
+        with self.reader.open(handle.meta) as file:
+            data = b"".join(checked_chunks(file, handle.meta))
         meta = StoreMeta.from_bytes(data, path, self.target.codec)
         if meta.key_group_range != handle.key_group_range:
             raise CorruptStateError(
@@ -250,18 +247,7 @@ def _rows(store: OrderedStore, wanted: KeyGroupRange, new_ids: dict[int, int], p
 def _download(file: StoreFile, reader: StateReader, file_system: FileSystem, directory: str) -> None:
     if posixpath.basename(file.name) != file.name or file.name in ("", ".", ".."):
         raise CorruptStateError(describe_stream(file.stream), f"{file.name!r} is no name of a file in a store")
-    with file_system.open_write(posixpath.join(directory, file.name), exclusive=True) as copy:
-        for piece in _checked_pieces(file.stream, reader):
+    target = posixpath.join(directory, file.name)
+    with file_system.open_write(target, exclusive=True) as copy, reader.open(file.stream) as original:
+        for piece in checked_chunks(original, file.stream):
             copy.write(piece)
-
-
-def _checked_pieces(stream: StreamStateHandle, reader: StateReader) -> Iterator[bytes]:
-    """The bytes of a stream; the end comes only when they are those that were written."""
-    checksum = 0
-    with reader.open(stream) as file:
-        while piece := file.read(_CHUNK_BYTES):
-            checksum = zlib.crc32(piece, checksum)
-            yield piece
-    # Inlined bytes were checked with what inlines them.
-    if isinstance(stream, FileStateHandle) and checksum != stream.checksum:
-        raise CorruptStateError(stream.path, "its bytes do not match the checksum in the checkpoint's metadata")

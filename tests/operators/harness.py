@@ -273,12 +273,8 @@ class Harness:
         keyed = context.keyed.sync_prepare_resources(checkpoint_id)
         listed = context.operator.sync_prepare_resources(checkpoint_id)
         options = SnapshotOptions()
-        keyed_result = run_to_completion(
-            context.keyed.async_snapshot(keyed, checkpoint_id, 0, streams, options)
-        ).job_manager_state
-        operator_result = run_to_completion(
-            context.operator.async_snapshot(listed, checkpoint_id, 0, streams, options)
-        ).job_manager_state
+        keyed_result = run_to_completion(context.keyed.async_snapshot(keyed, streams, options)).job_manager_state
+        operator_result = run_to_completion(context.operator.async_snapshot(listed, streams, options)).job_manager_state
         if keyed_result is not None:
             checkpoint.keyed[context.subtask] = keyed_result
         if operator_result is not None:

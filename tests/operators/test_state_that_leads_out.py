@@ -57,7 +57,7 @@ def forged(**lists: Sequence[Any]) -> Checkpoint:
         backend.list_state(name.replace("_", "-")).update(list(elements))
     resources = backend.sync_prepare_resources(1)
     streams = checkpoint.location.stream_factory("forged")
-    snapshot = run_to_completion(backend.async_snapshot(resources, 1, 0, streams, SnapshotOptions()))
+    snapshot = run_to_completion(backend.async_snapshot(resources, streams, SnapshotOptions()))
     handle = snapshot.job_manager_state
     assert handle is not None
     checkpoint.operator[0] = handle
@@ -162,6 +162,7 @@ def test_a_staged_sink(disk: MemoryFileSystem) -> None:
 @pytest.mark.parametrize("out", OUT)
 def test_the_compaction_of_a_table(disk: MemoryFileSystem, out: str) -> None:
     """What a unit consists of, and what is deleted when it is compacted."""
+
     def operator() -> CompactOperator:
         return CompactOperator("rows", JsonLinesRowFormat())
 

@@ -82,7 +82,7 @@ def take_snapshot(
 ) -> tuple[KeyedStateHandle | None, StateReader]:
     where = location(inline_threshold_bytes=inline_threshold_bytes)
     task = backend.async_snapshot(
-        backend.sync_prepare_resources(1), 1, 0, where.stream_factory("state"), options or SnapshotOptions()
+        backend.sync_prepare_resources(1), where.stream_factory("state"), options or SnapshotOptions()
     )
     return run_to_completion(task).job_manager_state, where.reader()
 

@@ -159,9 +159,8 @@ class AsyncSnapshot:
                 resources = strategy.sync_prepare_resources(checkpoint_id)
             except StateBackendError as error:
                 raise _annotated(error, operator, kind) from error
-            timestamp_ns = self.barrier.timestamp_ns
             try:
-                task = strategy.async_snapshot(resources, checkpoint_id, timestamp_ns, factory, options)
+                task = strategy.async_snapshot(resources, factory, options)
             except BaseException:
                 # From here on the snapshot's task would release them; there is none.
                 resources.release()

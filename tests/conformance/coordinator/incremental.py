@@ -62,11 +62,7 @@ class _Backend:
         self._store.names = step["files"]
         streams = self._storage.initialize_location(checkpoint).stream_factory(f"subtask-{checkpoint}")
         task: NativeSnapshotTask = self._strategy.async_snapshot(
-            self._strategy.sync_prepare_resources(checkpoint),
-            checkpoint,
-            0,
-            streams,
-            SnapshotOptions(_TYPES[snapshot_type]),
+            self._strategy.sync_prepare_resources(checkpoint), streams, SnapshotOptions(_TYPES[snapshot_type])
         )
         handle = run_to_completion(task).job_manager_state
         assert isinstance(handle, IncrementalKeyedStateHandle)

@@ -76,7 +76,7 @@ class _Life:
         self.streams = _WatchedStreams(where.stream_factory("keyed"), self.order)
         resources = backend.sync_prepare_resources(1)
         self._watch(resources)
-        self.task = backend.async_snapshot(resources, 1, 0, self.streams, SnapshotOptions(entries_per_step=1))
+        self.task = backend.async_snapshot(resources, self.streams, SnapshotOptions(entries_per_step=1))
 
     def _watch(self, resources: SnapshotResources) -> None:
         release = resources.release

@@ -53,12 +53,12 @@ def location() -> CheckpointLocation:
 def keyed_snapshot(backend: HeapKeyedStateBackend, where: CheckpointLocation) -> SnapshotTask[KeyedStateHandle]:
     """The synchronous part is done; the asynchronous one has not begun."""
     resources = backend.sync_prepare_resources(1)
-    return backend.async_snapshot(resources, 1, 0, where.stream_factory("keyed"), SnapshotOptions())
+    return backend.async_snapshot(resources, where.stream_factory("keyed"), SnapshotOptions())
 
 
 def _operator_snapshot(backend: OperatorStateBackend, where: CheckpointLocation) -> OperatorSnapshotTask:
     resources = backend.sync_prepare_resources(1)
-    return backend.async_snapshot(resources, 1, 0, where.stream_factory("operator"), SnapshotOptions())
+    return backend.async_snapshot(resources, where.stream_factory("operator"), SnapshotOptions())
 
 
 def _restored(handle: KeyedStateHandle | None, where: CheckpointLocation) -> HeapKeyedStateBackend:

@@ -105,7 +105,7 @@ def _example_files(backend: StateBackend) -> list[bytes]:
     keyed.value_state(ValueStateDescriptor("v")).update("a")
     location, options = CheckpointStorage(files, "/storage", "job").initialize_location(1), SnapshotOptions()
     strategy = keyed.snapshot_strategy(options)
-    task = strategy.async_snapshot(strategy.sync_prepare_resources(1), 1, 0, location.stream_factory("task"), options)
+    task = strategy.async_snapshot(strategy.sync_prepare_resources(1), location.stream_factory("task"), options)
     handle = run_to_completion(task).job_manager_state
     assert isinstance(handle, FullKeyedStateHandle | IncrementalKeyedStateHandle)
     found = []

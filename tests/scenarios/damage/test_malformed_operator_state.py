@@ -218,7 +218,7 @@ def with_elements(files: FileSystem, place: Place, changed: list[Any]) -> int:
 def written(backend: OperatorStateBackend, location: Any) -> OperatorStateHandle | None:
     """The state as the engine writes it, every checksum right."""
     resources = backend.sync_prepare_resources(1)
-    task = backend.async_snapshot(resources, 1, 0, location.stream_factory("changed"), SnapshotOptions())
+    task = backend.async_snapshot(resources, location.stream_factory("changed"), SnapshotOptions())
     return run_to_completion(task).job_manager_state
 
 

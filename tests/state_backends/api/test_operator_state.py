@@ -33,7 +33,7 @@ MODES = {
 
 def start(backend: OperatorStateBackend, where: Any) -> OperatorSnapshotTask:
     resources = backend.sync_prepare_resources(1)
-    return backend.async_snapshot(resources, 1, 0, where.stream_factory("o"), SnapshotOptions())
+    return backend.async_snapshot(resources, where.stream_factory("o"), SnapshotOptions())
 
 
 def take(backend: OperatorStateBackend) -> tuple[OperatorStateHandle, StateReader]:
@@ -267,7 +267,7 @@ def test_a_cancelled_snapshot_leaves_nothing() -> None:
     backend.list_state("a").add(1)
     backend.list_state("b").add(2)
     resources = backend.sync_prepare_resources(1)
-    task = backend.async_snapshot(resources, 1, 0, where.stream_factory("o"), SnapshotOptions())
+    task = backend.async_snapshot(resources, where.stream_factory("o"), SnapshotOptions())
     assert task.step() is None
     assert len(list(where._fs.walk_files("/"))) == 1
     task.cancel()

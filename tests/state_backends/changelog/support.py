@@ -92,7 +92,7 @@ class World:
         resources = strategy.sync_prepare_resources(checkpoint_id)
         self.names += 1
         streams = self.storage.initialize_location(checkpoint_id).stream_factory(f"c{self.names}")
-        task: SnapshotTask[KeyedStateHandle] = strategy.async_snapshot(resources, checkpoint_id, 0, streams, options)
+        task: SnapshotTask[KeyedStateHandle] = strategy.async_snapshot(resources, streams, options)
         return task
 
     def checkpoint(

@@ -269,7 +269,7 @@ class ChangelogMachine(DifferentialMachine):
         options = SnapshotOptions(kind, entries_per_step=1)
         strategy = self.backend.snapshot_strategy(options)
         resources = strategy.sync_prepare_resources(self.last_number)
-        task = strategy.async_snapshot(resources, self.last_number, 0, location.stream_factory("s"), options)
+        task = strategy.async_snapshot(resources, location.stream_factory("s"), options)
         handle = run_to_completion(task).job_manager_state
         fingerprint = self.backend.fingerprint()
         self.go_on_from([] if handle is None else [handle], location.reader())

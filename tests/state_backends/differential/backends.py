@@ -169,9 +169,7 @@ class Pinned:
         self.resources: SnapshotResources = strategy.sync_prepare_resources(self.checkpoint_id)
         # Shared files of two checkpoints must not have one name, so the checkpoint is in it.
         streams = location.stream_factory(f"{unique}-{self.checkpoint_id}")
-        self.task: SnapshotTask[KeyedStateHandle] = strategy.async_snapshot(
-            self.resources, self.checkpoint_id, 0, streams, options
-        )
+        self.task: SnapshotTask[KeyedStateHandle] = strategy.async_snapshot(self.resources, streams, options)
 
 
 def canonical_bytes(world: World, backend: KeyedStateBackend) -> bytes:

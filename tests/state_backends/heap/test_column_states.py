@@ -137,7 +137,7 @@ class Opened:
         expected = snapshot_bytes(copy.deepcopy(backend))
         strategy = backend.snapshot_strategy(options)
         resources = strategy.sync_prepare_resources(1)
-        return cls(strategy.async_snapshot(resources, 1, 0, where.stream_factory("s"), options), where, expected)
+        return cls(strategy.async_snapshot(resources, where.stream_factory("s"), options), where, expected)
 
     def step(self) -> bool:
         """One step; whether it was the last one, after which what was written is compared."""

@@ -83,7 +83,7 @@ def test_otherwise_it_begins_anew(change: str) -> None:
             job.pending[3].task.cancel()
             location = job.storage.initialize_location(4)
             task = backend.async_snapshot(
-                backend.sync_prepare_resources(4), 4, 0, location.stream_factory("full"), SnapshotOptions()
+                backend.sync_prepare_resources(4), location.stream_factory("full"), SnapshotOptions()
             )
             handle = run_to_completion(task).job_manager_state
         else:
@@ -232,7 +232,7 @@ def test_cancelled_at_any_step_it_leaves_no_file(snapshot_type: SnapshotType) ->
         strategy = strategy_of(backend)
         options = SnapshotOptions(snapshot_type, entries_per_step=1)
         streams = job.storage.initialize_location(3).stream_factory("third")
-        task = strategy.async_snapshot(strategy.sync_prepare_resources(3), 3, 0, streams, options)
+        task = strategy.async_snapshot(strategy.sync_prepare_resources(3), streams, options)
         if any(task.step() is not None for _ in range(steps)):
             break
         task.cancel()
@@ -258,7 +258,7 @@ def test_failing_at_any_call_it_leaves_no_file(operation: str) -> None:
         streams = CheckpointStorage(faulty, "/storage", "job", inline_threshold_bytes=0).location(3)
         strategy = strategy_of(backend)
         task = strategy.async_snapshot(
-            strategy.sync_prepare_resources(3), 3, 0, streams.stream_factory("third"), SnapshotOptions(FULL)
+            strategy.sync_prepare_resources(3), streams.stream_factory("third"), SnapshotOptions(FULL)
         )
         try:
             run_to_completion(task)

@@ -150,7 +150,7 @@ def test_a_canonical_savepoint_is_in_the_full_format() -> None:
         strategy = backend.snapshot_strategy(options)
         storage = CheckpointStorage(MemoryFileSystem(), "/storage", "job")
         streams = storage.initialize_location(1).stream_factory("s")
-        task = strategy.async_snapshot(strategy.sync_prepare_resources(1), 1, 0, streams, options)
+        task = strategy.async_snapshot(strategy.sync_prepare_resources(1), streams, options)
         assert isinstance(task, FullSnapshotTask)
         handle = run_to_completion(task).job_manager_state
         assert isinstance(handle, FullKeyedStateHandle)
@@ -168,7 +168,7 @@ def test_other_compression_is_other_bytes() -> None:
     location = job.storage.initialize_location(2)
     options = SnapshotOptions(CHECKPOINT, compression="zlib")
     strategy = strategy_of(backend)
-    task = strategy.async_snapshot(strategy.sync_prepare_resources(2), 2, 0, location.stream_factory("z"), options)
+    task = strategy.async_snapshot(strategy.sync_prepare_resources(2), location.stream_factory("z"), options)
     handle = run_to_completion(task).job_manager_state
 
     assert len(groups_of(handle, uploaded=True)) == GROUPS

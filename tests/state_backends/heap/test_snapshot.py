@@ -59,7 +59,7 @@ def filled(entries: int = 40, **options: Any) -> HeapKeyedStateBackend:
 
 def start(backend: HeapKeyedStateBackend, where: Any, options: SnapshotOptions | None = None) -> FullSnapshotTask:
     resources = backend.sync_prepare_resources(1)
-    return backend.async_snapshot(resources, 1, 0, where.stream_factory("s"), options or SnapshotOptions())
+    return backend.async_snapshot(resources, where.stream_factory("s"), options or SnapshotOptions())
 
 
 @pytest.mark.parametrize("vector", vectors("snapshot_isolation"))
@@ -214,7 +214,7 @@ def test_resources_are_released_exactly_once(path: str) -> None:
     released: list[int] = []
     real_release = resources._release
     resources._release = lambda: released.append(1) or real_release()  # type: ignore[func-returns-value,method-assign]
-    task = backend.async_snapshot(resources, 1, 0, where.stream_factory("s"), SnapshotOptions(entries_per_step=1))
+    task = backend.async_snapshot(resources, where.stream_factory("s"), SnapshotOptions(entries_per_step=1))
     if path == "failure":
         with pytest.raises(OSError, match="No space left"):
             run_to_completion(task)
@@ -247,7 +247,7 @@ def test_a_failed_deletion_does_not_hide_why_the_snapshot_failed() -> None:
     where = CheckpointStorage(fs, "/s", "j", inline_threshold_bytes=0).initialize_location(1)
     backend = filled()
     resources = backend.sync_prepare_resources(1)
-    task = backend.async_snapshot(resources, 1, 0, where.stream_factory("s"), SnapshotOptions())
+    task = backend.async_snapshot(resources, where.stream_factory("s"), SnapshotOptions())
     with pytest.raises(OSError, match="No space left") as info:
         run_to_completion(task)
 

@@ -152,7 +152,7 @@ class Attempt:
             primary = where.stream_factory(f"op-{kind}-{unique}")
             factory = local.streams("op", kind, primary, strategy)
             resources = strategy.sync_prepare_resources(checkpoint_id)
-            task = strategy.async_snapshot(resources, checkpoint_id, 0, factory, options)
+            task = strategy.async_snapshot(resources, factory, options)
             if fails and kind == "operator":
                 task.cancel()
                 local.discard()

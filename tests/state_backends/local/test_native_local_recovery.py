@@ -134,7 +134,7 @@ def test_a_meta_file_that_reads_back_damaged_is_not_kept() -> None:
     strategy = task.keyed.snapshot_strategy(options)
     factory = local.streams("op", "keyed", where.stream_factory("u"), strategy)
     resources = strategy.sync_prepare_resources(1)
-    result = run_to_completion(strategy.async_snapshot(resources, 1, 0, factory, options))
+    result = run_to_completion(strategy.async_snapshot(resources, factory, options))
 
     assert result.job_manager_state is not None
     assert result.task_local_state is None

@@ -16,7 +16,6 @@ from state_backends.local.state_store import (
     FORMAT_VERSION,
     LOCAL_STATE_FILE_NAME,
     MAGIC,
-    LocalRetention,
     LocalStateStore,
     LocalTaskState,
 )
@@ -71,7 +70,7 @@ class Retention(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.retention = LocalRetention()
+        self.here = Store()
         self.model: set[int] = set()
 
     def check(self, gone: tuple[int, ...], expected: set[int]) -> None:
@@ -81,29 +80,28 @@ class Retention(RuleBasedStateMachine):
 
     @rule(checkpoint_id=ids)
     def stored(self, checkpoint_id: int) -> None:
-        self.retention.stored(checkpoint_id)
+        assert self.here.store.store(checkpoint_id, None)
         self.model.add(checkpoint_id)
 
     @rule(checkpoint_id=ids)
     def confirmed(self, checkpoint_id: int) -> None:
-        self.check(self.retention.confirmed(checkpoint_id), set(range(checkpoint_id)))
+        self.check(self.here.store.confirm(checkpoint_id), set(range(checkpoint_id)))
 
     @rule(checkpoint_id=ids)
     def aborted(self, checkpoint_id: int) -> None:
-        self.check(self.retention.aborted(checkpoint_id), {checkpoint_id})
+        self.check(self.here.store.abort(checkpoint_id), {checkpoint_id})
 
     @rule(checkpoint_id=st.none() | ids)
     def restored(self, checkpoint_id: int | None) -> None:
-        self.check(self.retention.restored(checkpoint_id), self.model - {checkpoint_id})
+        self.check(self.here.store.prune(checkpoint_id), self.model - {checkpoint_id})
 
     @rule()
     def disposed(self) -> None:
-        self.check(self.retention.disposed(), set(self.model))
+        self.check(self.here.store.dispose(), set(self.model))
 
     @invariant()
     def same(self) -> None:
-        self.retention.validate()
-        assert self.retention.kept == self.retention.fingerprint() == tuple(sorted(self.model))
+        assert self.here.store.kept == self.here.again().kept == tuple(sorted(self.model))
 
 
 TestRetention = Retention.TestCase

@@ -89,7 +89,7 @@ class World:
         unique = f"{backend._environment.unique}-{number}"
         streams = self.storage.initialize_location(number).stream_factory(unique)
         resources = strategy.sync_prepare_resources(number)
-        return run_to_completion(strategy.async_snapshot(resources, number, 0, streams, options)).job_manager_state
+        return run_to_completion(strategy.async_snapshot(resources, streams, options)).job_manager_state
 
     def native(
         self, backend: StoreKeyedStateBackend, number: int, snapshot_type: SnapshotType = SnapshotType.CHECKPOINT

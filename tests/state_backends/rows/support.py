@@ -106,8 +106,6 @@ class Job:
         location = self.storage.initialize_location(number)
         task = self.strategy.async_snapshot(
             self.strategy.sync_prepare_resources(number),
-            number,
-            0,
             location.stream_factory(f"subtask-{self.attempt}-{number}"),
             SnapshotOptions(snapshot_type),
         )

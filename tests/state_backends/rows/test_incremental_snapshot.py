@@ -431,11 +431,7 @@ def test_snapshots_of_equal_number_do_not_meet() -> None:
     streams = job.storage.initialize_location(5)
     tasks = [
         job.strategy.async_snapshot(
-            job.strategy.sync_prepare_resources(5),
-            5,
-            0,
-            streams.stream_factory(f"subtask-{one.value}"),
-            SnapshotOptions(one),
+            job.strategy.sync_prepare_resources(5), streams.stream_factory(f"subtask-{one.value}"), SnapshotOptions(one)
         )
         for one in (CHECKPOINT, SAVEPOINT)
     ]

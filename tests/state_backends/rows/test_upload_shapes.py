@@ -89,7 +89,7 @@ def series(kind: StoreKind, file_system: FileSystem, directory: str, fraction: f
         number = len(found.full) + 1
         streams = storage.initialize_location(number).stream_factory(f"subtask-{number}")
         resources = strategy.sync_prepare_resources(number)
-        task = strategy.async_snapshot(resources, number, 0, streams, SnapshotOptions())
+        task = strategy.async_snapshot(resources, streams, SnapshotOptions())
         handle = run_to_completion(task).job_manager_state
         assert isinstance(handle, IncrementalKeyedStateHandle)
         strategy.history.complete(number)

@@ -62,7 +62,7 @@ def taken(
     options = SnapshotOptions(snapshot)
     strategy = keyed.snapshot_strategy(options)
     resources = strategy.sync_prepare_resources(1)
-    task = strategy.async_snapshot(resources, 1, 0, where.stream_factory("state"), options)
+    task = strategy.async_snapshot(resources, where.stream_factory("state"), options)
     handle = run_to_completion(task).job_manager_state
     assert handle is not None
     return handle, where.reader()

@@ -88,7 +88,7 @@ def test_damage_to_operator_state_is_found() -> None:
     backend, where = OperatorStateBackend(), location()
     backend.list_state("l").add_all(["x", 2])
     backend.union_list_state("u").add([3])
-    task = backend.async_snapshot(backend.sync_prepare_resources(1), 1, 0, where.stream_factory("o"), SnapshotOptions())
+    task = backend.async_snapshot(backend.sync_prepare_resources(1), where.stream_factory("o"), SnapshotOptions())
     handle = run_to_completion(task).job_manager_state
     assert isinstance(handle, OperatorStateHandle)
     assert isinstance(handle.stream, ByteStreamStateHandle)

@@ -86,7 +86,7 @@ def test_operator_state_that_is_malformed_inside_is_refused() -> None:
     backend.broadcast_state("broadcast").put("key", [5])
     where = location()
     resources = backend.sync_prepare_resources(1)
-    task = backend.async_snapshot(resources, 1, 0, where.stream_factory("s"), SnapshotOptions())
+    task = backend.async_snapshot(resources, where.stream_factory("s"), SnapshotOptions())
     handle = run_to_completion(task).job_manager_state
     assert isinstance(handle, OperatorStateHandle)
     with where.reader().open(handle.stream) as file:

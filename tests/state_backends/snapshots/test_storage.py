@@ -73,11 +73,7 @@ def complete(of: CheckpointStorage, checkpoint_id: int, values: int = 3) -> Chec
     backend = heap()
     backend.reducing_state(SUM).add_many(list(range(values)), [checkpoint_id] * values, [])
     task = backend.async_snapshot(
-        backend.sync_prepare_resources(checkpoint_id),
-        checkpoint_id,
-        0,
-        where.stream_factory(f"op-0-{checkpoint_id}"),
-        SnapshotOptions(),
+        backend.sync_prepare_resources(checkpoint_id), where.stream_factory(f"op-0-{checkpoint_id}"), SnapshotOptions()
     )
     keyed = run_to_completion(task).job_manager_state
     operators = (OperatorSnapshot("op", "Op", 1, 8, {0: SubtaskSnapshot(keyed)}),)

@@ -234,8 +234,6 @@ def test_a_snapshot_holds_its_view_until_it_is_released() -> None:
     backend.dispose()
 
 
-
-
 def test_a_default_is_never_stored(backend: KeyedStateBackend) -> None:
     """A missing value reads as a fresh copy of the default, in batches too."""
     scalar = backend.value_state(ValueStateDescriptor("scalar", 5))

@@ -78,7 +78,7 @@ def test_a_snapshot_does_not_see_what_comes_after(world: World) -> None:
     strategy = backend.snapshot_strategy(SnapshotOptions(SAVEPOINT))
     resources = strategy.sync_prepare_resources(1)
     streams = world.storage.initialize_location(1).stream_factory("subtask-1")
-    task = strategy.async_snapshot(resources, 1, 0, streams, SnapshotOptions())
+    task = strategy.async_snapshot(resources, streams, SnapshotOptions())
     result = None
     for step in range(1000):
         if result is None:
@@ -556,9 +556,7 @@ def test_a_savepoint_inlined_in_its_metadata(world: World) -> None:
     strategy = backend.snapshot_strategy(options)
     storage = CheckpointStorage(world.file_system, "/elsewhere", "job", inline_threshold_bytes=1 << 20)
     location = storage.initialize_savepoint_location("/elsewhere/savepoint", 1)
-    task = strategy.async_snapshot(
-        strategy.sync_prepare_resources(1), 1, 0, location.stream_factory("subtask"), options
-    )
+    task = strategy.async_snapshot(strategy.sync_prepare_resources(1), location.stream_factory("subtask"), options)
     handle = run_to_completion(task).job_manager_state
     assert isinstance(handle, IncrementalKeyedStateHandle)
     assert all(isinstance(one, ByteStreamStateHandle) for one in handle.streams())

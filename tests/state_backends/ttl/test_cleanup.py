@@ -41,7 +41,7 @@ def snapshot(keyed: KeyedStateBackend) -> tuple[KeyedStateHandle | None, StateRe
     options = SnapshotOptions(SnapshotType.CANONICAL_SAVEPOINT)
     strategy = keyed.snapshot_strategy(options)
     resources = strategy.sync_prepare_resources(1)
-    task = strategy.async_snapshot(resources, 1, 0, where.stream_factory("state"), options)
+    task = strategy.async_snapshot(resources, where.stream_factory("state"), options)
     return run_to_completion(task).job_manager_state, where.reader()
 
 
@@ -135,7 +135,7 @@ def test_a_full_snapshot_leaves_out_what_had_expired_when_it_began(name: str, is
         for key in range(6):
             write(keyed, states, key, "later")
     clock.now_ms += 10_000
-    task = strategy.async_snapshot(resources, 1, 0, where.stream_factory("state"), options)
+    task = strategy.async_snapshot(resources, where.stream_factory("state"), options)
     handle = run_to_completion(task).job_manager_state
 
     assert content(handle, where.reader()) == content(*snapshot(expected))
@@ -195,7 +195,7 @@ def test_accesses_clean_up_other_entries(entries: int, is_pinned: bool) -> None:
     assert states["map"].entries() == [("young", "young")]
     if resources is not None:
         where = location()
-        task = strategy.async_snapshot(resources, 1, 0, where.stream_factory("state"), options)
+        task = strategy.async_snapshot(resources, where.stream_factory("state"), options)
         assert content(run_to_completion(task).job_manager_state, where.reader()) == before
 
 
