@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from state_backends.api.key_scope import KeyScope as KeyScope
 from state_backends.api.keyed_backend import (
+    BackendEnvironment as BackendEnvironment,
     KeyedStateBackend as KeyedStateBackend,
+    StateBackend as StateBackend,
     check_same_kind as check_same_kind,
     load_full as load_full,
 )
@@ -16,7 +18,6 @@ from state_backends.api.operator_state import (
     OperatorListState as OperatorListState,
     OperatorStateBackend as OperatorStateBackend,
 )
-from state_backends.api.state_backend import BackendEnvironment as BackendEnvironment, StateBackend as StateBackend
 from state_backends.api.states import (
     ListState as ListState,
     MapState as MapState,

@@ -13,6 +13,7 @@ from state_backends.base import (
     StateSchemaError,
     check_keys,
     check_parallelism,
+    foreign_key,
     infer_key_type,
     key_group_function,
 )
@@ -82,10 +83,7 @@ class KeyScope:
         """
         group = self.any_group_of(key)
         if group not in self.key_group_range:
-            raise KeyGroupError(
-                f"key {key!r} belongs to key group {group}, but this backend owns {self.key_group_range}. The record "
-                "was sent to the wrong subtask, or the declared key type differs between the two sides."
-            )
+            raise foreign_key(key, group, self.key_group_range)
         return group
 
     def check_restored(self, key_type: KeyType | None, max_parallelism: int) -> None:

@@ -1,4 +1,4 @@
-"""What every keyed state backend offers, whatever it is made of.
+"""What every keyed state backend offers, whatever it is made of; the settings of a job make one for each subtask.
 
 The engine and the operators are written against this protocol. A backend says where the entries of a state are; the
 handles of its states are the same for all, see :mod:`state_backends.api.states`. Semantics of a snapshot are in
@@ -8,6 +8,7 @@ handles of its states are the same for all, see :mod:`state_backends.api.states`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from state_backends.api.key_scope import KeyScope
@@ -15,6 +16,8 @@ from state_backends.api.states import AggregatingState, ListState, MapState, Red
 from state_backends.api.timers import TimerQueue, TimerService
 from state_backends.base import (
     AggregatingStateDescriptor,
+    Executor,
+    InlineExecutor,
     KeyGroupRange,
     KeyType,
     ListStateDescriptor,
@@ -27,7 +30,8 @@ from state_backends.base import (
     ValueStateDescriptor,
     as_written,
 )
-from state_backends.codec import StateCodec
+from state_backends.codec import StateCodec, default_codec
+from state_backends.files import FileSystem
 from state_backends.snapshots import (
     DecodedBlock,
     FullKeyedStateHandle,
@@ -37,6 +41,7 @@ from state_backends.snapshots import (
     SnapshotOptions,
     StateReader,
     StateSchemas,
+    StreamFactory,
     checked_blocks,
     names_without_timers,
 )
@@ -59,7 +64,7 @@ class KeyedStateBackend(Protocol):
     """Keyed state of one subtask: states by name, timers, snapshots, restore.
 
     :ivar scope: its keys
-    :ivar history: hears of checkpoints; ``None`` as long as no snapshot builds on an earlier one
+    :ivar history: what is told of checkpoints; ``None`` as long as no snapshot builds on an earlier one
     """
 
     scope: KeyScope
@@ -73,7 +78,6 @@ class KeyedStateBackend(Protocol):
 
     @property
     def max_parallelism(self) -> int:
-        """The number of key groups of the operator."""
         return self.scope.max_parallelism
 
     @property
@@ -229,3 +233,50 @@ def check_same_kind(name: str, known: StateKind, asked: StateKind, *, registered
             f"state {name!r} was {'declared' if registered else 'restored'} as {known.value} state and cannot be "
             f"{asked.value} state too. Give the new state another name."
         )
+
+
+def _no_time() -> int:
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class BackendEnvironment:
+    """What one keyed backend of one subtask is given.
+
+    :ivar key_type: the declared type of all keys, ``None`` = that of the snapshot restored, else of the first key
+    :ivar max_parallelism: the number of key groups of the operator
+    :ivar key_group_range: those that this subtask owns
+    :ivar file_system: where local files go
+    :ivar working_dir: a directory for them, the backend's alone; it does not exist yet
+    :ivar unique: never given to another backend, crashes and restarts included; goes into names of files
+    :ivar executor: does background work
+    :ivar now_ms: the processing time, for state that expires
+    :ivar codec: encodes keys and values
+    :ivar shared_streams: streams into the shared scope, for what is uploaded between checkpoints; ``None`` = nothing is
+    """
+
+    key_type: KeyType | None
+    max_parallelism: int
+    key_group_range: KeyGroupRange
+    file_system: FileSystem
+    working_dir: str
+    unique: str
+    executor: Executor = field(default_factory=InlineExecutor)
+    now_ms: Callable[[], int] = _no_time
+    codec: StateCodec = field(default_factory=default_codec)
+    shared_streams: StreamFactory | None = None
+
+
+class StateBackend(Protocol):
+    """A kind of keyed state, with its settings (Flink: ``StateBackend``). Holds no state and no file itself."""
+
+    @property
+    def name(self) -> str:
+        """As in :mod:`state_backends.named`."""
+
+    @property
+    def incremental(self) -> bool:
+        """Whether checkpoints use files of earlier ones."""
+
+    def create_keyed_backend(self, environment: BackendEnvironment) -> KeyedStateBackend:
+        """An empty keyed backend for one subtask."""

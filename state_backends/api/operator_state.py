@@ -95,7 +95,6 @@ class OperatorListState:
         self._elements = self._checked(elements)
 
     def clear(self) -> None:
-        """Remove all elements."""
         self._elements = []
 
     def _checked(self, elements: Iterable[Any]) -> list[Any]:
@@ -130,15 +129,12 @@ class OperatorBroadcastState:
         return self._entries.get(map_key)
 
     def contains(self, map_key: Any) -> bool:
-        """Whether the map has the key."""
         return map_key in self._entries
 
     def put(self, map_key: Any, value: Any) -> None:
-        """Store one entry."""
         self._entries[map_key] = value
 
     def put_all(self, entries: Mapping[Any, Any]) -> None:
-        """Store several entries."""
         self._entries.update(entries)
 
     def remove(self, map_key: Any) -> None:
@@ -146,7 +142,6 @@ class OperatorBroadcastState:
         self._entries.pop(map_key, None)
 
     def clear(self) -> None:
-        """Remove all entries."""
         self._entries = {}
 
     def entries(self) -> list[tuple[Any, Any]]:
@@ -162,7 +157,6 @@ class OperatorBroadcastState:
         return list(self.sorted_entries().values())
 
     def is_empty(self) -> bool:
-        """Whether the map has no entry."""
         return not self._entries
 
     def sorted_entries(self) -> dict[Any, Any]:

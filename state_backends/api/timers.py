@@ -216,7 +216,6 @@ class TimerQueue:
         return popped
 
     def _index(self, timer: Timer) -> None:
-        """Add a timer of the table to the index."""
         time = timer[0]
         due = self._by_time.get(time)
         if due is None:

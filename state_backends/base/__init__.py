@@ -31,6 +31,7 @@ from state_backends.base.key_groups import (
     KeyGroupRange as KeyGroupRange,
     check_parallelism as check_parallelism,
     default_max_parallelism as default_max_parallelism,
+    foreign_key as foreign_key,
     key_group_for as key_group_for,
     key_group_function as key_group_function,
     key_group_range_for_index as key_group_range_for_index,
@@ -86,6 +87,7 @@ from state_backends.base.shapes import (
 from state_backends.base.sharded_table import (
     IMMUTABLE_TYPES as IMMUTABLE_TYPES,
     FrozenShard as FrozenShard,
+    KeyCache as KeyCache,
     Shard as Shard,
     ShardedTable as ShardedTable,
     TableSnapshot as TableSnapshot,

@@ -69,6 +69,14 @@ class KeyGroupRange:
         return KeyGroupRange(first, last) if first <= last else None
 
 
+def foreign_key(key: Any, group: int, own: KeyGroupRange) -> KeyGroupError:
+    """The error for a key that belongs to another subtask."""
+    return KeyGroupError(
+        f"key {key!r} belongs to key group {group}, but this backend owns {own}. The record was sent to the wrong "
+        "subtask, or the declared key type differs between the two sides."
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class MaxParallelism:
     """A vertex's max parallelism and whether the user chose it.

@@ -46,11 +46,9 @@ class KeyType:
 
     @property
     def python_type(self) -> type:
-        """The exact Python type of such a key."""
         return _PYTHON_TYPES[self.name]
 
     def to_state(self) -> list[Any]:
-        """A plain form for files; :meth:`from_state` reads it."""
         return [self.name, [element.to_state() for element in self.elements]]
 
     @classmethod

@@ -23,8 +23,7 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Any, Protocol
 
-from state_backends.base.errors import KeyGroupError
-from state_backends.base.key_groups import KeyGroupRange
+from state_backends.base.key_groups import KeyGroupRange, foreign_key
 
 IMMUTABLE_TYPES = frozenset(
     [type(None), bool, int, float, str, bytes, datetime.date, datetime.datetime, datetime.timedelta, decimal.Decimal]
@@ -71,22 +70,22 @@ class FrozenShard:
         self.problem = problem
 
 
-class ShardCache(dict[Any, Shard]):
-    """From a key to its shard; a miss computes the key group. Emptied when it has grown to its limit."""
+class KeyCache(dict[Any, Any]):
+    """From a key to what is computed of it at a miss. Emptied when it has grown to its limit."""
 
-    __slots__ = ("_limit", "_table")
+    __slots__ = ("_compute", "_limit")
 
-    def __init__(self, table: ShardedTable, limit: int) -> None:
+    def __init__(self, compute: Callable[[Any], Any], limit: int) -> None:
         super().__init__()
-        self._table = table
+        self._compute = compute
         self._limit = limit
 
-    def __missing__(self, key: Any) -> Shard:
-        shard = self._table.shard_for_key(key)
+    def __missing__(self, key: Any) -> Any:
+        found = self._compute(key)
         if len(self) >= self._limit:
             self.clear()
-        self[key] = shard
-        return shard
+        self[key] = found
+        return found
 
 
 class ShardedTable:
@@ -117,7 +116,7 @@ class ShardedTable:
         cache_limit: int,
     ) -> None:
         self.shards: dict[int, Shard] = {}
-        self.shard_of = ShardCache(self, cache_limit)
+        self.shard_of: dict[Any, Shard] = KeyCache(self.shard_for_key, cache_limit)
         self.stale = 0
         self._group_of = group_of
         self._range = key_group_range
@@ -139,14 +138,10 @@ class ShardedTable:
         if shard is not None:
             return shard
         if group not in self._range:
-            raise KeyGroupError(
-                f"key {key!r} belongs to key group {group}, but this backend owns {self._range}. The record "
-                "was sent to the wrong subtask, or the declared key type differs between the two sides."
-            )
+            raise foreign_key(key, group, self._range)
         return self.shard_for_group(group)
 
     def shard_for_group(self, group: int) -> Shard:
-        """The shard of a key group, made when missing."""
         shard = self.shards.get(group)
         if shard is None:
             shard = Shard()

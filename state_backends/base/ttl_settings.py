@@ -80,7 +80,6 @@ class StateTtlConfig:
 
     @property
     def refreshed_by_reading(self) -> bool:
-        """Whether reading puts off the end."""
         return self.update_type is UpdateType.ON_READ_AND_WRITE
 
     @property

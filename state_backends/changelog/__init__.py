@@ -5,7 +5,7 @@
 * ``log``: changes on their way from states into segments, and segments on their way into files
 * ``history``: who refers to which segment and which materialised snapshot: a pure machine
 * ``entries``, ``timers``: tables of states, and timers, that log what is done to them
-* ``strategy``, ``materialization``: checkpoints of log and materialised snapshot, and the latter made in the background
+* ``strategy``: checkpoints of log and materialised snapshot, and the latter made in the background
 * ``keyed_backend``, ``backend``: all of it put together
 
 What it promises, and what it costs, is in ``docs/changelog.md``.

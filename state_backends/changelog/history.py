@@ -361,12 +361,10 @@ class LogHistory:
         return self._settle()._replace(confirmed_segments=tuple(confirmed), complete=told)
 
     def _newest(self) -> int:
-        """The newest materialisation, finished or not."""
         inline = [one.materialization for one in self._snapshots.values() if one.is_inline]
         return max(self._base, self._running.number if self._running else 0, *inline)
 
     def abort(self, checkpoint_id: int) -> Cleanup:
-        """A checkpoint will never complete."""
         snapshot = self._snapshots.get(checkpoint_id)
         if snapshot is None or snapshot.state is SnapshotState.COMPLETE:
             return Cleanup()
@@ -432,7 +430,6 @@ class LogHistory:
         return tuple(one for one in self._segments if first <= one < end)
 
     def validate(self) -> None:
-        """Assert the invariants."""
         position = next(iter(self._segments), self._end)
         for first, segment in self._segments.items():
             assert first == segment.first == position < segment.end, "the log has a gap"
@@ -453,7 +450,6 @@ class LogHistory:
                 assert snapshot.materialization in self._materializations, checkpoint_id
 
     def fingerprint(self) -> tuple[object, ...]:
-        """All state that decides what happens next."""
         return (
             tuple(
                 (one.first, one.end, one.is_uploaded, one.uploaded_by, one.is_handed, one.is_confirmed)

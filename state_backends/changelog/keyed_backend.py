@@ -16,10 +16,9 @@ from state_backends.changelog.changes import TTL_VARIANT
 from state_backends.changelog.entries import LoggedEntries, LoggedMapEntries
 from state_backends.changelog.history import Cleanup, LogHistory, SnapshotPlan
 from state_backends.changelog.log import ChangeLog, SharedUploads
-from state_backends.changelog.materialization import Materialization
 from state_backends.changelog.restore import check_logs, last_number, may_be_referred_to, replay, restorable_handles
 from state_backends.changelog.segment import LoggedStateId
-from state_backends.changelog.strategy import ChangelogSnapshotStrategy, InlineSnapshot
+from state_backends.changelog.strategy import ChangelogSnapshotStrategy, InlineSnapshot, Materialization
 from state_backends.changelog.timers import LoggedTimerQueue
 from state_backends.snapshots import (
     ChangelogKeyedStateHandle,
@@ -78,7 +77,7 @@ class ChangelogKeyedStateBackend(KeyedStateBackend):
         self._settings = settings
         self._inner = below(environment.key_type)
         self.scope = self._inner.scope
-        self._history = LogHistory()
+        self.history = self._history = LogHistory()
         self._log = ChangeLog(
             self._history,
             environment.codec,

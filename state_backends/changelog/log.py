@@ -40,7 +40,6 @@ class SharedUploads:
 
     @property
     def written_bytes(self) -> int:
-        """How much was written so far."""
         return sum(stream.tell() for stream in self._made)
 
     def discard(self) -> None:
@@ -106,12 +105,10 @@ class ChangeLog:
 
     @property
     def next_number(self) -> int:
-        """The sequence number of the next change."""
         return self._history.end + len(self._records)
 
     @property
     def has_states(self) -> bool:
-        """Whether any state was made."""
         return bool(self._states)
 
     def register(self, state: LoggedStateId) -> int:
@@ -253,7 +250,6 @@ class ChangeLog:
             del self._segments[first]
 
     def fingerprint(self) -> tuple[object, ...]:
-        """All state that decides what happens next."""
         segments = tuple(
             (one.first, one.end, None if one.data is None else len(one.data), _path(one.stream))
             for one in self._segments.values()

@@ -75,7 +75,6 @@ class SegmentHeader:
     schema: Any = None
 
     def to_state(self) -> list[Any]:
-        """A plain form for files."""
         bounds = [self.key_group_range.first, self.key_group_range.last]
         states = [[one.name, one.kind.value, one.variant] for one in self.states]
         described = [self.key_type.to_state(), self.max_parallelism, bounds, self.first, self.end, states]
@@ -111,16 +110,12 @@ def encode_segment(header: SegmentHeader, records: Sequence[bytes], codec: State
         pending.append(record)
         size += len(record)
         if size >= _FRAME_BYTES:
-            parts.append(_changes(pending, codec))
+            parts.append(frame(_CHANGES, 0, codec.joined(pending)))
             pending, size = [], 0
     if pending:
-        parts.append(_changes(pending, codec))
+        parts.append(frame(_CHANGES, 0, codec.joined(pending)))
     parts.append(frame(_END, 0, codec.encode(len(records))))
     return b"".join(parts)
-
-
-def _changes(records: list[bytes], codec: StateCodec) -> bytes:
-    return frame(_CHANGES, 0, codec.array_header(len(records)) + b"".join(records))
 
 
 class SegmentReader:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 import msgpack
@@ -117,6 +117,10 @@ class StateCodec:
         """The bytes that stand before ``length`` encoded elements to make them one encoded list."""
         header: bytes = self._packer.pack_array_header(length)
         return header
+
+    def joined(self, encoded: Sequence[bytes]) -> bytes:
+        """The encoded list of elements that are encoded already."""
+        return self.array_header(len(encoded)) + b"".join(encoded)
 
     def map_header(self, length: int) -> bytes:
         """The bytes that stand before ``length`` pairs of encoded key and value to make them one encoded map."""

@@ -244,12 +244,10 @@ def describe(form: Form) -> str:
 
 
 def form_to_state(form: Form) -> Any:
-    """A plain form for files."""
     return list(map(form_to_state, form)) if isinstance(form, tuple) else form
 
 
 def form_from_state(state: Any) -> Any:
-    """The form that :func:`form_to_state` described."""
     return tuple(map(form_from_state, state)) if isinstance(state, list) else state
 
 

@@ -48,12 +48,10 @@ class RecordSchema:
     fields: tuple[tuple[str, Form], ...]
 
     def to_state(self) -> list[Any]:
-        """A plain form for files."""
         return [self.code, self.version, [[name, form_to_state(form)] for name, form in self.fields]]
 
     @classmethod
     def from_state(cls, state: list[Any]) -> RecordSchema:
-        """The schema that :meth:`to_state` described."""
         code, version, fields = state
         return cls(code, version, tuple((name, form_from_state(form)) for name, form in fields))
 
@@ -99,7 +97,6 @@ class RecordFields:
         return RecordSchema(code, self.version, fields_of(self.cls, self.names, self._code_of))
 
     def to_state(self, record: Any) -> dict[str, Any]:
-        """The fields of an object, by name."""
         return {name: getattr(record, name) for name in self.names}
 
     def from_state(self, state: dict[str, Any], version: int) -> Any:

@@ -126,7 +126,6 @@ class TypeRegistry:
         return self._by_class.get(cls)
 
     def for_code(self, code: int) -> RegisteredType | None:
-        """What is registered under a code, if anything."""
         return self._by_code.get(code)
 
     def check_code(self, code: int) -> None:
@@ -179,7 +178,6 @@ def unregistered(code: int) -> StateSchemaError:
 
 
 def newer_version(registered: RegisteredType, version: int) -> StateSchemaError:
-    """The error for state that a newer program wrote."""
     return StateSchemaError(
         f"the state holds version {version} of {full_name(registered.cls)} (type code {registered.code}), but this "
         f"program knows versions up to {registered.version}. Run the newer program, or an older checkpoint."
@@ -187,7 +185,6 @@ def newer_version(registered: RegisteredType, version: int) -> StateSchemaError:
 
 
 def full_name(cls: type) -> str:
-    """How errors name a class."""
     return f"{cls.__module__}.{cls.__qualname__}"
 
 

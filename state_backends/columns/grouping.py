@@ -100,7 +100,6 @@ class KeyNumbers(dict[Any, int]):
         return number
 
     def of(self, keys: Sequence[Any]) -> NDArray[np.int64]:
-        """The number of each key."""
         if len(self) >= _MAX_NUMBERED_KEYS:
             self.clear()
         return np.fromiter(map(self.__getitem__, keys), dtype=np.int64, count=len(keys))

@@ -34,7 +34,6 @@ _LONGEST_BY_POSITION = 128
 
 
 def is_long_column(keys: KeyColumn) -> bool:
-    """Whether the keys are an ``int64`` array."""
     return isinstance(keys, np.ndarray) and keys.dtype == np.int64
 
 

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from state_backends.base import (
     FrozenShard,
-    KeyGroupError,
     KeyGroupRange,
     KeyType,
     ReducingStateDescriptor,
     StateSchemaError,
+    foreign_key,
 )
 from state_backends.codec import StateCodec
 from state_backends.columns import (
@@ -114,7 +114,6 @@ class ColumnEntries:
         return len(self._slots)
 
     def find(self, keys: KeyColumn) -> Positions:
-        """The slot of each key, -1 for one that has none."""
         return self._slots.find(keys)
 
     def add(self, keys: KeyColumn) -> Positions:
@@ -127,10 +126,7 @@ class ColumnEntries:
         foreign = np.flatnonzero((groups < self._range.first) | (groups > self._range.last))
         if len(foreign):
             at = int(foreign[0])
-            raise KeyGroupError(
-                f"key {_plain(keys[at])!r} belongs to key group {groups[at]}, but this backend owns {self._range}. The "
-                "record was sent to the wrong subtask, or the declared key type differs between the two sides."
-            )
+            raise foreign_key(_plain(keys[at]), groups[at], self._range)
         before, after = len(self._slots), len(self._slots) + len(keys)
         if after > len(self.values):
             # A copy too: what a snapshot holds stays as it is.
@@ -142,7 +138,6 @@ class ColumnEntries:
         return np.arange(before, after)
 
     def write(self, slots: Positions, values: NDArray[Any]) -> None:
-        """Store values, one for each of several slots."""
         if self._shared:
             self.values, self._shared = self.values.copy(), False
         self.values[slots] = values
@@ -166,7 +161,6 @@ class ColumnEntries:
         }
 
     def snapshot(self) -> ColumnSnapshot:
-        """Pin the present entries."""
         self._shared = True
         self._pins += 1
         return ColumnSnapshot(self, self.values, len(self))
@@ -199,12 +193,11 @@ class ColumnEntries:
         for group, start in zip(run, bounds[:-1], strict=True):
             encoded = [self.codec.pack(keys[slot]) for slot in group.slots.tolist()]
             order = sorted(range(len(encoded)), key=encoded.__getitem__)
-            columns.append(self.codec.array_header(len(encoded)) + b"".join([encoded[one] for one in order]))
+            columns.append(self.codec.joined([encoded[one] for one in order]))
             slots[start : start + len(encoded)] = group.slots[order]
         return slots, columns
 
     def keys_at(self, slots: Positions) -> list[Any]:
-        """The keys of some slots."""
         keys = self._slots.keys(len(self))
         if isinstance(keys, np.ndarray):
             longs: list[Any] = keys[slots].tolist()
@@ -251,11 +244,9 @@ class ColumnShard:
         return iter(self._run.entries.keys_at(self._slots))
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        """Keys and values."""
         return zip(self, self._run.values[self._slots].tolist(), strict=True)
 
     def encode(self, state: StateId) -> EncodedBlock:
-        """The entries as sorted columns."""
         keys, values = self._run.encoded(self._index)
         return EncodedBlock(state, len(self._slots), keys, _NO_NAMESPACES, values)
 
@@ -314,14 +305,12 @@ class ColumnStateTable(StateTable):
         self.is_live = True
 
     def encode_block(self, state: StateId, shard: FrozenShard) -> EncodedBlock:
-        """The entries of one shard as sorted columns."""
         entries: object = shard.entries
         if isinstance(entries, ColumnShard):
             return entries.encode(state)
         return super().encode_block(state, shard)
 
     def as_rows(self, empty: Callable[[], StateTable]) -> StateTable:
-        """The same entries in dicts."""
         rows = empty()
         rows.namespaced = self.namespaced
         for group, shard in sorted(self.plain.shards.items()):
@@ -336,7 +325,6 @@ class HeapReducingColumns:
     __slots__ = ("_backend", "_descriptor", "_table")
 
     def __init__(self, backend: HeapKeyedStateBackend, descriptor: ReducingStateDescriptor) -> None:
-        """A handle; the backend has the state, in whatever form."""
         self._backend = backend
         self._descriptor = descriptor
         self._table: ColumnStateTable | None = None

@@ -106,7 +106,6 @@ class GroupHistory:
             self._drop(taken)
 
     def abort(self, checkpoint_id: int) -> None:
-        """A checkpoint will never complete."""
         for taken in [one for one in self._begun if one.checkpoint_id == checkpoint_id]:
             self._drop(taken)
         self.uploads.abort(checkpoint_id)
@@ -116,7 +115,6 @@ class GroupHistory:
         self._begun = [one for one in self._begun if one is not taken]
 
     def complete(self, checkpoint_id: int) -> None:
-        """A checkpoint is confirmed."""
         self.uploads.complete(checkpoint_id)
         if self.uploads.base_checkpoint == checkpoint_id:
             self._begun = [taken for taken in self._begun if taken.checkpoint_id > checkpoint_id]
@@ -127,14 +125,12 @@ class GroupHistory:
         self._begun = [taken for taken in self._begun if taken.checkpoint_id > checkpoint_id]
 
     def validate(self) -> None:
-        """Assert the invariants."""
         self.uploads.validate()
         assert not any(taken.is_dropped for taken in self._begun)
         base = self.uploads.base_checkpoint
         assert base is None or all(taken.checkpoint_id != base for taken in self._begun), self.fingerprint()
 
     def fingerprint(self) -> tuple[object, ...]:
-        """All that decides what happens next."""
         begun = tuple(
             (taken.checkpoint_id, tuple((group, repr(file)) for group, file in sorted(taken.files.items())))
             for taken in self._begun

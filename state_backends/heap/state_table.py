@@ -8,7 +8,7 @@ them is in :mod:`state_backends.snapshots.full_format`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -80,7 +80,7 @@ class StateTable:
             return self._encode_timers(state, shard)
         if not state.namespaced and (ordered := _in_encoded_order(shard.entries)) is not None:
             values = list(map(shard.entries.__getitem__, ordered))
-            value_column = self._column(values) if shard.encoded else self._encode_values(values, ordered)
+            value_column = self.codec.joined(values) if shard.encoded else self._encode_values(values, ordered)
             return EncodedBlock(state, len(ordered), self.codec.pack(ordered), self.codec.pack(None), value_column)
         stored_keys, values = list(shard.entries), list(shard.entries.values())
         namespace_column = self.codec.pack(None)
@@ -89,20 +89,19 @@ class StateTable:
             namespaces = [self._encode_namespace(stored_key[1]) for stored_key in stored_keys]
             # An encoding is never a prefix of another, so this compares as (key, namespace) would.
             order = _sorted_positions([key + namespace for key, namespace in zip(keys, namespaces, strict=True)])
-            namespace_column = self._column([namespaces[position] for position in order])
+            namespace_column = self.codec.joined([namespaces[position] for position in order])
         else:
             keys = list(map(self.codec.pack, stored_keys))
             order = _sorted_positions(keys)
-        key_column = self._column([keys[position] for position in order])
+        key_column = self.codec.joined([keys[position] for position in order])
         sorted_values = [values[position] for position in order]
         if shard.encoded:
-            value_column = self._column(sorted_values)
+            value_column = self.codec.joined(sorted_values)
         else:
             value_column = self._encode_values(sorted_values, [stored_keys[position] for position in order])
         return EncodedBlock(state, len(order), key_column, namespace_column, value_column)
 
     def load(self, block: DecodedBlock) -> None:
-        """Put the entries of a block into the tables."""
         if self.kind is StateKind.TIMERS:
             assert block.namespaces is not None
             shard = self.plain.shard_for_group(block.key_group)
@@ -121,7 +120,7 @@ class StateTable:
         ]
         timers.sort()
         keys, namespaces, times = zip(*timers, strict=True)
-        columns = self._column(keys), self._column(namespaces), self.codec.pack(list(times))
+        columns = self.codec.joined(keys), self.codec.joined(namespaces), self.codec.pack(list(times))
         return EncodedBlock(state, len(timers), *columns)
 
     def _encode_namespace(self, namespace: Any) -> bytes:
@@ -141,11 +140,7 @@ class StateTable:
                 encoded.append(self.encode_value(value))
             except Exception as problem:
                 raise self.refusal(stored_key, value, problem) from problem
-        return self._column(encoded)
-
-    def _column(self, encoded: Sequence[bytes]) -> bytes:
-        """An encoded list of elements that are encoded already."""
-        return self.codec.array_header(len(encoded)) + b"".join(encoded)
+        return self.codec.joined(encoded)
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,6 @@ class TaskLocalRecovery:
 
     @property
     def store(self) -> LocalStateStore:
-        """What is kept."""
         return self._store
 
     def restoring(self, checkpoint_id: int | None) -> None:
@@ -92,11 +91,9 @@ class TaskLocalRecovery:
         self._restored = None if checkpoint_id is None else self._store.retrieve(checkpoint_id)
 
     def confirm(self, checkpoint_id: int) -> None:
-        """The checkpoint is complete."""
         self._store.confirm(checkpoint_id)
 
     def abort(self, checkpoint_id: int) -> None:
-        """The checkpoint will never complete."""
         self._store.abort(checkpoint_id)
 
     # -- while it runs ------------------------------------------------------------------------------------------------
@@ -245,7 +242,6 @@ class LocalStateStores:
                 self._delete(path)
 
     def dispose(self) -> None:
-        """The run is over: delete everything."""
         self._delete(self.root)
 
     def _directory(self, name: str) -> str:

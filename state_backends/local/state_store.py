@@ -70,14 +70,12 @@ class LocalTaskState:
     copies: Mapping[StreamStateHandle, StreamStateHandle] = field(default_factory=dict)
 
     def to_state(self) -> list[Any]:
-        """A plain form for files."""
         operators = [[uid, snapshot.to_state()] for uid, snapshot in sorted(self.operators.items())]
         copies = [[remote.to_state(), local.to_state()] for remote, local in self.copies.items()]
         return [operators, copies]
 
     @classmethod
     def from_state(cls, state: list[Any]) -> LocalTaskState:
-        """What :meth:`to_state` described."""
         operators, copies = state
         read = {stream_handle_from_state(remote): stream_handle_from_state(local) for remote, local in copies}
         return cls({uid: SubtaskSnapshot.from_state(snapshot) for uid, snapshot in operators}, read)
@@ -112,7 +110,6 @@ class LocalStateStore:
         return tuple(sorted(self._ids))
 
     def snapshot_directory(self, checkpoint_id: int) -> str:
-        """Where the files of a local snapshot are."""
         return posixpath.join(self.directory, f"{SNAPSHOT_PREFIX}{checkpoint_id}")
 
     def reader(self, checkpoint_id: int) -> FsStateReader:
@@ -172,7 +169,6 @@ class LocalStateStore:
         return self._delete(one for one in self._ids if one != checkpoint_id)
 
     def dispose(self) -> tuple[int, ...]:
-        """The task will never run here again."""
         gone = self._delete(self._ids)
         self._delete_tree(self.directory)
         return gone

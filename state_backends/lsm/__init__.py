@@ -2,20 +2,18 @@
 
 | module              | what lives there                                                     |
 |---------------------|----------------------------------------------------------------------|
-| ``lsm_store``           | the store: reads, writes, snapshots, checkpoints                     |
+| ``lsm_store``       | the store: reads, writes, snapshots, checkpoints                     |
 | ``file_set``        | its durable half: the present files, the manifest, pins              |
-| ``reading``         | scans, of the store and of snapshots                                 |
-| ``memtable``        | what is in no file yet                                               |
+| ``memtable``        | what is in no file yet, and scans of it with the files               |
 | ``wal``             | the optional write-ahead log                                         |
 | ``sst``             | files of entries, with ``block`` and ``bloom``                       |
-| ``range_tombstones``          | range tombstones                                                     |
+| ``range_tombstones``| range tombstones                                                     |
 | ``merge``           | several sorted sources as one                                        |
 | ``version``         | the list of files as an immutable value, and edits of it             |
 | ``compaction``      | which files to merge, and what is then: pure functions               |
 | ``compaction_work`` | carrying that out in steps                                           |
-| ``manifest``        | the log of edits, over ``records``                                   |
+| ``manifest``        | the log of edits, over ``records``; what inspection shows of it      |
 | ``files``           | names, links and copies                                              |
-| ``description``     | what inspection shows                                                |
 | ``backend``         | the store as a kind of store, and as a setting of a job              |
 
 What it keeps of RocksDB, after which it is built: memtables, levels and their sizes, checkpoints of hard links, files
@@ -26,11 +24,6 @@ where they stand), threads, and durability of its own unless it is asked for.
 from __future__ import annotations
 
 from state_backends.lsm.backend import LsmStateBackend as LsmStateBackend, LsmStoreKind as LsmStoreKind
-from state_backends.lsm.description import (
-    FileDescription as FileDescription,
-    StoreDescription as StoreDescription,
-    describe_manifest as describe_manifest,
-)
 from state_backends.lsm.lsm_store import LsmStore as LsmStore
-from state_backends.lsm.reading import LsmSnapshot as LsmSnapshot
+from state_backends.lsm.manifest import describe_manifest as describe_manifest
 from state_backends.lsm.store_options import LsmOptions as LsmOptions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from state_backends.api import BackendEnvironment
@@ -76,13 +76,5 @@ class LsmStateBackend:
         return StoreKeyedStateBackend(environment, kind, incremental=self.incremental, ttl_filter=ttl_filter)
 
     def _options(self, ttl_filter: TtlRowFilter | None) -> LsmOptions:
-        return LsmOptions(
-            memtable_bytes=self.memtable_bytes,
-            cache_bytes=self.cache_bytes,
-            block_bytes=self.block_bytes,
-            compaction=self.compaction,
-            level0_trigger=self.level0_trigger,
-            compression=self.compression,
-            wal=self.wal,
-            compaction_filter=ttl_filter,
-        )
+        settings = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "incremental"}
+        return LsmOptions(**settings, compaction_filter=ttl_filter)

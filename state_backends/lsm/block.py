@@ -48,7 +48,6 @@ def cuts(cumulative: Sequence[int], block_bytes: int) -> list[int]:
 
 
 def encode_block(keys: list[bytes], values: list[bytes | None], compression: str) -> bytes:
-    """The bytes of a block."""
     packed: bytes = _pack((keys, values))
     return compress(packed, _ZLIB_LEVEL) if compression == "zlib" else packed
 

@@ -43,7 +43,6 @@ class BlockCache:
         self.used_bytes += size_bytes
 
     def forget(self, table: Table) -> None:
-        """Drop all blocks of a file that is no more."""
         for key in range(table.base, table.base + len(table.first_keys)):
             self._remove(key)
 
@@ -52,7 +51,6 @@ class BlockCache:
             self.used_bytes -= self._sizes.pop(key)
 
     def validate(self) -> None:
-        """Assert that the books agree."""
         assert self.blocks.keys() == self._sizes.keys()
         assert self.used_bytes == sum(self._sizes.values())
         assert self.blocks.keys() <= frozenset(self._order)
@@ -72,7 +70,6 @@ class OpenFiles:
         self._closed = False
 
     def get(self, name: str) -> RandomAccessFile:
-        """The file of a name, open."""
         file = self._files.get(name)
         if file is None:
             assert not self._closed, "the store is closed"
@@ -82,7 +79,6 @@ class OpenFiles:
         return file
 
     def close(self, name: str) -> None:
-        """Close a file if it is open."""
         file = self._files.pop(name, None)
         if file is not None:
             # Nothing can be lost with a file that was only read.

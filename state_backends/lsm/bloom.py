@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterable
-from zlib import crc32
 
 _MASKS = 4096
 _BITS_PER_MASK = 6
@@ -48,13 +47,6 @@ def build_filter(hashes: Iterable[int], count: int, bits_per_key: int) -> array[
     for value in hashes:
         words[value % size] |= masks[value >> MASK_SHIFT]
     return words
-
-
-def may_contain(words: array[int], key: bytes) -> bool:
-    """Whether the filter cannot rule out a key. (The store's read path does the same in line.)"""
-    value = crc32(key)
-    mask = MASKS[value >> MASK_SHIFT]
-    return words[value % len(words)] & mask == mask
 
 
 def filter_to_bytes(words: array[int]) -> bytes:

@@ -45,13 +45,7 @@ class CompactionTask:
 
     @property
     def inputs(self) -> tuple[FileMeta, ...]:
-        """All files that go."""
         return tuple(file for run in self.runs for file in run)
-
-    @property
-    def input_bytes(self) -> int:
-        """The bytes of all of them."""
-        return sum(file.size_bytes for file in self.inputs)
 
 
 def pick(version: Version, options: LsmOptions) -> CompactionTask | None:

@@ -56,12 +56,10 @@ class RunWriter:
 
     @property
     def written_bytes(self) -> int:
-        """The bytes of all files so far."""
         begun = 0 if self._writer is None else self._writer.written_bytes
         return begun + sum(table.meta.size_bytes for table in self.tables)
 
     def abandon(self) -> None:
-        """Delete everything that was written."""
         if self._writer is not None:
             self._writer.abandon()
             self._writer = None

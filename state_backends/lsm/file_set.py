@@ -141,7 +141,6 @@ class FileSet:
     # --- names ---
 
     def path(self, name: str) -> str:
-        """Where a file of this name lies."""
         return posixpath.join(self.directory, name)
 
     def new_name(self, suffix: str) -> str:
@@ -156,7 +155,6 @@ class FileSet:
         return self._next_number
 
     def writer(self) -> SstWriter:
-        """A writer of a new file."""
         return SstWriter(self.fs, self.directory, self.new_name(SST_SUFFIX), self.options)
 
     # --- changes ---
@@ -228,7 +226,6 @@ class FileSet:
     # --- pins ---
 
     def pin(self) -> Pin:
-        """Keep the present files."""
         self._pins[self._epoch] = self._pins.get(self._epoch, 0) + 1
         return Pin(self._epoch, self.view)
 
@@ -301,11 +298,9 @@ class FileSet:
         return block
 
     def table(self, name: str) -> Table:
-        """The reader of a file."""
         return self._tables[name]
 
     def read(self, table: Table, start: int, stop: int) -> Columns:
-        """The entries of some blocks, from the file."""
         return table.read(self._open_files.get(table.meta.name), start, stop)
 
     def read_cached(self, table: Table, start: int, stop: int) -> Columns:
@@ -359,7 +354,6 @@ class FileSet:
             self._manifest.close()
 
     def validate(self) -> None:
-        """Assert the invariants."""
         self.version.validate()
         self.cache.validate()
         named = {file.name for file in self.version.files()}

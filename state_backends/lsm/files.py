@@ -49,7 +49,6 @@ def write_file(fs: FileSystem, path: str, data: bytes, *, sync: bool) -> None:
 
 
 def put_in_place(fs: FileSystem, temporary: str, path: str, *, sync: bool) -> None:
-    """Give a file that is whole its final name."""
     fs.rename(temporary, path)
     if sync:
         fs.fsync_dir(posixpath.dirname(path))

@@ -27,12 +27,11 @@ from state_backends.base import Executor, InlineExecutor, StateArgumentError
 from state_backends.files import FileSystem
 from state_backends.lsm.compaction import pick, whole
 from state_backends.lsm.compaction_work import CompactionWork, RunWriter
-from state_backends.lsm.description import StoreDescription, files_of
 from state_backends.lsm.file_set import FileSet
 from state_backends.lsm.files import WAL_SUFFIX, delete_quietly
-from state_backends.lsm.memtable import Memtable
+from state_backends.lsm.manifest import StoreDescription, files_of
+from state_backends.lsm.memtable import LsmSnapshot, Memtable, rows
 from state_backends.lsm.range_tombstones import NO_RANGES
-from state_backends.lsm.reading import LsmSnapshot, rows
 from state_backends.lsm.sst import Table
 from state_backends.lsm.store_options import LsmOptions
 from state_backends.lsm.version import FileMeta, Version, VersionEdit, file_number, span_of
@@ -371,7 +370,6 @@ class LsmStore:
         self._files.close()
 
     def describe(self) -> StoreDescription:
-        """Levels, files and memory at present."""
         memtable = self._memtable
         return StoreDescription(
             files_of(self._files.version), len(memtable.entries), memtable.size_bytes(), self._files.cache.used_bytes
@@ -382,7 +380,6 @@ class LsmStore:
         return self._files.version
 
     def validate(self) -> None:
-        """Assert the invariants."""
         self._memtable.validate()
         assert self._entries is self._memtable.entries
         assert self._limit in (0, self._options.memtable_bytes), self._limit

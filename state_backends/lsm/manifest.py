@@ -10,6 +10,8 @@ flipped or missing byte is found. What is appended later vouches for itself, rec
 that never happened, because nothing that depends on an edit is done before the edit is written.
 
 Whenever a store is opened it begins another manifest, so nothing is ever appended behind a torn end.
+
+What a store looks like from outside, its levels and files, is told from its manifest alone too.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from state_backends.codec import preamble, seal, unseal
 from state_backends.files import FileSystem
 from state_backends.lsm.files import CURRENT_NAME, MANIFEST_PREFIX, write_file
 from state_backends.lsm.records import LogRecordReader, LogRecordWriter, record
-from state_backends.lsm.version import EDIT, Version, VersionEdit, is_plain_name
+from state_backends.lsm.version import EDIT, FileMeta, Version, VersionEdit, is_plain_name
 
 MANIFEST_MAGIC = b"WEIRLSMM"
 MANIFEST_VERSION = 1
@@ -150,9 +152,68 @@ class ManifestLog:
         return self._size - self._begin_bytes
 
     def append(self, edit: VersionEdit, next_number: int, log_number: int) -> None:
-        """Write an edit down."""
         self._size += self._writer.append(_payload(edit, next_number, log_number))
 
     def close(self) -> None:
-        """Close the file; a second call does nothing."""
         self._writer.close()
+
+
+@dataclass(frozen=True, slots=True)
+class FileDescription:
+    """A file of entries.
+
+    :ivar level: 0 = flushed and not compacted yet
+    :ivar entries: tombstones included
+    :ivar smallest: the first key that it says anything about
+    :ivar largest: the last one, or the end of a range that it deletes
+    """
+
+    name: str
+    level: int
+    size_bytes: int
+    entries: int
+    tombstones: int
+    range_tombstones: int
+    smallest: bytes
+    largest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoreDescription:
+    """A store at one moment.
+
+    :ivar files: by level; in level 0 the newest first, elsewhere ascending by key
+    :ivar memtable_entries: in memory only, tombstones included
+    :ivar memtable_bytes: of their keys and values
+    :ivar cache_bytes: the estimated size of decoded blocks in memory
+    """
+
+    files: tuple[FileDescription, ...]
+    memtable_entries: int = 0
+    memtable_bytes: int = 0
+    cache_bytes: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files)
+
+
+def files_of(version: Version) -> tuple[FileDescription, ...]:
+    return tuple(_described(level, file) for level, files in enumerate(version.levels) for file in files)
+
+
+def _described(level: int, file: FileMeta) -> FileDescription:
+    return FileDescription(
+        file.name, level, file.size_bytes, file.entries, file.tombstones, file.range_tombstones,
+        file.smallest, file.largest,
+    )  # fmt: skip
+
+
+def describe_manifest(data: bytes, path: str = "MANIFEST") -> StoreDescription:
+    """What a store that is not open consists of, from the bytes of its manifest alone.
+
+    :param path: how errors name it
+    :raises CorruptStateError: when it is damaged
+    :raises StateSchemaError: when a newer program wrote it
+    """
+    return StoreDescription(files_of(read_manifest(data, path).version))

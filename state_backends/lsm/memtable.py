@@ -1,4 +1,5 @@
-"""The memtable: what was written and is in no file yet.
+"""The memtable: what was written and is in no file yet; and scans of a store and its snapshots, which see a memtable in
+front of the files of a pinned version.
 
 It is a plain ``dict``, because a sorted container makes each write five times dearer; keys are sorted when it becomes
 a file. Whoever scans it before gets a sorted index of the keys, made at the first scan and kept up to date from then
@@ -7,11 +8,15 @@ on: new keys stand at the end of a ``dict``, so they are found without looking a
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import islice
+from typing import cast
 
 from sortedcontainers import SortedList
 
 from state_backends.lsm.block import Columns
+from state_backends.lsm.file_set import FileSet, Pin
+from state_backends.lsm.merge import MergeSource, merged
 from state_backends.lsm.range_tombstones import NO_RANGES, DeletedRanges
 
 
@@ -37,7 +42,6 @@ class Memtable:
         return Memtable(self.entries.copy(), self.ranges)
 
     def size_bytes(self) -> int:
-        """The bytes of all keys and values."""
         lengths = sum(map(len, self.entries)) + sum(map(len, filter(None, self.entries.values())))
         return lengths + sum(len(first) + len(end) for first, end in self.ranges.ranges)
 
@@ -53,7 +57,6 @@ class Memtable:
         self.ranges = self.ranges.union(DeletedRanges([(first, end)]))
 
     def columns(self) -> Columns:
-        """All entries, sorted by key."""
         keys = sorted(self.entries)
         return keys, list(map(self.entries.__getitem__, keys))
 
@@ -76,3 +79,50 @@ class Memtable:
         """Assert that the index, if there is one, holds the keys that were there when it was last used."""
         self.ranges.validate()
         assert self._index is None or all(key in self.entries for key in self._index)
+
+
+class LsmSnapshot:
+    """The content of a store at one moment."""
+
+    def __init__(self, files: FileSet, pin: Pin, memtable: Memtable) -> None:
+        self._files = files
+        self._pin = pin
+        self._memtable = memtable
+        self._is_released = False
+
+    def scan(self, first: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        assert not self._is_released, "the snapshot is released"
+        return rows(self._files, self._files.pin_again(self._pin), self._memtable, first, end)
+
+    def release(self) -> None:
+        if not self._is_released:
+            self._is_released = True
+            self._files.unpin(self._pin)
+            self._files.delete_obsolete()
+
+
+def rows(
+    files: FileSet, pin: Pin, memtable: Memtable, first: bytes, end: bytes | None
+) -> Iterator[tuple[bytes, bytes]]:
+    """The entries of a range in a memtable and in pinned files; the pin is given up at their end."""
+    columns = memtable.columns_in(first, end)
+    sources = [MergeSource(iter([columns] if columns[0] else ()), memtable.ranges)]
+    generated = _generate(files, pin, [*sources, *files.sources(pin.view, first, end)])
+    # Once it has begun, it gives the pin up however it ends, also when nobody reads it to its end.
+    next(generated)
+    return generated
+
+
+def _generate(files: FileSet, pin: Pin, sources: Sequence[MergeSource]) -> Iterator[tuple[bytes, bytes]]:
+    try:
+        yield (b"", b"")
+        for keys, values in merged(sources):
+            if all(values):
+                # Neither tombstones nor empty values, as a rule: then the pairs pass at full speed.
+                yield from zip(keys, cast("list[bytes]", values), strict=True)
+                continue
+            for key, value in zip(keys, values, strict=True):
+                if value is not None:
+                    yield key, value
+    finally:
+        files.unpin(pin)

@@ -126,7 +126,6 @@ def pieces_of_run(
 
 
 def ranges_of(tables: Iterable[Table]) -> DeletedRanges:
-    """The range tombstones of all files of a run."""
     ranges = NO_RANGES
     for table in tables:
         ranges = ranges.union(table.ranges)

@@ -47,18 +47,15 @@ class DeletedRanges:
         return f"DeletedRanges({list(self.ranges)})"
 
     def covers(self, key: bytes) -> bool:
-        """Whether a key lies in one of them."""
         index = bisect_right(self._starts, key) - 1
         return index >= 0 and key < self._ends[index]
 
     def union(self, other: DeletedRanges) -> DeletedRanges:
-        """What lies in either."""
         if not other:
             return self
         return DeletedRanges((*self.ranges, *other.ranges)) if self else other
 
     def clipped(self, first: bytes, end: bytes | None) -> DeletedRanges:
-        """What of them lies in ``first <= key < end``."""
         if not self.ranges:
             return self
         return DeletedRanges(
@@ -84,7 +81,6 @@ class DeletedRanges:
         return left_keys, left_values
 
     def validate(self) -> None:
-        """Assert that they ascend without touching each other."""
         assert all(start < end for start, end in self.ranges), self
         assert all(left[1] < right[0] for left, right in pairwise(self.ranges)), self
 

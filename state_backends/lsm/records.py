@@ -29,7 +29,6 @@ RECORD_OVERHEAD_BYTES = _LENGTH.size + _CRC.size
 
 
 def record(payload: bytes) -> bytes:
-    """One record."""
     length = len(payload)
     head = _LENGTH.pack(length, length ^ _ALL_ONES)
     return b"".join((head, payload, _CRC.pack(zlib.crc32(payload, zlib.crc32(head)))))
@@ -52,7 +51,6 @@ class LogRecordWriter:
         self.broken = False
 
     def begin(self, magic: bytes, version: int) -> None:
-        """Write the preamble of a new file."""
         self._write(preamble(magic, version))
 
     def append(self, payload: bytes) -> int:
@@ -75,7 +73,6 @@ class LogRecordWriter:
         self.broken = False
 
     def close(self) -> None:
-        """Close the file; a second call does nothing."""
         self._file.close()
 
 
@@ -107,7 +104,6 @@ class LogRecordReader:
             )
 
     def corrupt(self, what: str) -> CorruptStateError:
-        """An error about this file."""
         return CorruptStateError(self._path, what)
 
     def records(self, whole_bytes: int = 0) -> Iterator[bytes]:

@@ -150,7 +150,6 @@ class Table:
             raise CorruptStateError(self.path, f"block {block} makes no sense: {problem}") from problem
 
     def block_bytes(self, block: int) -> int:
-        """The stored size of a block."""
         return self._offsets[block + 1] - self._offsets[block]
 
 
@@ -294,7 +293,6 @@ class SstWriter:
         )  # fmt: skip
 
     def abandon(self) -> None:
-        """Delete what was written."""
         self._file.close()
         for path in (self._path + TEMPORARY_SUFFIX, self._path):
             delete_quietly(self._fs, path)

@@ -81,11 +81,9 @@ class LsmOptions:
 
     @property
     def file_bytes(self) -> int:
-        """Where compactions begin another file."""
         return self.memtable_bytes if self.target_file_bytes is None else self.target_file_bytes
 
     def level_bytes(self, level: int) -> int:
-        """How much a level from 1 on may hold."""
         assert level >= 1
         first = 4 * self.memtable_bytes if self.level1_bytes is None else self.level1_bytes
         size: int = first * self.level_multiplier ** (level - 1)

@@ -51,7 +51,6 @@ class FileMeta:
 
     @property
     def deletes(self) -> bool:
-        """Whether it holds tombstones of either kind."""
         return bool(self.tombstones or self.range_tombstones)
 
     def overlaps(self, first: bytes, limit: bytes | None) -> bool:
@@ -59,7 +58,6 @@ class FileMeta:
         return first < self.limit and (limit is None or self.smallest < limit)
 
     def to_state(self) -> list[Any]:
-        """A plain form for the manifest."""
         return [
             self.name, self.size_bytes, self.checksum, self.entries, self.tombstones, self.range_tombstones,
             self.smallest, self.largest, self.largest_excluded,
@@ -114,7 +112,6 @@ class VersionEdit:
     level0: tuple[str, ...] | None = None
 
     def to_state(self) -> list[Any]:
-        """A plain form for the manifest."""
         return [
             list(self.removed),
             [[level, file.to_state()] for level, file in self.added],
@@ -124,7 +121,6 @@ class VersionEdit:
 
     @classmethod
     def from_state(cls, state: list[Any]) -> VersionEdit:
-        """What :meth:`to_state` described."""
         removed, added, cursors, level0 = state
         return cls(
             tuple(removed),
@@ -148,20 +144,16 @@ class Version:
 
     @classmethod
     def empty(cls, max_levels: int) -> Version:
-        """A version without files."""
         return cls(((),) * max_levels, (b"",) * max_levels)
 
     def files(self) -> Iterator[FileMeta]:
-        """All files, newest level first."""
         for level in self.levels:
             yield from level
 
     def level_of(self) -> dict[str, int]:
-        """The level of each file by its name."""
         return {file.name: level for level, files in enumerate(self.levels) for file in files}
 
     def level_size(self, level: int) -> int:
-        """The bytes of the files of a level."""
         return sum(file.size_bytes for file in self.levels[level])
 
     def overlapping(self, level: int, span: Span) -> tuple[FileMeta, ...]:
@@ -173,11 +165,9 @@ class Version:
         return not any(self.overlapping(deeper, span) for deeper in range(level + 1, len(self.levels)))
 
     def deepest(self) -> int:
-        """The deepest level with files, or 0."""
         return max((level for level, files in enumerate(self.levels) if files), default=0)
 
     def with_depth(self, max_levels: int) -> Version:
-        """The same with at least so many levels."""
         more = max_levels - len(self.levels)
         return self if more <= 0 else Version(self.levels + ((),) * more, self.cursors + (b"",) * more)
 
@@ -237,7 +227,6 @@ class Version:
         return None
 
     def validate(self) -> None:
-        """Assert the invariants."""
         problem = self.problem()
         assert problem is None, problem
         assert len(self.levels) == len(self.cursors), self.cursors

@@ -36,7 +36,6 @@ class WriteAheadLog:
     """
 
     def __init__(self, file: WritableFile, number: int, *, sync: bool) -> None:
-        """Begin a new log."""
         self.number = number
         self._pack = msgpack.Packer(autoreset=True).pack
         self._writer = LogRecordWriter(file, sync=sync)
@@ -48,15 +47,12 @@ class WriteAheadLog:
         return self._writer.broken
 
     def write(self, entries: Mapping[bytes, bytes | None]) -> None:
-        """Log a group of writes."""
         self._writer.append(self._pack((_WRITE, list(entries), list(entries.values()))))
 
     def delete_range(self, first: bytes, end: bytes) -> None:
-        """Log the deletion of a range."""
         self._writer.append(self._pack((_DELETE_RANGE, first, end)))
 
     def close(self) -> None:
-        """Close the file; a second call does nothing."""
         self._writer.close()
 
 

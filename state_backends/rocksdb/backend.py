@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile  # deterministic: only for where files lie that no output shows
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
 from state_backends.api import BackendEnvironment
@@ -50,12 +50,5 @@ class RocksDBStateBackend:
         return StoreKeyedStateBackend(environment, self._kind(), incremental=self.incremental)
 
     def _kind(self) -> RocksDBStoreKind:
-        options = RocksDBOptions(
-            memtable_bytes=self.memtable_bytes,
-            cache_bytes=self.cache_bytes,
-            l0_trigger=self.l0_trigger,
-            compaction=self.compaction,
-            auto_compaction=self.auto_compaction,
-            compression=self.compression,
-        )
-        return RocksDBStoreKind(options)
+        settings = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "incremental"}
+        return RocksDBStoreKind(RocksDBOptions(**settings))

@@ -90,7 +90,6 @@ class RocksDBOptions:
                 raise StateArgumentError(f"rocksdb: {name} {value!r} is none of {', '.join(known)}.")
 
     def native(self, package: ModuleType) -> Any:
-        """The same for the package."""
         options = package.Options(raw_mode=True)
         options.create_if_missing(True)
         options.set_write_buffer_size(self.memtable_bytes)

@@ -16,7 +16,6 @@ from state_backends.rows.layout import (
     MAX_STATE_ID as MAX_STATE_ID,
     PART_BYTES as PART_BYTES,
     Row as Row,
-    column as column,
     encode_block as encode_block,
     encode_list as encode_list,
     encode_time as encode_time,

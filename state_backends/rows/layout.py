@@ -46,7 +46,6 @@ class Scannable(Protocol):
 
 
 def group_prefix(key_group: int) -> bytes:
-    """How the rows of a key group begin."""
     return key_group.to_bytes(GROUP_BYTES, "big")
 
 
@@ -82,11 +81,6 @@ def encode_list(codec: StateCodec, elements: Sequence[object]) -> bytes:
 def list_column_value(codec: StateCodec, value: bytes) -> bytes:
     """The encoded list that the value of a list's row stands for."""
     return codec.array_header(int.from_bytes(value[:COUNT_BYTES], "big")) + value[COUNT_BYTES:]
-
-
-def column(codec: StateCodec, encoded: Sequence[bytes]) -> bytes:
-    """An encoded list of elements that are encoded already."""
-    return codec.array_header(len(encoded)) + b"".join(encoded)
 
 
 def occupied_parts(rows: Scannable, first_group: int, last_group: int) -> Iterator[tuple[int, int]]:
@@ -189,11 +183,11 @@ def encode_block(codec: StateCodec, state: StateId, rows: Iterable[Row]) -> Enco
         if state.kind == StateKind.LIST.value:
             values = [list_column_value(codec, value) for value in values]
     if not state.namespaced:
-        return EncodedBlock(state, len(keys), column(codec, keys), codec.pack(None), column(codec, values))
+        return EncodedBlock(state, len(keys), codec.joined(keys), codec.pack(None), codec.joined(values))
     ends = [encoded_length(key, 0) for key in keys]
     namespaces = [key[end:] for key, end in zip(keys, ends, strict=True)]
     keys = [key[:end] for key, end in zip(keys, ends, strict=True)]
-    return EncodedBlock(state, len(keys), column(codec, keys), column(codec, namespaces), column(codec, values))
+    return EncodedBlock(state, len(keys), codec.joined(keys), codec.joined(namespaces), codec.joined(values))
 
 
 def scopes(state: StateId, keys: Iterable[bytes]) -> Iterator[bytes]:
@@ -239,7 +233,7 @@ def _map_columns(codec: StateCodec, state: StateId, rows: Iterable[Row]) -> tupl
 def _timer_block(codec: StateCodec, state: StateId, rows: Iterable[Row]) -> EncodedBlock:
     timers = sorted(_timers(rows))
     keys, namespaces, times = zip(*timers, strict=True)
-    return EncodedBlock(state, len(timers), column(codec, keys), column(codec, namespaces), codec.pack(list(times)))
+    return EncodedBlock(state, len(timers), codec.joined(keys), codec.joined(namespaces), codec.pack(list(times)))
 
 
 class TimerColumns(NamedTuple):
@@ -253,7 +247,7 @@ class TimerColumns(NamedTuple):
 def timer_columns(codec: StateCodec, rows: Iterable[Row]) -> TimerColumns:
     """The timers in some rows, of which there are some, in their order."""
     keys, namespaces, times = zip(*_timers(rows), strict=True)
-    return TimerColumns(column(codec, keys), column(codec, namespaces), list(times))
+    return TimerColumns(codec.joined(keys), codec.joined(namespaces), list(times))
 
 
 def _timers(rows: Iterable[Row]) -> Iterator[tuple[bytes, bytes, int]]:

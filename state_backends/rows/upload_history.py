@@ -88,7 +88,6 @@ class UploadHistory:
         self._uploads = {known: files for known, files in self._uploads.items() if known >= checkpoint_id}
 
     def validate(self) -> None:
-        """Assert the invariants."""
         for checkpoint_id, files in self._uploads.items():
             assert checkpoint_id >= max(self._last, self._chain_start, 0), self.fingerprint()
             assert all(file.scope is StateScope.SHARED for file in files.values()), files
@@ -96,7 +95,6 @@ class UploadHistory:
             assert len({file.path for file in files.values()}) == len(files), files
 
     def fingerprint(self) -> tuple[object, ...]:
-        """All that decides what happens next."""
         uploads = tuple(
             (checkpoint_id, tuple(sorted((name, file.path) for name, file in files.items())))
             for checkpoint_id, files in sorted(self._uploads.items())

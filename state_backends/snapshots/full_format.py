@@ -69,12 +69,10 @@ class StateId:
     kind: str
 
     def to_state(self) -> list[Any]:
-        """A plain form for files."""
         return [self.name, self.namespaced, self.kind]
 
     @classmethod
     def from_state(cls, state: list[Any]) -> StateId:
-        """The id that :meth:`to_state` described."""
         return cls(*state)
 
 
@@ -135,7 +133,6 @@ class SnapshotHeader:
     schema: Any = None
 
     def to_state(self) -> list[Any]:
-        """A plain form for files."""
         states = [one.to_state() for one in self.states]
         bounds = [self.key_group_range.first, self.key_group_range.last]
         plain = [self.key_type.to_state(), self.max_parallelism, bounds, states, self.compression]
@@ -199,7 +196,6 @@ class FullSnapshotWriter:
         return zlib.compress(payload, _ZLIB_LEVEL) if self._compress else payload
 
     def finish(self) -> FullKeyedStateHandle:
-        """Write the end and make the file durable."""
         self._stream.write(frame(END, 0, self._codec.encode([len(self._offsets), self._entries])))
         stream_handle = self._stream.close_and_get_handle()
         assert stream_handle is not None
@@ -300,7 +296,6 @@ class FullSnapshotTask(SnapshotTask[KeyedStateHandle]):
         return SnapshotResult(self._writer.finish())
 
     def _some_groups(self) -> Iterator[tuple[int, list[EncodedBlock]]]:
-        """The key groups of one step."""
         passed = 0
         while self._next_group < len(self._groups) and passed < self._options.entries_per_step:
             group = self._groups[self._next_group]

@@ -49,11 +49,9 @@ class ByteStreamStateHandle:
 
     @property
     def size_bytes(self) -> int:
-        """The number of bytes."""
         return len(self.data)
 
     def to_state(self) -> list[Any]:
-        """A plain form for files."""
         return ["bytes", self.data]
 
 
@@ -74,7 +72,6 @@ class FileStateHandle:
     checksum: int
 
     def to_state(self) -> list[Any]:
-        """A plain form for files."""
         return ["file", self.path, self.scope.value, self.size_bytes, self.checksum]
 
 
@@ -137,7 +134,6 @@ class OperatorStateHandle:
         return OperatorStateHandle(dict(sorted(states.items())), self.stream)
 
     def to_state(self) -> list[Any]:
-        """A plain form for files."""
         states = [[name, one.mode.value, list(one.offsets)] for name, one in sorted(self.states.items())]
         return ["operator", states, self.stream.to_state()]
 
@@ -196,7 +192,6 @@ class ChannelStateHandle:
 
     @property
     def records(self) -> int:
-        """How many records it holds."""
         return sum(piece.records for piece in self.pieces)
 
     @property
@@ -210,7 +205,6 @@ class ChannelStateHandle:
         return self.stream.size_bytes
 
     def to_state(self) -> list[Any]:
-        """A plain form for files."""
         pieces = [[*piece.channel, piece.records, piece.offset] for piece in self.pieces]
         return ["channels", pieces, self.stream.to_state()]
 
@@ -241,7 +235,6 @@ def unknown_kind(kind: Any) -> StateSchemaError:
 
 
 def describe_stream(stream: StreamStateHandle) -> str:
-    """How errors name a stream."""
     if isinstance(stream, FileStateHandle):
         return stream.path
     return f"state of {stream.size_bytes} bytes inlined in the checkpoint's metadata"

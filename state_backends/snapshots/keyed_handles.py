@@ -151,12 +151,10 @@ class StoreFile:
     uploaded: bool
 
     def to_state(self) -> list[Any]:
-        """A plain form for files."""
         return [self.name, self.stream.to_state(), self.uploaded]
 
     @classmethod
     def from_state(cls, state: list[Any]) -> StoreFile:
-        """The file that :meth:`to_state` described."""
         name, stream, uploaded = state
         return cls(name, stream_handle_from_state(stream), uploaded)
 
@@ -251,12 +249,10 @@ class LogSegment:
     uploaded: bool
 
     def to_state(self) -> list[Any]:
-        """A plain form for files."""
         return [self.first, self.end, self.stream.to_state(), self.uploaded]
 
     @classmethod
     def from_state(cls, state: list[Any]) -> LogSegment:
-        """The segment that :meth:`to_state` described."""
         first, end, stream, uploaded = state
         return cls(first, end, stream_handle_from_state(stream), uploaded)
 

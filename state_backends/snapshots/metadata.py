@@ -85,7 +85,6 @@ class SubtaskSnapshot:
     output_channels: ChannelStateHandle | None = None
 
     def streams(self) -> Iterator[StreamStateHandle]:
-        """Everything that its handles refer to."""
         if self.keyed is not None:
             yield from self.keyed.streams()
         if self.operator is not None:
@@ -108,7 +107,6 @@ class SubtaskSnapshot:
         )
 
     def to_state(self) -> dict[str, Any]:
-        """A plain form for files."""
         state = {
             "keyed": None if self.keyed is None else self.keyed.to_state(),
             "operator": None if self.operator is None else self.operator.to_state(),
@@ -122,7 +120,6 @@ class SubtaskSnapshot:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> SubtaskSnapshot:
-        """What :meth:`to_state` described."""
         keyed, operator = state["keyed"], state["operator"]
         inputs, outputs = state.get("input_channels"), state.get("output_channels")
         return cls(
@@ -154,7 +151,6 @@ class OperatorSnapshot:
     coordinator_state: bytes | None = None
 
     def to_state(self) -> dict[str, Any]:
-        """A plain form for files."""
         return {
             "uid": self.uid,
             "name": self.name,
@@ -166,7 +162,6 @@ class OperatorSnapshot:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> OperatorSnapshot:
-        """What :meth:`to_state` described."""
         return cls(
             state["uid"],
             state["name"],

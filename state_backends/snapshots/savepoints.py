@@ -143,7 +143,6 @@ class StreamCopier:
         return replace(copied, keyed=copied.keyed and copied.keyed.as_copied())
 
     def copy(self, stream: StreamStateHandle) -> StreamStateHandle:
-        """Where the bytes are in the savepoint."""
         if not isinstance(stream, FileStateHandle):
             return stream
         name = self._copied.get((stream.path, stream.scope))

@@ -116,7 +116,6 @@ class StateSchemas:
         self._restored.add(name)
 
     def _resolve(self, written: list[RecordSchema], states: list[str], where: str) -> dict[int, RegisteredType]:
-        """The records that are to be migrated, by code."""
         migrated: dict[int, RegisteredType] = {}
         found: list[str] = []
         for schema in written:

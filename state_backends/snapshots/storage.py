@@ -138,12 +138,10 @@ class CheckpointLocation:
         return FsStreamFactory(self._fs, self._directories, safe_file_name(unique), self._threshold)
 
     def reader(self) -> FsStateReader:
-        """Opens what this checkpoint's handles refer to."""
         return FsStateReader(self._fs, self._directories)
 
     @property
     def job_dir(self) -> str | None:
-        """The job's directory; ``None`` for a savepoint."""
         return self._directories.job_dir
 
     def full_path(self, handle: FileStateHandle) -> str:
@@ -399,7 +397,6 @@ class CheckpointStorage:
         return max(self._directory_ids(), default=0)
 
     def reader(self, checkpoint_id: int) -> FsStateReader:
-        """Opens what a checkpoint's handles refer to."""
         return self.location(checkpoint_id).reader()
 
     def read_metadata(self, checkpoint_id: int) -> CheckpointMetadata:

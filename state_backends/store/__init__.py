@@ -1,5 +1,5 @@
 """Keyed state of one subtask over an ordered store, whichever kind of store that is: ``keyed_backend`` over
-``parts``, ``named_states``, ``entries`` and ``timers``. ``pinned`` takes full snapshots,
+``parts``, ``entries`` and ``timers``. ``pinned`` takes full snapshots,
 ``native_restore`` opens the files of a store again, and ``meta`` keeps what these files do not say themselves.
 """
 

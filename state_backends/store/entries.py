@@ -14,7 +14,7 @@ from typing import Any
 from state_backends.api import Batch, First, Fold, KeyScope, Namespaces
 from state_backends.base import StateKind, check_lengths
 from state_backends.codec import StateCodec
-from state_backends.rows import COUNT_BYTES, column, encode_list, list_column_value, successor
+from state_backends.rows import COUNT_BYTES, encode_list, list_column_value, successor
 from state_backends.store.parts import StoreAccess, StoreTable
 
 
@@ -32,7 +32,6 @@ class _StoreRows:
         self._what = f"state {table.name!r}"
 
     def _row(self, namespace: Any) -> bytes:
-        """The row of the current key and a namespace."""
         key = self.scope.key
         if key is None:
             self.scope.require()
@@ -41,7 +40,6 @@ class _StoreRows:
         return self._table.namespaced.prefix_of[key] + self._encode_namespace(namespace)
 
     def _rows(self, keys: Sequence[Any], namespaces: Namespaces) -> list[bytes]:
-        """The row of each record of a batch."""
         if namespaces is None:
             return list(map(self._table.plain.prefix_of.__getitem__, keys))
         check_lengths(keys, namespaces)
@@ -84,7 +82,7 @@ class _StoreRows:
     def _decode_many(self, found: Sequence[bytes | None]) -> list[Any]:
         """The values of rows, ``None`` for those that are not there, in one call of the decoder."""
         nothing = self.codec.pack(None)
-        values: list[Any] = self._decode(column(self.codec, [data or nothing for data in found]))
+        values: list[Any] = self._decode(self.codec.joined([data or nothing for data in found]))
         return values
 
 

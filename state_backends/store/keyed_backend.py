@@ -47,9 +47,8 @@ from state_backends.snapshots import (
 )
 from state_backends.store.entries import StoreEntries, StoreMapEntries
 from state_backends.store.meta import StoreMeta
-from state_backends.store.named_states import StoreTables
 from state_backends.store.native_restore import NativeTarget, restore_native
-from state_backends.store.parts import StatePart, StoreAccess
+from state_backends.store.parts import StatePart, StoreAccess, StoreTables
 from state_backends.store.pinned import StoreSnapshotResources, rows_of_blocks
 from state_backends.store.timers import StoreTimerTable
 from state_backends.ttl import TtlRowFilter, with_ttl

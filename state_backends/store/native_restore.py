@@ -174,7 +174,6 @@ class _Restore:
         return RestoredStore(store, replace(meta, key_group_range=target.key_group_range), None)
 
     def give_up(self, problem: Exception) -> None:
-        """Close all stores and delete all files."""
         file_system = self.target.file_system
         try:
             for store in self.open_stores:
@@ -193,7 +192,6 @@ class _Restore:
         self.target.file_system.delete_tree(directory)
 
     def _open(self, handle: IncrementalKeyedStateHandle, directory: str) -> OrderedStore:
-        """A store of the files of a handle."""
         file_system = self.target.file_system
         assert not file_system.exists(directory), f"{directory} exists"
         file_system.make_dirs(directory)

@@ -282,22 +282,24 @@ class TaskCheckpointing:
                 local.abort(checkpoint_id)
         chain, around = self._chain, self._place.around
         for position in range(first, len(chain.operators)):
-            operator, context = chain.operators[position], chain.contexts[position]
+            operator, keyed = chain.operators[position], chain.contexts[position].keyed
+            if keyed is not None and keyed.history is None:
+                keyed = None  # no snapshot of it builds on an earlier one
             with around(_POINTS[type(instruction)], operator, ("notify_rest", (instruction, position))) as goes_on:
                 if not goes_on:
                     return
                 match instruction:
                     case NotifyOperatorsComplete():
-                        if context.keyed is not None:
-                            context.keyed.notify_checkpoint_complete(checkpoint_id)
+                        if keyed is not None:
+                            keyed.notify_checkpoint_complete(checkpoint_id)
                         operator.notify_checkpoint_complete(checkpoint_id)
                     case NotifyOperatorsAborted():
-                        if context.keyed is not None:
-                            context.keyed.notify_checkpoint_aborted(checkpoint_id)
+                        if keyed is not None:
+                            keyed.notify_checkpoint_aborted(checkpoint_id)
                         operator.notify_checkpoint_aborted(checkpoint_id)
                     case NotifyOperatorsSubsumed():
-                        if context.keyed is not None:
-                            context.keyed.notify_checkpoint_subsumed(checkpoint_id)
+                        if keyed is not None:
+                            keyed.notify_checkpoint_subsumed(checkpoint_id)
 
     def notify_rest(
         self, instruction: NotifyOperatorsComplete | NotifyOperatorsAborted | NotifyOperatorsSubsumed, first: int

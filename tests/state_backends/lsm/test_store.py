@@ -529,7 +529,7 @@ def test_steps_are_bounded_and_count_what_they_move() -> None:
     work = executor.waiting[0]
     assert isinstance(work, CompactionWork)
     assert work.name == "compaction into level 1"
-    read = work.task.input_bytes
+    read = sum(file.size_bytes for file in work.task.inputs)
     steps = []
     while (moved := work.step()) is not None:
         steps.append(moved)

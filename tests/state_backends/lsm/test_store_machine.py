@@ -11,7 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from state_backends.base import InlineExecutor
 from state_backends.files import MemoryFileSystem
-from state_backends.lsm import LsmSnapshot, LsmStore, LsmStoreKind, describe_manifest
+from state_backends.lsm import LsmStore, LsmStoreKind, describe_manifest
+from state_backends.lsm.memtable import LsmSnapshot
 from tests.state_backends.lsm.support import tiny
 from tests.state_backends.support import DeferredExecutor
 

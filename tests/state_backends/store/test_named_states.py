@@ -8,7 +8,7 @@ from state_backends.api import KeyScope
 from state_backends.base import LONG, KeyGroupRange, StateKind, StateSchemaError, StateTtlConfig
 from state_backends.codec import default_codec
 from state_backends.snapshots import StateId
-from state_backends.store.named_states import StoreTables
+from state_backends.store.parts import StoreTables
 from state_backends.ttl import TtlRowFilter
 from tests.state_backends.support import LIST, VALUE
 
