@@ -32,10 +32,6 @@ class KeyScope:
     __slots__ = ("_group_of", "key", "key_group_range", "key_type", "max_parallelism", "plain_key_type")
 
     def __init__(self, key_type: KeyType | None, max_parallelism: int, key_group_range: KeyGroupRange) -> None:
-        """No current key.
-
-        :raises KeyGroupError: when the range does not fit the max parallelism
-        """
         check_parallelism(1, max_parallelism)
         if key_group_range.last >= max_parallelism:
             raise KeyGroupError(f"key groups {key_group_range} exceed the max parallelism {max_parallelism}.")

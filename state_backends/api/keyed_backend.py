@@ -119,26 +119,23 @@ class KeyedStateBackend(Protocol):
         """The same as it is stored: with time-to-live, pairs of last access and content."""
 
     def value_state(self, descriptor: ValueStateDescriptor) -> ValueState:
-        """The value state of that name.
-
-        :raises StateSchemaError: when the name belongs to a state of another kind
-        """
+        """The value state of that name. Errors as of :meth:`table`."""
         return ValueState(self.table(descriptor), descriptor)
 
     def list_state(self, descriptor: ListStateDescriptor) -> ListState:
-        """The list state of that name, see :meth:`value_state`."""
+        """The list state of that name."""
         return ListState(self.table(descriptor))
 
     def map_state(self, descriptor: MapStateDescriptor) -> MapState:
-        """The map state of that name, see :meth:`value_state`."""
+        """The map state of that name."""
         return MapState(self.table(descriptor))
 
     def reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState:
-        """The reducing state of that name, see :meth:`value_state`."""
+        """The reducing state of that name."""
         return ReducingState(self.table(descriptor), descriptor)
 
     def aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState:
-        """The aggregating state of that name, see :meth:`value_state`."""
+        """The aggregating state of that name."""
         return AggregatingState(self.table(descriptor), descriptor)
 
     def timer_service(self, name: str) -> TimerService:
@@ -206,10 +203,7 @@ def load_full(
     schemas: StateSchemas,
     load: Callable[[Iterator[DecodedBlock]], None],
 ) -> None:
-    """Give ``load`` the entries of the own key groups in a full snapshot, see :meth:`KeyedStateBackend.restore`.
-
-    :param codec: the backend's
-    """
+    """Give ``load`` the entries of the own key groups in a full snapshot, see :meth:`KeyedStateBackend.restore`."""
     common = handle.key_group_range.intersection(scope.key_group_range)
     if common is None:
         return

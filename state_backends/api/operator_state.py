@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from state_backends.base import (
@@ -56,11 +57,7 @@ _ENTRIES = of_type("a map", dict)
 
 
 class OperatorListState:
-    """One list of one subtask.
-
-    :ivar name: unique within the operator
-    :ivar mode: how it is redistributed
-    """
+    """One list of one subtask, under a name that is unique within the operator."""
 
     __slots__ = ("_elements", "mode", "name")
 
@@ -185,21 +182,14 @@ class OperatorStateBackend:
         return self._declare(name, OperatorStateMode.SPLIT_DISTRIBUTE, shape)
 
     def union_list_state(self, name: str, shape: Shape | None = None) -> OperatorListState:
-        """The union list of that name.
-
-        :param shape: of each element; what was restored is checked before anything of it is used
-        :raises CorruptStateError: when an element was restored that does not have the shape
-        :raises StateSchemaError: when the name belongs to a state of another mode
-        """
+        """The union list of that name, see :meth:`list_state`."""
         return self._declare(name, OperatorStateMode.UNION, shape)
 
     def broadcast_state(self, name: str) -> OperatorBroadcastState:
-        """The broadcast state of that name.
-
-        :raises StateSchemaError: when the name belongs to a state of another mode
-        """
+        """The broadcast state of that name, see :meth:`list_state`."""
         self._declared.add(name)
-        return self._broadcast(name)
+        state: OperatorBroadcastState = self._state(name, OperatorStateMode.BROADCAST)
+        return state
 
     def undeclared(self) -> list[str]:
         """The names of states that were restored with something in them and that nobody has asked for, sorted."""
@@ -279,12 +269,6 @@ class OperatorStateBackend:
                     check_shape(elements, list_of(_ENTRIES), path, f"state {name!r}")
                 self._restore_elements(name, where.mode, elements)
 
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Nothing to do: no snapshot of this backend builds on an earlier one."""
-
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """Nothing to do: the task of the snapshot is cancelled by its owner."""
-
     def fingerprint(self) -> bytes:
         """A digest of the content."""
         digest = hashlib.blake2b(digest_size=16)
@@ -294,31 +278,22 @@ class OperatorStateBackend:
         return digest.digest()
 
     def _restore_elements(self, name: str, mode: OperatorStateMode, elements: list[Any]) -> None:
+        state = self._state(name, mode)
         if mode is OperatorStateMode.BROADCAST:
-            state = self._broadcast(name)
             for entries in elements:
                 state.put_all(entries)
         else:
-            self._list(name, mode).add_all(elements)
-
-    def _broadcast(self, name: str) -> OperatorBroadcastState:
-        state = self._state(name, OperatorStateMode.BROADCAST)
-        assert isinstance(state, OperatorBroadcastState)
-        return state
+            state.add_all(elements)
 
     def _declare(self, name: str, mode: OperatorStateMode, shape: Shape | None) -> OperatorListState:
         self._declared.add(name)
-        state = self._list(name, mode)
+        state: OperatorListState = self._state(name, mode)
         if shape is not None:
             check_shape(state.get(), list_of(shape), f"operator state {name!r}", "element")
         return state
 
-    def _list(self, name: str, mode: OperatorStateMode) -> OperatorListState:
-        state = self._state(name, mode)
-        assert isinstance(state, OperatorListState)
-        return state
-
-    def _state(self, name: str, mode: OperatorStateMode) -> OperatorState:
+    def _state(self, name: str, mode: OperatorStateMode) -> Any:
+        """The state of that name: its class follows from the mode."""
         state = self._states.get(name)
         if state is None:
             is_broadcast = mode is OperatorStateMode.BROADCAST
@@ -354,16 +329,15 @@ def _read_elements(
     return elements
 
 
+@dataclass(eq=False)
 class OperatorSnapshotResources(SnapshotResources):
     """The encoded elements of all states, by name.
 
     :ivar states: (mode, name, encoded elements), the lists and then the broadcast states, each sorted by name
     """
 
-    def __init__(self, states: list[tuple[OperatorStateMode, str, list[bytes]]], codec: StateCodec) -> None:
-        super().__init__()
-        self.states = states
-        self.codec = codec
+    states: list[tuple[OperatorStateMode, str, list[bytes]]]
+    codec: StateCodec
 
     def _release(self) -> None:
         self.states = []

@@ -70,24 +70,14 @@ def check_time(time: Any) -> None:
         raise StateArgumentError(f"a timer's time must be an int of 64 bits, not {time!r}.")
 
 
-class HeapTable(Protocol):
-    """The part of a state of the heap backend in which timers are kept."""
-
-    codec: StateCodec
-    plain: ShardedTable
-
-
 class HeapTimerTable:
-    """Timers as stored keys of a table of the heap backend.
-
-    :ivar plain: the entries
-    """
+    """Timers as stored keys of a table of the heap backend."""
 
     __slots__ = ("codec", "plain")
 
-    def __init__(self, table: HeapTable) -> None:
-        self.codec = table.codec
-        self.plain = table.plain
+    def __init__(self, codec: StateCodec, plain: ShardedTable) -> None:
+        self.codec = codec
+        self.plain = plain
 
     def __len__(self) -> int:
         return len(self.plain)
@@ -272,11 +262,7 @@ class TimerQueue:
 
 
 class TimerService:
-    """The event-time and processing-time timers of one name.
-
-    :ivar event_time: the event-time timers
-    :ivar processing_time: the processing-time timers
-    """
+    """The event-time and processing-time timers of one name."""
 
     __slots__ = ("event_time", "processing_time")
 

@@ -137,10 +137,7 @@ def resolve_max_parallelism(parallelism: int, configured: int | None) -> MaxPara
 
 
 def operator_index_for_key_group(max_parallelism: int, parallelism: int, key_group: int) -> int:
-    """The subtask that owns a key group.
-
-    :raises KeyGroupError: on arguments out of range
-    """
+    """The subtask that owns a key group. Arguments out of range are refused."""
     check_parallelism(parallelism, max_parallelism)
     if not 0 <= key_group < max_parallelism:
         raise KeyGroupError(f"key group {key_group} is not within 0 to {max_parallelism - 1}.")
@@ -148,10 +145,7 @@ def operator_index_for_key_group(max_parallelism: int, parallelism: int, key_gro
 
 
 def key_group_range_for_index(max_parallelism: int, parallelism: int, index: int) -> KeyGroupRange:
-    """The key groups that subtask ``index`` owns.
-
-    :raises KeyGroupError: on arguments out of range
-    """
+    """The key groups that subtask ``index`` owns. Arguments out of range are refused."""
     check_parallelism(parallelism, max_parallelism)
     if not 0 <= index < parallelism:
         raise KeyGroupError(f"subtask index {index} is not within 0 to {parallelism - 1}.")
@@ -161,20 +155,13 @@ def key_group_range_for_index(max_parallelism: int, parallelism: int, index: int
 
 
 def key_group_ranges(max_parallelism: int, parallelism: int) -> tuple[KeyGroupRange, ...]:
-    """The ranges of all subtasks, in order: disjoint, and together all key groups.
-
-    :raises KeyGroupError: on arguments out of range
-    """
+    """The ranges of all subtasks, in order: disjoint, and together all key groups."""
     check_parallelism(parallelism, max_parallelism)
     return tuple(key_group_range_for_index(max_parallelism, parallelism, i) for i in range(parallelism))
 
 
 def murmur_hash(code: int) -> int:
-    """Flink's murmur mix of one 32-bit hash code, made non-negative (MathUtils.murmurHash).
-
-    :param code: a Java hash code; only its low 32 bits matter
-    :returns: a value from 0 to 2**31 - 1
-    """
+    """Flink's murmur mix of the low 32 bits of a hash code: 0 to 2**31 - 1 (MathUtils.murmurHash)."""
     code = (code * 0xCC9E2D51) & _UINT32
     code = ((code << 15) | (code >> 17)) & _UINT32
     code = (code * 0x1B873593) & _UINT32

@@ -52,11 +52,7 @@ class Replay:
         is_own: Callable[[Any], bool] | None,
         codec: StateCodec,
     ) -> None:
-        """Nothing is applied yet.
-
-        :param is_own: whether a key is to be restored; ``None`` = all are
-        :param codec: what has read the records
-        """
+        """``is_own``: whether a key is to be restored, ``None`` = all are. ``codec``: what has read the records."""
         self._migrated = codec.migrated if isinstance(codec, MigratingCodec) else frozenset()
         self._backend = backend
         self._states = states

@@ -192,10 +192,8 @@ class LogHistory:
     # --- a restore ------------------------------------------------------------------------------------------------
 
     def restored(self, materialization: int, segments: tuple[tuple[int, int], ...]) -> None:
-        """Go on from a restored snapshot, whose files may be referred to (C2).
-
-        :param segments: (first, end) of each, ascending and without gaps
-        """
+        """Go on from a restored snapshot, whose files may be referred to (C2); (first, end) of segments ascend
+        without gaps."""
         assert (self._snapshots, self._end) == ({}, 0), "restore into a history that has begun"
         start = segments[0][0] if segments else 0
         self._materializations = {materialization: _Materialization(materialization, start, False, True, True, True)}
@@ -207,10 +205,8 @@ class LogHistory:
             segment.is_uploaded = segment.is_handed = segment.is_confirmed = True
 
     def restored_elsewhere(self, last_number: int) -> None:
-        """Begin behind a restored state whose files must not be referred to: the next checkpoint materialises (C2).
-
-        :param last_number: materialisations get numbers above it
-        """
+        """Begin behind a restored state whose files must not be referred to: the next checkpoint materialises (C2),
+        under a number above the last."""
         assert (self._snapshots, self._end) == ({}, 0), "restore into a history that has begun"
         self._last_number = last_number
         self._starts_empty = False
@@ -234,10 +230,7 @@ class LogHistory:
         return first in self._segments
 
     def uploaded(self, first: int, by: int | None = None) -> None:
-        """A segment is in a file now.
-
-        :param by: the snapshot that has done it, ``None`` = nobody's
-        """
+        """A segment is in a file now, by the snapshot that has done it, if it was one."""
         segment = self._segments[first]
         assert not segment.is_uploaded, f"segment {first} was uploaded twice"
         segment.is_uploaded, segment.uploaded_by = True, by

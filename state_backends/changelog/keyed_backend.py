@@ -49,11 +49,8 @@ class ChangelogSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Materialized:
-    """A materialised snapshot.
-
-    :ivar handles: one, none without entries
-    :ivar uploads: what can delete it, as long as no snapshot refers to it
-    """
+    """The handle of a materialised snapshot, if it has entries, and what can delete it as long as no snapshot refers
+    to it."""
 
     handles: tuple[KeyedStateHandle, ...]
     uploads: SharedUploads | None
@@ -68,10 +65,7 @@ class ChangelogKeyedStateBackend(KeyedStateBackend):
         environment: BackendEnvironment,
         settings: ChangelogSettings,
     ) -> None:
-        """An empty backend.
-
-        :param below: makes an empty backend that keeps the state, for keys of a type
-        """
+        """An empty backend. ``below``: makes an empty backend that keeps the state, for keys of a type."""
         self._below = below
         self._environment = environment
         self._settings = settings
@@ -132,13 +126,7 @@ class ChangelogKeyedStateBackend(KeyedStateBackend):
     # --- restore --------------------------------------------------------------------------------------------------
 
     def restore(self, handles: Iterable[KeyedStateHandle], reader: StateReader) -> None:
-        """Read the entries of the own key groups from snapshots into this fresh backend: what was materialised, then
-        the log behind it. Handles of the backend below are read too, when it can.
-
-        :raises CorruptStateError: when a file is damaged
-        :raises MissingStateError: when a file is not there
-        :raises StateSchemaError: when a snapshot does not fit, or is in a form that the backend below cannot read
-        """
+        """What was materialised, then the log behind it. Handles of the backend below are read too, when it can."""
         restored = restorable_handles(handles, self.key_group_range)
         codec = self._environment.codec
         key_type = check_logs(restored, reader, codec, self._schemas)
@@ -230,11 +218,7 @@ class ChangelogKeyedStateBackend(KeyedStateBackend):
         return None if self._running is not None else self._due_ms
 
     def materialize_if_due(self, now_ms: int) -> BackgroundWork | None:
-        """:meth:`materialize`, if the interval has passed.
-
-        :param now_ms: the processing time
-        :returns: the asynchronous part, for the executor
-        """
+        """:meth:`materialize`, if the interval has passed by then."""
         due_ms, interval = self.materialization_due_ms, self._settings.materialization_interval_ms
         if due_ms is None or interval is None or now_ms < due_ms:
             return None

@@ -84,10 +84,7 @@ class ChangeLog:
         executor: Executor,
         streams: StreamFactory | None,
     ) -> None:
-        """An empty log.
-
-        :param streams: where full segments are uploaded to in the background; ``None`` = they are not
-        """
+        """``streams``: where full segments are uploaded to in the background; ``None`` = they are not."""
         self._history = history
         self._codec = codec
         self._segment_bytes = segment_bytes
@@ -141,10 +138,7 @@ class ChangeLog:
     def append_made(
         self, operation: int, index: int, keys: list[Any], namespaces: list[Any] | None, payload: list[Any] | None
     ) -> None:
-        """A change was made.
-
-        :raises StateSerializationError: when it cannot be written: it is lost
-        """
+        """A change was made. When it cannot be written, it is lost, and the error raised."""
         try:
             record = self.encode(operation, index, keys, namespaces, payload)
         except StateSerializationError as problem:
@@ -155,10 +149,7 @@ class ChangeLog:
         self.append(record)
 
     def check_complete(self) -> None:
-        """Refuse a snapshot that would lack a change.
-
-        :raises StateSerializationError: the one that the caller got
-        """
+        """Refuse a snapshot that would lack a change, with the error that the caller got."""
         if self._lost is not None and self._history.materialized_upto <= self._lost[0]:
             raise self._lost[1]
 
@@ -209,11 +200,8 @@ class ChangeLog:
         return self._history.is_needed(first) and not self._history.is_uploaded(first)
 
     def upload(self, first: int, streams: StreamFactory, by: int | None = None) -> int:
-        """Write a segment into a file; returns its size.
-
-        :param by: the snapshot that does it
-        :raises OSError: when it cannot be written; nothing is left of it
-        """
+        """Write a segment into a file, for a snapshot or none; returns its size. Nothing is left of one that cannot
+        be written."""
         segment = self._segments[first]
         assert segment.data is not None
         assert segment.stream is None

@@ -50,11 +50,8 @@ def restorable_handles(handles: Iterable[KeyedStateHandle], key_groups: KeyGroup
 def check_logs(
     handles: Iterable[KeyedStateHandle], reader: StateReader, codec: StateCodec, schemas: StateSchemas
 ) -> KeyType | None:
-    """Look at the headers of all logs, before any state is touched.
+    """Look at the headers of all logs, before any state is touched; the type of their keys, ``None`` without a log.
 
-    :returns: the type of their keys; ``None`` without a log
-    :raises CorruptStateError: when one is damaged
-    :raises MissingStateError: when one is not there
     :raises StateSchemaError: when the program cannot go on with what one says about its values
     """
     key_type = None
@@ -104,13 +101,7 @@ def replay(
     codec: StateCodec,
     schemas: StateSchemas,
 ) -> None:
-    """Apply the log of a snapshot to a backend that holds what was materialised.
-
-    :raises CorruptStateError: when a segment is damaged
-    :raises MissingStateError: when a segment is not there
-    :raises StateSchemaError: when key type, max parallelism, the kind of a state, its time-to-live or the fields of
-        records differ in a way that cannot be followed
-    """
+    """Apply the log of a snapshot to a backend that holds what was materialised. Errors as of a restore."""
     common = handle.key_group_range.intersection(backend.key_group_range)
     assert common is not None
     for segment in handle.log:

@@ -57,9 +57,7 @@ class LoggedStateId:
 class SegmentHeader:
     """What a segment says about itself.
 
-    :ivar key_type: the type of all keys
-    :ivar max_parallelism: the number of key groups of the operator
-    :ivar key_group_range: those of the writer
+    :ivar key_group_range: the key groups of the writer
     :ivar first: the sequence number of the first record
     :ivar end: that of the first record behind the last
     :ivar states: what records are about, by their index in here
@@ -82,10 +80,7 @@ class SegmentHeader:
 
     @classmethod
     def from_state(cls, state: list[Any], where: str) -> SegmentHeader:
-        """The header that :meth:`to_state` described.
-
-        :raises StateSchemaError: when a state is of a kind that this program does not know
-        """
+        """What :meth:`to_state` described. States of kinds that only newer programs know are refused."""
         check_shape(state, _SHAPE, where, "header")
         key_type, max_parallelism, (low, high), first, end, states, schema = state
         known = {kind.value for kind in StateKind}

@@ -27,12 +27,8 @@ from state_backends.snapshots import (
 
 
 class InlineSnapshot(NamedTuple):
-    """The synchronous part of a snapshot of the backend below.
-
-    :ivar strategy: takes it
-    :ivar resources: what was pinned
-    :ivar options: how it is written
-    """
+    """The synchronous part of a snapshot of the backend below: what takes it, what was pinned, and how it is
+    written."""
 
     strategy: KeyedSnapshotStrategy
     resources: SnapshotResources
@@ -65,7 +61,6 @@ class ChangelogSnapshotResources(SnapshotResources):
     """
 
     def __init__(self, owner: SnapshotOwner, checkpoint_id: int, options: SnapshotOptions) -> None:
-        super().__init__()
         self._owner = owner
         self.checkpoint_id = checkpoint_id
         self.is_finished = False
@@ -166,11 +161,7 @@ class Materialization(BackgroundWork):
         finished: Finished,
         failed: Failed,
     ) -> None:
-        """Nothing is written yet.
-
-        :param task: writes it
-        :param uploads: where to
-        """
+        """``uploads``: where the task writes to."""
         self.name = f"materialisation {number}"
         self._task: SnapshotTask[KeyedStateHandle] | None = task
         self._uploads = uploads

@@ -16,10 +16,7 @@ class LoggedTimerQueue(TimerQueue):
     __slots__ = ("_index_in_log", "_inner", "_log")
 
     def __init__(self, inner: TimerQueue, log: ChangeLog, index: int) -> None:
-        """A queue over another: nothing of what it inherits is used.
-
-        :param index: how the log calls these timers
-        """
+        """A queue over another: nothing of what it inherits is used. ``index``: how the log calls these timers."""
         self._inner = inner
         self._log = log
         self._index_in_log = index

@@ -183,10 +183,7 @@ class Frame(NamedTuple):
 
 
 def preamble(magic: bytes, version: int) -> bytes:
-    """The first bytes of a file.
-
-    :param magic: eight bytes that name the kind of file
-    """
+    """The first bytes of a file. ``magic``: eight bytes that name the kind of file."""
     assert len(magic) == 8
     head = magic + version.to_bytes(2, "big")
     return head + _CRC.pack(zlib.crc32(head))

@@ -129,10 +129,7 @@ class TypeRegistry:
         return self._by_code.get(code)
 
     def check_code(self, code: int) -> None:
-        """Refuse a code that stands for no class.
-
-        :raises StateSchemaError: naming the code
-        """
+        """Refuse a code that stands for no class, with :class:`StateSchemaError`."""
         if code not in self._by_code:
             raise unregistered(code)
 
@@ -156,10 +153,7 @@ class TypeRegistry:
 
 
 def read_by(from_state: FromState, registered: RegisteredType, version: int, state: Any) -> Any:
-    """The object that a function makes of what was written.
-
-    :raises StateMigrationError: when the function fails
-    """
+    """The object that a function makes of what was written; :class:`StateMigrationError` when it fails."""
     try:
         return from_state(state, version)
     except Exception as problem:

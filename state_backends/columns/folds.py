@@ -50,10 +50,7 @@ class LongOverflowError(StateArgumentError):
 
 
 class ColumnFold(ABC):
-    """One way to fold the values of a key.
-
-    :ivar name: what it is called
-    """
+    """One way to fold the values of a key, under a name."""
 
     name: str
 

@@ -38,10 +38,7 @@ def is_long_column(keys: KeyColumn) -> bool:
 
 
 def key_column_type(keys: KeyColumn) -> KeyType:
-    """The key type of a column that is not empty.
-
-    :raises KeyTypeError: when its first key can be no key
-    """
+    """The key type of a column that is not empty; :class:`KeyTypeError` when its first key can be no key."""
     first = keys[0]
     return infer_key_type(first.item() if isinstance(first, np.generic) else first)
 

@@ -152,12 +152,9 @@ class FaultInjectingFileSystem(WrappedFileSystem):
         if operation in _MAKES:
             if operation == "rename":
                 self._made.pop(paths[0], None)
-            self._note_made(paths[-1])
+            self._made.pop(paths[-1], None)
+            self._made[paths[-1]] = None
         return answer
-
-    def _note_made(self, path: str) -> None:
-        self._made.pop(path, None)
-        self._made[path] = None
 
     def _struck(self, operation: str, apply: Callable[[], T], *paths: str) -> T:
         return self._apply(self._strike(operation, *paths), apply, paths[0])

@@ -83,7 +83,7 @@ class MemoryFileSystem(FileSystem):
         self.crashes += 1
         self.changes += 1
         self._locked.clear()
-        self._root = _Crash(self._root, survives or _nothing_survives).left()
+        self._root = _Crash(self._root, survives or (lambda path: False)).left()
 
     def survivors(self) -> MemoryFileSystem:
         """What a crash would leave now, when nothing unsynced survives, as a file system of its own."""
@@ -215,9 +215,6 @@ class MemoryFileSystem(FileSystem):
             self._known = (self.changes, fingerprint)
         return fingerprint
 
-    def _release(self, held: str) -> None:
-        self._locked.discard(held)
-
     def _node(self, path: str) -> _File | _Directory | None:
         return self._walk(_parts(path))
 
@@ -324,7 +321,7 @@ class _MemoryDirectoryLock:
     def release(self) -> None:
         # A lock from before a crash is gone and must not free one taken since.
         if self._crashes == self._fs.crashes:
-            self._fs._release(self._held)
+            self._fs._locked.discard(self._held)
         self._crashes = -1
 
 
@@ -411,10 +408,6 @@ def _file_after_crash(file: _File, path: str, survives: Survives) -> _File:
             file.durable = bytes(file.content)
         file.content = bytearray(file.durable)
     return file
-
-
-def _nothing_survives(path: str) -> bool:
-    return False
 
 
 @lru_cache(maxsize=4096)

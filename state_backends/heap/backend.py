@@ -11,10 +11,8 @@ from state_backends.heap.keyed_backend import HeapKeyedStateBackend
 
 @dataclass(frozen=True, slots=True)
 class HeapStateBackend:
-    """Keyed state in live Python objects (Flink: ``HashMapStateBackend``).
-
-    :ivar incremental: whether a checkpoint leaves out key groups whose bytes an earlier one has
-    """
+    """Keyed state in live Python objects (Flink: ``HashMapStateBackend``). Incremental checkpoints leave out key
+    groups whose bytes an earlier one has."""
 
     name: ClassVar[str] = "heap"
 

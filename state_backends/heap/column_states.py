@@ -85,12 +85,7 @@ class _EncodedKeys:
 
 
 class ColumnEntries:
-    """Keys, their slots and their values.
-
-    :ivar key_type: of all keys
-    :ivar codec: encodes both
-    :ivar values: by slot; some more than there are keys
-    """
+    """Keys of one type, their slots and, by slot, their values; of these some more than there are keys."""
 
     def __init__(
         self, key_type: KeyType, max_parallelism: int, key_group_range: KeyGroupRange, codec: StateCodec, dtype: Any
@@ -285,10 +280,8 @@ class ColumnSnapshot:
 
 
 class ColumnStateTable(StateTable):
-    """One reducing state in columns. Entries with a namespace, which only a restore can have left, stay in rows.
-
-    :ivar is_live: whether it still is the form that the state is in
-    """
+    """One reducing state in columns, as long as it ``is_live``. Entries with a namespace, which only a restore can
+    have left, stay in rows."""
 
     __slots__ = ("is_live",)
 
@@ -342,7 +335,8 @@ class HeapReducingColumns:
         """
         table = self._table
         if table is None or not table.is_live:
-            table = self._table = self._make(grouping.keys, values.dtype)
+            key_type = key_column_type(grouping.keys)
+            table = self._table = self._backend.column_table(self._descriptor.name, key_type, values.dtype)
         entries = table.plain
         if entries.values.dtype != values.dtype:
             raise _other_type(table.name, f"{values.dtype} values", f"{entries.values.dtype} values")
@@ -356,9 +350,6 @@ class HeapReducingColumns:
             slots[new] = entries.add(_chosen(grouping.keys, new))
         entries.write(slots, after)
         return grouping.to_batch_order(running)
-
-    def _make(self, keys: KeyColumn, dtype: Any) -> ColumnStateTable:
-        return self._backend.column_table(self._descriptor.name, key_column_type(keys), dtype)
 
 
 def columns_of(rows: StateTable, entries: ColumnEntries) -> ColumnStateTable:

@@ -5,7 +5,6 @@ Without either, expired state stays until somebody reads it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from state_backends.base import FrozenShard, ShardedTable, StateKind, StateTtlConfig, TableSnapshot
@@ -81,10 +80,7 @@ class UnexpiredEntries(TableSnapshot):
     __slots__ = ("_entries", "_limit_ms", "_state")
 
     def __init__(self, entries: TableSnapshot, table: StateTable, limit_ms: int) -> None:
-        """A view of a pinned table.
-
-        :param limit_ms: what was accessed then or before is left out
-        """
+        """A view of a pinned table. What was accessed at ``limit_ms`` or before is left out."""
         # The shards are those of the pinned table, which goes on being told when a writer has to freeze one.
         self.shards = entries.shards
         self.version = entries.version
@@ -97,10 +93,7 @@ class UnexpiredEntries(TableSnapshot):
         return [group for group in self._entries.groups_with_entries() if self._has_living(group)]
 
     def take(self, group: int) -> FrozenShard | None:
-        """The entries of a group that have not expired; ``None`` without any.
-
-        :raises StateSerializationError: when freezing the group failed
-        """
+        """The entries of a group that have not expired; ``None`` without any. Errors as of a pinned table."""
         shard = self._entries.take(group)
         if shard is None:
             return None
@@ -143,8 +136,3 @@ def _living(value: Any, kind: StateKind, limit_ms: int) -> Any:
         entries = {map_key: pair for map_key, pair in value.items() if pair[0] > limit_ms}
         return value if len(entries) == len(value) else (entries or None)
     return value if value[0] > limit_ms else None
-
-
-def cleanup_of(table: StateTable, config: StateTtlConfig, now_ms: NowMs) -> Callable[[int], None] | None:
-    """What an access to a state does to others, if anything."""
-    return IncrementalCleanup(table, config, now_ms) if config.cleanup_incrementally else None

@@ -20,7 +20,9 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import BinaryIO
 
 from state_backends.base import KeyGroupRange
@@ -60,6 +62,7 @@ _GROUP_DIGITS = 5
 _META_SCOPE = StateScope.EXCLUSIVE
 
 
+@dataclass(eq=False, slots=True)
 class TakenGroups:
     """What is known of the key groups of one checkpoint, while it is taken and after.
 
@@ -69,28 +72,22 @@ class TakenGroups:
     :ivar is_dropped: whether the checkpoint will never complete
     """
 
-    __slots__ = ("checkpoint_id", "files", "is_dropped", "is_finished")
-
-    def __init__(self, checkpoint_id: int) -> None:
-        self.checkpoint_id = checkpoint_id
-        self.files: dict[int, StreamStateHandle] = {}
-        self.is_finished = False
-        self.is_dropped = False
+    checkpoint_id: int
+    files: dict[int, StreamStateHandle] = field(default_factory=dict)
+    is_finished: bool = False
+    is_dropped: bool = False
 
 
 class GroupHistory:
-    """Pure bookkeeping: which copy of which key group a checkpoint may refer to.
-
-    :ivar uploads: the files of confirmed and unconfirmed checkpoints
-    """
+    """Pure bookkeeping: which copy of which key group a checkpoint may refer to."""
 
     def __init__(self, restored: RestoredBase | None = None) -> None:
         self.uploads = UploadHistory(restored)
         self._begun: list[TakenGroups] = []
 
-    def begin(self, checkpoint_id: int) -> tuple[TakenGroups, BaseView]:
+    def begin(self, checkpoint_id: int) -> tuple[TakenGroups, CopyOf]:
         """A checkpoint begins: what to note in, and what it may refer to."""
-        view = BaseView(self.uploads.base(), tuple(self._begun))
+        view = partial(_copy_of, self.uploads.base(), tuple(self._begun))
         taken = TakenGroups(checkpoint_id)
         self._begun.append(taken)
         return taken, view
@@ -138,36 +135,25 @@ class GroupHistory:
         return (self.uploads.fingerprint(), begun)
 
 
-class BaseView:
-    """What one checkpoint may refer to: the base at its synchronous part, seen through those begun since."""
-
-    __slots__ = ("_base", "_between")
-
-    def __init__(self, base: Mapping[str, FileStateHandle], between: Sequence[TakenGroups]) -> None:
-        self._base = base
-        self._between = between
-
-    def copy_of(self, group: int, name: str) -> FileStateHandle | None:
-        """The copy to refer to, if there is one that cannot go away before this checkpoint completes."""
-        file = self._base.get(name)
-        if file is None or any(not one.is_dropped and one.files.get(group) != file for one in self._between):
-            return None
-        return file
+CopyOf = Callable[[int, str], FileStateHandle | None]
+"""From a key group and the name of its file to the copy to refer to, if there is one that cannot go away before this
+checkpoint completes: of the base at its synchronous part, seen through the checkpoints begun since."""
 
 
-_NO_BASE = BaseView({}, ())
+def _copy_of(
+    base: Mapping[str, FileStateHandle], between: Sequence[TakenGroups], group: int, name: str
+) -> FileStateHandle | None:
+    file = base.get(name)
+    if file is None or any(not one.is_dropped and one.files.get(group) != file for one in between):
+        return None
+    return file
 
 
 class IncrementalHeapResources(SnapshotResources):
-    """The pinned state, and what the snapshot may refer to.
-
-    :ivar full: the state
-    :ivar base: captured at the synchronous part
-    :ivar taken: where the checkpoint notes its key groups
-    """
+    """The pinned state, what the snapshot may refer to as of the synchronous part, and where it notes its key
+    groups."""
 
     def __init__(self, full: FullSnapshotResources, history: GroupHistory, checkpoint_id: int) -> None:
-        super().__init__()
         self.full = full
         self.taken, self.base = history.begin(checkpoint_id)
         self._history = history
@@ -193,11 +179,8 @@ class IncrementalHeapStrategy:
         backend_id: str,
         restored: RestoredBase | None = None,
     ) -> None:
-        """Nothing is touched yet.
-
-        :param pin: pins the present state
-        :param backend_id: never given to another backend; that of ``restored`` takes precedence
-        """
+        """``pin``: pins the present state. ``backend_id``: never given to another backend; that of ``restored``
+        takes precedence."""
         self.backend_id = backend_id if restored is None else restored.backend_id
         self.history = GroupHistory(restored)
         self.key_group_range = key_group_range
@@ -235,7 +218,7 @@ class IncrementalHeapTask(SnapshotTask[KeyedStateHandle]):
         self._pinned = resources
         self._stream_factory = stream_factory
         self._options = options
-        self._base = resources.base if options.type is SnapshotType.CHECKPOINT else _NO_BASE
+        self._base = resources.base if options.type is SnapshotType.CHECKPOINT else None
         self._contents: Contents | None = None
         self._files: list[StoreFile] = []
         self._next_group = 0
@@ -260,9 +243,9 @@ class IncrementalHeapTask(SnapshotTask[KeyedStateHandle]):
     def _take(self, group: int) -> int:
         """Refer to a key group or upload it; how many entries it has."""
         blocks = self._pinned.full.blocks(group)
-        header = self._header(tuple(block.state for block in blocks), KeyGroupRange(group, group))
+        header = self._header((block.state for block in blocks), KeyGroupRange(group, group))
         name = f"{group:0{_GROUP_DIGITS}}-{_digest(header, blocks, self._pinned.full.codec)}"
-        known = self._base.copy_of(group, name)
+        known = None if self._base is None else self._base(group, name)
         if known is None:
             file = StoreFile(name, self._write(header, self._data_scope, group, blocks), uploaded=True)
         else:
@@ -275,12 +258,8 @@ class IncrementalHeapTask(SnapshotTask[KeyedStateHandle]):
     def _data_scope(self) -> StateScope:
         return StateScope.EXCLUSIVE if self._options.type.is_savepoint else StateScope.SHARED
 
-    def _header(self, states: tuple[StateId, ...], groups: KeyGroupRange) -> SnapshotHeader:
-        full = self._pinned.full
-        assert full.key_type is not None, "there are entries, so some key had a type"
-        return SnapshotHeader(
-            full.key_type, full.max_parallelism, groups, states, self._options.compression, full.schema
-        )
+    def _header(self, states: Iterable[StateId], groups: KeyGroupRange) -> SnapshotHeader:
+        return self._pinned.full.header(states, groups, self._options.compression)
 
     def _write(
         self, header: SnapshotHeader, scope: StateScope, group: int | None = None, blocks: Sequence[EncodedBlock] = ()
@@ -294,7 +273,7 @@ class IncrementalHeapTask(SnapshotTask[KeyedStateHandle]):
 
     def _handle(self) -> IncrementalKeyedStateHandle:
         assert self._contents is not None
-        meta = self._write(self._header(tuple(self._contents.states), self._strategy.key_group_range), _META_SCOPE)
+        meta = self._write(self._header(self._contents.states, self._strategy.key_group_range), _META_SCOPE)
         return IncrementalKeyedStateHandle(
             STORE_NAME,
             self._strategy.backend_id,
@@ -330,20 +309,14 @@ class CheckedReader:
         self._reader = reader
 
     def open(self, handle: StreamStateHandle) -> BinaryIO:
-        """The bytes, at their start.
-
-        :raises MissingStateError: when the file is not there
-        :raises CorruptStateError: when it is not as it was written
-        """
+        """The bytes, at their start; an error when they are not all as they were written."""
         with self._reader.open(handle) as file:
             return io.BytesIO(b"".join(checked_chunks(file, handle)))
 
 
 def full_format_parts(handle: KeyedStateHandle) -> Iterator[FullKeyedStateHandle]:
     """What the heap backend reads of a handle: files in the full format. What is compared with the program is first.
-
-    :raises StateSchemaError: when the handle is in a form that it cannot read
-    """
+    A handle in a form that it cannot read is refused."""
     if not isinstance(handle, IncrementalKeyedStateHandle) or handle.store != STORE_NAME:
         yield full_handle(handle, STORE_NAME)
         return

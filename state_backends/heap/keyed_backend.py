@@ -34,7 +34,7 @@ from state_backends.base import (
 )
 from state_backends.codec import StateCodec, default_codec
 from state_backends.heap.entries import HeapEntries, HeapMapEntries
-from state_backends.heap.expiry import UnexpiredEntries, cleanup_of
+from state_backends.heap.expiry import IncrementalCleanup, UnexpiredEntries
 from state_backends.heap.incremental_groups import (
     CheckedReader,
     IncrementalHeapStrategy,
@@ -109,7 +109,9 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         stored = self.stored(descriptor.name, descriptor.kind, descriptor.ttl)
         if descriptor.ttl is None:
             return stored
-        cleanup = cleanup_of(self._tables[descriptor.name], descriptor.ttl, self._now_ms)
+        cleanup = None
+        if descriptor.ttl.cleanup_incrementally:
+            cleanup = IncrementalCleanup(self._tables[descriptor.name], descriptor.ttl, self._now_ms)
         return with_ttl(stored, descriptor, self._now_ms, cleanup)
 
     def stored(self, name: str, kind: StateKind, ttl: StateTtlConfig | None) -> Any:
@@ -156,7 +158,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         return table
 
     def _timer_queue(self, name: str, domain: str) -> TimerQueue:
-        return TimerQueue(HeapTimerTable(self._table(f"{RESERVED_NAME_PREFIX}{domain}_{name}", StateKind.TIMERS)))
+        table = self._table(f"{RESERVED_NAME_PREFIX}{domain}_{name}", StateKind.TIMERS)
+        return TimerQueue(HeapTimerTable(self._codec, table.plain))
 
     def num_entries(self, state_name: str | None = None) -> int:
         if state_name is not None:

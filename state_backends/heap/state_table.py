@@ -72,10 +72,7 @@ class StateTable:
         return [(plain, self.plain), (StateId(self.name, True, self.kind.value), self.namespaced)]
 
     def encode_block(self, state: StateId, shard: FrozenShard) -> EncodedBlock:
-        """The entries of one shard as sorted columns.
-
-        :raises StateSerializationError: naming the value that cannot be written
-        """
+        """The entries of one shard as sorted columns. The error names the value that cannot be written."""
         if self.kind is StateKind.TIMERS:
             return self._encode_timers(state, shard)
         if not state.namespaced and (ordered := _in_encoded_order(shard.entries)) is not None:
@@ -145,12 +142,7 @@ class StateTable:
 
 @dataclass(frozen=True, slots=True)
 class PinnedPart:
-    """One table of one state, pinned.
-
-    :ivar state: its id in the snapshot
-    :ivar table: the state, for how its entries are written
-    :ivar entries: the pinned entries
-    """
+    """One table of one state, pinned: its id in the snapshot, how its entries are written, and the entries."""
 
     state: StateId
     table: StateTable
@@ -158,10 +150,7 @@ class PinnedPart:
 
 
 class HeapSnapshotResources(FullSnapshotResources):
-    """Everything a snapshot needs of the backend.
-
-    :ivar parts: the pinned tables, in canonical order of their states
-    """
+    """Everything a snapshot needs of the backend: the pinned tables, in canonical order of their states."""
 
     def __init__(
         self,

@@ -101,10 +101,8 @@ class DuplicatingStream(CheckpointStream):
 
 
 class DuplicatingStreamFactory:
-    """Primary and secondary streams of one snapshot.
-
-    :ivar copies: primary handle -> secondary handle, of the files that are in both
-    """
+    """Primary and secondary streams of one snapshot. ``copies``: primary handle -> secondary handle, of what is in
+    both."""
 
     def __init__(
         self,
@@ -113,9 +111,6 @@ class DuplicatingStreamFactory:
         failed: ReportProblem,
         copies: dict[StreamStateHandle, StreamStateHandle] | None = None,
     ) -> None:
-        """
-        :param copies: to be added to, instead of a map of its own
-        """
         self._primary = primary
         self._secondary = secondary
         self._failed = failed

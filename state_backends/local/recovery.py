@@ -35,7 +35,6 @@ from state_backends.snapshots import (
     keyed_alternatives,
     remote_only,
     safe_file_name,
-    same_offsets,
     single_alternatives,
 )
 
@@ -170,7 +169,7 @@ class TaskLocalRecovery:
         return all(stream in copies for stream in streams if isinstance(stream, FileStateHandle))
 
     def _is_same(self, remote: OperatorStateHandle, local: OperatorStateHandle) -> bool:
-        return same_offsets(remote, local) and self._has_copies([remote.stream])
+        return remote.states == local.states and self._has_copies([remote.stream])
 
     def _candidates(
         self, remote: Sequence[HandleT], alternatives: list[list[HandleT]], reader: StateReader
@@ -220,10 +219,8 @@ class LocalStateStores:
     recovery_enabled: bool = True
 
     def for_task(self, name: str) -> TaskLocalRecovery:
-        """Local recovery of the next attempt of a task.
-
-        :param name: the same for every attempt, incarnations included, and no other task's
-        """
+        """Local recovery of the next attempt of a task. Every attempt has the same name, incarnations included, and
+        no other task."""
         failed = self.counts.secondary_failed
         directory = self._directory(name)
         store = LocalStateStore(self.file_system, directory, failed, recovery_enabled=self.recovery_enabled)

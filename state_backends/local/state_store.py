@@ -82,11 +82,7 @@ class LocalTaskState:
 
 
 class LocalStateStore:
-    """The local snapshots of one task, in files.
-
-    :ivar file_system: where they are
-    :ivar directory: of this task alone
-    """
+    """The local snapshots of one task, in files below a directory of this task alone."""
 
     def __init__(
         self, file_system: FileSystem, directory: str, failed: ReportFailure, *, recovery_enabled: bool = True

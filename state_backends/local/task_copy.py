@@ -46,11 +46,8 @@ _CHUNK_BYTES = 1 << 20
 
 @runtime_checkable
 class KeepsFiles(Protocol):
-    """A snapshot strategy whose local files may be kept once they are uploaded.
-
-    :ivar file_system: where these files are
-    :ivar keep_local: asked to keep them
-    """
+    """A snapshot strategy whose local files, on a file system, may be kept once they are uploaded; it asks
+    ``keep_local``."""
 
     file_system: FileSystem
     keep_local: KeepLocal | None
@@ -155,7 +152,7 @@ class LocalSnapshot:
             return result
         self._has_state = True
         if result.task_local_state is None:
-            remote = _snapshot_of(kind, result.job_manager_state)
+            remote = SubtaskSnapshot(**{kind: result.job_manager_state})  # type: ignore[arg-type]
             if not self._has_all(remote):
                 return result
             local = remote.with_streams(lambda stream: self._copies.get(stream, stream))
@@ -244,10 +241,6 @@ def _files_below(
         if isinstance(stream, FileStateHandle):
             path = posixpath.join(directory, file.name)
             yield stream, replace(stream, path=path, scope=StateScope.EXCLUSIVE)
-
-
-def _snapshot_of(kind: str, handle: KeyedStateHandle | OperatorStateHandle) -> SubtaskSnapshot:
-    return SubtaskSnapshot(**{kind: handle})  # type: ignore[arg-type]
 
 
 def described(uid: str, kind: str) -> str:

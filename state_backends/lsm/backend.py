@@ -18,18 +18,12 @@ _DEFAULTS = LsmOptions()
 
 
 class LsmStoreKind:
-    """The log-structured store as a kind of store.
-
-    :ivar name: stands in handles and metadata
-    """
+    """The log-structured store as a kind of store."""
 
     name = "lsm"
 
     def __init__(self, options: LsmOptions | None = None, executor: Executor | None = None) -> None:
-        """
-        :param options: of all stores that are opened
-        :param executor: does their compactions, ``None`` = on the spot
-        """
+        """``executor``: does the compactions of all stores that are opened, ``None`` = on the spot."""
         self.options = LsmOptions() if options is None else options
         self._executor: Executor = InlineExecutor() if executor is None else executor
 

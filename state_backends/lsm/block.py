@@ -53,10 +53,7 @@ def encode_block(keys: list[bytes], values: list[bytes | None], compression: str
 
 
 def decode_block(data: bytes, compression: str) -> Columns:
-    """The entries of a block whose checksum has been compared.
-
-    :raises ValueError: when the bytes are no block
-    """
+    """The entries of a block whose checksum has been compared; :class:`ValueError` when the bytes are none."""
     if compression == "zlib":
         try:
             data = decompress(data)

@@ -56,10 +56,8 @@ def pick(version: Version, options: LsmOptions) -> CompactionTask | None:
 
 
 def edit_for(version: Version, task: CompactionTask, outputs: Sequence[FileMeta]) -> VersionEdit:
-    """What carrying out a task changes in the present version.
-
-    :param outputs: the merged files, ascending; for a move, the inputs
-    """
+    """What carrying out a task changes in the present version. ``outputs``: the merged files, ascending; of a move,
+    the inputs."""
     removed = tuple(file.name for file in task.inputs)
     added = tuple((task.output_level, file) for file in outputs)
     cursors = () if task.cursor is None else (task.cursor,)
@@ -68,11 +66,6 @@ def edit_for(version: Version, task: CompactionTask, outputs: Sequence[FileMeta]
         assert len(outputs) <= 1, "files of level 0 are whole runs"
         level0 = _level0_with(version, frozenset(removed), tuple(file.name for file in outputs))
     return VersionEdit(removed, added, cursors, level0)
-
-
-def apply(version: Version, task: CompactionTask, outputs: Sequence[FileMeta]) -> Version:
-    """The version after a task was carried out."""
-    return version.applied(edit_for(version, task, outputs))
 
 
 def _level0_with(version: Version, removed: frozenset[str], outputs: tuple[str, ...]) -> tuple[str, ...]:

@@ -16,10 +16,7 @@ from state_backends.lsm.store_options import CompactionFilter
 
 
 class RunWriter:
-    """Writes a run of entries as files of bounded size, and cuts range tombstones where one file ends.
-
-    :ivar tables: the files that are whole
-    """
+    """Writes a run of entries as files of bounded size, and cuts range tombstones where one file ends."""
 
     def __init__(self, files: FileSet, ranges: DeletedRanges, target_bytes: int | None) -> None:
         """:param target_bytes: where another file begins; ``None`` = never"""
@@ -69,10 +66,7 @@ class RunWriter:
 
 
 class CompactionWork(BackgroundWork):
-    """Merges the files of a task; the last step that does anything installs the result.
-
-    :ivar task: what is merged
-    """
+    """Merges the files of a task; the last step that does anything installs the result."""
 
     def __init__(self, files: FileSet, task: CompactionTask, over: Callable[[CompactionWork, bool], None]) -> None:
         """:param over: called once at the end, with whether the work was done"""

@@ -18,6 +18,7 @@ import posixpath
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 from zlib import crc32
 
@@ -43,11 +44,8 @@ from state_backends.lsm.version import FileMeta, Version, VersionEdit, file_numb
 
 
 class ReadView(NamedTuple):
-    """A version as readers use it.
-
-    :ivar level0: the newest first
-    :ivar levels: of each deeper level with files: the smallest key of each file, and the files
-    """
+    """A version as readers use it: level 0, the newest file first, and of each deeper level with files the smallest
+    key of each, and the files."""
 
     level0: tuple[Table, ...]
     levels: tuple[tuple[list[bytes], tuple[Table, ...]], ...]
@@ -132,8 +130,9 @@ class FileSet:
     def begin(self) -> None:
         """Begin a manifest of this opening, then delete everything that is not named."""
         self._new_manifest()
+        assert self._manifest is not None
         for name in self.fs.list_dir(self.directory):
-            is_used = name in self._tables or name == self._manifest_name()
+            is_used = name in self._tables or name == self._manifest.name
             is_log = name.endswith(WAL_SUFFIX) and _number_in(name) >= self.log_number
             if is_own(name) and not is_used and not is_log:
                 delete_quietly(self.fs, self.path(name))
@@ -211,10 +210,6 @@ class FileSet:
             if doubtful != name:
                 delete_quietly(self.fs, self.path(doubtful))
         self._doubtful = []
-
-    def _manifest_name(self) -> str:
-        assert self._manifest is not None
-        return self._manifest.name
 
     def _content(self) -> ManifestContent:
         return ManifestContent(self.version, self._next_number, self.log_number)
@@ -342,7 +337,8 @@ class FileSet:
             content = ManifestContent(self.version, self._next_number, self._next_number)
             write_manifest(self.fs, directory, manifest, content, sync=sync)
         except OSError:
-            _delete_tree_quietly(self.fs, directory)
+            with suppress(OSError):
+                self.fs.delete_tree(directory)
             raise
         return tuple(sorted((*names, manifest, CURRENT_NAME)))
 
@@ -365,11 +361,8 @@ class FileSet:
             assert not self.fs.exists(self.path(name) + TEMPORARY_SUFFIX), name
 
 
-class _Absent:
-    """Stands for "no entry", because ``None`` is a tombstone."""
-
-
-_ABSENT: bytes | None = _Absent()  # type: ignore[assignment]
+_ABSENT: bytes | None = object()  # type: ignore[assignment]
+"""Stands for "no entry", because ``None`` is a tombstone."""
 
 
 def _number_in(name: str) -> int:
@@ -377,10 +370,3 @@ def _number_in(name: str) -> int:
         return file_number(name)
     except ValueError:
         return -1
-
-
-def _delete_tree_quietly(fs: FileSystem, directory: str) -> None:
-    try:
-        fs.delete_tree(directory)
-    except OSError:
-        return

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import errno
 import posixpath
+from contextlib import suppress
 
 from state_backends.files import TEMPORARY_SUFFIX, FileSystem
 
@@ -72,12 +73,7 @@ def _copy(fs: FileSystem, source: str, target: str, *, sync: bool) -> None:
             writer.fsync()
 
 
-def delete_quietly(fs: FileSystem, path: str) -> bool:
-    """Delete a file that nothing refers to; whether it is gone. A file that stays is swept at the next opening."""
-    try:
+def delete_quietly(fs: FileSystem, path: str) -> None:
+    """Delete a file that nothing refers to, if it is there. A file that stays is swept at the next opening."""
+    with suppress(OSError):
         fs.delete(path)
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    return True

@@ -114,10 +114,7 @@ def read_current(fs: FileSystem, directory: str) -> tuple[str, ManifestContent]:
 
 
 def write_manifest(fs: FileSystem, directory: str, name: str, content: ManifestContent, *, sync: bool) -> bytes:
-    """Write a manifest of one record, and let ``CURRENT`` name it.
-
-    :returns: the manifest's bytes
-    """
+    """Write a manifest of one record, and let ``CURRENT`` name it; returns the manifest's bytes."""
     assert name.startswith(MANIFEST_PREFIX), name
     data = manifest_bytes(content)
     write_file(fs, posixpath.join(directory, name), data, sync=sync)
@@ -210,10 +207,6 @@ def _described(level: int, file: FileMeta) -> FileDescription:
 
 
 def describe_manifest(data: bytes, path: str = "MANIFEST") -> StoreDescription:
-    """What a store that is not open consists of, from the bytes of its manifest alone.
-
-    :param path: how errors name it
-    :raises CorruptStateError: when it is damaged
-    :raises StateSchemaError: when a newer program wrote it
-    """
+    """What a store that is not open consists of, from the bytes of its manifest alone. Errors as of
+    :func:`read_manifest`."""
     return StoreDescription(files_of(read_manifest(data, path).version))

@@ -23,11 +23,7 @@ BLOCKS_AT_ONCE = 16
 
 
 class MergeSource(NamedTuple):
-    """A run of entries, and what it deletes in older sources.
-
-    :ivar pieces: not empty, ascending
-    :ivar ranges: range tombstones
-    """
+    """A run of entries, in pieces that are not empty and ascend, and the ranges that it deletes in older sources."""
 
     pieces: Iterator[Columns]
     ranges: DeletedRanges = NO_RANGES

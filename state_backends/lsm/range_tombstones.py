@@ -15,10 +15,7 @@ Range = tuple[bytes, bytes]
 
 
 class DeletedRanges:
-    """Disjoint half-open ranges of keys, ascending; adjacent ones are joined. Immutable.
-
-    :ivar ranges: the ranges
-    """
+    """Disjoint half-open ranges of keys, ascending; adjacent ones are joined. Immutable."""
 
     __slots__ = ("_ends", "_starts", "ranges")
 

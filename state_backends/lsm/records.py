@@ -54,10 +54,8 @@ class LogRecordWriter:
         self._write(preamble(magic, version))
 
     def append(self, payload: bytes) -> int:
-        """Add a record; it is in the operating system's hands, or durable with ``sync``, when this returns.
-
-        :returns: the bytes written
-        """
+        """Add a record; it is in the operating system's hands, or durable with ``sync``, when this returns the bytes
+        written."""
         assert not self.broken, "append behind a failed append"
         data = record(payload)
         self._write(data)

@@ -124,10 +124,7 @@ class Table:
         self.limit = meta.limit
 
     def read(self, file: RandomAccessFile, start: int, stop: int) -> Columns:
-        """The entries of the blocks from ``start`` up to ``stop``, read at once.
-
-        :raises CorruptStateError: when a block is not what was written
-        """
+        """The entries of the blocks from ``start`` up to ``stop``, read at once and compared with their checksums."""
         offsets = self._offsets
         begin = offsets[start]
         data = file.read_at(begin, offsets[stop] - begin)
@@ -194,10 +191,7 @@ def _read_footer(footer: bytes, path: str) -> tuple[int, int, int, int, int, int
 
 
 class SstWriter:
-    """Writes one file, under a temporary name until it is whole.
-
-    :ivar written_bytes: blocks so far
-    """
+    """Writes one file, under a temporary name until it is whole."""
 
     def __init__(self, fs: FileSystem, directory: str, name: str, options: LsmOptions) -> None:
         self._fs = fs

@@ -66,14 +66,9 @@ class LsmOptions:
     compaction_filter: CompactionFilter | None = None
 
     def __post_init__(self) -> None:
-        if self.compaction not in COMPACTION_STYLES:
-            raise StateArgumentError(
-                f"option compaction={self.compaction!r} of the lsm store is none of {', '.join(COMPACTION_STYLES)}."
-            )
-        if self.compression not in COMPRESSIONS:
-            raise StateArgumentError(
-                f"option compression={self.compression!r} of the lsm store is none of {', '.join(COMPRESSIONS)}."
-            )
+        for name, known in (("compaction", COMPACTION_STYLES), ("compression", COMPRESSIONS)):
+            if (value := getattr(self, name)) not in known:
+                raise StateArgumentError(f"option {name}={value!r} of the lsm store is none of {', '.join(known)}.")
         for name, lowest in _LOWEST.items():
             value = getattr(self, name)
             if value is not None and value < lowest:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from state_backends.base import below, binary, flag, list_of, optional, row, text, whole
@@ -65,10 +66,7 @@ class FileMeta:
 
 
 def file_number(name: str) -> int:
-    """The counter in a file's name.
-
-    :raises ValueError: when the name has none
-    """
+    """The counter in a file's name; :class:`ValueError` when the name has none."""
     return int(name.removeprefix("MANIFEST-").partition("-")[0])
 
 
@@ -195,7 +193,7 @@ class Version:
         if edit.level0 is not None:
             levels[0] = _reordered(levels[0], edit.level0)
         for level in range(1, len(levels)):
-            levels[level].sort(key=_smallest)
+            levels[level].sort(key=attrgetter("smallest"))
         cursors = list(base.cursors)
         for level, key in edit.cursors:
             cursors[level] = key
@@ -230,10 +228,6 @@ class Version:
         problem = self.problem()
         assert problem is None, problem
         assert len(self.levels) == len(self.cursors), self.cursors
-
-
-def _smallest(file: FileMeta) -> bytes:
-    return file.smallest
 
 
 def _reordered(files: list[FileMeta], names: tuple[str, ...]) -> list[FileMeta]:

@@ -30,10 +30,7 @@ _RECORDS = {
 
 
 class WriteAheadLog:
-    """A log open for writing.
-
-    :ivar number: the counter in its name
-    """
+    """A log open for writing. ``number``: the counter in its name."""
 
     def __init__(self, file: WritableFile, number: int, *, sync: bool) -> None:
         self.number = number

@@ -31,6 +31,8 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
 
 from state_backends.base import KeyGroupRange
 from state_backends.files import FileSystem
@@ -64,6 +66,7 @@ It returns the handle of a local copy, whose directory is its own from then on, 
 :class:`OSError` counts as the latter: a local copy never makes a checkpoint fail."""
 
 
+@dataclass(eq=False)
 class NativeSnapshotResources(SnapshotResources):
     """A directory with the files of the store at one moment, and the base as it was then.
 
@@ -75,25 +78,14 @@ class NativeSnapshotResources(SnapshotResources):
     :ivar is_kept: whether the directory belongs to somebody else by now
     """
 
-    def __init__(
-        self,
-        checkpoint_id: int,
-        file_system: FileSystem,
-        directory: str,
-        names: tuple[str, ...],
-        base: Mapping[str, FileStateHandle],
-        meta: bytes,
-        is_empty: bool,
-    ) -> None:
-        super().__init__()
-        self.checkpoint_id = checkpoint_id
-        self.file_system = file_system
-        self.directory = directory
-        self.names = names
-        self.base = base
-        self.meta = meta
-        self.is_empty = is_empty
-        self.is_kept = False
+    checkpoint_id: int
+    file_system: FileSystem
+    directory: str
+    names: tuple[str, ...]
+    base: Mapping[str, FileStateHandle]
+    meta: bytes
+    is_empty: bool
+    is_kept: bool = False
 
     def _release(self) -> None:
         if self.is_kept:
@@ -136,7 +128,7 @@ class IncrementalSnapshotStrategy:
         self.history = UploadHistory(restored)
         self.keep_local: KeepLocal | None = None
         self._store = store
-        self._kind = kind
+        self.kind = kind
         self.file_system = file_system
         self._snapshot_dir = snapshot_dir
         self._key_group_range = key_group_range
@@ -173,19 +165,16 @@ class IncrementalSnapshotStrategy:
         assert isinstance(resources, NativeSnapshotResources)
         return NativeSnapshotTask(self, resources, stream_factory, options.type)
 
-    def is_data_file(self, name: str) -> bool:
-        return self._kind.is_data_file(name)
-
     def handle(
         self, checkpoint_id: int, data: list[StoreFile], private: list[StoreFile], meta: StreamStateHandle
     ) -> IncrementalKeyedStateHandle:
         return IncrementalKeyedStateHandle(
-            self._kind.name,
+            self.kind.name,
             self.backend_id,
             self._key_group_range,
             checkpoint_id,
-            tuple(sorted(data, key=_name)),
-            tuple(sorted(private, key=_name)),
+            tuple(sorted(data, key=attrgetter("name"))),
+            tuple(sorted(private, key=attrgetter("name"))),
             meta,
         )
 
@@ -237,7 +226,7 @@ class NativeSnapshotTask(SnapshotTask[KeyedStateHandle]):
 
     def _upload_some(self, name: str) -> None:
         """Copy the next piece of a file; its streams end with it."""
-        is_data = self._strategy.is_data_file(name)
+        is_data = self._strategy.kind.is_data_file(name)
         if self._stream is None:
             is_shared = is_data and not self._is_savepoint
             self._stream = self._stream_factory.create_stream(StateScope.SHARED if is_shared else StateScope.EXCLUSIVE)
@@ -306,7 +295,3 @@ def shared_files_of(files: list[StoreFile] | tuple[StoreFile, ...]) -> dict[str,
         for file in files
         if isinstance(file.stream, FileStateHandle) and file.stream.scope is StateScope.SHARED
     }
-
-
-def _name(file: StoreFile) -> str:
-    return file.name

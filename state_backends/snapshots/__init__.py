@@ -88,7 +88,6 @@ from state_backends.snapshots.restore_alternatives import (
     keyed_alternatives as keyed_alternatives,
     remote_only as remote_only,
     restore_backend as restore_backend,
-    same_offsets as same_offsets,
     single_alternatives as single_alternatives,
 )
 from state_backends.snapshots.savepoints import (

@@ -67,7 +67,6 @@ class ChannelStateResources(SnapshotResources):
     """Captured records by channel. They are never changed once emitted, so nothing has to be copied."""
 
     def __init__(self, channels: Iterable[tuple[ChannelName, Sequence[RecordColumns]]]) -> None:
-        super().__init__()
         self.channels = [(name, parts) for name, columns in channels if (parts := joined(columns))]
 
     def _release(self) -> None:

@@ -161,8 +161,7 @@ def checked_chunks(file: BinaryIO, stream: StreamStateHandle, path: str | None =
 class SnapshotResources(ABC):
     """The immutable view that a snapshot pins, until released."""
 
-    def __init__(self) -> None:
-        self.released = False
+    released = False
 
     def release(self) -> None:
         """Let go of the view. It is called exactly once; the task of a snapshot does so."""

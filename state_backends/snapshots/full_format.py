@@ -71,10 +71,6 @@ class StateId:
     def to_state(self) -> list[Any]:
         return [self.name, self.namespaced, self.kind]
 
-    @classmethod
-    def from_state(cls, state: list[Any]) -> StateId:
-        return cls(*state)
-
 
 class EncodedBlock(NamedTuple):
     """The entries of one state in one key group, sorted, as encoded columns.
@@ -117,8 +113,6 @@ _HEADER_SHAPE = row(key_type_shape, positive, row(whole, whole), list_of(STATE_I
 class SnapshotHeader:
     """What a full snapshot says about itself.
 
-    :ivar key_type: the declared type of all keys
-    :ivar max_parallelism: the number of key groups of the operator
     :ivar key_group_range: the key groups that the writer owned
     :ivar states: the states that have entries, sorted
     :ivar compression: of the key-group frames
@@ -146,7 +140,7 @@ class SnapshotHeader:
         """
         check_shape(state, _HEADER_SHAPE, path, "header")
         key_type, max_parallelism, (first, last), states, compression, *schema = state
-        read = tuple(map(StateId.from_state, states))
+        read = tuple(StateId(*state) for state in states)
         bounds = KeyGroupRange(first, last)
         return cls(KeyType.from_state(key_type), max_parallelism, bounds, read, compression, *schema)
 
@@ -226,30 +220,21 @@ class Contents(NamedTuple):
     key_groups: list[int]
 
 
+@dataclass(eq=False)
 class FullSnapshotResources(SnapshotResources):
-    """A pinned view of all keyed state of a subtask.
+    """A pinned view of all keyed state of a subtask. There is no key type only when no key was ever seen."""
 
-    :ivar codec: encodes what the header says
-    :ivar key_type: the type of all keys; ``None`` only when no key was ever seen
-    :ivar max_parallelism: the number of key groups of the operator
-    :ivar key_group_range: those that the subtask owns
-    :ivar schema: how its values are written, for the header
-    """
+    codec: StateCodec
+    key_type: KeyType | None
+    max_parallelism: int
+    key_group_range: KeyGroupRange
+    schema: Any = None
 
-    def __init__(
-        self,
-        codec: StateCodec,
-        key_type: KeyType | None,
-        max_parallelism: int,
-        key_group_range: KeyGroupRange,
-        schema: Any = None,
-    ) -> None:
-        super().__init__()
-        self.codec = codec
-        self.key_type = key_type
-        self.max_parallelism = max_parallelism
-        self.key_group_range = key_group_range
-        self.schema = schema
+    def header(self, states: Iterable[StateId], key_group_range: KeyGroupRange, compression: str) -> SnapshotHeader:
+        """What a file with entries of these says about itself."""
+        assert self.key_type is not None, "there are entries, so some key had a type"
+        states = tuple(states)
+        return SnapshotHeader(self.key_type, self.max_parallelism, key_group_range, states, compression, self.schema)
 
     @abstractmethod
     def contents(self) -> Contents:
@@ -305,18 +290,9 @@ class FullSnapshotTask(SnapshotTask[KeyedStateHandle]):
             yield group, blocks
 
     def _open(self, states: list[StateId]) -> FullSnapshotWriter:
-        pinned = self._pinned
-        assert pinned.key_type is not None, "there are entries, so some key had a type"
-        header = SnapshotHeader(
-            pinned.key_type,
-            pinned.max_parallelism,
-            pinned.key_group_range,
-            tuple(states),
-            self._options.compression,
-            pinned.schema,
-        )
+        header = self._pinned.header(states, self._pinned.key_group_range, self._options.compression)
         self._stream = self._stream_factory.create_stream(StateScope.EXCLUSIVE)
-        return FullSnapshotWriter(self._stream, pinned.codec, header)
+        return FullSnapshotWriter(self._stream, self._pinned.codec, header)
 
     def _discard(self) -> None:
         if self._stream is not None:

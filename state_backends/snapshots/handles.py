@@ -108,8 +108,24 @@ class StateOffsets:
     offsets: tuple[int, ...]
 
 
+class _InOneStream:
+    """State of one subtask that is in one stream."""
+
+    __slots__ = ()
+
+    stream: StreamStateHandle
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of the whole stream, also when the handle was cut to a part of it."""
+        return self.stream.size_bytes
+
+    persisted_bytes = size_bytes
+    """The bytes that were written for this snapshot: all."""
+
+
 @dataclass(frozen=True, slots=True)
-class OperatorStateHandle:
+class OperatorStateHandle(_InOneStream):
     """Operator state of one subtask, by name and element.
 
     :ivar states: per state name, in sorted order, where its elements are
@@ -118,16 +134,6 @@ class OperatorStateHandle:
 
     states: Mapping[str, StateOffsets]
     stream: StreamStateHandle
-
-    @property
-    def size_bytes(self) -> int:
-        """The bytes of the whole stream, also when the handle was cut to a part of it."""
-        return self.stream.size_bytes
-
-    @property
-    def persisted_bytes(self) -> int:
-        """The bytes that were written for this snapshot: all."""
-        return self.stream.size_bytes
 
     def with_states(self, states: Mapping[str, StateOffsets]) -> OperatorStateHandle:
         """The handle with other elements of the same stream, as redistribution makes them."""
@@ -180,7 +186,7 @@ class ChannelStatePiece:
 
 
 @dataclass(frozen=True, slots=True)
-class ChannelStateHandle:
+class ChannelStateHandle(_InOneStream):
     """Records in flight on one side of one subtask.
 
     :ivar pieces: per channel where its records are, in the order of the channels
@@ -193,16 +199,6 @@ class ChannelStateHandle:
     @property
     def records(self) -> int:
         return sum(piece.records for piece in self.pieces)
-
-    @property
-    def size_bytes(self) -> int:
-        """The bytes of the whole stream."""
-        return self.stream.size_bytes
-
-    @property
-    def persisted_bytes(self) -> int:
-        """The bytes that were written for this snapshot: all."""
-        return self.stream.size_bytes
 
     def to_state(self) -> list[Any]:
         pieces = [[*piece.channel, piece.records, piece.offset] for piece in self.pieces]

@@ -330,6 +330,11 @@ class ChangelogKeyedStateHandle(KeyedStateHandle):
         return cls(KeyGroupRange(*bounds), checkpoint_id, materialization_id, handles, is_new, segments)
 
 
+_CLASSES: dict[str, type[FullKeyedStateHandle | IncrementalKeyedStateHandle | ChangelogKeyedStateHandle]] = {
+    "full": FullKeyedStateHandle,
+    "incremental": IncrementalKeyedStateHandle,
+    "changelog": ChangelogKeyedStateHandle,
+}
 _KINDS: dict[str, Shape] = {}
 KEYED_STATE = tagged(_KINDS)
 """The shape of the plain form of any of them."""
@@ -347,13 +352,9 @@ def keyed_handle_from_state(state: list[Any]) -> KeyedStateHandle:
     :raises StateSchemaError: when the kind is none of ours
     """
     kind, *fields = state
-    if kind == "full":
-        return FullKeyedStateHandle.from_fields(fields)
-    if kind == "incremental":
-        return IncrementalKeyedStateHandle.from_fields(fields)
-    if kind == "changelog":
-        return ChangelogKeyedStateHandle.from_fields(fields)
-    raise unknown_kind(kind)
+    if kind not in _CLASSES:
+        raise unknown_kind(kind)
+    return _CLASSES[kind].from_fields(fields)
 
 
 def full_handle(handle: KeyedStateHandle, backend: str) -> FullKeyedStateHandle:

@@ -64,11 +64,6 @@ def single_alternatives(
     return [*fitting, list(remote)]
 
 
-def same_offsets(remote: OperatorStateHandle, local: OperatorStateHandle) -> bool:
-    """Whether two handles of operator state have the same states, modes and offsets."""
-    return remote.states == local.states
-
-
 class LocalFirstReader:
     """Opens local copies, by stream in checkpoint storage, where it knows of them, and checkpoint storage otherwise."""
 

@@ -34,10 +34,8 @@ from state_backends.snapshots.full_format import DecodedBlock, StateId
 
 
 class MigratingCodec(StateCodec):
-    """Reads the values of an older snapshot; writes in the present form.
-
-    :ivar migrated: the classes whose objects are written in another form now
-    """
+    """Reads the values of an older snapshot, in which some classes were written in another form; writes in the
+    present one."""
 
     def __init__(self, registry: TypeRegistry, migrated: dict[int, RegisteredType]) -> None:
         super().__init__(registry)
@@ -57,10 +55,6 @@ class StateSchemas:
     """How the states of one backend are written."""
 
     def __init__(self, codec: StateCodec) -> None:
-        """No state is known yet.
-
-        :param codec: the backend's
-        """
         self._codec = codec
         self._has_ttl: dict[str, bool] = {}
         self._restored: set[str] = set()

@@ -78,11 +78,7 @@ _NOT_WRITABLE = frozenset([errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC,
 
 
 class UsableCheckpoint(NamedTuple):
-    """The newest checkpoint that can be restored.
-
-    :ivar metadata: the checkpoint, or ``None`` when none can be
-    :ivar problems: for each newer one that cannot be, what is wrong and where
-    """
+    """The newest checkpoint that can be restored, if any, and for each newer one what is wrong with it and where."""
 
     metadata: CheckpointMetadata | None
     problems: list[str]
@@ -104,11 +100,7 @@ def safe_file_name(text: str) -> str:
 
 
 class CheckpointLocation:
-    """The directory of one checkpoint (or savepoint) while it is written or read.
-
-    :ivar checkpoint_id: its number
-    :ivar directory: its path
-    """
+    """The directory of one checkpoint (or savepoint) while it is written or read."""
 
     def __init__(
         self,
@@ -145,10 +137,7 @@ class CheckpointLocation:
         return self._directories.job_dir
 
     def full_path(self, handle: FileStateHandle) -> str:
-        """Where a file that this checkpoint refers to lies.
-
-        :raises MissingStateError: when a savepoint refers to shared files, which it cannot
-        """
+        """Where a file that this checkpoint refers to lies. A savepoint refers to no shared files."""
         return self._directories.full_path(handle)
 
     def write_metadata(self, metadata: CheckpointMetadata) -> None:
@@ -205,10 +194,8 @@ class CheckpointLocation:
         self._fs.delete_tree(self.directory)
 
     def discard_files(self, paths: Iterable[str]) -> None:
-        """Delete the metadata and these files, and the directory if nothing else is in it.
-
-        :raises OSError: as :meth:`discard`
-        """
+        """Delete the metadata and these files, and the directory if nothing else is in it. Errors as of
+        :meth:`discard`."""
         self._cease_to_exist()
         for path in paths:
             if self._fs.exists(path):
@@ -232,6 +219,8 @@ class CheckpointStorage:
     """All checkpoints of one job.
 
     :ivar job_dir: the job's directory
+    :ivar file_system: what the checkpoints lie on
+    :ivar inline_threshold_bytes: up to this size, state travels inside the metadata
     """
 
     def __init__(
@@ -254,36 +243,22 @@ class CheckpointStorage:
             )
         self._job_name = job_name
         self.job_dir = posixpath.join(base_dir, safe_file_name(job_name))
-        self._fs = fs
-        self._threshold = inline_threshold_bytes
-
-    @property
-    def file_system(self) -> FileSystem:
-        """What the checkpoints lie on."""
-        return self._fs
+        self.file_system = fs
+        self.inline_threshold_bytes = inline_threshold_bytes
 
     def seen_through(self, fs: FileSystem) -> CheckpointStorage:
         """The same storage, reached through another file system."""
         base_dir = posixpath.dirname(self.job_dir)
-        return CheckpointStorage(fs, base_dir, self._job_name, inline_threshold_bytes=self._threshold)
+        return CheckpointStorage(fs, base_dir, self._job_name, inline_threshold_bytes=self.inline_threshold_bytes)
 
     @property
     def working_dir(self) -> str:
         """Below it state backends keep their local files while the job runs; nothing there outlives a run."""
         return posixpath.join(self.job_dir, WORKING_DIR_NAME)
 
-    @property
-    def inline_threshold_bytes(self) -> int:
-        """Up to this size, state travels inside the metadata."""
-        return self._threshold
-
     def lock(self) -> DirectoryLock:
-        """Hold the job's directory exclusively.
-
-        :raises StorageInUseError: when another run holds it
-        :raises StorageNotWritableError: when it cannot be written
-        """
-        return self._fs.lock_directory(self.job_dir)
+        """Hold the job's directory exclusively, see :meth:`state_backends.files.FileSystem.lock_directory`."""
+        return self.file_system.lock_directory(self.job_dir)
 
     def incarnation(self) -> int:
         """How often the directory was started so far; 0 for a new one.
@@ -327,23 +302,23 @@ class CheckpointStorage:
 
     def _read_number(self, name: str, magic: bytes, version: int, default: int) -> int:
         path = posixpath.join(self.job_dir, name)
-        if not self._fs.exists(path):
+        if not self.file_system.exists(path):
             return default
-        with self._fs.open_read(path) as file:
+        with self.file_system.open_read(path) as file:
             payload = unseal(file, path, magic, version)
         number: int = default_codec().decode(payload, path)
         check_shape(number, whole, path, "number")
         return number
 
     def _write_number(self, name: str, magic: bytes, version: int, number: int) -> None:
-        self._fs.make_dirs(self.job_dir)
+        self.file_system.make_dirs(self.job_dir)
         data = seal(magic, version, default_codec().encode(number))
-        write_atomically(self._fs, posixpath.join(self.job_dir, name), data)
+        write_atomically(self.file_system, posixpath.join(self.job_dir, name), data)
 
     def location(self, checkpoint_id: int) -> CheckpointLocation:
         """Where a checkpoint is, or would be; nothing is created."""
         directory = posixpath.join(self.job_dir, f"{CHECKPOINT_PREFIX}{checkpoint_id}")
-        return CheckpointLocation(self._fs, checkpoint_id, directory, self.job_dir, self._threshold)
+        return CheckpointLocation(self.file_system, checkpoint_id, directory, self.job_dir, self.inline_threshold_bytes)
 
     def initialize_location(self, checkpoint_id: int) -> CheckpointLocation:
         """Create the directories for a new checkpoint.
@@ -352,15 +327,15 @@ class CheckpointStorage:
         :raises StorageNotWritableError: when they cannot be created
         """
         location = self.location(checkpoint_id)
-        if self._fs.exists(location.metadata_path):
+        if self.file_system.exists(location.metadata_path):
             raise StateArgumentError(
                 f"{location.directory}: checkpoint {checkpoint_id} exists already. Continue with a number above "
                 f"{self.highest_checkpoint_id()}, or choose another storage directory."
             )
         try:
-            self._fs.make_dirs(posixpath.join(self.job_dir, StateScope.SHARED.value))
-            self._fs.make_dirs(posixpath.join(self.job_dir, StateScope.TASK_OWNED.value))
-            self._fs.make_dirs(location.directory)
+            self.file_system.make_dirs(posixpath.join(self.job_dir, StateScope.SHARED.value))
+            self.file_system.make_dirs(posixpath.join(self.job_dir, StateScope.TASK_OWNED.value))
+            self.file_system.make_dirs(location.directory)
         except OSError as problem:
             _raise_not_writable(location.directory, problem)
         return location
@@ -371,13 +346,15 @@ class CheckpointStorage:
         :raises StateArgumentError: when something is in it
         :raises StorageNotWritableError: when it cannot be created
         """
-        if self._fs.exists(directory) and (not self._fs.is_dir(directory) or self._fs.list_dir(directory)):
+        if self.file_system.exists(directory) and (
+            not self.file_system.is_dir(directory) or self.file_system.list_dir(directory)
+        ):
             raise StateArgumentError(f"{directory}: is not an empty directory. Choose a new one for the savepoint.")
         try:
-            self._fs.make_dirs(directory)
+            self.file_system.make_dirs(directory)
         except OSError as problem:
             _raise_not_writable(directory, problem)
-        return CheckpointLocation(self._fs, checkpoint_id, directory, None, self._threshold)
+        return CheckpointLocation(self.file_system, checkpoint_id, directory, None, self.inline_threshold_bytes)
 
     def savepoint_location(self, directory: str) -> CheckpointLocation:
         """Where an existing savepoint is; its number is in its metadata.
@@ -385,12 +362,14 @@ class CheckpointStorage:
         :raises MissingStateError: when there is none
         :raises CorruptStateError: when its metadata is damaged
         """
-        metadata = _read_metadata(self._fs, posixpath.join(directory, METADATA_FILE_NAME))
-        return CheckpointLocation(self._fs, metadata.checkpoint_id, directory, None, self._threshold)
+        metadata = _read_metadata(self.file_system, posixpath.join(directory, METADATA_FILE_NAME))
+        return CheckpointLocation(
+            self.file_system, metadata.checkpoint_id, directory, None, self.inline_threshold_bytes
+        )
 
     def list_checkpoints(self) -> list[int]:
         """The numbers of all checkpoints that exist, ascending; damaged ones included."""
-        return [one for one in self._directory_ids() if self._fs.exists(self.location(one).metadata_path)]
+        return [one for one in self._directory_ids() if self.file_system.exists(self.location(one).metadata_path)]
 
     def highest_checkpoint_id(self) -> int:
         """The highest number that has a directory here, finished or not; 0 for none."""
@@ -400,20 +379,13 @@ class CheckpointStorage:
         return self.location(checkpoint_id).reader()
 
     def read_metadata(self, checkpoint_id: int) -> CheckpointMetadata:
-        """What a checkpoint consists of.
-
-        :raises MissingStateError: when it does not exist
-        :raises CorruptStateError: when its metadata is damaged or belongs to another checkpoint
-        :raises StateSchemaError: when a newer program wrote it
-        """
+        """What a checkpoint consists of, see :meth:`CheckpointLocation.read_metadata`."""
         return self.location(checkpoint_id).read_metadata()
 
     def verify(self, checkpoint_id: int) -> CheckpointMetadata:
-        """Check a checkpoint's metadata and every file it refers to.
+        """Check a checkpoint's metadata and every file it refers to, see :meth:`CheckpointLocation.verify`.
 
-        :raises MissingStateError: when a file is not there
-        :raises CorruptStateError: when any byte is not as written, or it is a checkpoint of another job
-        :raises StateSchemaError: when a newer program wrote it
+        :raises CorruptStateError: also when it is a checkpoint of another job
         """
         location = self.location(checkpoint_id)
         metadata = location.verify()
@@ -451,23 +423,23 @@ class CheckpointStorage:
         :returns: the paths deleted, sorted
         """
         deleted = []
-        if self._fs.exists(self.working_dir):
+        if self.file_system.exists(self.working_dir):
             deleted.append(self.working_dir)
-            self._fs.delete_tree(self.working_dir)
+            self.file_system.delete_tree(self.working_dir)
         for checkpoint_id in self._directory_ids():
             location = self.location(checkpoint_id)
-            if not self._fs.exists(location.metadata_path):
+            if not self.file_system.exists(location.metadata_path):
                 deleted.append(location.directory)
                 self.discard(checkpoint_id)
         for path in self._files_in(""):
             if path.endswith(TEMPORARY_SUFFIX):
                 deleted.append(path)
-                self._fs.delete(path)
+                self.file_system.delete(path)
         return sorted([*deleted, *self.sweep_shared()])
 
     def _files_in(self, name: str) -> list[str]:
         """All files in a directory of the job's, without those that a link leads out of it to."""
-        fs, root, real = self._fs, self.job_dir, dict[str, str]()
+        fs, root, real = self.file_system, self.job_dir, dict[str, str]()
         files = fs.walk_files(posixpath.join(root, name))
         return [path for path in files if stays_in(fs, root, name, path, real)]
 
@@ -493,7 +465,7 @@ class CheckpointStorage:
             used.update(location.full_path(one) for one in metadata.streams() if isinstance(one, FileStateHandle))
         unused = sorted(path for path in files if path not in used)
         for path in unused:
-            self._fs.delete(path)
+            self.file_system.delete(path)
         return unused
 
     def shared_stream_factory(self, unique: str) -> FsStreamFactory:
@@ -504,11 +476,11 @@ class CheckpointStorage:
         """
         directory = posixpath.join(self.job_dir, StateScope.SHARED.value)
         try:
-            self._fs.make_dirs(directory)
+            self.file_system.make_dirs(directory)
         except OSError as problem:
             _raise_not_writable(directory, problem)
         directories = ScopeDirectories(self.job_dir, self.job_dir)
-        return FsStreamFactory(self._fs, directories, safe_file_name(unique), self._threshold)
+        return FsStreamFactory(self.file_system, directories, safe_file_name(unique), self.inline_threshold_bytes)
 
     def delete_shared(self, handle: FileStateHandle) -> None:
         """Delete a file in the shared scope; a missing one is fine. One of another job stays unless it was claimed.
@@ -517,33 +489,29 @@ class CheckpointStorage:
         """
         assert handle.scope is StateScope.SHARED, handle
         path, owner = path_below(self.job_dir, handle.path), shared_directory_of(handle.path)
-        if owner is not None and not shared_directories(self._fs, self.job_dir).get(owner, False):
+        if owner is not None and not shared_directories(self.file_system, self.job_dir).get(owner, False):
             return
         root = self.job_dir if owner is None else owner
-        if self._fs.exists(path) and stays_in(self._fs, root, StateScope.SHARED.value, path, {}):
-            self._fs.delete(path)
+        if self.file_system.exists(path) and stays_in(self.file_system, root, StateScope.SHARED.value, path, {}):
+            self.file_system.delete(path)
 
     def may_refer_to(self, directories: Mapping[str, bool]) -> None:
-        """Note durably that checkpoints may refer to shared files in directories of other jobs.
-
-        :param directories: and whether these files may be deleted
-        :raises OSError: when it cannot be written
-        :raises CorruptStateError: when what was noted before is damaged
-        """
-        note_shared_directories(self._fs, self.job_dir, directories)
+        """Note durably that checkpoints may refer to shared files in directories of other jobs, and whether these
+        files may be deleted."""
+        note_shared_directories(self.file_system, self.job_dir, directories)
 
     def reaches(self, path: str, handle: FileStateHandle) -> bool:
         """Whether the file of a handle of another storage is found here, at an absolute path."""
         try:
-            return self._fs.exists(path) and self._fs.size(path) == handle.size_bytes
+            return self.file_system.exists(path) and self.file_system.size(path) == handle.size_bytes
         except OSError:
             return False
 
     def _directory_ids(self) -> list[int]:
-        if not self._fs.is_dir(self.job_dir):
+        if not self.file_system.is_dir(self.job_dir):
             return []
         prefix = len(CHECKPOINT_PREFIX)
-        names = [name for name in self._fs.list_dir(self.job_dir) if name.startswith(CHECKPOINT_PREFIX)]
+        names = [name for name in self.file_system.list_dir(self.job_dir) if name.startswith(CHECKPOINT_PREFIX)]
         return sorted(int(name[prefix:]) for name in names if name[prefix:].isdecimal())
 
 

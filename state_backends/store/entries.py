@@ -56,10 +56,7 @@ class _StoreRows:
         return self.codec.encode(namespace, f"namespace of state {self.name!r}")
 
     def _encode(self, value: Any, key: Any, namespace: Any) -> bytes:
-        """The bytes of a value of some key and namespace.
-
-        :raises StateSerializationError: naming them
-        """
+        """The bytes of a value of some key and namespace; the error names them."""
         try:
             return self.codec.pack(value)
         except Exception as problem:

@@ -70,11 +70,8 @@ class StoreKeyedStateBackend(KeyedStateBackend):
         incremental: bool,
         ttl_filter: TtlRowFilter | None = None,
     ) -> None:
-        """An empty backend; no file is made.
-
-        :param ttl_filter: told which rows are of states with time-to-live, for a store whose compaction asks it
-        :raises KeyGroupError: when the key groups do not fit the max parallelism
-        """
+        """An empty backend; no file is made. ``ttl_filter``: told which rows are of states with time-to-live, for a
+        store whose compaction asks it."""
         self.kind = kind
         self.incremental = incremental
         self.store_directory = posixpath.join(environment.working_dir, "store")
@@ -106,10 +103,7 @@ class StoreKeyedStateBackend(KeyedStateBackend):
         return TimerQueue(StoreTimerTable(self.scope, table.plain, self._access))
 
     def num_entries(self, state_name: str | None = None) -> int:
-        """How many (key, namespace) have content, in one state or in all; timers only when named.
-
-        It walks all rows of the state: exact counters would need a read before each write.
-        """
+        """It walks all rows of the state: exact counters would need a read before each write."""
         tables = [table for table in self._tables if table.kind is not StateKind.TIMERS]
         if state_name is not None:
             named = self._tables.get(state_name)
@@ -141,11 +135,8 @@ class StoreKeyedStateBackend(KeyedStateBackend):
     # --- snapshots ----------------------------------------------------------------------------------------------------
 
     def snapshot_strategy(self, options: SnapshotOptions) -> KeyedSnapshotStrategy:
-        """How a snapshot of that type is taken.
-
-        Canonical savepoints, and checkpoints of a backend that is not incremental, are in the full format, native
-        savepoints and all others consist of the store's files.
-        """
+        """Canonical savepoints, and checkpoints of a backend that is not incremental, are in the full format; native
+        savepoints and all others consist of the store's files."""
         is_native = options.type is SnapshotType.NATIVE_SAVEPOINT or (
             self.incremental and options.type is not SnapshotType.CANONICAL_SAVEPOINT
         )

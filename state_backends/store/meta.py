@@ -43,10 +43,8 @@ _SHAPE = row(
 
 @dataclass(frozen=True, slots=True)
 class StoreMeta:
-    """What the rows of a store mean.
+    """What the rows of a store mean. There is no key type while no key was ever seen.
 
-    :ivar key_type: the type of all keys; ``None`` while no key was ever seen
-    :ivar max_parallelism: the number of key groups of the operator
     :ivar key_group_range: those whose rows are in the store
     :ivar states: (state id, state), ascending by id; ids and states are all different
     :ivar schema: how values are written; ``None`` when there is nothing to say
@@ -68,17 +66,12 @@ class StoreMeta:
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str, codec: StateCodec) -> StoreMeta:
-        """What :meth:`to_bytes` wrote.
-
-        :param path: how errors name the bytes
-        :raises CorruptStateError: when any byte differs, or is missing, or is too many
-        :raises StateSchemaError: when a newer program wrote it
-        """
+        """What :meth:`to_bytes` wrote. ``path``: how errors name the bytes."""
         payload = unseal(io.BytesIO(data), path, MAGIC, FORMAT_VERSION)
         plain = codec.decode(payload, path)
         check_shape(plain, _SHAPE, path, "meta data")
         key_type, max_parallelism, (first, last), fields, schema = plain
-        states = tuple((state_id, StateId.from_state(state)) for state_id, *state in fields)
+        states = tuple((state_id, StateId(*state)) for state_id, *state in fields)
         for _, state in states:
             check_kind(state, path)
         if len(dict(states)) < len(states) or len({state for _, state in states}) < len(states):
@@ -121,10 +114,7 @@ class StoreMeta:
 
 
 def next_state_id(used: Iterable[int]) -> int:
-    """The id of a new state.
-
-    :raises StateArgumentError: when there are no more
-    """
+    """The id of a new state; an error when there are no more."""
     state_id = max(used, default=-1) + 1
     if state_id > MAX_STATE_ID:
         raise StateArgumentError(

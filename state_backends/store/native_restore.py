@@ -68,11 +68,8 @@ class NativeTarget:
 
 
 class RestoredStore(NamedTuple):
-    """A store with the state of a snapshot.
-
-    :ivar meta: what its rows mean
-    :ivar base: the identity and the files that carry over; ``None``: none do
-    """
+    """A store with the state of a snapshot, what its rows mean, and the identity and files that carry over, if any
+    do."""
 
     store: OrderedStore
     meta: StoreMeta
@@ -80,13 +77,8 @@ class RestoredStore(NamedTuple):
 
 
 def restore_native(handles: Sequence[KeyedStateHandle], reader: StateReader, target: NativeTarget) -> RestoredStore:
-    """Make the store of a fresh backend from snapshots, of which at least one has some of its key groups.
-
-    :raises CorruptStateError: when a file is damaged
-    :raises MissingStateError: when a file is not there
-    :raises StateSchemaError: when a handle is in another form, of another kind of store, or does not fit the others
-    :raises OSError: when the disk refuses
-    """
+    """Make the store of a fresh backend from snapshots, of which at least one has some of its key groups. Errors as of
+    a restore; :class:`OSError` when the disk refuses."""
     parts = _parts(handles, target)
     assert parts, "nothing to restore from"
     restore = _Restore(reader, target)

@@ -82,11 +82,7 @@ class StoreTable:
 
 
 class StoreAccess:
-    """What all states of a backend share: the codec, and the store once it is needed.
-
-    :ivar codec: encodes keys and values
-    :ivar opened: the store, or ``None`` as long as nothing needed it
-    """
+    """What all states of a backend share: the codec, and the store once something has needed it."""
 
     __slots__ = ("_open_store", "codec", "opened")
 
@@ -107,10 +103,6 @@ class StoreTables:
     __slots__ = ("_by_name", "_codec", "_last_id", "_scope", "_ttl_filter")
 
     def __init__(self, scope: KeyScope, codec: StateCodec, ttl_filter: TtlRowFilter) -> None:
-        """No state is known yet.
-
-        :param ttl_filter: told which rows are of states with time-to-live
-        """
         self._by_name: dict[str, StoreTable] = {}
         self._scope = scope
         self._codec = codec
@@ -128,10 +120,7 @@ class StoreTables:
         return tuple(sorted((part.state_id, part.state) for table in self for part in table.parts()))
 
     def declared(self, name: str, kind: StateKind, ttl: StateTtlConfig | None) -> StoreTable:
-        """A state that the running program declares.
-
-        :raises StateSchemaError: when the name belongs to a state of another kind
-        """
+        """A state that the running program declares."""
         table = self.registered(name, kind)
         if ttl is not None:
             table.has_ttl = True
@@ -140,27 +129,19 @@ class StoreTables:
         return table
 
     def registered(self, name: str, kind: StateKind) -> StoreTable:
-        """A state that the running program uses.
-
-        :raises StateSchemaError: when the name belongs to a state of another kind
-        """
+        """A state that the running program uses."""
         table = self._table(name, kind)
         table.registered = True
         return table
 
     def restored(self, state: StateId) -> StatePart:
-        """The part that a snapshot calls so.
-
-        :raises StateSchemaError: when the name belongs to a state of another kind
-        """
+        """The part that a snapshot calls so."""
         table = self._table(state.name, StateKind(state.kind))
         return next(part for part in table.parts() if part.state == state)
 
     def adopt(self, states: tuple[tuple[int, StateId], ...]) -> None:
-        """Take over the ids that are in the rows of a store. States declared before have no rows yet: they get others.
-
-        :param states: (state id, state)
-        """
+        """Take over the ids that are in the rows of a store. States declared before have no rows yet: they get
+        others."""
         known = {state: state_id for state_id, state in states}
         for state in known:
             self.restored(state)

@@ -34,11 +34,7 @@ class StoreSnapshotResources(FullSnapshotResources):
     def __init__(
         self, codec: StateCodec, meta: StoreMeta, pinned: StoreSnapshot | None, row_filter: RowFilter | None = None
     ) -> None:
-        """The view owns the snapshot of the store from here on.
-
-        :param meta: what the rows mean
-        :param pinned: the rows; ``None`` = there are none
-        """
+        """The view owns the snapshot of the store from here on; ``None`` = there are no rows."""
         super().__init__(codec, meta.key_type, meta.max_parallelism, meta.key_group_range, meta.schema)
         self._states = dict(meta.states)
         self._pinned = pinned
@@ -82,11 +78,7 @@ def _filtered(rows: Iterable[Row], row_filter: RowFilter) -> Iterator[Row]:
 def rows_of_blocks(
     blocks: Iterable[DecodedBlock], state_id_of: Callable[[StateId], int], codec: StateCodec
 ) -> Iterator[Row]:
-    """The rows of the entries of a snapshot, ascending; of the blocks, those of one key group are held at a time.
-
-    :param blocks: by key group
-    :param codec: encodes what the blocks hold
-    """
+    """The rows of the entries of a snapshot, ascending; of the blocks, those of one key group are held at a time."""
     for _, of_group in groupby(blocks, key=attrgetter("key_group")):
         numbered = [(state_id_of(block.state), block) for block in of_group]
         for state_id, block in sorted(numbered, key=lambda one: one[0]):

@@ -31,8 +31,6 @@ def with_ttl(inner: Any, descriptor: StateDescriptor, now_ms: NowMs, on_access: 
     """The table of a state, without what has expired.
 
     :param inner: stores the pairs
-    :param descriptor: of the state
-    :param now_ms: the processing time
     :param on_access: told at each access how many entries it was about
     """
     assert descriptor.ttl is not None

@@ -26,10 +26,7 @@ _MIN_NEGATIVE_FIXINT = 0xE0
 
 
 class TtlRowFilter:
-    """The filter of one backend.
-
-    Of the states that are to be filtered it knows their ids, kinds and settings.
-    """
+    """The filter of one backend, which knows ids, kinds and settings of the states that are to be filtered."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms

@@ -20,7 +20,6 @@ from state_backends.snapshots import (
     SubtaskSnapshot,
     keyed_alternatives,
     restore_backend,
-    same_offsets,
     single_alternatives,
 )
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
@@ -159,8 +158,9 @@ def restore_alternatives(vector: Vector) -> list[str]:
         found = [[_name_of(handle) for handle in option] for option in mixed]
     elif given["state_kind"] == "operator":
         operator = {name: _operator(name, number) for name, number in numbers.items()}
+        found_here = [[operator[one] for one in some] for some in local]
         options = single_alternatives(
-            [operator[one] for one in remote], [[operator[one] for one in some] for some in local], same_offsets
+            [operator[one] for one in remote], found_here, lambda one, other: one.states == other.states
         )
         found = [[_name_of(handle) for handle in option] for option in options]
     else:

@@ -137,7 +137,7 @@ def test_a_claimed_checkpoint_that_storage_cannot_reach_is_not_built_upon() -> N
     (checkpoint_id,) = first.storage.list_checkpoints()
     start = SavepointRestore(first.storage.location(checkpoint_id).directory, RestoreMode.CLAIM)
     second = go_on(first, "lsm", restore_from=start)
-    second.storage._fs = second.execution.manager.local.file_system = MemoryFileSystem()
+    second.storage.file_system = second.execution.manager.local.file_system = MemoryFileSystem()
     second.run()
 
     used = check_live_files(second.storage.file_system, second.storage)
@@ -192,7 +192,7 @@ def test_a_disk_that_refuses_costs_checkpoints_and_nothing_else(name: str, patte
     ran.run()
 
     assert ran.committed == expected()
-    ran.storage._fs = files
+    ran.storage.file_system = files
     check_live_files(files, ran.storage, is_over=False)
 
 
@@ -204,7 +204,7 @@ def test_shared_files_stay_while_a_subsumed_checkpoint_could_not_be_deleted() ->
     result = ran.run()
 
     assert any("checkpoint 2 could not be deleted" in note for note in result.notes)
-    ran.storage._fs = files
+    ran.storage.file_system = files
     assert 2 in check_live_files(files, ran.storage)
     assert ran.committed == expected()
 
@@ -229,7 +229,7 @@ def test_uploads_of_a_snapshot_that_is_given_up_are_deleted(monkeypatch: pytest.
     result = ran.run()
 
     assert any(note.startswith("checkpoint 3 failed in windows") for note in result.notes)
-    ran.storage._fs = files
+    ran.storage.file_system = files
     check_live_files(files, ran.storage)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import median
@@ -12,11 +12,16 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from state_backends.lsm import LsmOptions
-from state_backends.lsm.compaction import CompactionTask, apply, edit_for, pick, whole
+from state_backends.lsm.compaction import CompactionTask, edit_for, pick, whole
 from state_backends.lsm.version import FileMeta, Version, VersionEdit
 from tests.state_backends.lsm.support import meta, tiny
 
 ENTRY_BYTES = 10
+
+
+def apply(before: Version, task: CompactionTask, outputs: Sequence[FileMeta]) -> Version:
+    """The version after a task was carried out."""
+    return before.applied(edit_for(before, task, outputs))
 
 
 class Simulator:
