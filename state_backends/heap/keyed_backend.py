@@ -66,10 +66,6 @@ KEY_CACHE_ENTRIES = 1 << 20
 """How many keys each table remembers the shard of; about 40 bytes each, beside the key itself."""
 
 
-def _no_time() -> int:
-    return 0
-
-
 class HeapKeyedStateBackend(KeyedStateBackend):
     """Keyed state of one subtask, in memory."""
 
@@ -80,7 +76,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         key_group_range: KeyGroupRange,
         *,
         codec: StateCodec | None = None,
-        now_ms: NowMs = _no_time,
+        now_ms: NowMs = lambda: 0,
         incremental_id: str | None = None,
     ) -> None:
         """An empty backend.

@@ -279,7 +279,6 @@ class KeyedSnapshotStrategy(Protocol):
 
 def run_to_completion(task: SnapshotTask[HandleT]) -> SnapshotResult[HandleT]:
     """Step a task until its end and return the result."""
-    while True:
-        result = task.step()
-        if result is not None:
-            return result
+    while (result := task.step()) is None:
+        pass
+    return result

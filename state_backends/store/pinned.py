@@ -23,9 +23,7 @@ from state_backends.rows import (
 )
 from state_backends.snapshots import Contents, DecodedBlock, EncodedBlock, FullSnapshotResources, StateId
 from state_backends.store.meta import StoreMeta
-
-RowFilter = Callable[[bytes, bytes], bytes | None]
-"""From a row to the value that a snapshot shall have there, ``None`` = the snapshot leaves it out."""
+from state_backends.ttl import RowFilter
 
 
 class StoreSnapshotResources(FullSnapshotResources):

@@ -5,4 +5,4 @@ a row what has expired (``row_filter``). What a program may say about it is in :
 from __future__ import annotations
 
 from state_backends.ttl.entries import NowMs as NowMs, with_ttl as with_ttl
-from state_backends.ttl.row_filter import TtlRowFilter as TtlRowFilter
+from state_backends.ttl.row_filter import RowFilter as RowFilter, TtlRowFilter as TtlRowFilter
