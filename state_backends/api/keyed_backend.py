@@ -64,7 +64,8 @@ class KeyedStateBackend(Protocol):
     """Keyed state of one subtask: states by name, timers, snapshots, restore.
 
     :ivar scope: its keys
-    :ivar history: what is told of checkpoints; ``None`` as long as no snapshot builds on an earlier one
+    :ivar history: what is told of checkpoints; ``None``, and the backend is told of none, as long as no snapshot builds
+        on an earlier one
     """
 
     scope: KeyScope

@@ -76,18 +76,19 @@ class Spied:
             environment.executor.submit(work)
         spied, backend = self, HeapStateBackend().create_keyed_backend(environment)
 
-        class Backend(type(backend)):  # type: ignore[misc]
+        class History:
             """Tells what it is told."""
 
-            def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+            def complete(self, checkpoint_id: int) -> None:
                 spied.told.append((environment.unique, "complete", checkpoint_id))
 
-            def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+            def abort(self, checkpoint_id: int) -> None:
                 spied.told.append((environment.unique, "aborted", checkpoint_id))
 
-            def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
+            def subsumed(self, checkpoint_id: int) -> None:
                 spied.told.append((environment.unique, "subsumed", checkpoint_id))
 
+        class Backend(type(backend)):  # type: ignore[misc]
             def restore(self, handles: Any, reader: Any) -> None:
                 if spied.failing_restores:
                     spied.failing_restores -= 1
@@ -98,6 +99,7 @@ class Spied:
                 spied.disposed[environment.unique] += 1
 
         backend.__class__ = Backend
+        backend.history = History()
         return backend
 
 
