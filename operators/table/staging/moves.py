@@ -3,12 +3,11 @@
 
 Rules:
 
-* Every task writes below ``{staging}/task-{n}[-attempt-{a}]/{partition}/``. Where attempts are told apart, those that
-  did not come to their end are passed over.
+* Every task writes below ``{staging}/task-{n}-attempt-{a}/{partition}/``, and says which files it has finished.
 * A commit takes the partitions that are staged, and no others. Of each it makes the directory; when it overwrites, it
   deletes what readers see there; it moves the staged files in and applies the policies. The table itself is the one
   partition of a table without partition columns, and is in no metastore.
-* What starts with ``.`` or ``_`` is neither deleted nor moved.
+* What starts with ``.`` or ``_`` is not deleted.
 * If no task has staged anything and all partition columns are static, their partition is made; if it is there already
   and the commit overwrites, it is emptied.
 * A staged file whose name is taken gets another, ``{name}_copy_1`` and so on, unless what has it is overwritten.
@@ -22,50 +21,21 @@ append may leave rows twice.)
 from __future__ import annotations
 
 import posixpath
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from engine.elements.errors import ConfigurationError, StorageError
 from operators.files.formats import is_hidden
-from operators.files.writing import (
-    DEFAULT_PARTITION_NAME,
-    extract_partition_spec,
-    leads_out,
-    partition_directory,
-    path_inside,
-)
+from operators.files.writing import DEFAULT_PARTITION_NAME, leads_out, partition_directory, path_inside
 from operators.table.partitions import METASTORE, CommitPolicy, PartitionCommitContext, commit_partition
 from state_backends.files import FileSystem
 
 _ROOT_PREFIX = ".staging-"
-_TASK = re.compile(r"task-(\d+)(?:-attempt-(\d+))?", re.ASCII)
 
 
 def root_name(uid: str) -> str:
     """The name of the staging directory of a sink that was given none."""
     return f"{_ROOT_PREFIX}{uid}"
-
-
-def task_directory_name(subtask: int, attempt: int | None = None) -> str:
-    """The name of the directory of a task, or of one attempt of it."""
-    return f"task-{subtask}" if attempt is None else f"task-{subtask}-attempt-{attempt}"
-
-
-def parse_task_directory(name: str) -> tuple[int, int | None] | None:
-    """Subtask and attempt, ``None`` for a name that is none of a task."""
-    match = _TASK.fullmatch(name)
-    return None if match is None else (int(match[1]), None if match[2] is None else int(match[2]))
-
-
-def accepted_task_directories(
-    names: Iterable[str], accept: Iterable[tuple[int, int]] | None = None
-) -> list[str]:
-    """Those of ``names`` that are read at the commit. ``accept``: the attempt of each subtask that has come to its end;
-    without it all tasks are read."""
-    wanted = None if accept is None else list(accept)
-    tasks = [(name, parse_task_directory(name)) for name in names]
-    return [name for name, task in tasks if task is not None and (wanted is None or task in wanted)]
 
 
 def check_staging(table: str, staging: str) -> None:
@@ -128,34 +98,6 @@ class CommitPlan(NamedTuple):
         """The plan out of lists and tuples, as state and files hold it."""
         overwrite, partitions, files = plain
         return cls(overwrite, tuple(partitions), tuple(StagedFile(*file) for file in files))
-
-
-def staged_partitions(
-    fs: FileSystem, task_directories: Iterable[str], partition_columns: int
-) -> dict[str, list[StagedFile]]:
-    """What is in the directories of tasks, by partition; also partitions without files."""
-    found: dict[str, list[StagedFile]] = {}
-    for directory in task_directories:
-        for partition in _partitions_below(fs, directory, partition_columns):
-            path = posixpath.join(directory, partition) if partition else directory
-            files = found.setdefault(partition, [])
-            for name in _visible(fs, path):
-                file = posixpath.join(path, name)
-                if not fs.is_dir(file):
-                    files.append(StagedFile(file, partition, name, fs.size(file)))
-    return {partition: found[partition] for partition in sorted(found)}
-
-
-def _partitions_below(fs: FileSystem, directory: str, columns: int) -> list[str]:
-    partitions = [""]
-    for _ in range(columns):
-        partitions = [
-            posixpath.join(partition, name)
-            for partition in partitions
-            for name in _visible(fs, posixpath.join(directory, partition))
-            if extract_partition_spec(name) and fs.is_dir(posixpath.join(directory, partition, name))
-        ]
-    return partitions
 
 
 def _visible(fs: FileSystem, directory: str) -> list[str]:

@@ -57,7 +57,6 @@ from operators.table.staging.moves import (
     nothing_staged,
     plan_commit,
     root_name,
-    task_directory_name,
 )
 from operators.table.staging.staging_writers import StagingWriter
 from state_backends.base import (
@@ -206,7 +205,7 @@ class _StagingWriterOperator(Operator):
         attempts = posixpath.join(self._root, f"run-{context.incarnation}")
         self._writer = StagingWriter(
             context.file_system(),
-            posixpath.join(attempts, task_directory_name(context.subtask, context.attempt)),
+            posixpath.join(attempts, f"task-{context.subtask}-attempt-{context.attempt}"),
             context.subtask,
             spec.partition_columns(),
             spec.format,

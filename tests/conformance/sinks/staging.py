@@ -10,8 +10,9 @@ from engine.elements.errors import ConfigurationError
 from operators.files.formats import CsvRowFormat
 from operators.table.partitions.commit_policies import CommitPolicy, commit_policies
 from operators.table.partitions.metastore import MemoryMetastore
-from operators.table.staging.batch_output_format import BatchOutputFormat
-from operators.table.staging.moves import accepted_task_directories
+from operators.table.partitions.partitioning import PartitionColumns
+from operators.table.staging.moves import StagedFile, StagingCommitter, nothing_staged, plan_commit
+from operators.table.staging.staging_writers import StagingWriter
 from state_backends.files import MemoryFileSystem
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 
@@ -36,6 +37,39 @@ def _policies(kinds: list[str], partition_columns: list[str]) -> tuple[CommitPol
         return commit_policies(",".join(kinds), metastore=metastore, table="t")
     except ConfigurationError as error:
         raise MalformedVector(str(error)) from error
+
+
+def _staged(fs: MemoryFileSystem, staging: str, columns: int) -> dict[str, list[StagedFile]]:
+    """What tasks have staged, by partition."""
+    found: dict[str, list[StagedFile]] = {}
+    for task in fs.list_dir(staging):
+        partitions = [""]
+        for _ in range(columns):
+            partitions = [
+                posixpath.join(partition, name)
+                for partition in partitions
+                for name in fs.list_dir(posixpath.join(staging, task, partition))
+            ]
+        for partition in partitions:
+            files = found.setdefault(partition, [])
+            for name in fs.list_dir(posixpath.join(staging, task, partition)):
+                path = posixpath.join(staging, task, partition, name)
+                files.append(StagedFile(path, partition, name, fs.size(path)))
+    return found
+
+
+def _commit_staged(
+    fs: MemoryFileSystem, staging: str, given: Vector, overwrite: bool, policies: tuple[CommitPolicy, ...] = ()
+) -> None:
+    """Commit what is below a staging directory, unless that is gone."""
+    if not fs.is_dir(staging):
+        return
+    columns, tasks = given["partition_columns"], fs.list_dir(staging)
+    nothing = nothing_staged(columns, given.get("static_partition") or {})
+    plan = plan_commit(fs, _TABLE, _staged(fs, staging, len(columns)) if tasks else nothing, overwrite=overwrite)
+    StagingCommitter(fs, _TABLE, columns, policies).execute(plan, 0)
+    for task in tasks:
+        fs.delete_tree(posixpath.join(staging, task))
 
 
 class _Table:
@@ -68,17 +102,8 @@ class _Table:
                 self._commit(event["overwrite"])
 
     def _commit(self, overwrite: bool) -> None:
-        columns = self._given["partition_columns"]
-        BatchOutputFormat(
-            self.fs,
-            _TABLE,
-            _STAGING,
-            format=CsvRowFormat(),
-            partition_columns=columns,
-            static_partition=self._given.get("static_partition", {}),
-            overwrite=overwrite,
-            policies=_policies(self._given.get("policies", []), columns),
-        ).commit()
+        policies = _policies(self._given.get("policies", []), self._given["partition_columns"])
+        _commit_staged(self.fs, _STAGING, self._given, overwrite, policies)
 
     def files(self) -> list[str]:
         return sorted(path.removeprefix(f"{_TABLE}/") for path in self.fs.walk_files(_TABLE))
@@ -101,18 +126,6 @@ def staging_commit(vector: Vector) -> list[str]:
     return comparison.finish()
 
 
-def staging_task_dirs(vector: Vector) -> list[str]:
-    given, comparison = vector["input"], Comparison()
-    check_fields(given, {"dirs", "accept"}, "input")
-    accept = given.get("accept")
-    accepted = accepted_task_directories(
-        given["dirs"], None if accept is None else [(subtask, attempt) for subtask, attempt in accept]
-    )
-    check_fields(vector["expect"], {"accepted"}, "expect")
-    comparison.field("accepted", vector["expect"]["accepted"], accepted, as_set=True)
-    return comparison.finish()
-
-
 # --- writing and finalizing -----------------------------------------------------------------------------------
 
 _OUTPUT_FIELDS = {"columns", "partition_columns", "static_partition", "dynamic_grouped", "jobs", "finalize"}
@@ -124,33 +137,26 @@ class _Jobs:
     def __init__(self, given: Vector) -> None:
         self.fs = MemoryFileSystem()
         self._given = given
-        self._formats: list[BatchOutputFormat] = []
-        self._stagings: list[str] = []
+        self._jobs: list[tuple[str, bool]] = []
 
     def write(self, job: Vector) -> int:
         """Write the rows of one job; how many files are staged then."""
         check_fields(job, {"rows", "staging", "overwrite"}, "a job")
         given, staging = self._given, posixpath.join(_STAGING, job["staging"])
-        output = BatchOutputFormat(
-            self.fs,
-            _TABLE,
-            staging,
-            format=CsvRowFormat(),
-            columns=given["columns"],
-            partition_columns=given["partition_columns"],
-            static_partition=given.get("static_partition"),
-            grouped=given.get("dynamic_grouped", False),
-            overwrite=job["overwrite"],
+        columns = PartitionColumns(given["columns"], given["partition_columns"], given.get("static_partition"))
+        writer = StagingWriter(
+            self.fs, f"{staging}/task-0", 0, columns, CsvRowFormat(), grouped=given.get("dynamic_grouped", False)
         )
-        self._formats.append(output)
-        self._stagings.append(staging)
-        output.open(0, 0)
-        output.write(0, [tuple(row) for row in job["rows"]])
-        output.close(0)
+        self._jobs.append((staging, job["overwrite"]))
+        writer.open()
+        writer.write([tuple(row) for row in job["rows"]])
+        writer.finish_files()
         return len(list(self.fs.walk_files(staging)))
 
     def finalize(self, number: int) -> None:
-        self._formats[number].finalize(accept=[(0, 0)])
+        staging, overwrite = self._jobs[number]
+        _commit_staged(self.fs, staging, self._given, overwrite)
+        self.fs.delete_tree(staging)
 
     def output(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
@@ -160,7 +166,7 @@ class _Jobs:
         return {partition: sorted(contents) for partition, contents in found.items()}
 
     def staging_deleted(self) -> bool:
-        return not any(map(self.fs.exists, self._stagings))
+        return not any(self.fs.exists(staging) for staging, _ in self._jobs)
 
 
 def batch_output_format(vector: Vector) -> list[str]:
@@ -197,6 +203,5 @@ def _sorted(output: dict[str, list[str]]) -> dict[str, list[str]]:
 
 KINDS: dict[str, Callable[[Vector], list[str]]] = {
     "staging_commit": staging_commit,
-    "staging_task_dirs": staging_task_dirs,
     "batch_output_format": batch_output_format,
 }

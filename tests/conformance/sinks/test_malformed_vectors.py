@@ -151,7 +151,6 @@ ANY: Vector = {"c": {"files": {}}}
             {"partition_columns": [], "policies": ["no"], "events": [{"op": "commit", "overwrite": True}]},
             ANY,
         ),
-        ("staging_task_dirs", {"dirs": [], "accepted": []}, {}),
         ("batch_output_format", {"table": "t"}, {}),
     ],
 )

@@ -17,17 +17,13 @@ from operators.files.writing import BulkTextFormat, RecordError
 from operators.table.partitions.commit_policies import MetastorePolicy, SuccessFilePolicy
 from operators.table.partitions.metastore import MemoryMetastore
 from operators.table.partitions.partitioning import PartitionColumns
-from operators.table.staging.batch_output_format import BatchOutputFormat
 from operators.table.staging.moves import (
     CommitPlan,
     StagedFile,
     StagingCommitter,
-    accepted_task_directories,
+    check_staging,
     nothing_staged,
-    parse_task_directory,
     plan_commit,
-    staged_partitions,
-    task_directory_name,
 )
 from operators.table.staging.staged_sink import StagedFileSink, StagingFinalizer, StagingWriters
 from operators.table.staging.staging_writers import StagingWriter
@@ -49,39 +45,18 @@ def tree(fs: MemoryFileSystem, root: str = TABLE) -> dict[str, str]:
     return {path.removeprefix(f"{root}/"): fs.read_bytes(path).decode() for path in fs.walk_files(root)}
 
 
-# --- names --------------------------------------------------------------------------------------------------------
-
-
-@given(st.integers(0, 10**6), st.none() | st.integers(0, 10**6))
-def test_task_directories_are_read_back(subtask: int, attempt: int | None) -> None:
-    """Whatever was written is what is read."""
-    assert parse_task_directory(task_directory_name(subtask, attempt)) == (subtask, attempt)
-
-
-@pytest.mark.parametrize(
-    "name", ["task-", "task-a", "task-1-attempt", ".task-1", "task-1-attempt-2x", "_SUCCESS", "task-²"]
-)
-def test_other_names_are_no_tasks(name: str) -> None:
-    """Nothing else in a staging directory is taken for a task."""
-    assert parse_task_directory(name) is None
-    assert accepted_task_directories([name]) == []
-
-
-def test_only_attempts_that_ended_are_read() -> None:
-    """Without a filter all are; with one, those without a number are not."""
-    names = ["task-0", "task-0-attempt-0", "task-0-attempt-1", "task-1-attempt-0"]
-    assert accepted_task_directories(names) == names
-    assert accepted_task_directories(names, [(0, 1), (1, 0)]) == ["task-0-attempt-1", "task-1-attempt-0"]
-
-
 # --- plans --------------------------------------------------------------------------------------------------------
 
 
-def commit(fs: MemoryFileSystem, columns: list[str], *, overwrite: bool = False, **static: str) -> None:
-    BatchOutputFormat(
-        fs, TABLE, STAGING, format=CsvRowFormat(), partition_columns=columns, static_partition=static,
-        overwrite=overwrite,
-    ).commit()  # fmt: skip
+def commit(fs: MemoryFileSystem, columns: list[str], *names: str, overwrite: bool = False, **static: str) -> None:
+    """Commit staged files, named by task, partition and name."""
+    partitions: dict[str, list[StagedFile]] = {}
+    for path in names:
+        partition, _, name = path.partition("/")[2].rpartition("/")
+        file = StagedFile(f"{STAGING}/{path}", partition, name, fs.size(f"{STAGING}/{path}"))
+        partitions.setdefault(partition, []).append(file)
+    plan = plan_commit(fs, TABLE, partitions or nothing_staged(columns, static), overwrite=overwrite)
+    StagingCommitter(fs, TABLE, columns).execute(plan, 0)
 
 
 def test_a_name_that_is_taken_is_given_another() -> None:
@@ -90,7 +65,7 @@ def test_a_name_that_is_taken_is_given_another() -> None:
     put(fs, f"{TABLE}/f", "old")
     put(fs, f"{STAGING}/task-0/f", "0")
     put(fs, f"{STAGING}/task-1/f", "1")
-    commit(fs, [])
+    commit(fs, [], "task-0/f", "task-1/f")
     assert tree(fs) == {"f": "old", "f_copy_1": "0", "f_copy_2": "1"}
 
 
@@ -100,19 +75,14 @@ def test_an_overwrite_deletes_what_readers_see() -> None:
     for name in ("p=1/old", "p=1/below/older", "p=1/.hidden", "p=1/_SUCCESS", "p=2/kept"):
         put(fs, f"{TABLE}/{name}", name)
     put(fs, f"{STAGING}/task-0/p=1/new", "new")
-    put(fs, f"{STAGING}/task-0/p=1/_hidden", "not moved")
-    put(fs, f"{STAGING}/task-0/no partition/lost", "not read")
-    commit(fs, ["p"], overwrite=True)
+    commit(fs, ["p"], "task-0/p=1/new", overwrite=True)
     assert sorted(tree(fs)) == ["p=1/.hidden", "p=1/_SUCCESS", "p=1/new", "p=2/kept"]
-    assert not fs.exists(f"{STAGING}/task-0")
-    assert fs.is_dir(STAGING)
 
 
 @pytest.mark.parametrize("overwrite", [True, False])
 def test_nothing_staged(overwrite: bool) -> None:
     """A static partition is made, or emptied; half a static one says not which partition that would be."""
     fs = MemoryFileSystem()
-    fs.make_dirs(STAGING)
     commit(fs, ["p", "q"], overwrite=overwrite, p="1")
     assert not fs.exists(TABLE)
     commit(fs, ["p", "q"], overwrite=overwrite, p="1", q="2")
@@ -120,15 +90,6 @@ def test_nothing_staged(overwrite: bool) -> None:
     put(fs, f"{TABLE}/p=1/q=2/old", "old")
     commit(fs, ["p", "q"], overwrite=overwrite, p="1", q="2")
     assert tree(fs) == ({} if overwrite else {"p=1/q=2/old": "old"})
-
-
-def test_without_a_staging_directory_nothing_happens() -> None:
-    """Somebody has committed it already: the table must not be emptied."""
-    fs = MemoryFileSystem()
-    put(fs, f"{TABLE}/old", "old")
-    commit(fs, [], overwrite=True)
-    commit(fs, ["p"], overwrite=True, p="1")
-    assert tree(fs) == {"old": "old"}
 
 
 def test_a_plan_is_a_plain_value() -> None:
@@ -161,8 +122,10 @@ def test_a_plan_is_carried_out_once(
         put(fs, f"{TABLE}/{partition}/{name}", f"before {task}")
     for task, partition, name in staged:
         put(fs, f"{STAGING}/task-{task}/{partition}/{name}", f"{task} {partition} {name}")
-    tasks = [f"{STAGING}/task-{task}" for task in dict.fromkeys(task for task, _, _ in staged)]
-    partitions = staged_partitions(fs, tasks, 1)
+    partitions: dict[str, list[StagedFile]] = {}
+    for task, partition, name in sorted(staged):
+        path = f"{STAGING}/task-{task}/{partition}/{name}"
+        partitions.setdefault(partition, []).append(StagedFile(path, partition, name, fs.size(path)))
     plan = plan_commit(fs, TABLE, partitions, overwrite=overwrite)
     old = Counter((path.partition("/")[0], text) for path, text in tree(fs).items())
     new = Counter((partition, f"{task} {partition} {name}") for task, partition, name in staged)
@@ -352,9 +315,9 @@ def test_a_staging_directory_that_holds_the_table_is_refused(path: str, staging:
 
 @pytest.mark.parametrize("staging", [TABLE, "/out", "/", f"{TABLE}/staged"])
 def test_a_table_is_not_deleted_with_its_staging_directory(staging: str) -> None:
-    """Outside of jobs likewise."""
+    """Neither the table's directory, nor one above it, nor a visible one in it."""
     with pytest.raises(ConfigurationError, match="the staging directory"):
-        BatchOutputFormat(MemoryFileSystem(), TABLE, staging, format=CsvRowFormat())
+        check_staging(TABLE, staging)
 
 
 def test_equal_values_with_other_texts_have_directories_of_their_own() -> None:
@@ -476,15 +439,13 @@ def test_what_was_taken_back_survives_a_power_failure() -> None:
 def test_a_task_begins_with_an_empty_directory() -> None:
     """What a dead attempt of it has staged is gone; other tasks keep theirs."""
     fs = MemoryFileSystem()
-    put(fs, f"{STAGING}/task-0/p=1/dead", "x\n")
+    put(fs, f"{STAGING}/task-3/p=1/dead", "x\n")
     put(fs, f"{STAGING}/task-1/p=1/alive", "y\n")
-    output = BatchOutputFormat(fs, TABLE, STAGING, format=CsvRowFormat(), columns=["a", "p"], partition_columns=["p"])
-    output.open(0)
-    output.write(0, [("z", 1)])
-    output.close(0)
-    output.finalize()
-    assert sorted(tree(fs).values()) == ["y\n", "z\n"]
-    assert not fs.exists(STAGING)
+    writer = staging_writer(fs, PartitionColumns(["a", "p"], ["p"]))
+    writer.open()
+    writer.write([("z", 1)])
+    writer.finish_files()
+    assert sorted(tree(fs, STAGING).values()) == ["y\n", "z\n"]
 
 
 def test_a_restored_plan_is_carried_out_at_once_and_only_once() -> None:
