@@ -10,5 +10,4 @@ class IterationHeadOperator(Operator):
     """Passes every record on (Flink: ``IterationHead``). Keys of its input end here, as behind any operator."""
 
     def process_batch(self, batch: Batch) -> None:
-        """Pass the records on."""
         self.output.emit(batch if batch.keys is None else Batch(batch.values, batch.timestamps))

@@ -112,7 +112,6 @@ class CollectSink:
         self._results = into if isinstance(into, CollectedResults) else CollectedResults(into)
 
     def create_operator(self) -> Operator:
-        """See ``Sink``."""
         if self._results.transactional:
             return _TransactionalCollect(self._results)
         return _PlainCollect(self._results)
@@ -217,7 +216,6 @@ class PrintSink:
         self._write = write
 
     def create_operator(self) -> Operator:
-        """See ``Sink``."""
         return _Print(self._write)
 
 
@@ -262,7 +260,6 @@ class CountingSink:
         self._into = into
 
     def create_operator(self) -> Operator:
-        """See ``Sink``."""
         return _Count(self._into)
 
 

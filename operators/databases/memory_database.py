@@ -126,7 +126,6 @@ class MemoryDatabase:
         self._epochs: dict[tuple[str, int], int] = {}
 
     def connect(self, description: TableDescription, resolve_path: Callable[[str], str]) -> MemorySession:
-        """See :class:`operators.databases.database_session.SinkDatabase`."""
         del resolve_path
         return MemorySession(self, description)
 

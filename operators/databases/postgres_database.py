@@ -81,12 +81,10 @@ class PostgresDatabase:
         self._server = PostgresServer(dsn, reconnects, reconnect_wait_s, lock_timeout_ms, connect_timeout_s)
 
     def connect(self, description: TableDescription, resolve_path: Callable[[str], str]) -> PostgresSession:
-        """See :class:`operators.databases.database_session.SinkDatabase`."""
         del resolve_path
         return PostgresSession(self._server, description)
 
     def rows(self, description: TableDescription) -> list[Row]:
-        """See :class:`operators.databases.database_session.SinkDatabase`."""
         with closing(PostgresSession(self._server, description)) as session:
             return session.rows()
 

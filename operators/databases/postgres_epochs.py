@@ -23,7 +23,6 @@ class PostgresEpochs:
         self._writer = writer
 
     def take_over(self, connection: Connection[Any], subtask: int, parallelism: int) -> int:
-        """See :meth:`operators.databases.database_session.SinkSession.take_over`."""
         writer, mine = self._writer, "writer = %s AND subtask %% %s = %s"
         parameters = (writer, parallelism, subtask % parallelism)
         with connection.transaction():

@@ -76,7 +76,6 @@ class SqliteDatabase:
         self._found_at = path
 
     def connect(self, description: TableDescription, resolve_path: Callable[[str], str]) -> SqliteSession:
-        """See :class:`operators.databases.database_session.SinkDatabase`."""
         path = self.path if self.path.startswith("/") else resolve_path(self.path)
         if "://" in path:
             raise ConfigurationError(f"{path}: SQLite writes local files only; give SqliteDatabase an absolute path")

@@ -128,7 +128,6 @@ class UpsertSinkOperator(SinkOperator):
             self.context.register_processing_timer(self.context.processing_time_ms() + self._spec.flush_interval_ms)
 
     def on_processing_time(self, time_ms: int) -> None:
-        """Write what waits."""
         self._flush()
         self._arm_timer()
 
@@ -191,7 +190,6 @@ class UpsertSinkOperator(SinkOperator):
         self._flush()
 
     def finish(self) -> None:
-        """No records follow."""
         self._flush()
 
     def close(self) -> None:
@@ -199,7 +197,6 @@ class UpsertSinkOperator(SinkOperator):
         self._table.close()
 
     def abandon(self) -> None:
-        """Connections break."""
         self._table.drop()
 
     def fingerprint(self) -> object:

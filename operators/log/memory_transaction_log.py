@@ -62,7 +62,6 @@ class MemoryTransactionLog(TransactionCoordinator[list[LogEntry]]):
     # --- topics -------------------------------------------------------------------------------------------
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        """See the port."""
         if not topic or partitions < 1:
             raise ConfigurationError(f"topic {topic!r} with {partitions} partitions: it needs a name and at least one")
         existing = self._topics.setdefault(topic, [[] for _ in range(partitions)])
@@ -73,7 +72,6 @@ class MemoryTransactionLog(TransactionCoordinator[list[LogEntry]]):
             )
 
     def partitions(self, topic: str) -> int:
-        """See the port."""
         return len(self._partitions(topic))
 
     def topics(self) -> Sequence[str]:
@@ -123,7 +121,6 @@ class MemoryTransactionLog(TransactionCoordinator[list[LogEntry]]):
     def read(
         self, topic: str, partition: int, offset: int = 0, isolation: str = READ_COMMITTED
     ) -> Sequence[LogRecord]:
-        """See the port."""
         if isolation not in (READ_COMMITTED, READ_UNCOMMITTED):
             raise ConfigurationError(f"isolation is {isolation!r}: say {READ_COMMITTED!r} or {READ_UNCOMMITTED!r}")
         entries = self._partition(topic, partition)

@@ -95,22 +95,18 @@ class _CommittingOperator(SinkOperator):
                 self._committed(done)
 
     def snapshot_state(self, checkpoint_id: int) -> None:
-        """All books."""
         self._state.update(self._machine.state())
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Commit what it covers."""
         self._committed(self._machine.notify(checkpoint_id))
 
     def finish(self) -> None:
-        """Without checkpoints, commit everything."""
         self._committed(self._machine.end_of_input(checkpoint_follows=self.context.checkpointing_enabled))
 
     def _committed(self, done: list[CommittedCheckpoint]) -> None:
         """This was committed."""
 
     def close(self) -> None:
-        """Publishes nothing."""
         close = getattr(self._committer, "close", None)
         if close is not None:
             close()
@@ -120,7 +116,6 @@ class _CommittingOperator(SinkOperator):
         self.close()
 
     def fingerprint(self) -> object:
-        """The books."""
         return self._machine.fingerprint() if self._committer is not None else None
 
 
@@ -153,7 +148,6 @@ class CommitterOperator(_CommittingOperator):
         self._tell()
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Commit what it covers."""
         self._tell()
         super().notify_checkpoint_complete(checkpoint_id)
         self._say_if_that_was_all()
@@ -166,7 +160,6 @@ class CommitterOperator(_CommittingOperator):
         self._retry_if_needed()
 
     def finish(self) -> None:
-        """Without checkpoints, commit everything."""
         self._tell()
         self._finished = True
         super().finish()

@@ -189,7 +189,6 @@ class WriterOperator(SinkOperator):
         self._opened().open()
 
     def process_batch(self, batch: Batch) -> None:
-        """To the writer."""
         assert not self._finished, "records after finish"
         try:
             self._opened().write(batch)
@@ -201,7 +200,6 @@ class WriterOperator(SinkOperator):
         self._opened().process_watermark(timestamp_ms)
 
     def on_processing_time(self, time_ms: int) -> None:
-        """To the writer."""
         if not self._finished:
             self._opened().on_processing_time(time_ms)
 
@@ -225,7 +223,6 @@ class WriterOperator(SinkOperator):
         self.output.emit(Batch(messages(checkpoint_id, self.context.subtask, self.context.parallelism, payloads)))
 
     def close(self) -> None:
-        """Publishes nothing."""
         if self._writer is not None:
             self._writer.close()
 

@@ -150,14 +150,12 @@ class TwoPhaseCommitSinkOperator(SinkOperator):
             self.context.metrics.count("numTransactionsRecovered")
 
     def open(self) -> None:
-        """The first transaction."""
         self._begin()
 
     def _begin(self) -> None:
         self._current = (self.begin(), self.context.processing_time_ns())
 
     def process_batch(self, batch: Batch) -> None:
-        """Into the current transaction."""
         assert self._current is not None, "records after finish"
         self.invoke(self._current[0], batch)
 
@@ -192,7 +190,6 @@ class TwoPhaseCommitSinkOperator(SinkOperator):
             raise first_error
 
     def finish(self) -> None:
-        """No records follow."""
         self._finished = True
         if not self.context.checkpointing_enabled and self._current is not None:
             transaction, _ = self._current

@@ -142,7 +142,6 @@ class _Tumbling(WindowAssigner):
         return min(start + self.size_ms - 1 + allowed_lateness_ms, MAX_TIMESTAMP_MS)
 
     def assign(self, value: Any, timestamp_ms: int | None, now_ms: int) -> Sequence[Window]:
-        """See ``WindowAssigner``."""
         time_ms = timestamp_ms if self.is_event_time else now_ms
         assert time_ms is not None
         start = time_ms - (time_ms - self.offset_ms) % self.size_ms
@@ -206,7 +205,6 @@ class _Sliding(WindowAssigner):
         return min(start + self.size_ms - 1 + allowed_lateness_ms, MAX_TIMESTAMP_MS)
 
     def assign(self, value: Any, timestamp_ms: int | None, now_ms: int) -> Sequence[Window]:
-        """See ``WindowAssigner``."""
         time_ms = timestamp_ms if self.is_event_time else now_ms
         assert time_ms is not None
         return [TimeWindow(start, start + self.size_ms) for start in self.starts_of(time_ms)]
@@ -313,7 +311,6 @@ class GlobalWindows(WindowAssigner):
         return cls(fires_at_end_of_stream=True)
 
     def assign(self, value: Any, timestamp_ms: int | None, now_ms: int) -> Sequence[Window]:
-        """See ``WindowAssigner``."""
         return (GlobalWindow(),)
 
     def default_trigger(self) -> Trigger:

@@ -57,7 +57,6 @@ class ContinuousEventTimeTrigger(Trigger):
         ctx.register_event_time_timer(next_ms)
 
     def can_merge(self) -> bool:
-        """Yes."""
         return True
 
     def on_merge(self, window: Window, ctx: MergeContext) -> None:
@@ -69,7 +68,6 @@ class ContinuousEventTimeTrigger(Trigger):
             ctx.register_event_time_timer(next_ms)
 
     def clear(self, window: Window, ctx: TriggerContext) -> None:
-        """Remove both timers."""
         fire_time = ctx.reducing_state("fire-time", min)
         next_ms = fire_time.get()
         if next_ms is not None:
@@ -118,7 +116,6 @@ class ContinuousProcessingTimeTrigger(Trigger):
         ctx.register_processing_time_timer(next_ms)
 
     def can_merge(self) -> bool:
-        """Yes."""
         return True
 
     def on_merge(self, window: Window, ctx: MergeContext) -> None:
@@ -130,7 +127,6 @@ class ContinuousProcessingTimeTrigger(Trigger):
             ctx.register_processing_time_timer(next_ms)
 
     def clear(self, window: Window, ctx: TriggerContext) -> None:
-        """Remove the timer."""
         fire_time = ctx.reducing_state("fire-time", min)
         next_ms = fire_time.get()
         if next_ms is not None:

@@ -141,7 +141,6 @@ class EventTimeTrigger(Trigger):
         return TriggerResult.FIRE if time_ms == window.max_timestamp else TriggerResult.CONTINUE
 
     def can_merge(self) -> bool:
-        """Yes."""
         return True
 
     def on_merge(self, window: Window, ctx: MergeContext) -> None:
@@ -150,7 +149,6 @@ class EventTimeTrigger(Trigger):
             ctx.register_event_time_timer(window.max_timestamp)
 
     def clear(self, window: Window, ctx: TriggerContext) -> None:
-        """Remove the timer."""
         ctx.delete_event_time_timer(window.max_timestamp)
 
 
@@ -163,11 +161,9 @@ class ProcessingTimeTrigger(Trigger):
         return TriggerResult.CONTINUE
 
     def on_processing_time(self, time_ms: int, window: Window, ctx: TriggerContext) -> TriggerResult:
-        """Fire."""
         return TriggerResult.FIRE
 
     def can_merge(self) -> bool:
-        """Yes."""
         return True
 
     def on_merge(self, window: Window, ctx: MergeContext) -> None:
@@ -176,7 +172,6 @@ class ProcessingTimeTrigger(Trigger):
             ctx.register_processing_time_timer(window.max_timestamp)
 
     def clear(self, window: Window, ctx: TriggerContext) -> None:
-        """Remove the timer."""
         ctx.delete_processing_time_timer(window.max_timestamp)
 
 
@@ -206,7 +201,6 @@ class CountTrigger(Trigger):
         return TriggerResult.FIRE
 
     def can_merge(self) -> bool:
-        """Yes."""
         return True
 
     def on_merge(self, window: Window, ctx: MergeContext) -> None:
@@ -214,7 +208,6 @@ class CountTrigger(Trigger):
         ctx.merge_state(ctx.reducing_state("count", _add))
 
     def clear(self, window: Window, ctx: TriggerContext) -> None:
-        """Forget the count."""
         ctx.reducing_state("count", _add).clear()
 
 
@@ -270,7 +263,6 @@ class NeverTrigger(Trigger):
     """Never fires: the default of global windows (Flink: ``GlobalWindows.NeverTrigger``)."""
 
     def on_element(self, value: Any, timestamp_ms: int | None, window: Window, ctx: TriggerContext) -> TriggerResult:
-        """Nothing."""
         return TriggerResult.CONTINUE
 
 
@@ -283,7 +275,6 @@ class EndOfStreamTrigger(Trigger):
         return TriggerResult.CONTINUE
 
     def on_event_time(self, time_ms: int, window: Window, ctx: TriggerContext) -> TriggerResult:
-        """Fire at the end."""
         return TriggerResult.FIRE if time_ms == window.max_timestamp else TriggerResult.CONTINUE
 
 

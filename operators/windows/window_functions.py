@@ -100,7 +100,6 @@ class WithoutKey(ProcessWindowFunction):
         self._function = function
 
     def open(self, ctx: WindowContext) -> None:
-        """Passed on."""
         self._function.open(ctx)
 
     def process(self, key: Any, ctx: WindowContext, elements: Sequence[Any]) -> Iterable[Any] | None:
@@ -108,9 +107,7 @@ class WithoutKey(ProcessWindowFunction):
         return self._function.process(ctx, elements)
 
     def clear(self, ctx: WindowContext) -> None:
-        """Passed on."""
         self._function.clear(ctx)
 
     def close(self) -> None:
-        """Passed on."""
         self._function.close()

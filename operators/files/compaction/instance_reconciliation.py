@@ -46,15 +46,12 @@ class RestoredInstances:
 
     @property
     def is_empty(self) -> bool:
-        """See :class:`RestoredNames`."""
         return not self._by_subtask
 
     def owner(self, match: re.Match[str]) -> int:
-        """See :class:`RestoredNames`."""
         return parts_of(match["opened_in"])[1]
 
     def opened_behind(self, match: re.Match[str], bucket_id: str) -> bool:
-        """See :class:`RestoredNames`."""
         unique, counter = match["opened_in"], int(match.groupdict().get("counter", 0))
         attempt, subtask, number = parts_of(unique)
         known = self._by_subtask.get(subtask)

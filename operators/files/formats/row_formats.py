@@ -57,7 +57,6 @@ class TextRowFormat:
         return None if self.line_end and ("\n" in text or "\r" in text) else records
 
     def encode(self, record: Any) -> str:
-        """See ``RowFormat``."""
         if not isinstance(record, str):
             raise TypeError(f"a line of text is a str, not {type(record).__name__}")
         if self.line_end and ("\n" in record or "\r" in record):
@@ -109,7 +108,6 @@ class CsvRowFormat:
         return len(text)
 
     def encode(self, record: Any) -> str:
-        """See ``RowFormat``."""
         if isinstance(record, dict):
             if self._columns is None:
                 raise TypeError("the record is a dict: give CsvRowFormat the columns to write")

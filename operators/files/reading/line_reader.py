@@ -159,7 +159,6 @@ class LineReader:
         return len(self._block.records) - self._next
 
     def read(self, max_records: int) -> Batch | None:
-        """See :class:`engine.elements.source.SplitReader`."""
         if not self.ready():
             return None
         records, record_lines, start = self._block.records, self._block.record_lines, self._next
@@ -170,7 +169,6 @@ class LineReader:
         return Batch(records if stop - start == len(records) else records[start:stop])
 
     def position(self) -> tuple[int, int, int]:
-        """See :class:`engine.elements.source.SplitReader`."""
         data, line = self._block.data, self._line
         if line == self._block.line_count:
             consumed = len(data)

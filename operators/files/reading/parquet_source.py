@@ -191,7 +191,6 @@ class ParquetSplitReader:
         return self._groups[self._group].rows - self._row
 
     def read(self, max_records: int) -> Batch | None:
-        """See :class:`engine.elements.source.SplitReader`."""
         if not self.ready():
             return None
         if self._table is None:
@@ -255,7 +254,6 @@ class ParquetSplitReader:
         return Batch(rows)
 
     def position(self) -> tuple[int, int, int]:
-        """See :class:`engine.elements.source.SplitReader`."""
         if not self._groups:
             return (-1, 0, self._footer)
         return (*position_behind(self._groups[self._group].offset, 0, self._row - 1), self._footer)

@@ -32,15 +32,12 @@ class SimpleSplitAssigner:
         self._splits: list[FileSourceSplit] = []
 
     def next_split(self) -> FileSourceSplit | None:
-        """See :class:`SplitAssigner`."""
         return self._splits.pop() if self._splits else None
 
     def add_splits(self, splits: Iterable[FileSourceSplit]) -> None:
-        """See :class:`SplitAssigner`."""
         self._splits.extend(splits)
 
     def remaining(self) -> list[FileSourceSplit]:
-        """See :class:`SplitAssigner`."""
         return list(self._splits)
 
 
@@ -51,15 +48,12 @@ class FifoSplitAssigner:
         self._splits: deque[FileSourceSplit] = deque()
 
     def next_split(self) -> FileSourceSplit | None:
-        """See :class:`SplitAssigner`."""
         return self._splits.popleft() if self._splits else None
 
     def add_splits(self, splits: Iterable[FileSourceSplit]) -> None:
-        """See :class:`SplitAssigner`."""
         self._splits.extend(splits)
 
     def remaining(self) -> list[FileSourceSplit]:
-        """See :class:`SplitAssigner`."""
         return list(self._splits)
 
 

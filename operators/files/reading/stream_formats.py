@@ -95,7 +95,6 @@ class StreamFormatReader:
         return len(self._ready) - self._emitted
 
     def read(self, max_records: int) -> Batch | None:
-        """See :class:`engine.elements.source.SplitReader`."""
         if not self.ready():
             return None
         stop = min(self._emitted + max_records, len(self._ready))
@@ -160,12 +159,10 @@ class FixedLengthFormat:
         self.fetch_bytes, self.reports_positions = fetch_bytes, reports_positions
 
     def create_reader(self, file: BinaryIO, start: int, end: int | None) -> RecordReader:
-        """See :class:`StreamFormat`."""
         first = (start // self.record_bytes + 1) * self.record_bytes if start else 0
         return _FixedLengthReader(self, file, first, end)
 
     def restore_reader(self, file: BinaryIO, offset: int, start: int, end: int | None) -> RecordReader:
-        """See :class:`StreamFormat`."""
         return _FixedLengthReader(self, file, offset, end)
 
 

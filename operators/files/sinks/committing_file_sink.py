@@ -85,11 +85,9 @@ class CommittingFileSink(CommittingSink, FileSink):
         self.compaction_ns_per_byte = compaction_ns_per_byte
 
     def create_writer(self, context: OperatorContext, restored: list[Any]) -> SinkWriter:
-        """See :class:`CommittingSink`."""
         return FileSinkWriter(self, context, restored)
 
     def create_committer(self, context: OperatorContext) -> Committer:
-        """See :class:`CommittingSink`."""
         files = self.open_directory(context, UniqueNames(context.incarnation, context.attempt, context.subtask))
 
         def lost(targets: list[str]) -> None:
@@ -164,7 +162,6 @@ class FileSinkWriter(SinkWriter):
         return earlier.open_parts.retracted
 
     def open(self) -> None:
-        """The first periodic check."""
         if rolls_on_processing_time(self._spec.rolling_policy):
             context = self._context
             context.register_processing_timer(context.processing_time_ms() + self._spec.bucket_check_interval_ms)
@@ -193,7 +190,6 @@ class FileSinkWriter(SinkWriter):
         self._watermark_ms = timestamp_ms
 
     def on_processing_time(self, time_ms: int) -> None:
-        """The periodic check."""
         with self._storage_problems():
             self._writer.on_processing_time(self._context.processing_time_ms())
         self.open()
@@ -220,7 +216,6 @@ class FileSinkWriter(SinkWriter):
         return [tuple(state) for state in states if state.in_progress is not None]
 
     def close(self) -> None:
-        """Publishes nothing."""
         self._writer.close()
 
     def _storage_problems(self) -> Any:

@@ -70,11 +70,9 @@ class CompactCoordinatorOperator(SinkOperator):
         self._send()
 
     def snapshot_state(self, checkpoint_id: int) -> None:
-        """What was not fired."""
         self._state.update(self._machine.state())
 
     def finish(self) -> None:
-        """Everything left."""
         self._pack(END_OF_INPUT)
         self._fired += self._machine.end_of_input()
         self._send()
@@ -95,7 +93,6 @@ class CompactCoordinatorOperator(SinkOperator):
             self.output.emit(Batch([tuple(request) for request in fired]))
 
     def fingerprint(self) -> object:
-        """What has gathered."""
         return self._machine.fingerprint(), repr(self._waiting), repr(self._fired)
 
 
@@ -135,7 +132,6 @@ class CompactorOperator(SinkOperator):
     # --- requests -----------------------------------------------------------------------------------------
 
     def process_batch(self, batch: Batch) -> None:
-        """Collect requests."""
         for message in batch.values:
             self._machine.add(as_request(message))
 

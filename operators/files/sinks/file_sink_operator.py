@@ -90,7 +90,6 @@ class FileSinkOperator(SinkOperator):
         self._writer.sync_directories()
 
     def open(self) -> None:
-        """The first periodic check."""
         self._check_again()
 
     def _check_again(self) -> None:
@@ -125,7 +124,6 @@ class FileSinkOperator(SinkOperator):
         self._watermark_ms = timestamp_ms
 
     def on_processing_time(self, time_ms: int) -> None:
-        """The periodic check."""
         if not self._finished:
             with storage_problems(self.context.name, self._spec.path):
                 self._buckets.on_processing_time(self.context.processing_time_ms())
@@ -162,7 +160,6 @@ class FileSinkOperator(SinkOperator):
             self._writer.sync_directories()
 
     def close(self) -> None:
-        """Publishes nothing."""
         if hasattr(self, "_buckets"):
             self._buckets.close()
 

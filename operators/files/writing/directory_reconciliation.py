@@ -96,15 +96,12 @@ class RestoredCounters:
 
     @property
     def is_empty(self) -> bool:
-        """See :class:`RestoredNames`."""
         return not self.by_subtask
 
     def owner(self, match: re.Match[str]) -> int:
-        """See :class:`RestoredNames`."""
         return int(match["subtask"])
 
     def opened_behind(self, match: re.Match[str], bucket_id: str) -> bool:
-        """See :class:`RestoredNames`."""
         subtask = int(match["subtask"])
         first = self._lagging.get((subtask, bucket_id), self.by_subtask.get(subtask, self._greatest))
         return int(match["counter"]) >= first

@@ -77,7 +77,6 @@ class CheckpointRollingPolicy(RollingPolicy):
     rolls_on_every_checkpoint = True
 
     def should_roll_on_checkpoint(self, part: PartFileInfo) -> bool:
-        """Always."""
         return True
 
 
@@ -105,11 +104,9 @@ class DefaultRollingPolicy(RollingPolicy):
         self.inactivity_interval_ms = _positive("inactivity_interval_ms", inactivity_interval_ms)
 
     def should_roll_on_event(self, part: PartFileInfo, record: Any) -> bool:
-        """By size."""
         return part.size_bytes > self.max_part_size_bytes
 
     def should_roll_on_checkpoint(self, part: PartFileInfo) -> bool:
-        """By size."""
         return part.size_bytes > self.max_part_size_bytes
 
     def should_roll_on_processing_time(self, part: PartFileInfo, now_ms: int) -> bool:
@@ -142,7 +139,6 @@ class TableRollingPolicy(DefaultRollingPolicy):
         self.rolls_on_every_checkpoint = roll_on_checkpoint
 
     def should_roll_on_checkpoint(self, part: PartFileInfo) -> bool:
-        """Always, or by size."""
         return self.rolls_on_every_checkpoint or super().should_roll_on_checkpoint(part)
 
 

@@ -124,7 +124,6 @@ class DiskTransactionLog(ReadableLog):
 
     @property
     def truncated_bytes(self) -> int:
-        """See the class."""
         partitions = [one.truncated_bytes for topic in self._topics.values() for one in topic]
         return sum(partitions) + self._journal.truncated_bytes
 
@@ -205,7 +204,6 @@ class DiskTransactionLog(ReadableLog):
     # --- topics -------------------------------------------------------------------------------------------
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        """See the port."""
         check_topic_name(topic)
         if type(partitions) is not int or partitions < 1:
             raise ConfigurationError(f"topic {topic!r} with {partitions} partitions: it needs at least one")
@@ -305,7 +303,6 @@ class DiskTransactionLog(ReadableLog):
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """See the port."""
         assert self._postponed is None, "groups of requests are not nested"
         postponed: list[tuple[PartitionLog, str, Producer]] = []
         self._postponed = postponed
@@ -328,7 +325,6 @@ class DiskTransactionLog(ReadableLog):
         return places
 
     def flush(self) -> None:
-        """See the port."""
         with self._writing("cannot be made durable"):
             places = []
             for topic, partitions in self._topics.items():

@@ -29,7 +29,6 @@ class ReadableLog(TransactionCoordinator[PartitionLog]):
     # --- topics -------------------------------------------------------------------------------------------
 
     def partitions(self, topic: str) -> int:
-        """See the port."""
         return len(self._partitions(topic))
 
     def topics(self) -> Sequence[str]:

@@ -120,13 +120,11 @@ class TransactionCoordinator(KnownNames, Generic[P]):
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """See the port."""
         yield
 
     # --- requests -----------------------------------------------------------------------------------------
 
     def init_transactions(self, transactional_id: str, timeout_ns: int, now_ns: int) -> Producer:
-        """See the port."""
         if not 0 < timeout_ns <= self._max_timeout_ns:
             raise ConfigurationError(
                 f"transaction timeout of {transactional_id!r} is {timeout_ns} ns; the log allows up to"
@@ -143,7 +141,6 @@ class TransactionCoordinator(KnownNames, Generic[P]):
         return Producer(transactional_id, epoch)
 
     def begin(self, producer: Producer, now_ns: int) -> None:
-        """See the port."""
         request = self._of("begin", producer, now_ns)
         fate = self._arrives(request)
         name = self._current(request, producer, fate)
@@ -164,7 +161,6 @@ class TransactionCoordinator(KnownNames, Generic[P]):
         sequence: int,
         now_ns: int,
     ) -> None:
-        """See the port."""
         transactional_id, epoch = (None, -1) if producer is None else producer
         request = Request("append", transactional_id, epoch, topic, partition, len(values), None, now_ns)
         entries = self._partition(topic, partition)
@@ -190,7 +186,6 @@ class TransactionCoordinator(KnownNames, Generic[P]):
         self._answers(request, fate, result)
 
     def prepare(self, producer: Producer, now_ns: int, note: int | None = None) -> None:
-        """See the port."""
         request = self._of("prepare", producer, now_ns, note)
         fate = self._arrives(request)
         name = self._current(request, producer, fate)
@@ -202,7 +197,6 @@ class TransactionCoordinator(KnownNames, Generic[P]):
         self._answers(request, fate, result)
 
     def commit(self, producer: Producer, now_ns: int, note: int | None = None) -> Producer:
-        """See the port."""
         request = self._of("commit", producer, now_ns, note)
         fate = self._arrives(request)
         result = self._carry_out_end(producer, COMMITTED, note)
@@ -212,7 +206,6 @@ class TransactionCoordinator(KnownNames, Generic[P]):
         return producer._replace(epoch=producer.epoch + 1)
 
     def abort(self, producer: Producer, now_ns: int) -> Producer:
-        """See the port."""
         request = self._of("abort", producer, now_ns)
         fate = self._arrives(request)
         result = self._carry_out_end(producer, ABORTED, None)
@@ -222,12 +215,10 @@ class TransactionCoordinator(KnownNames, Generic[P]):
         return producer._replace(epoch=producer.epoch + 1)
 
     def outcome(self, producer: Producer, now_ns: int) -> str:
-        """See the port."""
         self.expire(now_ns)
         return self._outcome(producer)
 
     def transactions(self, prefix: str, now_ns: int) -> Sequence[TransactionDescription]:
-        """See the port."""
         self.expire(now_ns)
         return [self._describe(key, name) for key, name in self._names.items() if key.startswith(prefix)]
 

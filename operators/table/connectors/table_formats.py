@@ -128,7 +128,6 @@ class CsvTableFormat:
         )
 
     def input_format(self, table: TableDefinition) -> CsvFormat:
-        """See :class:`operators.table.connectors.factories.FormatFactory`."""
         columns = table.physical
         _refuse_bytes(columns, self.identifier)
         null = table.options["csv.null-literal"]
@@ -142,7 +141,6 @@ class CsvTableFormat:
         )
 
     def output_format(self, table: TableDefinition) -> RowFormat:
-        """See :class:`operators.table.connectors.factories.FormatFactory`."""
         columns, options = table.physical, table.options
         _refuse_bytes(columns, self.identifier)
         # (An input format says so itself.)
@@ -178,12 +176,10 @@ class JsonTableFormat:
         )
 
     def input_format(self, table: TableDefinition) -> TypedJsonFormat:
-        """See :class:`operators.table.connectors.factories.FormatFactory`."""
         _refuse_bytes(table.physical, self.identifier)
         return TypedJsonFormat(table.physical, may_be_missing=not table.options["json.fail-on-missing-field"])
 
     def output_format(self, table: TableDefinition) -> RowFormat:
-        """See :class:`operators.table.connectors.factories.FormatFactory`."""
         _refuse_bytes(table.physical, self.identifier)
         return CheckedRowFormat(JsonLinesRowFormat(), table.physical)
 
@@ -198,11 +194,9 @@ class TextTableFormat:
         return (ConfigOption("text.encoding", "text", "of the files that are read; sinks write UTF-8", "utf-8"),)
 
     def input_format(self, table: TableDefinition) -> TypedTextFormat:
-        """See :class:`operators.table.connectors.factories.FormatFactory`."""
         return TypedTextFormat(_only_column(table.physical), table.options["text.encoding"])
 
     def output_format(self, table: TableDefinition) -> RowFormat:
-        """See :class:`operators.table.connectors.factories.FormatFactory`."""
         column = _only_column(table.physical)
         _refuse_encoding(table.options, "text.encoding")
         return CheckedRowFormat(TextRowFormat(), table.physical, lambda row: row[column])
@@ -233,11 +227,9 @@ class ParquetTableFormat:
         )  # fmt: skip
 
     def input_format(self, table: TableDefinition) -> ParquetInputFormat:
-        """See :class:`operators.table.connectors.factories.FormatFactory`."""
         return ParquetInputFormat(tuple(table.physical), record="dict", types=table.physical)
 
     def output_format(self, table: TableDefinition) -> Any:
-        """See :class:`operators.table.connectors.factories.FormatFactory`."""
         from operators.files.writing import ParquetFormat
 
         kinds = {"BIGINT": "int64", "DOUBLE": "float64", "BOOLEAN": "bool", "STRING": "string", "BYTES": "binary"}
@@ -322,7 +314,6 @@ class CheckedRowFormat:
         self._rows, self._schema, self._prepared = rows, schema, prepared
 
     def encode(self, record: Any) -> str:
-        """See :class:`operators.files.formats.row_formats.RowFormat`."""
         schema = self._schema
         if not isinstance(record, Mapping) or record.keys() != schema.keys():
             found = f"is {type(record).__name__}"

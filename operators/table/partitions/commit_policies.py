@@ -81,7 +81,6 @@ class SuccessFilePolicy:
         self.name = name
 
     def open(self, path_of: PathOf, columns: Sequence[str]) -> CommitPolicy:
-        """See ``CommitPolicy``."""
         return self
 
     def commit(self, context: PartitionCommitContext) -> bool:

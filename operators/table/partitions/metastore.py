@@ -77,20 +77,17 @@ class MemoryMetastore:
         return self
 
     def partition_columns(self, table: str) -> tuple[str, ...]:
-        """See ``Metastore``."""
         if table not in self._tables:
             raise _no_table(table, sorted(self._tables), "the metastore in memory")
         return self._tables[table]
 
     def put_partition(self, table: str, entry: PartitionEntry) -> bool:
-        """See ``Metastore``."""
         self.partition_columns(table)
         is_new = (table, entry.spec) not in self._partitions
         self._partitions[table, entry.spec] = entry
         return is_new
 
     def partitions(self, table: str) -> list[PartitionEntry]:
-        """See ``Metastore``."""
         self.partition_columns(table)
         return [entry for (of, _), entry in sorted(self._partitions.items()) if of == table]
 
@@ -120,7 +117,6 @@ class SqliteMetastore:
         self._busy_timeout_ms = busy_timeout_ms
 
     def resolved(self, path_of: PathOf) -> Metastore:
-        """See ``Metastore``."""
         return SqliteMetastore(path_of(self.path), busy_timeout_ms=self._busy_timeout_ms)
 
     def create_table(self, table: str, partition_columns: Sequence[str] = ()) -> None:
@@ -138,7 +134,6 @@ class SqliteMetastore:
             )
 
     def partition_columns(self, table: str) -> tuple[str, ...]:
-        """See ``Metastore``."""
         with self._transaction() as connection:
             return self._columns(connection, table)
 
@@ -150,7 +145,6 @@ class SqliteMetastore:
         return tuple(json.loads(row[0]))
 
     def put_partition(self, table: str, entry: PartitionEntry) -> bool:
-        """See ``Metastore``."""
         spec = json.dumps(entry.spec)
         with self._transaction() as connection:
             self._columns(connection, table)
@@ -165,7 +159,6 @@ class SqliteMetastore:
         return known is None
 
     def partitions(self, table: str) -> list[PartitionEntry]:
-        """See ``Metastore``."""
         with self._transaction() as connection:
             self._columns(connection, table)
             rows = connection.execute(

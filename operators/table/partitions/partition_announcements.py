@@ -47,7 +47,6 @@ class PartitionAnnouncements:
         self._in_progress.setdefault(bucket_id, self.now_ms)
 
     def bucket_inactive(self, bucket_id: str) -> None:
-        """See ``BucketsListener``."""
         self._committable[bucket_id] = None
         self._in_progress.pop(bucket_id, None)
 

@@ -90,7 +90,6 @@ class PartitionCommitterOperator(SinkOperator):
         self._machine.restore({name: list(state.get()) for name, state in self._lists.items()})
 
     def process_batch(self, batch: Batch) -> None:
-        """Announcements."""
         for kind, checkpoint_id, task, number_of_tasks, partitions in batch.values:
             assert kind == ANNOUNCEMENT, kind
             now_ms = self.context.processing_time_ms()
@@ -104,17 +103,14 @@ class PartitionCommitterOperator(SinkOperator):
         context.metrics.count("numPartitionsCommitted" if is_new else "numPartitionsCommittedAgain")
 
     def process_watermark(self, timestamp_ms: int) -> None:
-        """Of all writers."""
         self._machine.on_watermark(timestamp_ms)
 
     def snapshot_state(self, checkpoint_id: int) -> None:
-        """The trigger's lists."""
         elements: dict[str, list[Any]] = self._machine.on_snapshot(checkpoint_id)
         for name, state in self._lists.items():
             state.update(elements[name])
 
     def fingerprint(self) -> object:
-        """See ``Operator``."""
         return self._machine.fingerprint()
 
 

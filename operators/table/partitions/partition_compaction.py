@@ -55,7 +55,6 @@ class TableCompactCoordinatorOperator(Operator):
         self._machine = TableCompactCoordinator(target_size_bytes)
 
     def initialize_state(self) -> None:
-        """See ``Operator``."""
         self._state = self.context.operator_backend().list_state("files-to-compact", FILES_TO_COMPACT)
         self._machine.restore(self._state.get(), self.context.restored_checkpoint_id())
 
@@ -73,11 +72,9 @@ class TableCompactCoordinatorOperator(Operator):
                 self.output.emit(Batch(messages))
 
     def snapshot_state(self, checkpoint_id: int) -> None:
-        """See ``Operator``."""
         self._state.update(self._machine.on_snapshot(checkpoint_id))
 
     def fingerprint(self) -> object:
-        """See ``Operator``."""
         return self._machine.fingerprint()
 
 
@@ -99,7 +96,6 @@ class CompactOperator(Operator):
         self._announced_end = False
 
     def initialize_state(self) -> None:
-        """See ``Operator``."""
         context = self.context
         self._machine = TableCompactor(context.subtask, context.parallelism)
         self._fs = context.file_system()
@@ -124,7 +120,6 @@ class CompactOperator(Operator):
             raise self._storage_error(error) from error
 
     def process_batch(self, batch: Batch) -> None:
-        """Units and end markers."""
         for kind, *rest in batch.values:
             if kind == UNIT:
                 unit_id, partition, names = rest
@@ -176,7 +171,6 @@ class CompactOperator(Operator):
             yield content
 
     def snapshot_state(self, checkpoint_id: int) -> None:
-        """See ``Operator``."""
         self._state.update([tuple(element) for element in self._machine.on_snapshot(checkpoint_id)])
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
@@ -213,7 +207,6 @@ class CompactOperator(Operator):
         )
 
     def fingerprint(self) -> object:
-        """See ``Operator``."""
         return self._machine.fingerprint(), self._finished
 
 

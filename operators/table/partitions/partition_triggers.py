@@ -50,7 +50,6 @@ class ProcessTimePredicate:
         self._delay_ms = delay_ms
 
     def is_committable(self, partition: str, created_ms: int, now_ms: int, watermark_ms: int) -> bool:
-        """See ``CommitPredicate``."""
         return self._delay_ms == 0 or now_ms > created_ms + self._delay_ms
 
 
@@ -88,7 +87,6 @@ class PartitionTimePredicate:
             ) from error
 
     def is_committable(self, partition: str, created_ms: int, now_ms: int, watermark_ms: int) -> bool:
-        """See ``CommitPredicate``."""
         return watermark_ms > self.partition_time_ms(partition) + self._delay_ms
 
 
@@ -131,7 +129,6 @@ class ProcessTimeTrigger:
         self._created_ms: dict[str, int] = {}
 
     def state_shapes(self, partition: Shape) -> Mapping[str, Shape]:
-        """See ``CommitTrigger``."""
         return {_PENDING_WITH_TIME: row(partition, number)}
 
     def add(self, partition: str, now_ms: int) -> None:
@@ -139,7 +136,6 @@ class ProcessTimeTrigger:
         self._created_ms.setdefault(partition, now_ms)
 
     def snapshot(self, checkpoint_id: int, watermark_ms: int) -> dict[str, list[Any]]:
-        """See ``CommitTrigger``."""
         return {_PENDING_WITH_TIME: list(self._created_ms.items())}
 
     def restore(self, lists: dict[str, list[Any]]) -> None:
@@ -147,7 +143,6 @@ class ProcessTimeTrigger:
         self._created_ms = dict(lists.get(_PENDING_WITH_TIME, ()))
 
     def take_committable(self, checkpoint_id: int, now_ms: int) -> list[str]:
-        """See ``CommitTrigger``."""
         due = [
             partition
             for partition, created_ms in self._created_ms.items()
@@ -158,12 +153,10 @@ class ProcessTimeTrigger:
         return due
 
     def take_all(self) -> list[str]:
-        """See ``CommitTrigger``."""
         everything, self._created_ms = list(self._created_ms), {}
         return everything
 
     def fingerprint(self) -> object:
-        """See ``CommitTrigger``; without times."""
         return tuple(self._created_ms)
 
 
@@ -176,26 +169,21 @@ class PartitionTimeTrigger:
         self._watermarks: dict[int, int] = {}
 
     def state_shapes(self, partition: Shape) -> Mapping[str, Shape]:
-        """See ``CommitTrigger``."""
         return {_PENDING: partition, _WATERMARKS: row(whole, number)}
 
     def add(self, partition: str, now_ms: int) -> None:
-        """See ``CommitTrigger``."""
         self._pending[partition] = None
 
     def snapshot(self, checkpoint_id: int, watermark_ms: int) -> dict[str, list[Any]]:
-        """See ``CommitTrigger``."""
         self._watermarks[checkpoint_id] = watermark_ms
         return {_PENDING: list(self._pending), _WATERMARKS: sorted(self._watermarks.items())}
 
     def restore(self, lists: dict[str, list[Any]]) -> None:
-        """See ``CommitTrigger``."""
         # Their records do not come again (mutant "pending partitions not restored").
         self._pending = dict.fromkeys(lists.get(_PENDING, ()))
         self._watermarks = dict(lists.get(_WATERMARKS, ()))
 
     def take_committable(self, checkpoint_id: int, now_ms: int) -> list[str]:
-        """See ``CommitTrigger``."""
         watermark_ms = self._watermarks.get(checkpoint_id)
         if watermark_ms is None:
             known = ", ".join(map(str, sorted(self._watermarks))) or "none"
@@ -215,12 +203,10 @@ class PartitionTimeTrigger:
         return due
 
     def take_all(self) -> list[str]:
-        """See ``CommitTrigger``."""
         everything, self._pending = list(self._pending), {}
         return everything
 
     def fingerprint(self) -> object:
-        """See ``CommitTrigger``."""
         return tuple(self._pending), tuple(sorted(self._watermarks.items()))
 
 

@@ -94,7 +94,6 @@ class WriterSpec(FileSink):
         return PartitionAssigner(self.columns, self.default_partition, checks)
 
     def create_operator(self) -> Operator:
-        """One writer."""
         return StreamingFileWriterOperator(self)
 
 

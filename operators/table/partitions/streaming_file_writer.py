@@ -120,7 +120,6 @@ class StreamingFileWriterOperator(FileSinkOperator):
         self.output.emit_watermark(timestamp_ms)
 
     def process_watermark_status(self, idle: bool) -> None:
-        """See ``process_watermark``."""
         self._idle = idle
         self.output.emit_watermark_status(idle)
 
@@ -197,5 +196,4 @@ class StreamingFileWriterOperator(FileSinkOperator):
         self._announce(END_OF_INPUT, self._books.on_committed(END_OF_INPUT) or [])
 
     def fingerprint(self) -> object:
-        """See ``Operator``."""
         return super().fingerprint(), self._books.fingerprint(), self._final_id, self._announced_end, self._idle

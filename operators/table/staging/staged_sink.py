@@ -149,7 +149,6 @@ class StagedFileSink:
         )
 
     def add_to(self, stream: Any, options: Mapping[str, Any]) -> None:
-        """See ``SinkTopology``."""
         given = dict(options)
         stem = given.setdefault("name", None) or self.name
         given["name"] = f"{stem} writer"
