@@ -101,25 +101,6 @@ class DatabaseSink(TableSink):
         """One operator of one subtask."""
         return DatabaseSinkOperator(self)
 
-    def fresh(self) -> DatabaseSink:
-        """Another one like it, with a database in memory of its own."""
-        return DatabaseSink(
-            MemoryDatabase(),
-            self.table,
-            self.columns,
-            row=self.row,
-            writer=self.writer,
-            transaction_column=self.transaction_column,
-            existing=self.existing,
-            newer_commits=self.newer_commits,
-            ledger_checkpoints=self.ledger_checkpoints,
-            batch_rows=self.batch_rows,
-            request_ns=self.request_ns,
-            transaction_timeout_ns=self.transaction_timeout_ns,
-            timeout_warning_ratio=self.timeout_warning_ratio,
-            ignore_failures_after_transaction_timeout=self.ignores_timeouts,
-        )
-
     def transactions(self) -> list[tuple[int, int]]:
         """Subtask and checkpoint of each transaction that is in a ledger in memory, in the order of commits."""
         return self.database.commits() if isinstance(self.database, MemoryDatabase) else []

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Self
 
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError
@@ -87,10 +88,14 @@ class TableSink:
         """The table, as the operator ``uid`` writes to it."""
         writer = writer_name(self.table, uid if self.writer is None else self.writer)
         return check_table(
-            TableDescription(
-                self.table, self.columns, writer, self.transaction_column, self.key_columns, self.version
-            )
+            TableDescription(self.table, self.columns, writer, self.transaction_column, self.key_columns, self.version)
         )
+
+    def fresh(self) -> Self:
+        """Another one like it, with a database in memory of its own."""
+        other = copy(self)
+        other.database = MemoryDatabase()
+        return other
 
     def text_of(self, record: Any) -> str:
         """What a record is called in ``committed_rows()``."""

@@ -27,7 +27,6 @@ from engine.elements.errors import ConfigurationError
 from engine.elements.operator import Operator
 from operators.basic import SinkOperator
 from operators.databases.database_session import EpochHolder, Row, SinkDatabase
-from operators.databases.memory_database import MemoryDatabase
 from operators.databases.records_to_rows import RowFunction
 from operators.databases.table_sink import Columns, TableSink, TableWriter, check_function, check_whole
 
@@ -74,29 +73,11 @@ class UpsertSink(TableSink):
             check_whole("flush_interval_ms", flush_interval_ms, 1)
         self.key_columns, self.version, self.delete = tuple(key), version, delete
         self.flush_interval_ms = flush_interval_ms
-        super().__init__(
-            database, table, columns, row=row, writer=writer, batch_rows=batch_rows, request_ns=request_ns
-        )
+        super().__init__(database, table, columns, row=row, writer=writer, batch_rows=batch_rows, request_ns=request_ns)
 
     def create_operator(self) -> Operator:
         """One operator of one subtask."""
         return UpsertSinkOperator(self)
-
-    def fresh(self) -> UpsertSink:
-        """Another one like it, with a database in memory of its own."""
-        return UpsertSink(
-            MemoryDatabase(),
-            self.table,
-            self.columns,
-            key=self.key_columns,
-            writer=self.writer,
-            version=self.version,
-            delete=self.delete,
-            row=self.row,
-            batch_rows=self.batch_rows,
-            flush_interval_ms=self.flush_interval_ms,
-            request_ns=self.request_ns,
-        )
 
     def committed_rows(self) -> list[str]:
         """The rows of the table, as text, in the order of their texts: that of replacements means nothing."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self
 
 from engine.elements.batch import MAX_TIMESTAMP_MS
 from engine.elements.errors import ConfigurationError
@@ -20,9 +20,6 @@ from operators.windows.triggers import (
     ProcessingTimeTrigger,
     Trigger,
 )
-
-if TYPE_CHECKING:
-    Self = TypeVar("Self", bound="_Sliding")
 
 
 class TimeWindow(NamedTuple):
@@ -126,6 +123,11 @@ class _Tumbling(WindowAssigner):
         _check_size(self.size_ms)
         _check_offset(self.offset_ms, self.size_ms, "size")
 
+    @classmethod
+    def of(cls, size_ms: int, offset_ms: int = 0) -> Self:
+        """Windows of ``size_ms``, shifted by ``offset_ms``."""
+        return cls(size_ms, offset_ms)
+
     def starts(self, timestamps: list[int]) -> list[int]:
         """The start of the window of each timestamp. (Floor modulo, so times before the epoch are right too.)"""
         size, offset = self.size_ms, self.offset_ms
@@ -152,11 +154,6 @@ class _Tumbling(WindowAssigner):
 class TumblingEventTimeWindows(_Tumbling):
     """Windows of one size, each starting where the one before ends (Flink: ``TumblingEventTimeWindows``)."""
 
-    @classmethod
-    def of(cls, size_ms: int, offset_ms: int = 0) -> TumblingEventTimeWindows:
-        """Windows of ``size_ms``, shifted by ``offset_ms``."""
-        return cls(size_ms, offset_ms)
-
 
 @dataclass(frozen=True, slots=True)
 class TumblingProcessingTimeWindows(_Tumbling):
@@ -164,11 +161,6 @@ class TumblingProcessingTimeWindows(_Tumbling):
 
     is_event_time: ClassVar[bool] = False
     needs_timestamps: ClassVar[bool] = False
-
-    @classmethod
-    def of(cls, size_ms: int, offset_ms: int = 0) -> TumblingProcessingTimeWindows:
-        """Windows of ``size_ms``, shifted by ``offset_ms``."""
-        return cls(size_ms, offset_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +176,7 @@ class _Sliding(WindowAssigner):
         _check_offset(self.offset_ms, self.slide_ms, "slide")
 
     @classmethod
-    def of(cls: type[Self], size_ms: int, slide_ms: int, offset_ms: int = 0) -> Self:
+    def of(cls, size_ms: int, slide_ms: int, offset_ms: int = 0) -> Self:
         """Windows of ``size_ms``, one every ``slide_ms``, shifted by ``offset_ms``.
 
         A record belongs to all that hold its time: several when they overlap, none where they leave a gap.
@@ -238,6 +230,16 @@ class _Sessions(WindowAssigner):
         if self.gap_of is not None and not callable(self.gap_of):
             raise ConfigurationError(f"the gap of sessions must be a function of the record, got {self.gap_of!r}")
 
+    @classmethod
+    def with_gap(cls, gap_ms: int) -> Self:
+        """Sessions with one gap for all records."""
+        return cls(gap_ms)
+
+    @classmethod
+    def with_dynamic_gap(cls, gap_of: Callable[[Any], int]) -> Self:
+        """Sessions in which each record keeps the session open for ``gap_of(value)`` ms."""
+        return cls(None, gap_of)
+
     def assign(self, value: Any, timestamp_ms: int | None, now_ms: int) -> Sequence[Window]:
         """See ``WindowAssigner``. Raises ``ValueError`` when the function of the gap returns none."""
         time_ms = timestamp_ms if self.is_event_time else now_ms
@@ -263,16 +265,6 @@ class EventTimeSessionWindows(_Sessions):
     record can so be in time, when the session that it belongs to is still open.
     """
 
-    @classmethod
-    def with_gap(cls, gap_ms: int) -> EventTimeSessionWindows:
-        """Sessions with one gap for all records."""
-        return cls(gap_ms)
-
-    @classmethod
-    def with_dynamic_gap(cls, gap_of: Callable[[Any], int]) -> EventTimeSessionWindows:
-        """Sessions in which each record keeps the session open for ``gap_of(value)`` ms."""
-        return cls(None, gap_of)
-
 
 @dataclass(frozen=True, slots=True)
 class ProcessingTimeSessionWindows(_Sessions):
@@ -280,16 +272,6 @@ class ProcessingTimeSessionWindows(_Sessions):
 
     is_event_time: ClassVar[bool] = False
     needs_timestamps: ClassVar[bool] = False
-
-    @classmethod
-    def with_gap(cls, gap_ms: int) -> ProcessingTimeSessionWindows:
-        """Sessions with one gap for all records."""
-        return cls(gap_ms)
-
-    @classmethod
-    def with_dynamic_gap(cls, gap_of: Callable[[Any], int]) -> ProcessingTimeSessionWindows:
-        """Sessions in which each record keeps the session open for ``gap_of(value)`` ms."""
-        return cls(None, gap_of)
 
 
 @dataclass(frozen=True, slots=True)

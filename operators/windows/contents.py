@@ -1,12 +1,12 @@
 """What a window operator keeps per key and window: an accumulator, a reduced value, or all records.
 
-One small class for each, with one face. The window is the namespace of the state, given by its start.
+The window is the namespace of the state, given by its start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from engine.elements.errors import ConfigurationError
 from operators.basic import AggregateFunction
@@ -15,25 +15,29 @@ from state_backends.base import AggregatingStateDescriptor, ListStateDescriptor,
 
 STATE_NAME = "window-contents"
 
+Keys = Sequence[Any]
+Starts = Sequence[int]
 
-class WindowContents(Protocol):
-    """Contents of windows in keyed state."""
 
-    what: str
-    """The user's function, for errors."""
+class WindowContents:
+    """Contents of windows in keyed state.
 
-    def add_many(self, keys: Sequence[Any], starts: Sequence[int], values: Sequence[Any]) -> None:
-        """Add each value to its window. When a user's function raises, ``failed_index`` tells on which."""
+    :ivar what: the user's function, for errors
+    :ivar add_many: adds each value to its window: keys, starts, values. When a user's function raises,
+        ``failed_index`` tells on which
+    :ivar get_many: the result of each window
+    :ivar clear_many: forgets each window
+    """
 
-    def get_many(self, keys: Sequence[Any], starts: Sequence[int]) -> list[Any]:
-        """The result of each window."""
-
-    def clear_many(self, keys: Sequence[Any], starts: Sequence[int]) -> None:
-        """Forget each window."""
+    def __init__(self, state: Any, what: str, add_many: Callable[[Keys, Starts, Sequence[Any]], object]) -> None:
+        self._state, self.what, self.add_many = state, what, add_many
+        self.get_many: Callable[[Keys, Starts], list[Any]] = state.get_many
+        self.clear_many: Callable[[Keys, Starts], None] = state.clear_many
 
     @property
     def failed_index(self) -> int:
         """Where ``add_many`` failed."""
+        return getattr(self._state, "failed_index", None) or 0
 
 
 def window_contents(
@@ -42,10 +46,19 @@ def window_contents(
     """The contents that fit ``aggregate``: an aggregate, a reduce function, or ``None`` for all records."""
     check_aggregate(aggregate)
     if aggregate is None:
-        return _AllRecords(backend)
+        records = backend.list_state(ListStateDescriptor(STATE_NAME))
+        return WindowContents(records, "window", lambda keys, starts, values: records.add_many(keys, values, starts))
     if isinstance(aggregate, AggregateFunction):
-        return _Aggregated(backend, aggregate)
-    return _Reduced(backend, aggregate)
+        accumulators = backend.aggregating_state(
+            AggregatingStateDescriptor(
+                STATE_NAME, aggregate.create, aggregate.add, aggregate.get_result, aggregate.merge
+            )
+        )
+        return WindowContents(accumulators, "aggregate function", accumulators.add_many)
+    reduced = backend.reducing_state(ReducingStateDescriptor(STATE_NAME, aggregate))
+    return WindowContents(
+        reduced, "reduce function", lambda keys, starts, values: reduced.add_many(keys, values, [], starts)
+    )
 
 
 def check_aggregate(aggregate: object) -> None:
@@ -54,64 +67,3 @@ def check_aggregate(aggregate: object) -> None:
         raise ConfigurationError(
             f"a window takes an AggregateFunction, a function (a, b) -> a, or None for all records, got {aggregate!r}"
         )
-
-
-class _Aggregated:
-    what = "aggregate function"
-
-    def __init__(self, backend: KeyedStateBackend, function: AggregateFunction) -> None:
-        self._state = backend.aggregating_state(
-            AggregatingStateDescriptor(
-                STATE_NAME, function.create, function.add, function.get_result, function.merge
-            )
-        )
-
-    def add_many(self, keys: Sequence[Any], starts: Sequence[int], values: Sequence[Any]) -> None:
-        self._state.add_many(keys, starts, values)
-
-    def get_many(self, keys: Sequence[Any], starts: Sequence[int]) -> list[Any]:
-        return self._state.get_many(keys, starts)
-
-    def clear_many(self, keys: Sequence[Any], starts: Sequence[int]) -> None:
-        self._state.clear_many(keys, starts)
-
-    @property
-    def failed_index(self) -> int:
-        return self._state.failed_index or 0
-
-
-class _Reduced:
-    what = "reduce function"
-
-    def __init__(self, backend: KeyedStateBackend, function: Callable[[Any, Any], Any]) -> None:
-        self._state = backend.reducing_state(ReducingStateDescriptor(STATE_NAME, function))
-
-    def add_many(self, keys: Sequence[Any], starts: Sequence[int], values: Sequence[Any]) -> None:
-        self._state.add_many(keys, values, [], starts)
-
-    def get_many(self, keys: Sequence[Any], starts: Sequence[int]) -> list[Any]:
-        return self._state.get_many(keys, starts)
-
-    def clear_many(self, keys: Sequence[Any], starts: Sequence[int]) -> None:
-        self._state.clear_many(keys, starts)
-
-    @property
-    def failed_index(self) -> int:
-        return self._state.failed_index or 0
-
-
-class _AllRecords:
-    what = "window"
-    failed_index = 0
-
-    def __init__(self, backend: KeyedStateBackend) -> None:
-        self._state = backend.list_state(ListStateDescriptor(STATE_NAME))
-
-    def add_many(self, keys: Sequence[Any], starts: Sequence[int], values: Sequence[Any]) -> None:
-        self._state.add_many(keys, values, starts)
-
-    def get_many(self, keys: Sequence[Any], starts: Sequence[int]) -> list[Any]:
-        return self._state.get_many(keys, starts)
-
-    def clear_many(self, keys: Sequence[Any], starts: Sequence[int]) -> None:
-        self._state.clear_many(keys, starts)

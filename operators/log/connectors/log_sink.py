@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 from engine.elements.batch import Batch
@@ -121,22 +122,14 @@ class LogSink:
 
     def fresh(self) -> LogSink:
         """Another one like it, with a log in memory of its own, or the same one on disk, not yet open."""
-        longest_ns = max(self.transaction_timeout_ns, DEFAULT_MAX_TIMEOUT_NS)
-        return LogSink(
-            self.topic,
-            log=self.log.fresh()
-            if isinstance(self.log, DiskLog)
-            else MemoryTransactionLog(max_timeout_ns=longest_ns),
-            partitions=self.partitions,
-            partition=self.partition,
-            delivery=self.delivery,
-            transaction_timeout_ns=self.transaction_timeout_ns,
-            timeout_warning_ratio=self.timeout_warning_ratio,
-            ignore_failures_after_transaction_timeout=self.ignores_timeouts,
-            newer_commits=self.newer_commits,
-            retries=self.retries,
-            transactional_id_prefix=self.prefix,
-        )
+        other = copy(self)
+        other._world = other._read = None
+        if isinstance(self.log, DiskLog):
+            other.log = self.log.fresh()
+        else:
+            other.log = MemoryTransactionLog(max_timeout_ns=max(self.transaction_timeout_ns, DEFAULT_MAX_TIMEOUT_NS))
+            other.log.create_topic(self.topic, self.partitions)
+        return other
 
     def attach(self, context: OperatorContext) -> TransactionLog:
         """The log, open and with the topic in it; goes with one :meth:`detach`."""
