@@ -75,20 +75,14 @@ class BroadcastStates:
         return name
 
 
-class _ReadContext(RecordContext):
+class _BroadcastContext(RecordContext):
+    """``broadcast_state`` gives the states of one side."""
+
     __slots__ = ("broadcast_state",)
 
-    def __init__(self, operator: Operator, states: BroadcastStates) -> None:
+    def __init__(self, operator: Operator, broadcast_state: Callable[[MapStateDescriptor | str], Any]) -> None:
         super().__init__(operator)
-        self.broadcast_state = states.read_only
-
-
-class _WriteContext(RecordContext):
-    __slots__ = ("broadcast_state",)
-
-    def __init__(self, operator: Operator, states: BroadcastStates) -> None:
-        super().__init__(operator)
-        self.broadcast_state = states.writable
+        self.broadcast_state = broadcast_state
 
 
 class BroadcastProcessOperator(TwoInputOperator):
@@ -102,8 +96,8 @@ class BroadcastProcessOperator(TwoInputOperator):
 
     def initialize_state(self) -> None:
         states = BroadcastStates(self, self._state_names)
-        self._read = _ReadContext(self, states)
-        self._write = _WriteContext(self, states)
+        self._read = _BroadcastContext(self, states.read_only)
+        self._write = _BroadcastContext(self, states.writable)
 
     def open(self) -> None:
         self._function.open(self._read)
@@ -130,18 +124,16 @@ class BroadcastProcessOperator(TwoInputOperator):
 class _KeyedReadContext(KeyedContext):
     __slots__ = ("broadcast_state",)
 
-    def __init__(
-        self, operator: KeyedFunctionOperator, backend: KeyedStateBackend, states: BroadcastStates
-    ) -> None:
+    def __init__(self, operator: KeyedFunctionOperator, backend: KeyedStateBackend, states: BroadcastStates) -> None:
         super().__init__(operator, backend)
         self.broadcast_state = states.read_only
 
 
-class _KeyedWriteContext(_WriteContext):
+class _KeyedWriteContext(_BroadcastContext):
     __slots__ = ("_backend",)
 
     def __init__(self, operator: Operator, states: BroadcastStates, backend: KeyedStateBackend) -> None:
-        super().__init__(operator, states)
+        super().__init__(operator, states.writable)
         self._backend = backend
 
     def apply_to_keyed_state(self, state: StateDescriptor, function: Callable[[Any, Any], None]) -> None:
@@ -176,9 +168,7 @@ class KeyedBroadcastProcessOperator(KeyedFunctionOperator, TwoInputOperator):
     _what = "keyed broadcast process function"
 
     def __init__(
-        self,
-        function: KeyedBroadcastProcessFunction | type[KeyedBroadcastProcessFunction],
-        state_names: Sequence[str],
+        self, function: KeyedBroadcastProcessFunction | type[KeyedBroadcastProcessFunction], state_names: Sequence[str]
     ) -> None:
         super().__init__(own_instance(function))
         self._state_names = tuple(state_names)

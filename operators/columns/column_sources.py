@@ -12,16 +12,13 @@ from typing import TYPE_CHECKING, Any
 from engine.elements.columns import Column, ColumnBatch, ColumnError, checked_columns
 from engine.elements.errors import ConfigurationError, UserFunctionError
 from engine.elements.source import SourceContext, SplitReader
-from operators.sources import NumberedSplits, check_splits, share, split_index, start_in
+from operators.sources import NumberedSplits, RangeReader, check_splits, share, split_index, start_in
 from state_backends.base import whole
 
 if TYPE_CHECKING:
     import numpy as np
 else:
     from state_backends.base import np
-
-_Read = Callable[[int, int], ColumnBatch]
-"""The records from one index up to another."""
 
 
 class ColumnSource:
@@ -52,7 +49,7 @@ class ColumnSource:
         index = split_index(split, "columns", self._splits, context.name)
         first, last = share(self._count, index, self._splits)
         whole = ColumnBatch(self._columns, self._count, _stamps(self._columns, self._timestamps))
-        return _RangeReader(whole.between, start_in(first, last, position, split, context.name), last)
+        return RangeReader(whole.between, start_in(first, last, position, split, context.name), last)
 
 
 class ColumnGeneratorSource:
@@ -97,36 +94,7 @@ class ColumnGeneratorSource:
                 raise UserFunctionError(context.name, "make_columns", records, context.attempt, error) from error
             return ColumnBatch(columns, stop - start, _stamps(columns, self._timestamps))
 
-        return _RangeReader(read, start_in(first, last, position, split, context.name), last)
-
-
-class _RangeReader:
-    """Reads the records of a range of indexes."""
-
-    __slots__ = ("_next", "_read", "_stop")
-
-    def __init__(self, read: _Read, start: int, stop: int) -> None:
-        self._read = read
-        self._next = start
-        self._stop = stop
-
-    def read(self, max_records: int) -> ColumnBatch | None:
-        start = self._next
-        if start >= self._stop:
-            return None
-        stop = min(start + max_records, self._stop)
-        batch = self._read(start, stop)
-        self._next = stop
-        return batch
-
-    def position(self) -> int:
-        return self._next
-
-    def available_at_ns(self, now_ns: int) -> int:
-        return now_ns
-
-    def close(self) -> None:
-        pass
+        return RangeReader(read, start_in(first, last, position, split, context.name), last)
 
 
 def _check_timestamps(columns: Mapping[str, Column], name: str | None) -> None:

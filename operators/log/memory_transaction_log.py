@@ -13,7 +13,6 @@ from engine.elements.errors import ConfigurationError
 from operators.log.port import (
     ANSWER_LOST,
     DATA,
-    DEFAULT_ID_EXPIRATION_NS,
     DEFAULT_MAX_TIMEOUT_NS,
     DELIVERED,
     EXPIRE,
@@ -27,9 +26,7 @@ from operators.log.port import (
     LogRecord,
     Producer,
     TransactionCoordinator,
-    aborted_ranges,
     decided,
-    state_of,
     validate_names,
     validate_partition,
 )
@@ -50,15 +47,6 @@ __all__ = [
 class MemoryTransactionLog(TransactionCoordinator[list[LogEntry]]):
     """See the module, and :class:`TransactionCoordinator` for its attributes."""
 
-    def __init__(
-        self,
-        *,
-        max_timeout_ns: int = DEFAULT_MAX_TIMEOUT_NS,
-        id_expiration_ns: int | None = DEFAULT_ID_EXPIRATION_NS,
-    ) -> None:
-        super().__init__(max_timeout_ns=max_timeout_ns, id_expiration_ns=id_expiration_ns)
-        self._topics: dict[str, list[list[LogEntry]]] = {}
-
     # --- topics -------------------------------------------------------------------------------------------
 
     def create_topic(self, topic: str, partitions: int) -> None:
@@ -71,27 +59,10 @@ class MemoryTransactionLog(TransactionCoordinator[list[LogEntry]]):
                 " many as there are"
             )
 
-    def partitions(self, topic: str) -> int:
-        return len(self._partitions(topic))
-
-    def topics(self) -> Sequence[str]:
-        """Their names, in the order in which they were made."""
-        return list(self._topics)
-
-    def _partitions(self, topic: str) -> list[list[LogEntry]]:
-        found = self._topics.get(topic)
-        if found is None:
-            known = ", ".join(self._topics) or "none"
-            raise ConfigurationError(f"there is no topic {topic!r}: create it first (there are: {known})")
-        return found
-
     # --- partitions ---------------------------------------------------------------------------------------
 
-    def _partition(self, topic: str, partition: int) -> list[LogEntry]:
-        partitions = self._partitions(topic)
-        if not 0 <= partition < len(partitions):
-            raise ConfigurationError(f"topic {topic!r} has partitions 0 to {len(partitions) - 1}, and no {partition}")
-        return partitions[partition]
+    def _entries(self, partition: list[LogEntry]) -> list[LogEntry]:
+        return partition
 
     def _write(self, entries: list[LogEntry], producer: Producer | None, values: Sequence[object]) -> None:
         start = len(entries)
@@ -100,23 +71,10 @@ class MemoryTransactionLog(TransactionCoordinator[list[LogEntry]]):
     def _mark(self, entries: list[LogEntry], kind: str, producer: Producer) -> None:
         entries.append(LogEntry(len(entries), kind, producer, None))
 
-    def entries(self, topic: str, partition: int) -> Sequence[LogEntry]:
-        """Everything in a partition, markers included."""
-        return tuple(self._partition(topic, partition))
-
-    def end_offset(self, topic: str, partition: int) -> int:
-        """The offset that the next entry will get (Kafka: the high watermark)."""
-        return len(self._partition(topic, partition))
-
     def last_stable_offset(self, topic: str, partition: int) -> int:
         """The offset of the first record that is still undecided, or the end."""
         key, end = (topic, partition), self.end_offset(topic, partition)
         return min((name.first_offsets.get(key, end) for name in self._names.values()), default=end)
-
-    def aborted_ranges(self, topic: str, partition: int) -> Sequence[tuple[Producer, int, int]]:
-        """Of every aborted transaction: the offsets of its first record and of its marker (Kafka: the transaction
-        index, by which readers know what to skip)."""
-        return aborted_ranges(self._partition(topic, partition))
 
     def read(
         self, topic: str, partition: int, offset: int = 0, isolation: str = READ_COMMITTED
@@ -130,28 +88,10 @@ class MemoryTransactionLog(TransactionCoordinator[list[LogEntry]]):
             chosen = decided(entries, self.last_stable_offset(topic, partition))
         return [LogRecord(one.offset, one.value, one.producer) for one in chosen if one.offset >= offset]
 
-    def committed(self, topic: str, partition: int) -> Sequence[LogRecord]:
-        """What a reader will have seen once everything that is open now is given up: what is committed today, also
-        behind the last stable offset."""
-        entries = self._partition(topic, partition)
-        return [LogRecord(one.offset, one.value, one.producer) for one in decided(entries, len(entries))]
-
     def flush(self) -> None:
         """See the port; memory has nothing more durable than itself."""
 
     # --- for whoever watches ------------------------------------------------------------------------------
-
-    def fingerprint(self) -> object:
-        """What decides what the log will say, and what readers see. Not: when transactions began, for their timeouts
-        are far away from what is compared, and not the history."""
-        return (
-            tuple(
-                (topic, tuple(tuple((one.kind, one.producer, repr(one.value)) for one in part) for part in partitions))
-                for topic, partitions in sorted(self._topics.items())
-            ),
-            tuple((key, state_of(name)) for key, name in sorted(self._names.items())),
-            tuple((one.kind, one.transactional_id, one.epoch) for one in self._late),
-        )
 
     def validate(self) -> None:
         """What must always hold; an ``AssertionError`` says what does not."""

@@ -9,6 +9,7 @@ from operators.sources.in_memory import (
     GeneratorSource as GeneratorSource,
     NumberedSplits as NumberedSplits,
     Pause as Pause,
+    RangeReader as RangeReader,
     SequenceSource as SequenceSource,
     check_splits as check_splits,
     share as share,

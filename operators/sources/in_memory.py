@@ -234,7 +234,11 @@ class SequenceSource:
         first, last = share(self._stop - self._start, index, self._splits)
         start = self._start + first
         stop = self._start + last
-        return _SequenceReader(start_in(start, stop, position, split, context.name), stop)
+        return RangeReader(_ints, start_in(start, stop, position, split, context.name), stop)
+
+
+def _ints(start: int, stop: int) -> Batch:
+    return Batch(list(range(start, stop)))
 
 
 def share(count: int, index: int, parts: int) -> tuple[int, int]:
@@ -242,19 +246,26 @@ def share(count: int, index: int, parts: int) -> tuple[int, int]:
     return index * count // parts, (index + 1) * count // parts
 
 
-class _SequenceReader:
-    __slots__ = ("_next", "_stop")
+class RangeReader:
+    """Reads the records whose numbers are from ``start`` up to ``stop``, by ``read(start, stop)``."""
 
-    def __init__(self, start: int, stop: int) -> None:
-        self._next = start
-        self._stop = stop
+    __slots__ = ("_next", "_read", "_stop")
+
+    def __init__(self, read: Callable[[int, int], Batch], start: int, stop: int) -> None:
+        self._read, self._next, self._stop = read, start, stop
+
+    def exhausted(self) -> bool:
+        """Whether all records of the split have been returned."""
+        return self._next >= self._stop
 
     def read(self, max_records: int) -> Batch | None:
         start = self._next
         if start >= self._stop:
             return None
-        self._next = min(start + max_records, self._stop)
-        return Batch(list(range(start, self._next)))
+        stop = min(start + max_records, self._stop)
+        batch = self._read(start, stop)
+        self._next = stop
+        return batch
 
     def position(self) -> int:
         return self._next
@@ -297,50 +308,21 @@ class GeneratorSource:
         index = split_index(split, "generator", self._splits, context.name)
         first, last = share(self._count, index, self._splits)
         start = start_in(first, last, position, split, context.name)
-        reader = _GeneratorReader(self._make_batch, start, last, context)
+
+        def read(start: int, stop: int) -> Batch:
+            try:
+                records: Any = self._make_batch(start, stop)
+                if not isinstance(records, list) or len(records) != stop - start:
+                    raise ValueError(f"must return a list of {stop - start} records, got {type(records).__name__}")
+            except Exception as error:
+                asked = range(start, stop)
+                raise UserFunctionError(context.name, "make_batch", asked, context.attempt, error) from error
+            return Batch(records)
+
+        reader = RangeReader(read, start, last)
         if self._rate_per_s is None:
             return reader
         return _RateLimitedReader(reader, self._rate_per_s, self._splits)
-
-
-class _GeneratorReader:
-    __slots__ = ("_context", "_make_batch", "_next", "_stop")
-
-    def __init__(
-        self, make_batch: Callable[[int, int], list[Any]], start: int, stop: int, context: SourceContext
-    ) -> None:
-        self._make_batch = make_batch
-        self._next = start
-        self._stop = stop
-        self._context = context
-
-    def exhausted(self) -> bool:
-        """Whether all records of the split have been returned."""
-        return self._next >= self._stop
-
-    def read(self, max_records: int) -> Batch | None:
-        start = self._next
-        if start >= self._stop:
-            return None
-        stop = min(start + max_records, self._stop)
-        try:
-            records: Any = self._make_batch(start, stop)
-            if not isinstance(records, list) or len(records) != stop - start:
-                raise ValueError(f"must return a list of {stop - start} records, got {type(records).__name__}")
-        except Exception as error:
-            name, attempt = self._context.name, self._context.attempt
-            raise UserFunctionError(name, "make_batch", range(start, stop), attempt, error) from error
-        self._next = stop
-        return Batch(records)
-
-    def position(self) -> int:
-        return self._next
-
-    def available_at_ns(self, now_ns: int) -> int:
-        return now_ns
-
-    def close(self) -> None:
-        pass
 
 
 class _RateLimitedReader:
@@ -352,7 +334,7 @@ class _RateLimitedReader:
 
     __slots__ = ("_due", "_opened_at_ns", "_rate_per_s", "_reader", "_sent", "_splits")
 
-    def __init__(self, reader: _GeneratorReader, rate_per_s: int, splits: int) -> None:
+    def __init__(self, reader: RangeReader, rate_per_s: int, splits: int) -> None:
         self._reader = reader
         self._rate_per_s = rate_per_s
         self._splits = splits

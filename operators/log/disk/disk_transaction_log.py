@@ -90,7 +90,6 @@ class DiskTransactionLog(ReadableLog):
         self.directory = directory
         self._fs = fs
         self._never_syncs = self.settings.fsync == FSYNC_NEVER
-        self._topics: dict[str, list[PartitionLog]] = {}
         self._broken: str | None = None
         self._postponed: list[tuple[PartitionLog, str, Producer]] | None = None
         """Markers of a group of requests that wait for the journal."""

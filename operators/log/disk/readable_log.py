@@ -11,11 +11,7 @@ from operators.log.port import (
     READ_UNCOMMITTED,
     LogEntry,
     LogRecord,
-    Producer,
     TransactionCoordinator,
-    aborted_ranges,
-    decided,
-    state_of,
     validate_names,
     validate_partition,
 )
@@ -24,55 +20,19 @@ from operators.log.port import (
 class ReadableLog(TransactionCoordinator[PartitionLog]):
     """The partitions of a log on disk, open."""
 
-    _topics: dict[str, list[PartitionLog]]
-
-    # --- topics -------------------------------------------------------------------------------------------
-
-    def partitions(self, topic: str) -> int:
-        return len(self._partitions(topic))
-
-    def topics(self) -> Sequence[str]:
-        """Their names."""
-        return list(self._topics)
-
-    def _partitions(self, topic: str) -> list[PartitionLog]:
-        found = self._topics.get(topic)
-        if found is None:
-            known = ", ".join(self._topics) or "none"
-            raise ConfigurationError(f"there is no topic {topic!r}: create it first (there are: {known})")
-        return found
-
-    def _partition(self, topic: str, partition: int) -> PartitionLog:
-        partitions = self._partitions(topic)
-        if not 0 <= partition < len(partitions):
-            raise ConfigurationError(f"topic {topic!r} has partitions 0 to {len(partitions) - 1}, and no {partition}")
-        return partitions[partition]
-
-    # --- reading ------------------------------------------------------------------------------------------
-
-    def entries(self, topic: str, partition: int) -> Sequence[LogEntry]:
-        """Everything in a partition that is still there, markers included."""
-        return _entries_of(self._partition(topic, partition))
+    def _entries(self, partition: PartitionLog) -> list[LogEntry]:
+        batches = partition.batches(partition.earliest_offset)
+        return [entry for batch in batches for entry in batch.entries(partition.where)]
 
     def earliest_offset(self, topic: str, partition: int) -> int:
         """The first offset that retention has left (Kafka: the log start offset)."""
         return self._partition(topic, partition).earliest_offset
 
-    def end_offset(self, topic: str, partition: int) -> int:
-        """The offset that the next entry will get (Kafka: the high watermark)."""
-        return self._partition(topic, partition).end_offset
-
     def last_stable_offset(self, topic: str, partition: int) -> int:
         """The offset of the first record that is still undecided, or the end."""
         return self._partition(topic, partition).stable_offset()
 
-    def aborted_ranges(self, topic: str, partition: int) -> Sequence[tuple[Producer, int, int]]:
-        """Of every aborted transaction: the offsets of its first record and of its marker."""
-        return aborted_ranges(self.entries(topic, partition))
-
-    def read(
-        self, topic: str, partition: int, offset: int = 0, isolation: str = READ_COMMITTED
-    ) -> Sequence[LogRecord]:
+    def read(self, topic: str, partition: int, offset: int = 0, isolation: str = READ_COMMITTED) -> Sequence[LogRecord]:
         """See the port. Raises :class:`OffsetOutOfRangeError` when retention has deleted
         ``offset``, or it is behind the end."""
         if isolation not in (READ_COMMITTED, READ_UNCOMMITTED):
@@ -88,21 +48,6 @@ class ReadableLog(TransactionCoordinator[PartitionLog]):
             if record.offset >= offset
         ]
 
-    def committed(self, topic: str, partition: int) -> Sequence[LogRecord]:
-        """What is committed today, also behind the last stable offset."""
-        chosen = decided(self.entries(topic, partition), self._partition(topic, partition).end_offset)
-        return [LogRecord(one.offset, one.value, one.producer) for one in chosen]
-
-    # --- for whoever watches ------------------------------------------------------------------------------
-
-    def fingerprint(self) -> object:
-        """What decides what the log will say, and what readers see."""
-        return (
-            tuple((topic, tuple(map(_fingerprint, partitions))) for topic, partitions in sorted(self._topics.items())),
-            tuple((key, state_of(name)) for key, name in sorted(self._names.items())),
-            tuple((one.kind, one.transactional_id, one.epoch) for one in self._late),
-        )
-
     def validate(self) -> None:
         """What must always hold; an ``AssertionError`` says what does not."""
         for topic, partitions in self._topics.items():
@@ -114,12 +59,3 @@ class ReadableLog(TransactionCoordinator[PartitionLog]):
                 stable = min((first for first in firsts if first is not None), default=partition.end_offset)
                 assert partition.stable_offset() == stable, f"{topic}-{number}: {partition.stable_offset()} {stable}"
         validate_names(self._names)
-
-
-def _entries_of(partition: PartitionLog) -> list[LogEntry]:
-    batches = partition.batches(partition.earliest_offset)
-    return [entry for batch in batches for entry in batch.entries(partition.where)]
-
-
-def _fingerprint(partition: PartitionLog) -> tuple[object, ...]:
-    return tuple((one.kind, one.producer, repr(one.value)) for one in _entries_of(partition))

@@ -20,6 +20,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from engine.elements.errors import ConfigurationError
 from operators.log.port.known_names import DEFAULT_ID_EXPIRATION_NS, KnownNames
+from operators.log.port.log_entries import aborted_ranges, decided
 from operators.log.port.transaction_log import (
     ABORT_MARKER,
     ABORTED,
@@ -39,6 +40,8 @@ from operators.log.port.transaction_log import (
     UNHEARD,
     Exchange,
     InvalidTransactionError,
+    LogEntry,
+    LogRecord,
     LogTimeoutError,
     LogTransactionGoneError,
     Producer,
@@ -47,7 +50,16 @@ from operators.log.port.transaction_log import (
     TransactionDescription,
     TransactionLogError,
 )
-from operators.log.port.transaction_names import BEGUN, ENDED, FORGOTTEN, IS_PREPARED, REGISTERED, Change, Name
+from operators.log.port.transaction_names import (
+    BEGUN,
+    ENDED,
+    FORGOTTEN,
+    IS_PREPARED,
+    REGISTERED,
+    Change,
+    Name,
+    state_of,
+)
 
 P = TypeVar("P", bound=Sized)
 """What a subclass knows a partition by; its length is the offset of the next entry."""
@@ -88,6 +100,7 @@ class TransactionCoordinator(KnownNames, Generic[P]):
         self.history: list[Exchange] = []
         self._keeps_history = keeps_history
         self._max_timeout_ns = max_timeout_ns
+        self._topics: dict[str, list[P]] = {}
         self._in_hand: Request | None = None
         """What is being carried out."""
         self._late: list[Request] = []
@@ -100,8 +113,8 @@ class TransactionCoordinator(KnownNames, Generic[P]):
     # --- what subclasses keep -----------------------------------------------------------------------------
 
     @abstractmethod
-    def _partition(self, topic: str, partition: int) -> P:
-        """Raises :class:`ConfigurationError` when it does not exist."""
+    def _entries(self, partition: P) -> Sequence[LogEntry]:
+        """Everything in a partition that is still there, markers included."""
 
     @abstractmethod
     def _write(self, entries: P, producer: Producer | None, values: Sequence[object]) -> None:
@@ -121,6 +134,65 @@ class TransactionCoordinator(KnownNames, Generic[P]):
     @contextmanager
     def together(self) -> Iterator[None]:
         yield
+
+    # --- topics and what is in them -----------------------------------------------------------------------
+
+    def partitions(self, topic: str) -> int:
+        return len(self._partitions(topic))
+
+    def topics(self) -> Sequence[str]:
+        """Their names, in the order in which they were made."""
+        return list(self._topics)
+
+    def _partitions(self, topic: str) -> list[P]:
+        found = self._topics.get(topic)
+        if found is None:
+            known = ", ".join(self._topics) or "none"
+            raise ConfigurationError(f"there is no topic {topic!r}: create it first (there are: {known})")
+        return found
+
+    def _partition(self, topic: str, partition: int) -> P:
+        partitions = self._partitions(topic)
+        if not 0 <= partition < len(partitions):
+            raise ConfigurationError(f"topic {topic!r} has partitions 0 to {len(partitions) - 1}, and no {partition}")
+        return partitions[partition]
+
+    def entries(self, topic: str, partition: int) -> Sequence[LogEntry]:
+        """Everything in a partition that is still there, markers included."""
+        return tuple(self._entries(self._partition(topic, partition)))
+
+    def end_offset(self, topic: str, partition: int) -> int:
+        """The offset that the next entry will get (Kafka: the high watermark)."""
+        return len(self._partition(topic, partition))
+
+    def aborted_ranges(self, topic: str, partition: int) -> Sequence[tuple[Producer, int, int]]:
+        """Of every aborted transaction: the offsets of its first record and of its marker (Kafka: the transaction
+        index, by which readers know what to skip)."""
+        return aborted_ranges(self._entries(self._partition(topic, partition)))
+
+    def committed(self, topic: str, partition: int) -> Sequence[LogRecord]:
+        """What a reader will have seen once everything that is open now is given up: what is committed today, also
+        behind the last stable offset."""
+        found = self._partition(topic, partition)
+        return [LogRecord(one.offset, one.value, one.producer) for one in decided(self._entries(found), len(found))]
+
+    def fingerprint(self) -> object:
+        """What decides what the log will say, and what readers see. Not: when transactions began, for their timeouts
+        are far away from what is compared, and not the history."""
+        return (
+            tuple(
+                (
+                    topic,
+                    tuple(
+                        tuple((one.kind, one.producer, repr(one.value)) for one in self._entries(partition))
+                        for partition in partitions
+                    ),
+                )
+                for topic, partitions in sorted(self._topics.items())
+            ),
+            tuple((key, state_of(name)) for key, name in sorted(self._names.items())),
+            tuple((one.kind, one.transactional_id, one.epoch) for one in self._late),
+        )
 
     # --- requests -----------------------------------------------------------------------------------------
 
