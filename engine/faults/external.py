@@ -37,16 +37,8 @@ from engine.runtime.kernel import Kernel
 from operators.databases import DatabaseRequest, DatabaseSink, MemoryDatabase, UpsertSink
 from operators.log.connectors import LogSink
 from operators.log.disk import DiskLog
-from operators.log.memory_transaction_log import (
-    ANSWER_LOST,
-    DELIVERED,
-    EXPIRE,
-    FENCE,
-    LATE_MARKER,
-    REQUEST_LOST,
-    MemoryTransactionLog as Log,
-)
-from operators.log.port import Request
+from operators.log.memory_transaction_log import MemoryTransactionLog as Log
+from operators.log.port import ANSWER_LOST, DELIVERED, EXPIRE, FENCE, LATE_MARKER, REQUEST_LOST, Request
 from operators.sources import reading_from, source_of
 
 _REQUEST_KINDS = (REQUEST_LOST, ANSWER_LOST, EXPIRE, FENCE, LATE_MARKER)

@@ -20,7 +20,8 @@ it writes at once, and needs no barrier at all to repeat itself.
 from __future__ import annotations
 
 from engine import ConfigurationError, Job, Operator, SequenceSource
-from operators.log.connectors import AT_LEAST_ONCE, LogSink, TransactionalLogSink
+from operators.log.connectors import LogSink, TransactionalLogSink
+from operators.log.port import AT_LEAST_ONCE
 
 SCENARIO = {
     "batch_size": 1,

@@ -43,20 +43,6 @@ from operators.log.port import (
     UNHEARD,
 )
 
-__all__ = [
-    "ANSWER_LOST",
-    "DELIVERED",
-    "EXPIRE",
-    "FENCE",
-    "LATE_MARKER",
-    "REQUEST_LOST",
-    "DatabaseExchange",
-    "DatabaseRequest",
-    "MemoryDatabase",
-    "MemorySession",
-    "UnansweredError",
-]
-
 
 class DatabaseRequest(NamedTuple):
     """What a database is asked for. ``kind``: a method of :class:`operators.databases.database_session.SinkSession`

@@ -11,17 +11,9 @@ from collections.abc import Iterator, Sequence
 
 from engine.elements.errors import ConfigurationError
 from operators.log.port import (
-    ANSWER_LOST,
     DATA,
-    DEFAULT_MAX_TIMEOUT_NS,
-    DELIVERED,
-    EXPIRE,
-    FATES,
-    FENCE,
-    LATE_MARKER,
     READ_COMMITTED,
     READ_UNCOMMITTED,
-    REQUEST_LOST,
     LogEntry,
     LogRecord,
     Producer,
@@ -30,18 +22,6 @@ from operators.log.port import (
     validate_names,
     validate_partition,
 )
-
-__all__ = [
-    "ANSWER_LOST",
-    "DEFAULT_MAX_TIMEOUT_NS",
-    "DELIVERED",
-    "EXPIRE",
-    "FATES",
-    "FENCE",
-    "LATE_MARKER",
-    "REQUEST_LOST",
-    "MemoryTransactionLog",
-]
 
 
 class MemoryTransactionLog(TransactionCoordinator[list[LogEntry]]):

@@ -16,17 +16,8 @@ from operators.time.watermark_generators import (
     Idleness,
     NoWatermarksGenerator,
     WatermarkGenerator,
-    WatermarkMultiplexer,
 )
 from state_backends.base import number, optional, row, whole
-
-__all__ = [
-    "BoundedOutOfOrdernessGenerator",
-    "TimestampsAndWatermarksOperator",
-    "WatermarkGenerator",
-    "WatermarkMultiplexer",
-    "WatermarkStrategy",
-]
 
 DEFAULT_INTERVAL_NS = 200_000
 """Flink's default of 200 ms, scaled as the default record cost of 1 µs is to a record's real cost."""

@@ -16,7 +16,8 @@ from engine.faults.opportunities import Struck
 from engine.graph.job import Job
 from engine.runtime.kernel import ChoiceRecorder
 from operators.log.connectors.log_sink import LogSink
-from operators.log.memory_transaction_log import FATES, MemoryTransactionLog
+from operators.log.memory_transaction_log import MemoryTransactionLog
+from operators.log.port import FATES
 from operators.log.port.transaction_log import Exchange
 from operators.sources import SequenceSource
 

@@ -16,7 +16,7 @@ from engine.explore.search.swarm import possible_kinds
 from engine.faults.fault import FaultMix, parse_fault
 from engine.graph.job import Job
 from operators.databases import DatabaseExchange, DatabaseSink, MemoryDatabase, UpsertSink
-from operators.databases.memory_database import FATES
+from operators.log.port import FATES
 from operators.sources import SequenceSource
 
 ROWS = Counter(f"({number},)" for number in range(30))

@@ -41,14 +41,12 @@ from operators.files.writing.parquet_format import (
     read_committed_parquet as read_committed_parquet,
 )
 from operators.files.writing.part_files import (
-    BulkWriter as BulkWriter,
     Format as Format,
     LineRows as LineRows,
     PartEncoder as PartEncoder,
     PartFile as PartFile,
     RecordError as RecordError,
     RowPart as RowPart,
-    Rows as Rows,
     is_bulk as is_bulk,
     line_end_of as line_end_of,
     split_lines as split_lines,
@@ -69,7 +67,6 @@ from operators.files.writing.recoverable_writer import (
     ResumeHandle as ResumeHandle,
     hidden_inside as hidden_inside,
     leads_out as leads_out,
-    name_taken as name_taken,
     path_inside as path_inside,
     storage_problems as storage_problems,
 )

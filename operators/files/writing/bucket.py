@@ -35,15 +35,9 @@ import posixpath
 from typing import Any, NamedTuple, Protocol
 
 from operators.files.writing.part_files import PartEncoder, PartFile, Rows
-from operators.files.writing.partition_names import partition_path
 from operators.files.writing.recoverable_writer import PendingFile, RecoverableWriter, ResumeHandle
-from operators.files.writing.rolling_policies import EventRule, OnCheckpointRollingPolicy, RollingPolicy
+from operators.files.writing.rolling_policies import EventRule, RollingPolicy
 from state_backends.base import list_of, number, optional, path_below, row, whole
-
-__all__ = [
-    "Bucket", "BucketState", "BucketsListener", "OnCheckpointRollingPolicy", "PartNames", "PartSettings",
-    "check_bucket_id", "partition_path",
-]  # fmt: skip
 
 _RESTORED = -(2**63)
 """Stands for the id of the checkpoint that a bucket was restored from: before all others."""

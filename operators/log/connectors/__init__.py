@@ -4,14 +4,7 @@ transactions ``plain_log_sink``) and ``log_source``.
 
 from __future__ import annotations
 
-from operators.log.connectors.log_sink import (
-    AT_LEAST_ONCE as AT_LEAST_ONCE,
-    DELIVERIES as DELIVERIES,
-    EXACTLY_ONCE as EXACTLY_ONCE,
-    NONE as NONE,
-    LogSink as LogSink,
-    TransactionalLogSink as TransactionalLogSink,
-)
+from operators.log.connectors.log_sink import LogSink as LogSink, TransactionalLogSink as TransactionalLogSink
 from operators.log.connectors.log_source import (
     EARLIEST as EARLIEST,
     LogSource as LogSource,

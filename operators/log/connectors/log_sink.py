@@ -30,12 +30,11 @@ from engine.elements.errors import ConfigurationError, OutputAheadError
 from engine.elements.operator import Operator, OperatorContext, OperatorMetrics
 from operators.log.connectors.plain_log_sink import PlainLogSink
 from operators.log.disk import DiskLog, DiskTransactionLog, check_topic_name, committed_records
-from operators.log.memory_transaction_log import DEFAULT_MAX_TIMEOUT_NS, MemoryTransactionLog
+from operators.log.memory_transaction_log import MemoryTransactionLog
 from operators.log.port import (
-    AT_LEAST_ONCE,
+    DEFAULT_MAX_TIMEOUT_NS,
     DELIVERIES,
     EXACTLY_ONCE,
-    NONE,
     InvalidTransactionError,
     LogTransactionGoneError,
     PartitionFunction,
@@ -48,8 +47,6 @@ from operators.log.port import (
 from operators.transactions import Transaction, TransactionLostError, TwoPhaseCommitSinkOperator, check_timeouts
 from state_backends.base import row, text, whole
 from state_backends.files import FileSystem
-
-__all__ = ["AT_LEAST_ONCE", "DELIVERIES", "EXACTLY_ONCE", "NONE", "LogSink", "TransactionalLogSink"]
 
 
 class LogSink:

@@ -13,18 +13,18 @@ from operators.log.disk.consumer_groups import (
     consumer_lag as consumer_lag,
 )
 from operators.log.disk.disk_log import DiskLog as DiskLog, check_log_path as check_log_path
-from operators.log.disk.disk_transaction_log import (
-    FSYNC_APPEND as FSYNC_APPEND,
-    FSYNC_NEVER as FSYNC_NEVER,
-    DiskTransactionLog as DiskTransactionLog,
-    LogSettings as LogSettings,
-)
+from operators.log.disk.disk_transaction_log import DiskTransactionLog as DiskTransactionLog
 from operators.log.disk.log_reader import (
     Extent as Extent,
     PartitionReader as PartitionReader,
     committed_records as committed_records,
     entries_of as entries_of,
     extent_of as extent_of,
+)
+from operators.log.disk.log_settings import (
+    FSYNC_APPEND as FSYNC_APPEND,
+    FSYNC_NEVER as FSYNC_NEVER,
+    LogSettings as LogSettings,
 )
 from operators.log.disk.topics import (
     check_topic_name as check_topic_name,

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from engine.elements.errors import ConfigurationError
 from engine.elements.operator import OperatorContext
-from operators.log.disk.disk_transaction_log import FSYNC_TRANSACTION, DiskTransactionLog, LogSettings
+from operators.log.disk.disk_transaction_log import DiskTransactionLog
+from operators.log.disk.log_settings import FSYNC_TRANSACTION, LogSettings
 from operators.log.disk.partition_log import Retention
 from operators.log.port import DEFAULT_ID_EXPIRATION_NS, DEFAULT_MAX_TIMEOUT_NS, Exchange, Request
 from state_backends.files import FileSystem

@@ -32,7 +32,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from engine.elements.errors import ConfigurationError
-from operators.log.disk.log_settings import FSYNC_APPEND, FSYNC_NEVER, FSYNC_POLICIES, FSYNC_TRANSACTION, LogSettings
+from operators.log.disk.log_settings import FSYNC_APPEND, FSYNC_NEVER, LogSettings
 from operators.log.disk.partition_log import PartitionLog
 from operators.log.disk.readable_log import ReadableLog
 from operators.log.disk.topics import (
@@ -64,8 +64,6 @@ from operators.log.port import (
     TransactionLogError,
 )
 from state_backends.files import FileSystem
-
-__all__ = ["FSYNC_APPEND", "FSYNC_NEVER", "FSYNC_POLICIES", "FSYNC_TRANSACTION", "DiskTransactionLog", "LogSettings"]
 
 _DURABLE = "durable"
 

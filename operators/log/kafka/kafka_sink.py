@@ -26,9 +26,9 @@ from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, OutputAheadError
 from engine.elements.operator import Operator
 from operators.basic import SinkOperator
-from operators.log.connectors import AT_LEAST_ONCE, DELIVERIES, EXACTLY_ONCE, NONE
 from operators.log.kafka.client import check_settings, client_library, kafka_errors
 from operators.log.kafka.publisher import Deliveries, OutRecord, Publisher
+from operators.log.port import AT_LEAST_ONCE, DELIVERIES, EXACTLY_ONCE, NONE
 from state_backends.base import binary, list_of, number as any_number, optional, row, whole
 
 Encode = Callable[[Any], bytes | None]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from operators.log.port.known_names import DEFAULT_ID_EXPIRATION_NS as DEFAULT_ID_EXPIRATION_NS
 from operators.log.port.log_entries import (
-    aborted_ranges as aborted_ranges,
     decided as decided,
     stable_offset as stable_offset,
     validate_names as validate_names,
@@ -73,5 +72,4 @@ from operators.log.port.transaction_names import (
     Name as Name,
     Outcomes as Outcomes,
     Run as Run,
-    state_of as state_of,
 )

@@ -9,7 +9,8 @@ from engine.graph.job import Job
 from operators.log.connectors.log_sink import LogSink
 from operators.log.connectors.log_source import LogSource
 from operators.log.disk.disk_log import DiskLog
-from operators.log.disk.disk_transaction_log import DiskTransactionLog, LogSettings
+from operators.log.disk.disk_transaction_log import DiskTransactionLog
+from operators.log.disk.log_settings import LogSettings
 from state_backends.files import FileSystem, LocalFileSystem
 
 PARTITIONS = 2

@@ -19,7 +19,7 @@ from operators.databases import (
     UpsertSink,
 )
 from operators.databases.database_session import FencedError, RowRefusedError
-from operators.databases.memory_database import ANSWER_LOST, DELIVERED
+from operators.log.port import ANSWER_LOST, DELIVERED
 from tests.operators.harness import Harness
 
 COLUMNS = {"key": "TEXT", "value": "BIGINT"}

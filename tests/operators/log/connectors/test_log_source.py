@@ -12,8 +12,9 @@ from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, DataLossError
 from operators.log.connectors.log_source import LogSource
 from operators.log.disk.disk_log import DiskLog
-from operators.log.disk.disk_transaction_log import DiskTransactionLog, LogSettings
+from operators.log.disk.disk_transaction_log import DiskTransactionLog
 from operators.log.disk.log_reader import PartitionReader
+from operators.log.disk.log_settings import LogSettings
 from operators.log.disk.partition_log import Retention
 from operators.log.disk.topics import partition_directory
 from operators.log.port.transaction_log import READ_COMMITTED, READ_UNCOMMITTED, LogCorruptError, Producer

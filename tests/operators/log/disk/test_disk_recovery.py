@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from engine.elements.errors import ConfigurationError, StorageError
-from operators.log.disk.disk_transaction_log import DiskTransactionLog, LogSettings
+from operators.log.disk.disk_transaction_log import DiskTransactionLog
 from operators.log.disk.log_reader import PartitionReader, committed_records
+from operators.log.disk.log_settings import LogSettings
 from operators.log.disk.partition_log import PartitionLog, Retention
 from operators.log.disk.record_batches import UnwritableRecordError
 from operators.log.disk.topics import partition_directory

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from operators.log.disk.disk_transaction_log import DiskTransactionLog, LogSettings
+from operators.log.disk.disk_transaction_log import DiskTransactionLog
 from operators.log.disk.log_reader import PartitionReader, committed_records
+from operators.log.disk.log_settings import LogSettings
 from operators.log.disk.topics import partition_directory
 from operators.log.port.transaction_log import LogCorruptError, Producer
 from state_backends.files import FaultInjectingFileSystem, MemoryFileSystem

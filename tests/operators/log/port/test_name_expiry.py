@@ -9,8 +9,9 @@ import pytest
 from engine.elements.errors import ConfigurationError
 from operators.log.connectors.log_sink import LogSink
 from operators.log.disk.disk_log import DiskLog
-from operators.log.disk.disk_transaction_log import DiskTransactionLog, LogSettings
+from operators.log.disk.disk_transaction_log import DiskTransactionLog
 from operators.log.disk.log_reader import committed_records
+from operators.log.disk.log_settings import LogSettings
 from operators.log.memory_transaction_log import MemoryTransactionLog
 from operators.log.port.transaction_log import InvalidTransactionError, LogTransactionGoneError, Producer
 from state_backends.files import FaultInjectingFileSystem, MemoryFileSystem

@@ -12,7 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from engine.elements.errors import ConfigurationError
 from operators.log import memory_transaction_log as memory
-from operators.log.disk.disk_transaction_log import DiskTransactionLog, LogSettings
+from operators.log.disk.disk_transaction_log import DiskTransactionLog
+from operators.log.disk.log_settings import LogSettings
 from operators.log.memory_transaction_log import MemoryTransactionLog
 from operators.log.port.transaction_log import (
     ABORT_MARKER,
