@@ -93,9 +93,7 @@ class KeyedFunctionOperator(Operator):
         out_stamps: list[int | None] = []
         iterator = iter(batch.values)
         try:
-            for key, stamp, value in zip(
-                keys, repeat(None) if stamps is None else stamps, iterator, strict=False
-            ):
+            for key, stamp, value in zip(keys, repeat(None) if stamps is None else stamps, iterator, strict=False):
                 set_current_key(key)
                 ctx.current_key = key
                 ctx.timestamp_ms = stamp
@@ -131,9 +129,7 @@ class KeyedFunctionOperator(Operator):
         self._send(out, [None] * len(out))
         self.wake_ups.arm()
 
-    def _call_timer(
-        self, timer: Timer, stamp: int | None, out: list[Any], out_stamps: list[int | None]
-    ) -> None:
+    def _call_timer(self, timer: Timer, stamp: int | None, out: list[Any], out_stamps: list[int | None]) -> None:
         time_ms, key, _ = timer
         ctx = self._ctx
         self._backend.set_current_key(key)
@@ -175,10 +171,7 @@ class KeyedProcessOperator(KeyedFunctionOperator):
     """A keyed process function (or a callable ``(value, ctx)``) over a keyed stream."""
 
     def __init__(
-        self,
-        function: KeyedProcessFunction
-        | type[KeyedProcessFunction]
-        | Callable[[Any, Any], Iterable[Any] | None],
+        self, function: KeyedProcessFunction | type[KeyedProcessFunction] | Callable[[Any, Any], Iterable[Any] | None]
     ) -> None:
         super().__init__(private_copy(function))
 

@@ -93,9 +93,7 @@ class DatabaseSink(TableSink):
         self.ledger_checkpoints = ledger_checkpoints
         self.transaction_timeout_ns, self.timeout_warning_ratio = transaction_timeout_ns, timeout_warning_ratio
         self.ignores_timeouts = ignore_failures_after_transaction_timeout
-        super().__init__(
-            database, table, columns, row=row, writer=writer, batch_rows=batch_rows, request_ns=request_ns
-        )
+        super().__init__(database, table, columns, row=row, writer=writer, batch_rows=batch_rows, request_ns=request_ns)
 
     def create_operator(self) -> Operator:
         """One operator of one subtask."""

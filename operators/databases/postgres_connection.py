@@ -33,8 +33,7 @@ def imported_psycopg() -> Any:
         import psycopg
     except ImportError as error:
         raise MissingDependencyError(
-            "PostgreSQL needs the package psycopg, which is not installed\n"
-            "  fix: pip install 'weirstream[postgres]'"
+            "PostgreSQL needs the package psycopg, which is not installed\n  fix: pip install 'weirstream[postgres]'"
         ) from error
     return psycopg
 

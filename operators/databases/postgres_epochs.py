@@ -26,9 +26,7 @@ class PostgresEpochs:
         writer, mine = self._writer, "writer = %s AND subtask %% %s = %s"
         parameters = (writer, parallelism, subtask % parallelism)
         with connection.transaction():
-            connection.execute(
-                "INSERT INTO weir_epochs VALUES (%s, %s, 0) ON CONFLICT DO NOTHING", (writer, subtask)
-            )
+            connection.execute("INSERT INTO weir_epochs VALUES (%s, %s, 0) ON CONFLICT DO NOTHING", (writer, subtask))
             held = connection.execute(
                 f"SELECT epoch, backend, backend_start FROM weir_epochs WHERE {mine} ORDER BY subtask FOR UPDATE",
                 parameters,

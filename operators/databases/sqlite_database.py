@@ -203,9 +203,7 @@ class SqliteSession:
             ).fetchone()[0]
             epoch = 1 + (found or 0)
             connection.execute("INSERT OR IGNORE INTO weir_epochs VALUES (?, ?, 0)", (writer, subtask))
-            connection.execute(
-                f"UPDATE weir_epochs SET epoch = ? WHERE {mine}", (epoch, writer, parallelism, residue)
-            )
+            connection.execute(f"UPDATE weir_epochs SET epoch = ? WHERE {mine}", (epoch, writer, parallelism, residue))
         return epoch
 
     def _check_epoch(self, holder: TransactionName | EpochHolder) -> None:
@@ -238,16 +236,12 @@ class SqliteSession:
             self._check_epoch(name)
             if self._state(name) != _OPEN:
                 raise DatabaseError(f"{self.place}: {name} takes no rows any more; another attempt has ended it")
-            (first,) = connection.execute(
-                "SELECT row_count FROM weir_transactions WHERE name = ?", (text,)
-            ).fetchone()
+            (first,) = connection.execute("SELECT row_count FROM weir_transactions WHERE name = ?", (text,)).fetchone()
             try:
                 connection.executemany(statement, [(text, at, *row) for at, row in enumerate(rows, start=first)])
             except _AT_FAULT as error:
                 raise self._refused(statement, (text, 0), rows, error) from error
-            connection.execute(
-                "UPDATE weir_transactions SET row_count = ? WHERE name = ?", (first + len(rows), text)
-            )
+            connection.execute("UPDATE weir_transactions SET row_count = ? WHERE name = ?", (first + len(rows), text))
 
     def _refused(
         self, statement: str, before: tuple[object, ...], rows: Sequence[Row], error: Exception

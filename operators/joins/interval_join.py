@@ -202,9 +202,7 @@ class IntervalJoinOperator(TwoInputOperator):
         if out:
             self.output.emit(Batch(out, out_stamps))
 
-    def _pairs_of(
-        self, side: _Side, key: Any, stamp: int, value: Any, out: list[Any], out_stamps: list[int]
-    ) -> None:
+    def _pairs_of(self, side: _Side, key: Any, stamp: int, value: Any, out: list[Any], out_stamps: list[int]) -> None:
         first_ms, last_ms = stamp + side.lower_ms, stamp + side.upper_ms
         ctx, process, is_left = self._ctx, self._process, side.name == _LEFT
         for other_ms, others in side.other.between(key, first_ms, last_ms):

@@ -56,9 +56,7 @@ class MemoryTransactionLog(TransactionCoordinator[list[LogEntry]]):
         key, end = (topic, partition), self.end_offset(topic, partition)
         return min((name.first_offsets.get(key, end) for name in self._names.values()), default=end)
 
-    def read(
-        self, topic: str, partition: int, offset: int = 0, isolation: str = READ_COMMITTED
-    ) -> Sequence[LogRecord]:
+    def read(self, topic: str, partition: int, offset: int = 0, isolation: str = READ_COMMITTED) -> Sequence[LogRecord]:
         if isolation not in (READ_COMMITTED, READ_UNCOMMITTED):
             raise ConfigurationError(f"isolation is {isolation!r}: say {READ_COMMITTED!r} or {READ_UNCOMMITTED!r}")
         entries = self._partition(topic, partition)

@@ -82,9 +82,7 @@ class Nfa:
         self._after = [self._reachable(index + 1) for index in range(-1, len(self._stages))]
         """By the number of a stage, from 1: which may follow it; 0 is before the first."""
         last = len(self._stages) - 1
-        self._may_end = [
-            all(stage.is_optional for stage in self._stages[index + 1 :]) for index in range(last + 1)
-        ]
+        self._may_end = [all(stage.is_optional for stage in self._stages[index + 1 :]) for index in range(last + 1)]
 
     def _reachable(self, index: int) -> tuple[int, ...]:
         reachable = []

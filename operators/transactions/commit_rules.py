@@ -52,7 +52,5 @@ class CommitRules:
 FLINK_2 = CommitRules(waits_for_late=False, next_covers_end=True, keeps_uncovered=True)
 """Flink 2: an incomplete checkpoint is an error."""
 
-FLINK_1_15 = CommitRules(
-    retry_delay_ms=1000, older_may_be_incomplete=True, next_covers_end=True, keeps_uncovered=True
-)
+FLINK_1_15 = CommitRules(retry_delay_ms=1000, older_may_be_incomplete=True, next_covers_end=True, keeps_uncovered=True)
 """Flink 1.15 to 1.20: what was put off is tried again every second, for ever."""

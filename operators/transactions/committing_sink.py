@@ -138,9 +138,7 @@ class CommittingSink:
                 stream.sink(part, **behind)
                 return
             stream = stream.via(part, **behind)
-        part = SinkPart(
-            f"{self.name}-global-committer", lambda: GlobalCommitterOperator(self, commit_on_input=commits)
-        )
+        part = SinkPart(f"{self.name}-global-committer", lambda: GlobalCommitterOperator(self, commit_on_input=commits))
         # Not the edge that sends everything to subtask 0, on which barriers may overtake records.
         stream.rescale().sink(part, **part_options(options, "global-committer"), parallelism=1)
 

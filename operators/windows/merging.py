@@ -41,8 +41,7 @@ class MergingWindows:
 
     def __init__(self, stored: Iterable[Stored] = ()) -> None:
         self._state_windows = {
-            TimeWindow(start, end): TimeWindow(state_start, state_end)
-            for start, end, state_start, state_end in stored
+            TimeWindow(start, end): TimeWindow(state_start, state_end) for start, end, state_start, state_end in stored
         }
 
     def to_stored(self) -> list[Stored]:

@@ -194,17 +194,13 @@ class WindowOperator(Operator):
             if self.lineage is not None:
                 self.lineage.emitted()
         # The timer that forgets a window is set when the window fires: until then one timer is enough.
-        kept = [
-            (key, start) for key, start in ended if assigner.cleanup_time(start, lateness_ms) > watermark_ms
-        ]
+        kept = [(key, start) for key, start in ended if assigner.cleanup_time(start, lateness_ms) > watermark_ms]
         self._register_cleanup([key for key, _ in kept], [start for _, start in kept])
         stay = dict.fromkeys(kept)
         gone = [(key, start) for _, key, start in due if (key, start) not in stay]
         self._contents.clear_many([key for key, _ in gone], [start for _, start in gone])
 
-    def _append_results(
-        self, keys: list[Any], starts: list[int], out: list[Any], out_stamps: list[int]
-    ) -> None:
+    def _append_results(self, keys: list[Any], starts: list[int], out: list[Any], out_stamps: list[int]) -> None:
         """Append what the windows give, each record with the greatest timestamp of its window."""
         size = self._assigner.size_ms
         results = self._results(keys, starts)

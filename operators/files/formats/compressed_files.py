@@ -25,14 +25,7 @@ Compression = Literal["auto", "none", "gzip", "bzip2", "xz", "zstd"]
 
 _READ_BYTES = 1 << 16
 
-_SUFFIXES = {
-    ".gz": "gzip",
-    ".gzip": "gzip",
-    ".bz2": "bzip2",
-    ".xz": "xz",
-    ".zst": "zstd",
-    ".zstd": "zstd",
-}
+_SUFFIXES = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd", ".zstd": "zstd"}
 
 
 class CorruptFileError(WeirError):
@@ -47,9 +40,7 @@ class CorruptFileError(WeirError):
             if codec == "Parquet"
             else "say what it is with compression='none' (or another codec)"
         )
-        super().__init__(
-            f"{path}: not a whole {codec} file: {why}\n  put a good copy in its place, or {otherwise}"
-        )
+        super().__init__(f"{path}: not a whole {codec} file: {why}\n  put a good copy in its place, or {otherwise}")
 
 
 class _Decompressor(Protocol):

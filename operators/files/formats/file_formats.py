@@ -167,9 +167,7 @@ class CsvFormat:
         encoding: str = "utf-8",
     ) -> None:
         if isinstance(columns, str | Mapping):
-            raise ConfigurationError(
-                f"columns={columns!r}: give a list of names; types go into types={{'name': int}}"
-            )
+            raise ConfigurationError(f"columns={columns!r}: give a list of names; types go into types={{'name': int}}")
         _refuse_types_among(columns or ())
         self.columns = None if columns is None else tuple(columns)
         self.types = dict(types or {})
@@ -279,9 +277,7 @@ class _CsvParser:
                 [value] = self._convert([text], converter)
             except Exception as error:
                 what = getattr(converter, "__name__", repr(converter))
-                raise LineError(
-                    f"column {name!r}: {text!r} is no {what} ({type(error).__name__}: {error})"
-                ) from None
+                raise LineError(f"column {name!r}: {text!r} is no {what} ({type(error).__name__}: {error})") from None
             values.append(value)
         return (dict(zip(self._columns, values, strict=True)) if self._as_dict else tuple(values),)
 

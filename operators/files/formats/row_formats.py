@@ -72,9 +72,7 @@ def _compact_json_encoder() -> Callable[[Any], str]:
     if make_encoder is None:
         return encoder.encode
     # ``JSONEncoder.encode`` builds this very object anew for every record, which takes longer than using it.
-    chunks = make_encoder(
-        None, _json_default, json.encoder.encode_basestring, None, ":", ",", False, False, False
-    )
+    chunks = make_encoder(None, _json_default, json.encoder.encode_basestring, None, ":", ",", False, False, False)
     return lambda record: "".join(chunks(record, 0))
 
 

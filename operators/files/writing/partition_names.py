@@ -84,9 +84,7 @@ def partition_path(**columns: object) -> str:
     return partition_directory(list(columns), list(columns.values()))
 
 
-def partition_values(
-    path: str, columns: Sequence[str], default_name: str = DEFAULT_PARTITION_NAME
-) -> list[str | None]:
+def partition_values(path: str, columns: Sequence[str], default_name: str = DEFAULT_PARTITION_NAME) -> list[str | None]:
     """The values of ``columns`` in ``path``, in the order of ``columns``; ``None`` for the default partition.
 
     Raises :class:`PartitionPathError` when the path does not name them all.

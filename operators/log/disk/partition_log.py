@@ -199,9 +199,7 @@ class PartitionLog:
 
     # --- append -------------------------------------------------------------------------------------------
 
-    def append(
-        self, kind: str, producer: Producer | None, values: Sequence[object], sequence: int, at_ns: int
-    ) -> None:
+    def append(self, kind: str, producer: Producer | None, values: Sequence[object], sequence: int, at_ns: int) -> None:
         """At the end, in memory so far. Of the values, which may not be empty, one that cannot be written is an error
         before anything has changed."""
         first = self.end_offset

@@ -153,9 +153,7 @@ class CsvTableFormat:
                  for key in options.given_among(("csv.header", "csv.null-literal"))]
             )  # fmt: skip
         _refuse_encoding(options, "csv.encoding")
-        return CheckedRowFormat(
-            CsvRowFormat(tuple(columns), delimiter=delimiter), columns, _as_csv
-        )
+        return CheckedRowFormat(CsvRowFormat(tuple(columns), delimiter=delimiter), columns, _as_csv)
 
 
 def _as_csv(row: dict[str, Any]) -> dict[str, Any]:

@@ -143,9 +143,7 @@ class MetastorePolicy:
 
     def commit(self, context: PartitionCommitContext) -> bool:
         """See ``CommitPolicy``. Raises :class:`StorageError` when the metastore cannot be reached."""
-        return self.metastore.put_partition(
-            self.table, PartitionEntry(context.spec, context.path, context.now_ms)
-        )
+        return self.metastore.put_partition(self.table, PartitionEntry(context.spec, context.path, context.now_ms))
 
     def fresh(self) -> CommitPolicy:
         """The policy for a world of its own: with a metastore in memory that lists the same table, without

@@ -179,9 +179,7 @@ def _with_room(parts: tuple[_Part, ...]) -> tuple[_Part, ...]:
         elif part.narrowest == part.widest and not part.base:
             reserved += part.widest
         else:
-            result[position] = _Number(
-                part.field, part.narrowest, part.widest, part.signed, reserved, part.base
-            )
+            result[position] = _Number(part.field, part.narrowest, part.widest, part.signed, reserved, part.base)
             reserved = 0
     return tuple(result)
 
@@ -281,6 +279,4 @@ def _time(found: dict[str, int]) -> datetime.timedelta | None:
         return None
     if hour == 24 and (minute or second or nano):
         raise ValueError("hour 24 is midnight and has no minutes")
-    return datetime.timedelta(
-        hours=hour, minutes=minute or 0, seconds=second or 0, microseconds=(nano or 0) // 1000
-    )
+    return datetime.timedelta(hours=hour, minutes=minute or 0, seconds=second or 0, microseconds=(nano or 0) // 1000)

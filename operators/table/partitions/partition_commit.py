@@ -130,9 +130,7 @@ class PartitionCommitterSpec:
     def fresh(self) -> PartitionCommitterSpec:
         """Another one like it for a world of its own, whose metastore lists nothing yet."""
         settings = self.commit.settings
-        commit = PartitionCommit(
-            settings.trigger, policies=[_fresh(policy) for policy in self.commit.policies]
-        )
+        commit = PartitionCommit(settings.trigger, policies=[_fresh(policy) for policy in self.commit.policies])
         commit.settings = settings
         return PartitionCommitterSpec(self.path, self.columns, commit)
 

@@ -100,9 +100,7 @@ def _parse_leniently(text: str) -> datetime.datetime:
     micros = int((match[7] or "").ljust(9, "0")) // 1000
     try:
         first = datetime.datetime(year + years, months + 1, 1)
-        return first + datetime.timedelta(
-            days=day - 1, hours=hour, minutes=minute, seconds=second, microseconds=micros
-        )
+        return first + datetime.timedelta(days=day - 1, hours=hour, minutes=minute, seconds=second, microseconds=micros)
     except (ValueError, OverflowError):
         raise TextError(f"{text!r} lies outside the years 1 to 9999") from None
 

@@ -100,9 +100,7 @@ class TableCompactCoordinator:
         # Whoever counts the end markers must hear of every checkpoint, whether it brought files or not.
         self._booked(checkpoint_id)
         due = sorted(known for known in self._files if known <= checkpoint_id)
-        return tuple(
-            CompactedCheckpoint(known, checkpoint_id, _units(*self._files.pop(known))) for known in due
-        )
+        return tuple(CompactedCheckpoint(known, checkpoint_id, _units(*self._files.pop(known))) for known in due)
 
     def on_snapshot(self, checkpoint_id: int) -> list[tuple[int, int, list[tuple[int, str, str, int]]]]:
         """The state: ``(checkpoint, target size, files)`` of all that is not compacted yet."""

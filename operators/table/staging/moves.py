@@ -105,9 +105,7 @@ def _visible(fs: FileSystem, directory: str) -> list[str]:
 
 
 def nothing_staged(
-    partition_columns: Sequence[str],
-    static_partition: Mapping[str, object],
-    default_name: str = DEFAULT_PARTITION_NAME,
+    partition_columns: Sequence[str], static_partition: Mapping[str, object], default_name: str = DEFAULT_PARTITION_NAME
 ) -> dict[str, list[StagedFile]]:
     """What is committed if no task has written anything: the static partition, or the table itself, without files; no
     partition when some of its columns would have been in the records."""
