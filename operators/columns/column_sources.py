@@ -41,7 +41,6 @@ class ColumnSource:
         self._timestamps = timestamps
 
     def splits(self, context: SourceContext) -> Sequence[str]:
-        """``columns-0-of-2`` .."""
         return NumberedSplits("columns", self._splits)
 
     def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
@@ -77,7 +76,6 @@ class ColumnGeneratorSource:
         self._splits, self._timestamps = splits, timestamps
 
     def splits(self, context: SourceContext) -> Sequence[str]:
-        """``column-generator-0-of-2`` .."""
         return NumberedSplits("column-generator", self._splits)
 
     def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:

@@ -96,7 +96,6 @@ class DatabaseSink(TableSink):
         super().__init__(database, table, columns, row=row, writer=writer, batch_rows=batch_rows, request_ns=request_ns)
 
     def create_operator(self) -> Operator:
-        """One operator of one subtask."""
         return DatabaseSinkOperator(self)
 
     def transactions(self) -> list[tuple[int, int]]:

@@ -76,7 +76,6 @@ class UpsertSink(TableSink):
         super().__init__(database, table, columns, row=row, writer=writer, batch_rows=batch_rows, request_ns=request_ns)
 
     def create_operator(self) -> Operator:
-        """One operator of one subtask."""
         return UpsertSinkOperator(self)
 
     def committed_rows(self) -> list[str]:

@@ -151,7 +151,6 @@ class CollectionSource:
         return source
 
     def splits(self, context: SourceContext) -> Sequence[str]:
-        """``collection-0-of-2`` .."""
         return NumberedSplits("collection", len(self._collections))
 
     def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
@@ -225,7 +224,6 @@ class SequenceSource:
         self._start, self._stop, self._splits = start, stop, splits
 
     def splits(self, context: SourceContext) -> Sequence[str]:
-        """``sequence-0-of-2`` .."""
         return NumberedSplits("sequence", self._splits)
 
     def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
@@ -300,7 +298,6 @@ class GeneratorSource:
         self._splits, self._rate_per_s = splits, rate_per_s
 
     def splits(self, context: SourceContext) -> Sequence[str]:
-        """``generator-0-of-2`` .."""
         return NumberedSplits("generator", self._splits)
 
     def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:

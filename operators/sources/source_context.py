@@ -35,19 +35,15 @@ class OperatorSourceContext:
         return self._operator.context.file_system()
 
     def processing_time_ns(self) -> int:
-        """Of the job's clock."""
         return self._operator.context.processing_time_ns()
 
     def emit_side(self, tag: str, batch: Batch) -> None:
-        """To a side output of the source."""
         self._operator.output.emit_side(tag, batch)
 
     def count(self, name: str, amount: int = 1) -> None:
-        """Add to a counter."""
         self._operator.context.metrics.count(name, amount)
 
     def report_backlog(self, is_backlog: bool) -> None:
-        """A backlog begins or ends."""
         self._operator.context.report_backlog(is_backlog)
 
 

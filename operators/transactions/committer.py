@@ -112,7 +112,6 @@ class _CommittingOperator(SinkOperator):
             close()
 
     def abandon(self) -> None:
-        """Resources are let go of."""
         self.close()
 
     def fingerprint(self) -> object:

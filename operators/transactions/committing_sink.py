@@ -225,7 +225,6 @@ class WriterOperator(SinkOperator):
             self._writer.close()
 
     def abandon(self) -> None:
-        """Resources are let go of."""
         self.close()
 
     def _opened(self) -> SinkWriter:

@@ -84,7 +84,6 @@ class TwoPhaseCommitSinkOperator(SinkOperator):
     # --- the other system ---------------------------------------------------------------------------------
 
     def begin(self) -> Transaction:
-        """Begin a transaction."""
         raise TypeError(f"{type(self).__name__} says not how to begin a transaction")
 
     def invoke(self, transaction: Transaction, batch: Batch) -> None:

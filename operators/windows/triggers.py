@@ -227,27 +227,21 @@ class PurgingTrigger(Trigger):
         return cls(trigger)
 
     def on_element(self, value: Any, timestamp_ms: int | None, window: Window, ctx: TriggerContext) -> TriggerResult:
-        """What the other one says, purging."""
         return _purging(self.trigger.on_element(value, timestamp_ms, window, ctx))
 
     def on_event_time(self, time_ms: int, window: Window, ctx: TriggerContext) -> TriggerResult:
-        """What the other one says, purging."""
         return _purging(self.trigger.on_event_time(time_ms, window, ctx))
 
     def on_processing_time(self, time_ms: int, window: Window, ctx: TriggerContext) -> TriggerResult:
-        """What the other one says, purging."""
         return _purging(self.trigger.on_processing_time(time_ms, window, ctx))
 
     def can_merge(self) -> bool:
-        """Whether the other one can."""
         return self.trigger.can_merge()
 
     def on_merge(self, window: Window, ctx: MergeContext) -> None:
-        """As the other one does."""
         self.trigger.on_merge(window, ctx)
 
     def clear(self, window: Window, ctx: TriggerContext) -> None:
-        """As the other one does."""
         self.trigger.clear(window, ctx)
 
     def spec(self) -> str:

@@ -123,7 +123,6 @@ class BucketingSink:
         self.goes_back = goes_back
 
     def create_operator(self) -> Operator:
-        """One operator of one subtask."""
         return _BucketingSinkOperator(self)
 
     def read_output(self, fs: FileSystem, directory: str) -> dict[str, list[str]]:

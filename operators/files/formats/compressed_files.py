@@ -180,7 +180,6 @@ class DecompressedFile:
         return self._position
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     def _more(self) -> bytes:

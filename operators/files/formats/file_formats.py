@@ -64,7 +64,6 @@ class TextFormat:
         self.encoding = check_encoding(encoding)
 
     def parser(self, header: str | None) -> LineParser:
-        """The one parser there is."""
         return _TextParser()
 
 
@@ -87,7 +86,6 @@ class JsonLinesFormat:
         self.encoding = check_encoding(encoding)
 
     def parser(self, header: str | None) -> LineParser:
-        """The one parser there is."""
         return _JsonLinesParser()
 
 

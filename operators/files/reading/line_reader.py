@@ -180,11 +180,9 @@ class LineReader:
         return self._block_offset + consumed, self._block_first_line + line, crc32(checked)
 
     def available_at_ns(self, now_ns: int) -> int:
-        """There is always something, up to the end."""
         return now_ns
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     # --- malformed lines ----------------------------------------------------------------------------------

@@ -259,11 +259,9 @@ class ParquetSplitReader:
         return (*position_behind(self._groups[self._group].offset, 0, self._row - 1), self._footer)
 
     def available_at_ns(self, now_ns: int) -> int:
-        """There is always something, up to the end."""
         return now_ns
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 

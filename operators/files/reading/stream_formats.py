@@ -128,11 +128,9 @@ class StreamFormatReader:
         return (*position_behind(*self._batch_start, self._emitted - 1),)
 
     def available_at_ns(self, now_ns: int) -> int:
-        """There is always something, up to the end."""
         return now_ns
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 

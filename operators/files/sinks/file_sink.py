@@ -112,7 +112,6 @@ class FileSink:
         """See :class:`RecoverableWriter`."""
 
     def create_operator(self) -> Operator:
-        """One operator of one subtask."""
         return FileSinkOperator(self)
 
     def open_directory(self, context: OperatorContext, unique: Callable[[], str]) -> RecoverableWriter:

@@ -164,7 +164,6 @@ class FileSinkOperator(SinkOperator):
             self._buckets.close()
 
     def abandon(self) -> None:
-        """Open files are let go of."""
         self.close()
 
     def fingerprint(self) -> object:

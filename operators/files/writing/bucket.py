@@ -199,7 +199,6 @@ class Bucket:
             self.part = None
 
     def on_processing_time(self, now_ms: int) -> None:
-        """The periodic check."""
         if self.part is not None and self._settings.policy.should_roll_on_processing_time(self.part, now_ms):
             self.close_part()
 

@@ -114,7 +114,6 @@ class LogSink:
         """What is committed, and how long the partitions were when it was read."""
 
     def create_operator(self) -> Operator:
-        """One operator of one subtask."""
         return TransactionalLogSink(self) if self.delivery == EXACTLY_ONCE else PlainLogSink(self)
 
     def fresh(self) -> LogSink:

@@ -113,7 +113,6 @@ class FileSystemConnector:
         )  # fmt: skip
 
     def takes_format(self) -> bool:
-        """It does."""
         return True
 
     # --- sources ------------------------------------------------------------------------------------------

@@ -119,7 +119,6 @@ class CsvTableFormat:
     identifier = "csv"
 
     def options(self) -> Sequence[ConfigOption]:
-        """Those of the format."""
         return (
             ConfigOption("csv.field-delimiter", "text", "the character between two fields", ","),
             ConfigOption("csv.header", "boolean", "whether the first line of each file names its columns", False),
@@ -166,7 +165,6 @@ class JsonTableFormat:
     identifier = "json"
 
     def options(self) -> Sequence[ConfigOption]:
-        """Those of the format."""
         return (
             ConfigOption(
                 "json.fail-on-missing-field", "boolean", "whether a field that is missing is malformed, not null", False
@@ -188,7 +186,6 @@ class TextTableFormat:
     identifier = "text"
 
     def options(self) -> Sequence[ConfigOption]:
-        """Those of the format."""
         return (ConfigOption("text.encoding", "text", "of the files that are read; sinks write UTF-8", "utf-8"),)
 
     def input_format(self, table: TableDefinition) -> TypedTextFormat:
@@ -215,7 +212,6 @@ class ParquetTableFormat:
     identifier = "parquet"
 
     def options(self) -> Sequence[ConfigOption]:
-        """Those of the format."""
         return (
             ConfigOption(
                 "parquet.compression", "choice", "of the files that are written", "snappy",
@@ -246,7 +242,6 @@ class TypedJsonFormat(JsonLinesFormat):
         self._schema, self._may_be_missing = schema, may_be_missing
 
     def parser(self, header: str | None) -> LineParser:
-        """The one parser there is."""
         return _TypedParser(super().parser(header), self._schema, self._may_be_missing)
 
 
@@ -258,7 +253,6 @@ class TypedTextFormat(TextFormat):
         self._column = column
 
     def parser(self, header: str | None) -> LineParser:
-        """The one parser there is."""
         return _TextParser(super().parser(header), self._column)
 
 

@@ -124,7 +124,6 @@ class PartitionCommitterSpec:
         self.path, self.columns, self.commit = path, tuple(columns), commit
 
     def create_operator(self) -> Operator:
-        """A fresh one."""
         return PartitionCommitterOperator(self.path, self.columns, self.commit)
 
     def fresh(self) -> PartitionCommitterSpec:

@@ -220,7 +220,6 @@ class CompactCoordinatorSpec:
         self._target_size_bytes = target_size_bytes
 
     def create_operator(self) -> Operator:
-        """A fresh one."""
         return TableCompactCoordinatorOperator(self._target_size_bytes)
 
 
@@ -233,5 +232,4 @@ class CompactSpec:
         self._path, self._format, self._ns_per_byte = path, format, ns_per_byte
 
     def create_operator(self) -> Operator:
-        """A fresh one."""
         return CompactOperator(self._path, self._format, self._ns_per_byte)

@@ -171,7 +171,6 @@ class StagingWriters:
         self.sink = sink
 
     def create_operator(self) -> Operator:
-        """One operator of one subtask."""
         return _StagingWriterOperator(self.sink)
 
 
@@ -185,7 +184,6 @@ class StagingFinalizer:
         self.sink = sink
 
     def create_operator(self) -> Operator:
-        """The one operator."""
         return _FinalizerOperator(self.sink)
 
 
