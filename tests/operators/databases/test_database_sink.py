@@ -23,11 +23,11 @@ from operators.databases import (
     SinkDatabase,
     SqliteSink,
     TransactionName,
-    memory_database as memory,
 )
 from operators.databases.database_session import MAX_WRITER_BYTES, FencedError
 from operators.databases.database_sink import DatabaseSinkOperator
 from operators.databases.table_sink import writer_name
+from operators.log.port import ANSWER_LOST, DELIVERED, REQUEST_LOST
 from tests.operators.databases.cluster import COLUMNS, Cluster, clusters
 from tests.operators.harness import Harness
 
@@ -454,7 +454,7 @@ def test_lost_data_older_than_the_timeout_can_be_ignored_and_is_counted(cluster_
 # --- requests and answers that are lost (only the model loses them at will) ---------------------------------------
 
 
-@pytest.mark.parametrize("fate", [memory.REQUEST_LOST, memory.ANSWER_LOST])
+@pytest.mark.parametrize("fate", [REQUEST_LOST, ANSWER_LOST])
 @pytest.mark.parametrize("kind", ["take-over", "begin", "write", "prepare", "commit", "abort"])
 def test_a_lost_request_or_answer_fails_the_task_and_the_next_attempt_makes_it_good(kind: str, fate: str) -> None:
     """Wherever it strikes, rows are there once in the end."""
@@ -464,7 +464,7 @@ def test_a_lost_request_or_answer_fails_the_task_and_the_next_attempt_makes_it_g
 
     def gate(request: DatabaseRequest) -> str:
         if request.kind != kind or not left[0]:
-            return memory.DELIVERED
+            return DELIVERED
         left[0] -= 1
         return fate
 
@@ -498,7 +498,7 @@ def test_any_mixture_leaves_every_row_once(steps: list[str], batch_rows: int, fa
     def gate(request: DatabaseRequest) -> str:
         left[0] -= 1
         if left[0] != 0:
-            return memory.DELIVERED
+            return DELIVERED
         left[0] = next(countdown, 0)
         survivable = SURVIVABLE[request.kind]
         return survivable[left[0] % len(survivable)]

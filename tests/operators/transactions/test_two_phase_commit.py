@@ -16,7 +16,7 @@ from hypothesis import given, settings, strategies as st
 
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, DataLossError, StorageError, UserFunctionError
-from operators.log import memory_transaction_log as memory
+from operators.log import port
 from operators.log.connectors.log_sink import LogSink
 from operators.log.memory_transaction_log import MemoryTransactionLog
 from operators.log.port.transaction_log import (
@@ -57,7 +57,7 @@ def fate_of(kind: str, fate: str, times: int = 1) -> Callable[[Request], str]:
 
     def gate(request: Request) -> str:
         if request.kind != kind or not left[0]:
-            return memory.DELIVERED
+            return port.DELIVERED
         left[0] -= 1
         return fate
 
@@ -131,7 +131,7 @@ def test_a_notification_makes_up_for_those_that_were_lost() -> None:
     assert cluster.sink.committed_rows() == ["1", "2"]
 
 
-@pytest.mark.parametrize("fate", [memory.ANSWER_LOST, memory.REQUEST_LOST])
+@pytest.mark.parametrize("fate", [port.ANSWER_LOST, port.REQUEST_LOST])
 def test_a_crash_in_the_commit_is_made_good_by_the_restore(fate: str) -> None:
     """Whether the commit was carried out, its answer lost, or never arrived: afterwards it is there once."""
     cluster = Cluster()
@@ -156,7 +156,7 @@ def test_a_second_crash_during_the_recovery_changes_nothing() -> None:
 
             def gate(request: Request, kind: str = kind, survives: int = survives, seen: list[int] = seen) -> str:
                 seen[0] += request.kind == kind
-                return memory.ANSWER_LOST if request.kind == kind and seen[0] > survives else memory.DELIVERED
+                return port.ANSWER_LOST if request.kind == kind and seen[0] > survives else port.DELIVERED
 
             cluster.log.gate = gate
             with pytest.raises(LogTimeoutError):
@@ -169,7 +169,7 @@ def test_a_second_crash_during_the_recovery_changes_nothing() -> None:
 def test_a_request_without_an_answer_is_repeated() -> None:
     """A few are survived in place, and leave nothing twice; more fail the task."""
     for kind in ("begin", "append", "prepare", "commit"):
-        for fate in (memory.ANSWER_LOST, memory.REQUEST_LOST):
+        for fate in (port.ANSWER_LOST, port.REQUEST_LOST):
             cluster = Cluster(retries=2)
             cluster.log.gate = fate_of(kind, fate, times=2)
             cluster.write(1, 2)
@@ -177,7 +177,7 @@ def test_a_request_without_an_answer_is_repeated() -> None:
             assert cluster.visible() == [1, 2], (kind, fate)
             assert cluster.counter("numRequestsRetried") == 2
     cluster = Cluster(retries=0)
-    cluster.log.gate = fate_of("append", memory.ANSWER_LOST)
+    cluster.log.gate = fate_of("append", port.ANSWER_LOST)
     with pytest.raises(LogTimeoutError):
         cluster.write(1)
 
@@ -403,7 +403,7 @@ def test_close_aborts_what_is_current_and_nothing_else() -> None:
     cluster.write(1)
     cluster.checkpoint()
     cluster.write(2)
-    cluster.log.gate = fate_of("abort", memory.REQUEST_LOST, times=9)
+    cluster.log.gate = fate_of("abort", port.REQUEST_LOST, times=9)
     cluster.tasks[0].close()
     assert cluster.counter("numAbortsFailed") == 1
     cluster.log.gate = None
@@ -419,11 +419,11 @@ def test_close_aborts_what_is_current_and_nothing_else() -> None:
 def test_at_least_once_repeats_and_none_loses() -> None:
     """A lost answer makes the one write twice; a lost request makes the other lose, and count it."""
     repeating = Cluster(delivery="at-least-once")
-    repeating.log.gate = fate_of("append", memory.ANSWER_LOST)
+    repeating.log.gate = fate_of("append", port.ANSWER_LOST)
     repeating.write(1)
     assert repeating.visible() == [1, 1]
     losing = Cluster(delivery="none")
-    losing.log.gate = fate_of("append", memory.REQUEST_LOST)
+    losing.log.gate = fate_of("append", port.REQUEST_LOST)
     losing.write(1, 2)
     assert losing.visible() == [2]
     assert losing.counter("numRequestsUnanswered") == 1
@@ -566,7 +566,7 @@ actions = st.lists(
     ),
     max_size=30,
 )
-troubles = st.lists(st.sampled_from([memory.DELIVERED] * 8 + [*memory.FATES]), max_size=60)
+troubles = st.lists(st.sampled_from([port.DELIVERED] * 8 + [*port.FATES]), max_size=60)
 
 
 class Mixture:
@@ -581,10 +581,10 @@ class Mixture:
         self.notifiable = 0
 
     def gate(self, request: Request) -> str:
-        fate = self.fates.pop() if self.fates else memory.DELIVERED
+        fate = self.fates.pop() if self.fates else port.DELIVERED
         # Nobody can commit what the log gives up when it is pre-committed, and no sink is to blame for that.
-        harmless = request.kind in ("begin", "append", "prepare") or fate not in (memory.EXPIRE, memory.FENCE)
-        return fate if harmless else memory.DELIVERED
+        harmless = request.kind in ("begin", "append", "prepare") or fate not in (port.EXPIRE, port.FENCE)
+        return fate if harmless else port.DELIVERED
 
     def act(self, action: str, number: int) -> None:
         cluster = self.cluster

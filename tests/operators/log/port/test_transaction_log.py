@@ -11,7 +11,7 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from engine.elements.errors import ConfigurationError
-from operators.log import memory_transaction_log as memory
+from operators.log import port
 from operators.log.disk.disk_transaction_log import DiskTransactionLog
 from operators.log.disk.log_settings import LogSettings
 from operators.log.memory_transaction_log import MemoryTransactionLog
@@ -110,9 +110,9 @@ class Model:
         name = producer.transactional_id
         if name not in self.epochs:
             return
-        if fate == memory.EXPIRE and self.current(name) is not None and producer.epoch == self.epochs[name]:
+        if fate == port.EXPIRE and self.current(name) is not None and producer.epoch == self.epochs[name]:
             self.end(name, EXPIRED)
-        if fate == memory.FENCE:
+        if fate == port.FENCE:
             if self.current(name) is not None:
                 self.end(name, FENCED)
             self.epochs[name] += 1
@@ -142,7 +142,7 @@ class Model:
         return seen
 
 
-fates = st.sampled_from((*[memory.DELIVERED] * 6, *memory.FATES))
+fates = st.sampled_from((*[port.DELIVERED] * 6, *port.FATES))
 producers = st.tuples(st.sampled_from(["a", "b"]), st.sampled_from([0, 0, 0, 0, 0, 0, 1, 1, 2, -1]))
 """A name, and how many epochs ago: the newest more often than not, sometimes one that is yet to come."""
 
@@ -157,7 +157,7 @@ class LogMachine(RuleBasedStateMachine):
         self.log = self.make_log(2)
         self.log.gate = self.gate
         self.model = Model()
-        self.fate = memory.DELIVERED
+        self.fate = port.DELIVERED
         self.value = 0
         for name in ("a", "b"):
             producer = self.log.init_transactions(name, TIMEOUT_NS, 0)
@@ -179,10 +179,10 @@ class LogMachine(RuleBasedStateMachine):
         model, self.fate = self.model, fate
         model.pass_time()
         expected: type[TransactionLogError] | None = LogTimeoutError
-        if fate != memory.REQUEST_LOST:
+        if fate != port.REQUEST_LOST:
             model.strike(producer, fate)
             expected = effect()
-            if fate == memory.ANSWER_LOST:
+            if fate == port.ANSWER_LOST:
                 expected = LogTimeoutError
         if expected is None:
             ask()
@@ -222,11 +222,11 @@ class LogMachine(RuleBasedStateMachine):
     def one_after_the_other(self, name: str, end: str, records: int) -> None:
         """What mostly happens: a transaction from its beginning to its end, then the beginning of the next."""
         if self.model.current(name) is None:
-            self.begin((name, 0), memory.DELIVERED)
+            self.begin((name, 0), port.DELIVERED)
         if records:
-            self.append((name, 0), memory.DELIVERED, 0, records, 0)
-        self.commit((name, 0), memory.DELIVERED) if end == COMMITTED else self.abort((name, 0), memory.DELIVERED)
-        self.begin((name, 0), memory.DELIVERED)
+            self.append((name, 0), port.DELIVERED, 0, records, 0)
+        self.commit((name, 0), port.DELIVERED) if end == COMMITTED else self.abort((name, 0), port.DELIVERED)
+        self.begin((name, 0), port.DELIVERED)
 
     @rule(
         chosen=producers,
@@ -258,14 +258,14 @@ class LogMachine(RuleBasedStateMachine):
 
         before = self.model.now
         self.request(producer, fate, ask, effect)
-        if fate == memory.ANSWER_LOST and not ahead and self.model.current(producer.transactional_id) is known:
+        if fate == port.ANSWER_LOST and not ahead and self.model.current(producer.transactional_id) is known:
             # The producer repeats it, and it is there once.
-            self.fate = memory.DELIVERED
+            self.fate = port.DELIVERED
             if known is not None and known.state == OPEN and producer.epoch == self.model.epochs[producer[0]]:
                 ask()
         assert self.model.now == before
 
-    @rule(partition=st.integers(0, 1), fate=st.sampled_from([memory.DELIVERED, memory.REQUEST_LOST]))
+    @rule(partition=st.integers(0, 1), fate=st.sampled_from([port.DELIVERED, port.REQUEST_LOST]))
     def append_plainly(self, partition: int, fate: str) -> None:
         self.value += 1
         value = self.value
@@ -409,7 +409,7 @@ def test_a_late_end_of_an_older_transaction_changes_nothing(new_log: NewLog) -> 
     """The commit of one transaction arrives again amid the next of its name: its epoch is over (KIP-890)."""
     log = new_log()
     first = open_transaction(log)
-    log.gate = lambda request: memory.LATE_MARKER if request.kind == "commit" else memory.DELIVERED
+    log.gate = lambda request: port.LATE_MARKER if request.kind == "commit" else port.DELIVERED
     second = log.commit(first, 0)
     log.begin(second, 0)
     log.append(second, "t", 0, [3], 0, 0)
@@ -492,11 +492,11 @@ def test_an_answer_that_is_lost_tells_nothing(new_log: NewLog) -> None:
     """Neither that a request was carried out, nor that it was refused; a lost request changes nothing."""
     log = new_log()
     producer = open_transaction(log)
-    log.gate = lambda request: memory.REQUEST_LOST
+    log.gate = lambda request: port.REQUEST_LOST
     with pytest.raises(LogTimeoutError, match="no answer to: commit a"):
         log.commit(producer, 0)
     assert log.outcome(producer, 0) == OPEN
-    log.gate = lambda request: memory.ANSWER_LOST
+    log.gate = lambda request: port.ANSWER_LOST
     with pytest.raises(LogTimeoutError):
         log.commit(producer, 0)
     assert log.outcome(producer, 0) == COMMITTED
