@@ -38,7 +38,7 @@ from operators.sources import RunningSplit, SavedSplit, SourceOperator, saved_sh
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from operators.files.reading.split_assigner import SplitAssigner
+    from operators.files.reading.split_enumerator import SplitAssigner
     from operators.time import WatermarkStrategy
 
 _STATE = "assigned-splits"

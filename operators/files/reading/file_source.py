@@ -17,6 +17,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from engine.elements.errors import ConfigurationError, JobChangedError, StateError, shorten
@@ -33,7 +34,7 @@ from operators.files.formats import (
     stands_for,
 )
 from operators.files.reading.line_reader import LineReader, OnMalformed
-from operators.files.reading.split_assigner import ASSIGNERS
+from operators.files.reading.split_enumerator import ORDERS, SplitAssigner
 from operators.files.reading.splits import (
     FileSourceSplit,
     FileStatus,
@@ -117,8 +118,8 @@ class FileSource:
             raise ConfigurationError(
                 "monitor_interval_ms= needs assignment='pull': splits that are dealt out at the start are all there are"
             )
-        if assigner not in ASSIGNERS:
-            raise ConfigurationError(f"assigner must be one of {', '.join(map(repr, ASSIGNERS))}, got {assigner!r}")
+        if assigner not in ORDERS:
+            raise ConfigurationError(f"assigner must be one of {', '.join(map(repr, ORDERS))}, got {assigner!r}")
         if assigner != "lifo" and assignment != "pull" and monitor_interval_ms is None:
             raise ConfigurationError(
                 f"assigner={assigner!r} needs assignment='pull': splits that are dealt out at the start are read side"
@@ -292,4 +293,4 @@ class FileSource:
     @property
     def create_assigner(self) -> Callable[[], Any]:
         """What makes the assigner of an enumerator."""
-        return ASSIGNERS[self._assigner]
+        return partial(SplitAssigner, self._assigner)

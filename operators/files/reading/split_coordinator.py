@@ -19,16 +19,12 @@ from typing import Any
 
 from engine.elements.errors import JobChangedError
 from engine.elements.operator_coordination import OperatorCoordinator
-from operators.files.reading.split_assigner import SplitAssigner
 from operators.files.reading.split_enumerator import (
     Assign,
     AssignmentTracker,
-    ContinuousFileSplitEnumerator,
     FileSplitEnumerator,
     Instruction,
-    PendingSplits,
-    StaticFileSplitEnumerator,
-    restored,
+    SplitAssigner,
 )
 from operators.files.reading.splits import FileSourceSplit
 from state_backends.base import list_of, nothing, optional, row, text, whole
@@ -93,11 +89,7 @@ class FileSplitCoordinator(OperatorCoordinator):
         if self._enumerator is not None:
             # The second answer to a question that was asked twice, as the first reader had died over it.
             return
-        assigner = self._create_assigner()
-        if self._is_continuous:
-            self._enumerator = ContinuousFileSplitEnumerator(splits, (), assigner)
-        else:
-            self._enumerator = StaticFileSplitEnumerator(splits, assigner)
+        self._enumerator = FileSplitEnumerator(splits, () if self._is_continuous else None, self._create_assigner())
         for reader in self._readers:
             self._enumerator.register_reader(reader)
         early, self._early = self._early, {}
@@ -136,10 +128,10 @@ class FileSplitCoordinator(OperatorCoordinator):
                     "read: as a continuous one it would read them again\n"
                     "  leave monitor_interval_ms out, or start without the checkpoint"
                 )
-            if not self._is_continuous:
-                paths = None
-            pending = PendingSplits(tuple(splits_from(splits)), None if paths is None else tuple(paths))
-            self._enumerator = restored(pending, self._create_assigner())
+            # Without readers: they register and ask anew.
+            self._enumerator = FileSplitEnumerator(
+                splits_from(splits), paths if self._is_continuous else None, self._create_assigner()
+            )
 
     def subtask_reset(self, subtask: int, checkpoint_id: int | None) -> None:
         self._readers.pop(subtask, None)

@@ -17,10 +17,10 @@ Rules (Flink: ``StaticFileSplitEnumerator``, ``ContinuousFileSplitEnumerator``)
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from operators.files.reading.split_assigner import SimpleSplitAssigner, SplitAssigner
 from operators.files.reading.splits import FileSourceSplit
 
 
@@ -47,60 +47,49 @@ class PendingSplits(NamedTuple):
     paths: tuple[str, ...] | None
 
 
-class StaticFileSplitEnumerator:
-    """Hands out the splits that it was made with, and then says that there are no more."""
-
-    def __init__(self, splits: Iterable[FileSourceSplit], assigner: SplitAssigner | None = None) -> None:
-        self._assigner: SplitAssigner = SimpleSplitAssigner() if assigner is None else assigner
-        self._assigner.add_splits(splits)
-        self._readers: dict[int, None] = {}
-
-    def register_reader(self, reader: int) -> None:
-        """A reader runs."""
-        self._readers[reader] = None
-
-    def unregister_reader(self, reader: int) -> None:
-        """A reader is gone."""
-        self._readers.pop(reader, None)
-
-    def request_split(self, reader: int) -> list[Instruction]:
-        """A reader wants a split."""
-        if reader not in self._readers:
-            return []
-        split = self._assigner.next_split()
-        return [NoMoreSplits(reader) if split is None else Assign(reader, split)]
-
-    def add_splits_back(self, splits: Iterable[FileSourceSplit]) -> None:
-        """A reader has failed that had been assigned these splits."""
-        self._assigner.add_splits(splits)
-
-    def serve(self) -> list[Instruction]:
-        """Nobody waits here."""
-        return []
-
-    def discover(self, splits: Iterable[FileSourceSplit]) -> list[Instruction]:
-        """No pass is due in a bounded source; what one finds counts for nothing."""
-        return []
-
-    def snapshot(self) -> PendingSplits:
-        """What is not assigned."""
-        return PendingSplits(tuple(self._assigner.remaining()), None)
-
-    def fingerprint(self) -> object:
-        """All that decides what it does next."""
-        return (tuple(self._assigner.remaining()), tuple(self._readers))
+LIFO, FIFO = "lifo", "fifo"
+ORDERS = (LIFO, FIFO)
+"""In which splits are handed out; the names that users choose them by."""
 
 
-class ContinuousFileSplitEnumerator:
-    """Hands out splits as long as files come. ``seen``: paths of which no split is taken any more."""
+class SplitAssigner:
+    """Keeps the splits that no reader has. It hands out first what was added last (Flink: ``SimpleSplitAssigner``), or
+    with ``fifo`` what was added first: files in the order of their paths, later ones behind them. There is no
+    locality: no reader has a better claim to a split than another."""
+
+    def __init__(self, order: str = LIFO) -> None:
+        self._splits: deque[FileSourceSplit] = deque()
+        self._take = self._splits.pop if order == LIFO else self._splits.popleft
+
+    def next_split(self) -> FileSourceSplit | None:
+        """The next split to hand out, which it keeps no longer; ``None`` when it has none."""
+        return self._take() if self._splits else None
+
+    def add_splits(self, splits: Iterable[FileSourceSplit]) -> None:
+        """Take splits, new ones or ones that came back from a reader."""
+        self._splits.extend(splits)
+
+    def remaining(self) -> list[FileSourceSplit]:
+        """All splits, in the order in which they were added: what :meth:`add_splits` of another one needs."""
+        return list(self._splits)
+
+
+class FileSplitEnumerator:
+    """Hands out splits: those that it was made with if it is bounded, further ones as long as files come if it is not.
+
+    ``seen``  paths of which no split is taken any more, beside those of ``splits``; ``None``: bounded.
+    """
 
     def __init__(
-        self, splits: Iterable[FileSourceSplit], seen: Iterable[str] = (), assigner: SplitAssigner | None = None
+        self,
+        splits: Iterable[FileSourceSplit],
+        seen: Iterable[str] | None = None,
+        assigner: SplitAssigner | None = None,
     ) -> None:
-        self._assigner: SplitAssigner = SimpleSplitAssigner() if assigner is None else assigner
+        self._assigner = SplitAssigner() if assigner is None else assigner
         first = list(splits)
         self._assigner.add_splits(first)
-        self._seen = dict.fromkeys([*seen, *(split.path for split in first)])
+        self._seen = None if seen is None else dict.fromkeys([*seen, *(split.path for split in first)])
         self._readers: dict[int, None] = {}
         self._waiting: dict[int, None] = {}
 
@@ -113,20 +102,27 @@ class ContinuousFileSplitEnumerator:
         self._readers.pop(reader, None)
 
     def request_split(self, reader: int) -> list[Instruction]:
-        """A reader wants a split, and waits until there is one."""
-        self._waiting[reader] = None
-        return self.serve()
+        """A reader wants a split; in a continuous source it waits until there is one."""
+        if self._seen is not None:
+            self._waiting[reader] = None
+            return self.serve()
+        if reader not in self._readers:
+            return []
+        split = self._assigner.next_split()
+        return [NoMoreSplits(reader) if split is None else Assign(reader, split)]
 
     def add_splits_back(self, splits: Iterable[FileSourceSplit]) -> None:
         """A reader has failed that had been assigned these splits."""
         self._assigner.add_splits(splits)
 
     def discover(self, splits: Iterable[FileSourceSplit]) -> list[Instruction]:
-        """A discovery pass has found these splits."""
-        for split in splits:
-            if split.path not in self._seen:
-                self._seen[split.path] = None
-                self._assigner.add_splits([split])
+        """A discovery pass has found these splits. (None is due in a bounded source; what one finds counts for
+        nothing.)"""
+        if self._seen is not None:
+            for split in splits:
+                if split.path not in self._seen:
+                    self._seen[split.path] = None
+                    self._assigner.add_splits([split])
         return self.serve()
 
     def serve(self) -> list[Instruction]:
@@ -143,21 +139,15 @@ class ContinuousFileSplitEnumerator:
 
     def snapshot(self) -> PendingSplits:
         """What is not assigned, and all paths that were seen."""
-        return PendingSplits(tuple(self._assigner.remaining()), tuple(self._seen))
+        return PendingSplits(tuple(self._assigner.remaining()), None if self._seen is None else tuple(self._seen))
 
     def fingerprint(self) -> object:
-        """All that decides what it does next."""
-        return (tuple(self._assigner.remaining()), tuple(self._seen), tuple(self._readers), tuple(self._waiting))
-
-
-FileSplitEnumerator = StaticFileSplitEnumerator | ContinuousFileSplitEnumerator
-
-
-def restored(state: PendingSplits, assigner: SplitAssigner | None = None) -> FileSplitEnumerator:
-    """The enumerator of a checkpoint, without readers: they register and ask anew."""
-    if state.paths is None:
-        return StaticFileSplitEnumerator(state.splits, assigner)
-    return ContinuousFileSplitEnumerator(state.splits, state.paths, assigner)
+        remaining, readers = tuple(self._assigner.remaining()), tuple(self._readers)
+        return (
+            (remaining, readers)
+            if self._seen is None
+            else (remaining, tuple(self._seen), readers, tuple(self._waiting))
+        )
 
 
 class AssignmentTracker:

@@ -15,16 +15,13 @@ from engine.elements.batch import Batch
 from operators.files.formats import list_files
 from operators.files.reading import FileSource, FixedLengthFormat
 from operators.files.reading.enumerated_source_operator import EnumeratedSourceOperator
-from operators.files.reading.split_assigner import SimpleSplitAssigner
 from operators.files.reading.split_coordinator import SPLIT
 from operators.files.reading.split_enumerator import (
     Assign,
-    ContinuousFileSplitEnumerator,
     FileSplitEnumerator,
     Instruction,
     PendingSplits,
-    StaticFileSplitEnumerator,
-    restored,
+    SplitAssigner,
 )
 from operators.files.reading.splits import FileSourceSplit, FileStatus, record_positions, split_id, splits_of
 from state_backends.files import MemoryFileSystem
@@ -66,7 +63,7 @@ class _Enumerated:
     def restore(self, name: str) -> None:
         if name not in self.saved:
             raise MalformedVector(f"nothing was saved as {name!r}")
-        self.enumerator = restored(self.saved[name], SimpleSplitAssigner())
+        self.enumerator = FileSplitEnumerator(*self.saved[name])
         self._start_over()
 
     def snapshot(self, label: str, save_as: str | None) -> None:
@@ -94,11 +91,7 @@ def _split_enumerator(vector: Vector) -> list[str]:
     given = vector["input"]
     _needed(given, "continuous", "initial_splits", "events", where="input")
     initial = _splits(given["initial_splits"])
-    one = _Enumerated(
-        ContinuousFileSplitEnumerator(initial, (), SimpleSplitAssigner())
-        if given["continuous"]
-        else StaticFileSplitEnumerator(initial, SimpleSplitAssigner())
-    )
+    one = _Enumerated(FileSplitEnumerator(initial, () if given["continuous"] else None))
     for event in given["events"]:
         _enumerator_event(one, event)
     comparison = Comparison()
@@ -142,7 +135,7 @@ class _ScriptedSource:
     """A pulled source whose reader is where the vector says."""
 
     monitor_interval_ms = None
-    create_assigner = SimpleSplitAssigner
+    create_assigner = SplitAssigner
 
     def __init__(self, set_position: Any = None) -> None:
         self.set_position = set_position

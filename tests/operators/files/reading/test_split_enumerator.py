@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,7 +10,6 @@ from hypothesis import given, strategies as st
 
 from engine.elements.errors import JobChangedError
 from operators.files.reading import split_range
-from operators.files.reading.split_assigner import FifoSplitAssigner, SimpleSplitAssigner
 from operators.files.reading.split_coordinator import (
     DISCOVERED,
     LIST,
@@ -23,10 +23,9 @@ from operators.files.reading.split_coordinator import (
 from operators.files.reading.split_enumerator import (
     Assign,
     AssignmentTracker,
-    ContinuousFileSplitEnumerator,
+    FileSplitEnumerator,
     NoMoreSplits,
-    StaticFileSplitEnumerator,
-    restored,
+    SplitAssigner,
 )
 from operators.files.reading.splits import (
     NO_OFFSET,
@@ -109,7 +108,7 @@ def test_positions_count_the_record_itself() -> None:
 
 def test_the_simple_assigner_is_a_stack_and_the_other_one_a_queue() -> None:
     """Both give their splits in the order in which they were added."""
-    lifo, fifo = SimpleSplitAssigner(), FifoSplitAssigner()
+    lifo, fifo = SplitAssigner(), SplitAssigner("fifo")
     for assigner in (lifo, fifo):
         assigner.add_splits([A, B])
         assigner.add_splits([C])
@@ -120,7 +119,7 @@ def test_the_simple_assigner_is_a_stack_and_the_other_one_a_queue() -> None:
 
 def test_a_bounded_enumerator_answers_registered_readers_only() -> None:
     """A request of somebody else takes no split; once there are none each one is told so."""
-    enumerator = StaticFileSplitEnumerator([A])
+    enumerator = FileSplitEnumerator([A])
 
     assert enumerator.request_split(7) == []
     enumerator.register_reader(7)
@@ -135,7 +134,7 @@ def test_a_bounded_enumerator_answers_registered_readers_only() -> None:
 
 def test_a_waiting_reader_is_served_once() -> None:
     """Asking twice is asking once, and the order is that of the first requests."""
-    enumerator = ContinuousFileSplitEnumerator([])
+    enumerator = FileSplitEnumerator([], ())
     for reader in (1, 2):
         enumerator.register_reader(reader)
     assert [enumerator.request_split(reader) for reader in (2, 1, 2)] == [[], [], []]
@@ -147,7 +146,7 @@ def test_a_waiting_reader_is_served_once() -> None:
 
 def test_splits_that_come_back_wait_for_the_next_request() -> None:
     """Until whoever drives the enumerator has it serve."""
-    enumerator = ContinuousFileSplitEnumerator([])
+    enumerator = FileSplitEnumerator([], ())
     enumerator.register_reader(1)
     enumerator.request_split(1)
     enumerator.add_splits_back([A, B])
@@ -159,10 +158,10 @@ def test_splits_that_come_back_wait_for_the_next_request() -> None:
 
 def test_paths_of_the_first_enumeration_are_seen() -> None:
     """Also after a restore, and also when their splits were assigned long ago."""
-    enumerator: Any = ContinuousFileSplitEnumerator([A])
+    enumerator = FileSplitEnumerator([A], ())
     enumerator.register_reader(1)
     enumerator.request_split(1)
-    enumerator = restored(enumerator.snapshot())
+    enumerator = FileSplitEnumerator(*enumerator.snapshot())
 
     assert enumerator.discover([A, split("a2", "/a"), D]) == []
     assert enumerator.snapshot() == ((D,), ("/a", "/d"))
@@ -212,7 +211,7 @@ class Gateways:
 
 
 def started(*, continuous: bool = False, state: tuple[int, Any] | None = None) -> tuple[FileSplitCoordinator, Gateways]:
-    coordinator, gateways = FileSplitCoordinator(FifoSplitAssigner, is_continuous=continuous), Gateways()
+    coordinator, gateways = FileSplitCoordinator(partial(SplitAssigner, "fifo"), is_continuous=continuous), Gateways()
     if state is not None:
         coordinator.reset_to_checkpoint(*state)
     coordinator.start(gateways)
