@@ -114,7 +114,6 @@ class ElementQueue:
         return [entry for segment in self._segments for entry in segment.pending.values()]
 
     def validate(self) -> None:
-        """Assert the invariants."""
         assert len(self.entries()) == self._records, (self.entries(), self._records)
         assert self._segments[-1].event is None
         assert all(segment.event is not None for segment in list(self._segments)[:-1])
@@ -122,7 +121,6 @@ class ElementQueue:
             assert all(segment.pending.get(entry.sequence) is entry for entry in segment.settled), "it has left"
 
     def fingerprint(self) -> object:
-        """What waits, in what order, and what of it is answered."""
         return tuple(
             (
                 tuple(

@@ -99,7 +99,6 @@ class CollectedResults:
         self.records.extend(records)
 
     def fingerprint(self) -> object:
-        """What was collected, in whatever order, and of which transactions."""
         return sorted(map(repr, self.records)), tuple(sorted(self._committed))
 
 
@@ -117,7 +116,6 @@ class CollectSink:
         return _PlainCollect(self._results)
 
     def fingerprint(self) -> object:
-        """Everything that decides what is collected next."""
         return self._results.fingerprint()
 
     def fresh(self) -> CollectSink:

@@ -134,7 +134,6 @@ class MemoryDatabase:
         return [(one.name.subtask, one.checkpoint_id) for one in entries if one.checkpoint_id is not None]
 
     def fingerprint(self) -> object:
-        """All that decides what happens next, and what readers see."""
         return (
             sorted((table, sorted(repr(row) for _, row in rows)) for table, rows in self._tables.items()),
             sorted((table, sorted(map(repr, rows.items()))) for table, rows in self._keyed.items()),

@@ -107,7 +107,6 @@ class TableSink:
         return [repr(row[:width]) for row in self.database.rows(self.describe(""))]
 
     def fingerprint(self) -> object:
-        """Everything that decides what readers see next; of a database outside, what is in its table."""
         if isinstance(self.database, MemoryDatabase):
             return self.database.fingerprint()
         return sorted(self.committed_rows())

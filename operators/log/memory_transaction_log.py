@@ -72,7 +72,6 @@ class MemoryTransactionLog(TransactionCoordinator[list[LogEntry]]):
     # --- for whoever watches ------------------------------------------------------------------------------
 
     def validate(self) -> None:
-        """What must always hold; an ``AssertionError`` says what does not."""
         for topic, partitions in self._topics.items():
             for number, entries in enumerate(partitions):
                 validate_partition(f"{topic}-{number}", entries, self._names)

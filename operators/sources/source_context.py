@@ -74,5 +74,4 @@ class CompletedPositions:
         self._listener.close()
 
     def fingerprint(self) -> object:
-        """What decides what the listener will hear."""
         return [(number, sorted(positions.items())) for number, positions in sorted(self._waiting.items())]

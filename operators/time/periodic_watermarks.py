@@ -163,7 +163,6 @@ class PeriodicWatermarks:
         return None if one.idleness is None else one.idleness.snapshot(one.idle, now_ns)
 
     def fingerprint(self, now_ns: int) -> object:
-        """The generators and the way to the next emission."""
         return (
             self.last_emitted_ms,
             self.idle,

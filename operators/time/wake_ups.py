@@ -38,6 +38,5 @@ class WakeUps:
         self._armed_ms = {armed: None for armed in self._armed_ms if armed > time_ms}
 
     def fingerprint(self) -> object:
-        """The distances of all wake-ups from now."""
         now_ms = self._context.processing_time_ms()
         return sorted(armed - now_ms for armed in self._armed_ms)

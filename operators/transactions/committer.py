@@ -195,7 +195,6 @@ class CommitterOperator(_CommittingOperator):
             self.output.emit(Batch([summary(END_OF_INPUT, self.context.subtask, self.context.parallelism, 0)]))
 
     def fingerprint(self) -> object:
-        """The books, and what is yet to be told."""
         return super().fingerprint(), self._finished, repr(self._untold), self._awaits_retry
 
 

@@ -163,7 +163,6 @@ class CommitterMachine:
         return self.books.state()
 
     def fingerprint(self) -> object:
-        """What is booked, and what is known."""
         return repr(self.books.state()), self.completed_id, self._ended
 
 

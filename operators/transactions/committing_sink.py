@@ -232,6 +232,5 @@ class WriterOperator(SinkOperator):
         return self._writer
 
     def fingerprint(self) -> object:
-        """The writer, and which checkpoint comes next."""
         writer = None if self._writer is None else self._writer.fingerprint()
         return writer, self._finished, self._last_checkpoint_id

@@ -144,6 +144,5 @@ class GlobalCommitterMachine:
         return self._books.state()
 
     def fingerprint(self) -> object:
-        """What is booked, and what is known."""
         reported, restored = sorted(self._reported.items()), sorted(self._restored_whole)
         return repr(self.state()), self._completed_id, self._ended, reported, restored

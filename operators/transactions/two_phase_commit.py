@@ -204,7 +204,6 @@ class TwoPhaseCommitSinkOperator(SinkOperator):
             self.abort(transaction)
 
     def fingerprint(self) -> object:
-        """The transactions, without their times."""
         return (
             None if self._current is None else self._current[0],
             [(checkpoint_id, transaction) for checkpoint_id, transaction, _ in self._pending],

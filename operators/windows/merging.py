@@ -76,11 +76,9 @@ class MergingWindows:
         del self._state_windows[session]
 
     def validate(self) -> None:
-        """Assert the invariant."""
         sessions = sorted(self._state_windows)
         assert all(one.end < later.start for one, later in pairwise(sessions)), sessions
         assert len(set(self._state_windows.values())) == len(sessions), self._state_windows
 
     def fingerprint(self) -> object:
-        """All state."""
         return tuple(self.to_stored())

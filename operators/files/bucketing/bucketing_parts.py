@@ -336,7 +336,6 @@ class BucketingParts:
         self._files.changed(bucket)
 
     def fingerprint(self) -> object:
-        """Everything that decides what is done next."""
         known = tuple((*bucket.snapshot(), bucket.counter) for _, bucket in sorted(self._buckets.items()))
         cutting = None if self._late is None else (self._late.fingerprint(), tuple(sorted(self._being_cut.items())))
         return known, tuple(self._opened), cutting

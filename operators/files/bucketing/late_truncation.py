@@ -83,5 +83,4 @@ class LateTruncations:
         return done
 
     def fingerprint(self) -> object:
-        """What is under way."""
         return tuple((path, one.size_bytes, one.since_ms, one.is_begun) for path, one in self._under_way.items())

@@ -116,7 +116,6 @@ class CompactCoordinator:
         return [request for request in fired if request is not None]
 
     def fingerprint(self) -> object:
-        """What has gathered, and since when."""
         return repr(self._packing), tuple(self._first_ids.items())
 
 

@@ -124,5 +124,4 @@ class Compactor:
         return taken
 
     def fingerprint(self) -> object:
-        """All requests, and how many of them are done."""
         return repr((self._collected, sorted(self._filed.items()), self._submitted)), len(self._results)

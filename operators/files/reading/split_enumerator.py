@@ -187,5 +187,4 @@ class AssignmentTracker:
         return [split for _, split in lost]
 
     def fingerprint(self) -> object:
-        """All that decides what is taken back."""
         return (self._epoch, tuple((reader, tuple(splits)) for reader, splits in self._assigned.items()))

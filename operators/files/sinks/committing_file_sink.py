@@ -222,5 +222,4 @@ class FileSinkWriter(SinkWriter):
         return storage_problems(self._context.name, self._spec.path)
 
     def fingerprint(self) -> object:
-        """Buckets, names given, and what else decides about files to come."""
         return self._writer.fingerprint(), self._names.given, self._temporary_names.given, self._watermark_ms

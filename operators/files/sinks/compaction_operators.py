@@ -210,5 +210,4 @@ class CompactorOperator(SinkOperator):
             yield self._files.fs.read_bytes(self._files.path(path))
 
     def fingerprint(self) -> object:
-        """All requests, and names given."""
         return self._machine.fingerprint(), self._names.given, self._finished, self._last_checkpoint_id

@@ -167,5 +167,4 @@ class FileSinkOperator(SinkOperator):
         self.close()
 
     def fingerprint(self) -> object:
-        """Buckets, names given and what else decides about files to come."""
         return self._buckets.fingerprint(), self._names.given, self._finished, self._watermark_ms

@@ -289,7 +289,6 @@ class Bucket:
             part.dispose()
 
     def fingerprint(self) -> object:
-        """Everything that it goes by."""
         part = self.part
         return (
             self.id,

@@ -199,5 +199,4 @@ class Buckets:
             bucket.dispose()
 
     def fingerprint(self) -> object:
-        """Everything that it goes by."""
         return self.max_part_counter, tuple(bucket.fingerprint() for _, bucket in sorted(self.active.items()))

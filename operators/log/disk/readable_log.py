@@ -49,7 +49,6 @@ class ReadableLog(TransactionCoordinator[PartitionLog]):
         ]
 
     def validate(self) -> None:
-        """What must always hold; an ``AssertionError`` says what does not."""
         for topic, partitions in self._topics.items():
             for number, partition in enumerate(partitions):
                 entries = self.entries(topic, number)

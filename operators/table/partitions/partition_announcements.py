@@ -98,7 +98,6 @@ class PartitionAnnouncements:
         return list(announced)
 
     def fingerprint(self) -> object:
-        """All that decides what comes next."""
         return (
             tuple(self._new),
             tuple((known, tuple(new)) for known, new in sorted(self._new_by_checkpoint.items())),

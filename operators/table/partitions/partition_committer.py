@@ -42,7 +42,6 @@ class TaskTracker:
         return True
 
     def fingerprint(self) -> object:
-        """Who has come where."""
         return tuple((known, count, tuple(sorted(tasks))) for known, (count, tasks) in sorted(self._reported.items()))
 
 
@@ -85,5 +84,4 @@ class PartitionCommitter:
         return self._trigger.take_committable(checkpoint_id, now_ms)
 
     def fingerprint(self) -> object:
-        """All that decides what comes next."""
         return self._trigger.fingerprint(), self._tracker.fingerprint(), self._watermark_ms

@@ -119,7 +119,6 @@ class TableCompactCoordinator:
         }
 
     def fingerprint(self) -> object:
-        """All that decides what comes next."""
         return repr(sorted(self._files.items())), self._tracker.fingerprint()
 
 
@@ -195,5 +194,4 @@ class TableCompactor:
         return self.take_expired(END_OF_INPUT) + expired
 
     def fingerprint(self) -> object:
-        """All that decides what comes next."""
         return tuple(self._partitions), tuple(self._expired), repr(sorted(self._expired_by_checkpoint.items()))

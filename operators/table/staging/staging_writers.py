@@ -116,6 +116,5 @@ class StagingWriter:
         self._open.clear()
 
     def fingerprint(self) -> object:
-        """What is open, and what was finished since the last call."""
         open_files = [(file.stream.temporary, file.size_bytes) for file in self._open.values()]
         return self._files, open_files, tuple(self._finished)
