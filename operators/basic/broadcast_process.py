@@ -13,7 +13,7 @@ from typing import Any
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator, TwoInputOperator
 from operators.basic.keyed_process import KeyedContext, KeyedFunctionOperator
-from operators.basic.stateless import RecordContext, process_each
+from operators.basic.stateless import FunctionOperator, RecordContext, process_each
 from operators.basic.two_input_functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction, own_instance
 from state_backends.api import KeyedStateBackend, OperatorBroadcastState
 from state_backends.base import (
@@ -85,40 +85,33 @@ class _BroadcastContext(RecordContext):
         self.broadcast_state = broadcast_state
 
 
-class BroadcastProcessOperator(TwoInputOperator):
+class BroadcastProcessOperator(FunctionOperator, TwoInputOperator):
     """A broadcast process function over data without keys. ``state_names``: its broadcast states."""
 
     def __init__(
         self, function: BroadcastProcessFunction | type[BroadcastProcessFunction], state_names: Sequence[str]
     ) -> None:
-        self._function = own_instance(function)
+        super().__init__(own_instance(function))
         self._state_names = tuple(state_names)
 
     def initialize_state(self) -> None:
-        states = BroadcastStates(self, self._state_names)
-        self._read = _BroadcastContext(self, states.read_only)
-        self._write = _BroadcastContext(self, states.writable)
+        self._states = BroadcastStates(self, self._state_names)
+        self._write = _BroadcastContext(self, self._states.writable)
 
-    def open(self) -> None:
-        self._function.open(self._read)
+    def _make_context(self) -> RecordContext:
+        return _BroadcastContext(self, self._states.read_only)
 
     def process_batch_1(self, batch: Batch) -> None:
         what = "process_element of broadcast process function"
-        process_each(self, what, self._function.process_element, self._read, batch)
+        process_each(self, what, self._function.process_element, self._ctx, batch)
 
     def process_batch_2(self, batch: Batch) -> None:
         what = "process_broadcast_element of broadcast process function"
         process_each(self, what, self._function.process_broadcast_element, self._write, batch)
 
     def process_watermark(self, timestamp_ms: int) -> None:
-        self._read.current_watermark_ms = self._write.current_watermark_ms = timestamp_ms
-        self.output.emit_watermark(timestamp_ms)
-
-    def close(self) -> None:
-        self._function.close()
-
-    def fingerprint(self) -> object:
-        return self._read.current_watermark_ms
+        self._write.current_watermark_ms = timestamp_ms
+        super().process_watermark(timestamp_ms)
 
 
 class _KeyedReadContext(KeyedContext):

@@ -11,7 +11,7 @@ from typing import Any
 from engine.elements.batch import Batch
 from engine.elements.operator import TwoInputOperator
 from operators.basic.keyed_process import KeyedFunctionOperator
-from operators.basic.stateless import RecordContext, flat_map_batch, map_batch, process_each
+from operators.basic.stateless import FunctionOperator, flat_map_batch, map_batch, process_each
 from operators.basic.two_input_functions import CoProcessFunction, KeyedCoProcessFunction, own_instance
 
 
@@ -43,31 +43,17 @@ class CoFlatMapOperator(TwoInputOperator):
         flat_map_batch(self, "second flat_map function", self._fn2, batch)
 
 
-class CoProcessOperator(TwoInputOperator):
+class CoProcessOperator(FunctionOperator, TwoInputOperator):
     """A co-process function without keyed state."""
 
     def __init__(self, function: CoProcessFunction | type[CoProcessFunction]) -> None:
-        self._function = own_instance(function)
-
-    def open(self) -> None:
-        self._ctx = RecordContext(self)
-        self._function.open(self._ctx)
+        super().__init__(own_instance(function))
 
     def process_batch_1(self, batch: Batch) -> None:
         process_each(self, "process_element1 of co-process function", self._function.process_element1, self._ctx, batch)
 
     def process_batch_2(self, batch: Batch) -> None:
         process_each(self, "process_element2 of co-process function", self._function.process_element2, self._ctx, batch)
-
-    def process_watermark(self, timestamp_ms: int) -> None:
-        self._ctx.current_watermark_ms = timestamp_ms
-        self.output.emit_watermark(timestamp_ms)
-
-    def close(self) -> None:
-        self._function.close()
-
-    def fingerprint(self) -> object:
-        return self._ctx.current_watermark_ms
 
 
 class KeyedCoProcessOperator(KeyedFunctionOperator, TwoInputOperator):

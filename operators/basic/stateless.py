@@ -140,20 +140,18 @@ def process_each(
         operator.output.emit(Batch(out, out_stamps))
 
 
-class ProcessOperator(Operator):
-    """A process function (or a callable ``(value, ctx)``) over a stream without keys."""
+class FunctionOperator(Operator):
+    """What every operator around a function without keyed state has: a context, event time, an end."""
 
-    def __init__(
-        self, function: ProcessFunction | type[ProcessFunction] | Callable[[Any, Any], Iterable[Any] | None]
-    ) -> None:
-        self._function = private_copy(function)
+    def __init__(self, function: Any) -> None:
+        self._function = function
+
+    def _make_context(self) -> RecordContext:
+        return RecordContext(self)
 
     def open(self) -> None:
-        self._ctx = RecordContext(self)
+        self._ctx = self._make_context()
         self._function.open(self._ctx)
-
-    def process_batch(self, batch: Batch) -> None:
-        process_each(self, "process function", self._function.process_element, self._ctx, batch)
 
     def process_watermark(self, timestamp_ms: int) -> None:
         self._ctx.current_watermark_ms = timestamp_ms
@@ -164,3 +162,15 @@ class ProcessOperator(Operator):
 
     def fingerprint(self) -> object:
         return self._ctx.current_watermark_ms
+
+
+class ProcessOperator(FunctionOperator):
+    """A process function (or a callable ``(value, ctx)``) over a stream without keys."""
+
+    def __init__(
+        self, function: ProcessFunction | type[ProcessFunction] | Callable[[Any, Any], Iterable[Any] | None]
+    ) -> None:
+        super().__init__(private_copy(function))
+
+    def process_batch(self, batch: Batch) -> None:
+        process_each(self, "process function", self._function.process_element, self._ctx, batch)
