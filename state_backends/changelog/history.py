@@ -84,13 +84,8 @@ class _Snapshot:
 
 
 class SnapshotPlan(NamedTuple):
-    """What a snapshot consists of.
-
-    :ivar materialization: its number
-    :ivar is_inline: whether the snapshot is to make it itself
-    :ivar is_full: whether what it makes must not build upon older ones
-    :ivar segments: first sequence numbers, ascending
-    """
+    """What a snapshot consists of: the number of its materialisation, whether it makes that itself, whether what it
+    makes must not build upon older ones, and the first sequence numbers of its segments, ascending."""
 
     materialization: int
     is_inline: bool
@@ -99,11 +94,8 @@ class SnapshotPlan(NamedTuple):
 
 
 class Handed(NamedTuple):
-    """What a finished snapshot brings that no completed one has brought.
-
-    :ivar materialization_is_new: whether the materialisation is among it
-    :ivar new_segments: which segments are
-    """
+    """What a finished snapshot brings that no completed one has brought: the materialisation or not, and which
+    segments."""
 
     materialization_is_new: bool
     new_segments: frozenset[int]

@@ -75,12 +75,8 @@ class RecordFields:
         upgrade: Upgrade | None,
         code_of: CodeOf,
     ) -> None:
-        """How the objects of a class are written.
-
-        :param defaults: the fields that may be left out
-        :param renames: former name to present name of fields
-        :param upgrade: from (fields as written, older version) to the present fields
-        """
+        """``defaults``: the fields that may be left out. ``renames``: former to present names. ``upgrade``: from the
+        fields as written, and the older version, to the present fields."""
         self.cls = cls
         self.version = version
         self.names = names

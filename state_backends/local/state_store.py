@@ -89,7 +89,6 @@ class LocalStateStore:
     ) -> None:
         """Find what an earlier attempt, or process, has left.
 
-        :param failed: told of everything that goes wrong
         :param recovery_enabled: whether what is kept is given back; otherwise copies are made only
         """
         self.file_system = file_system

@@ -159,11 +159,10 @@ class FileSet:
     # --- changes ---
 
     def install(self, edit: VersionEdit, tables: Iterable[Table] = (), log_number: int | None = None) -> None:
-        """Change the version.
+        """Change the version. When the edit cannot be written (:class:`OSError`), it is as before.
 
         :param tables: the files that are new
         :param log_number: from now on, write-ahead logs with smaller numbers are in the files
-        :raises OSError: when the edit cannot be written; the version is as before
         """
         new = {table.meta.name: table for table in tables}
         after = self.version.applied(edit)

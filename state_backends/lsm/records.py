@@ -81,11 +81,8 @@ class LogRecordReader:
     """
 
     def __init__(self, data: bytes, path: str, magic: bytes, version: int) -> None:
-        """Check the preamble.
-
-        :raises CorruptStateError: when it is damaged or belongs to another kind of file
-        :raises StateSchemaError: when the file has a newer format version
-        """
+        """Check the preamble: of another kind of file, or damaged, it is refused, as are newer versions of the
+        format."""
         self._data = data
         self._path = path
         self.torn_bytes = 0

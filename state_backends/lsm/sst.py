@@ -151,11 +151,8 @@ class Table:
 
 
 def open_table(file: RandomAccessFile, path: str, meta: FileMeta) -> Table:
-    """Read filter and index of a file.
-
-    :raises CorruptStateError: when it is damaged, or another one than the manifest means
-    :raises StateSchemaError: when it has a newer format version
-    """
+    """Read filter and index of a file, which is refused when it is damaged, of a newer version, or not the one that the
+    manifest means."""
     if file.size != meta.size_bytes:
         raise CorruptStateError(path, f"truncated or too long: {file.size} bytes, not {meta.size_bytes}")
     footer = file.read_at(meta.size_bytes - _FOOTER_BYTES, _FOOTER_BYTES)

@@ -66,12 +66,8 @@ def new_savepoint(
 
 
 def locate_snapshot(fs: FileSystem, path: str) -> tuple[CheckpointLocation, CheckpointMetadata]:
-    """The checkpoint or savepoint whose directory, or ``_metadata``, is at ``path``, and what it consists of.
-
-    :raises MissingStateError: when there is none
-    :raises CorruptStateError: when its metadata is damaged
-    :raises StateSchemaError: when a newer program wrote it
-    """
+    """The checkpoint or savepoint whose directory, or ``_metadata``, is at ``path``, and what it consists of. Errors
+    as of :meth:`CheckpointLocation.read_metadata`."""
     directory = path.rstrip("/") or "/"
     if posixpath.basename(directory) == METADATA_FILE_NAME and not fs.is_dir(directory):
         directory = posixpath.dirname(directory)

@@ -23,12 +23,8 @@ _NO_ID = -1
 
 
 class StatePart:
-    """The entries of one state with, or without, a namespace.
-
-    :ivar state: what they are called in a snapshot
-    :ivar state_id: stands in their rows
-    :ivar prefix_of: key to how its rows begin: key group, state id, encoded key
-    """
+    """The entries of one state with, or without, a namespace: what they are called in a snapshot, the id in their
+    rows, and how the rows of a key begin: key group, state id, encoded key."""
 
     __slots__ = ("_codec", "_scope", "prefix_of", "state", "state_id")
 
