@@ -40,7 +40,7 @@ from engine.graph.partitioner import (
     RebalancePartitioner,
     RescalePartitioner,
 )
-from state_backends.base import KeyType
+from state_backends.base import KeyType, MapStateDescriptor
 
 if TYPE_CHECKING:
     from engine.graph.connected_streams import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from operators.basic import CollectedResults, ProcessFunction
     from operators.time import WatermarkStrategy
     from operators.windows import WindowAssigner
-    from state_backends.base import MapStateDescriptor
 
 
 _ONLY_WITH_KEY = (

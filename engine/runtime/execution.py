@@ -6,32 +6,27 @@ import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.checkpoint.coordinator import CheckpointStatistics, TaskId
 from engine.elements.errors import ConfigurationError, StorageError
 from engine.elements.events import SavepointFormat, StopMode
 from engine.elements.suggestions import nearest
+from engine.graph.job import Job
+from engine.graph.plan import ExecutionPlan
+from engine.observe.provenance import Provenance
 from engine.observe.trace_events import Instrument, RunEnded, RunStarted, TraceEvent
 from engine.protocols.acking.statistics import AckingStatistics
 from engine.runtime.acking import AckingRun, check_acking
 from engine.runtime.config import RunConfig
-from engine.runtime.faulted import Deaths, RunFaults
+from engine.runtime.faulted import Deaths, Interference, RunFaults
 from engine.runtime.job import ENDED, RUNNING, JobManager, Restore, SavepointOrder, SavepointReport, TaskReport
 from engine.runtime.kernel import JOB_MANAGER, START_NS, ChoiceRecorder, Kernel
+from engine.runtime.storage import RestoredJob, SavepointRestore
 from engine.runtime.tasks import check_loops
 from state_backends.base import StateBackendError
-from state_backends.files import LocalFileSystem, MemoryFileSystem
+from state_backends.files import FileSystem, LocalFileSystem, MemoryFileSystem
 from state_backends.snapshots import CheckpointStorage
-
-if TYPE_CHECKING:
-    from engine.graph.job import Job
-    from engine.graph.plan import ExecutionPlan
-    from engine.observe.provenance import Provenance
-    from engine.runtime.faulted import Interference
-    from engine.runtime.storage import RestoredJob, SavepointRestore
-    from state_backends.files import FileSystem
-
 
 _PROGRESS_EVERY_EVENTS = 2_000
 _FEW = 5

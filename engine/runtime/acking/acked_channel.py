@@ -12,15 +12,12 @@ Rules.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.elements.batch import MIN_TIMESTAMP_MS, Batch
 from engine.elements.events import EndOfData, EndOfPartition, Event, Watermark, WatermarkStatus
-from engine.runtime.channels import Channel
-
-if TYPE_CHECKING:
-    from engine.graph.plan import ChannelPlan
-    from engine.runtime.channels import ChannelSettings, Numbered, Sender
+from engine.graph.plan import ChannelPlan
+from engine.runtime.channels import Channel, ChannelSettings, Numbered, Sender
 
 
 class AckedChannel(Channel):

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 
 from engine.observe.trace_events import TaskState
 from engine.protocols.acking.acker import Acker
-from engine.protocols.acking.anchoring import Init
+from engine.protocols.acking.anchoring import AckerMessage, Init
 from engine.runtime.kernel import WORKER, around_of
 
 if TYPE_CHECKING:
-    from engine.protocols.acking.anchoring import AckerMessage
     from engine.runtime.acking.acking_run import AckingRun
 
 ACKER = "acker"

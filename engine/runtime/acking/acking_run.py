@@ -18,12 +18,14 @@ Theory of operation.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
+from engine.checkpoint.coordinator import TaskId
 from engine.elements.errors import ConfigurationError, StorageError
 from engine.elements.operator import Operator
-from engine.observe.trace_events import AckingMessage
+from engine.graph.plan import ExecutionPlan
+from engine.observe.trace_events import AckingMessage, Instrument
 from engine.protocols.acking.acker import acker_for
 from engine.protocols.acking.anchoring import KIND_NAMES, AckerMessage, Reply
 from engine.protocols.acking.settings import UnacknowledgedError
@@ -32,22 +34,13 @@ from engine.runtime.acking.acked_channel import AckedChannel
 from engine.runtime.acking.acker_task import ACKER, AckerTask
 from engine.runtime.acking.bolt import Bolt
 from engine.runtime.acking.spout import Spout
-from engine.runtime.kernel import DELIVERED
-from engine.runtime.tasks import replaced_task
+from engine.runtime.config import RunConfig
+from engine.runtime.kernel import DELIVERED, Kernel, RunHook
+from engine.runtime.tasks import SourceTask, Task, TaskEnvironment, replaced_task
 from state_backends.base import StateBackendError, anything, check_shape, flag, map_of, row, text
 from state_backends.codec import default_codec, seal, unseal
 from state_backends.files import write_atomically
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from engine.checkpoint.coordinator import TaskId
-    from engine.graph.plan import ExecutionPlan
-    from engine.observe.trace_events import Instrument
-    from engine.runtime.config import RunConfig
-    from engine.runtime.kernel import Kernel, RunHook
-    from engine.runtime.tasks import SourceTask, Task, TaskEnvironment
-    from state_backends.snapshots import CheckpointStorage
+from state_backends.snapshots import CheckpointStorage
 
 OFFSETS_FILE_NAME = "offsets"
 _MAGIC, _VERSION = b"WEIROFFS", 1

@@ -5,20 +5,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from engine.protocols.acking.anchoring import UNTRACKED, AnchoredTuple, IdStream, acks_of, child_of
+from engine.elements.batch import Batch
+from engine.graph.partitioner import Routed, Router
+from engine.protocols.acking.anchoring import UNTRACKED, AckerMessage, AnchoredTuple, IdStream, acks_of, child_of
 from engine.runtime.acking.acked_channel import AckedChannel
 from engine.runtime.channels import TracedBatch
+from engine.runtime.tasks import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from engine.elements.batch import Batch
-    from engine.graph.partitioner import Routed, Router
-    from engine.protocols.acking.anchoring import AckerMessage
     from engine.runtime.acking.acking_run import AckingRun
-    from engine.runtime.tasks import Task
 
 
 class Bolt:

@@ -26,9 +26,10 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from engine.checkpoint.barriers import barrier_fingerprint
+from engine.checkpoint.barriers import ChannelCapture, barrier_fingerprint
 from engine.elements.batch import Batch
 from engine.elements.events import BarrierAnnouncement, CheckpointBarrier, EndOfChannelState
+from engine.graph.plan import ChannelPlan
 from engine.observe.trace_events import ChannelBlocked, ChannelResumed, Receive
 from engine.runtime.channels.output_queue import (
     ChannelSettings,
@@ -41,8 +42,6 @@ from engine.runtime.channels.output_queue import (
 )
 
 if TYPE_CHECKING:
-    from engine.checkpoint.barriers import ChannelCapture
-    from engine.graph.plan import ChannelPlan
     from engine.runtime.channels.checkpointed_input_gate import CheckpointedInputGate
 
 _ANNOUNCEMENT_NUMBER = 0

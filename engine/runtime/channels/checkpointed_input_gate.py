@@ -46,11 +46,10 @@ from engine.elements.events import (
 )
 from engine.runtime.channels.channel import Channel
 from engine.runtime.channels.output_queue import Element
-from engine.runtime.kernel import nothing_around
+from engine.runtime.kernel import TaskHook, nothing_around
 
 if TYPE_CHECKING:
     from engine.runtime.channels.debloating import TaskDebloater
-    from engine.runtime.kernel import TaskHook
 
 
 class GateReader(Protocol):

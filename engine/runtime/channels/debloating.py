@@ -30,10 +30,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from engine.runtime.config import DebloatSettings
+from engine.runtime.kernel import Kernel
+
 if TYPE_CHECKING:
     from engine.runtime.channels.channel import Channel
-    from engine.runtime.config import DebloatSettings
-    from engine.runtime.kernel import Kernel
 
 _THOUSANDTHS = 1_000
 

@@ -20,17 +20,15 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from engine.checkpoint.subtask import ChannelStateWriter
 from engine.elements.batch import Batch
 from engine.elements.events import CheckpointBarrier, EndOfChannelState, Event, Watermark
+from engine.graph.plan import ChannelPlan
 from engine.observe.trace_events import CreditChanged, Departed, Instrument, RecordsCaptured, Send
-
-if TYPE_CHECKING:
-    from engine.checkpoint.subtask import ChannelStateWriter
-    from engine.graph.plan import ChannelPlan
-    from engine.runtime.config import CostModel
-    from engine.runtime.kernel import Kernel, LinkHook, RunHook
+from engine.runtime.config import CostModel
+from engine.runtime.kernel import Kernel, LinkHook, RunHook
 
 Element = Batch | Event
 Numbered = tuple[int, Element]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.elements.batch import Batch
-
-if TYPE_CHECKING:
-    from engine.observe.provenance import Cause
+from engine.observe.provenance import Cause
 
 
 class TracedBatch(Batch):

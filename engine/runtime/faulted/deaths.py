@@ -7,18 +7,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
+from engine.runtime.acking import AckerTask
 from engine.runtime.faulted.interference import JOB_MANAGER, PROCESS, WORKER, ProcessDiedError, StruckDown
 from engine.runtime.faulted.task_faults import TaskFaults, TaskPause
-from engine.runtime.job import TaskKilledError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from engine.runtime.acking import AckerTask
-    from engine.runtime.job import JobManager
-    from engine.runtime.kernel import Kernel
+from engine.runtime.job import JobManager, TaskKilledError
+from engine.runtime.kernel import Kernel
 
 T = TypeVar("T")
 

@@ -14,27 +14,22 @@ Rules.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from engine.elements.batch import MAX_TIMESTAMP_MS
-from engine.elements.events import Watermark
+from engine.elements.batch import MAX_TIMESTAMP_MS, Batch
+from engine.elements.events import Watermark, WatermarkStatus
 from engine.elements.operator import Operator
 from engine.observe.points import AFTER, BEFORE
-from engine.runtime.faulted.interference import PROCESS, ZOMBIE, StruckDown
+from engine.runtime.faulted.interference import PROCESS, ZOMBIE, Interference, StruckDown
 from engine.runtime.job import TaskKilledError
-from engine.runtime.tasks import CREATED, RUNNING
+from engine.runtime.kernel import Rest
+from engine.runtime.tasks import CREATED, RUNNING, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import TracebackType
-
-    from engine.elements.batch import Batch
-    from engine.elements.events import WatermarkStatus
     from engine.runtime.faulted.deaths import Deaths
-    from engine.runtime.faulted.interference import Interference
-    from engine.runtime.kernel import Rest
-    from engine.runtime.tasks import Task
 
 _OF_EACH_OPERATOR = {
     "user.restore": ("restore.recover-and-commit", "user.restore"),

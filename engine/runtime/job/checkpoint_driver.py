@@ -15,6 +15,7 @@ from engine.checkpoint.coordinator import (
     FINAL_CHECKPOINT,
     ArmPeriodicTimer,
     ArmTimeout,
+    CheckpointCoordinator,
     CoordinatorInstruction,
     DisarmPeriodicTimer,
     DisarmTimeout,
@@ -45,22 +46,20 @@ from engine.observe.trace_events import (
     CheckpointCompleted,
     CheckpointCut,
     CheckpointTriggered,
+    Instrument,
     ReportIgnored,
     TraceEvent,
 )
-from engine.runtime.storage import TaskSnapshot
+from engine.runtime.kernel import Around, Kernel, Post
+from engine.runtime.storage import CheckpointFiles, TaskSnapshot
+from engine.runtime.tasks import Task
 from state_backends.base import StateBackendError
 
 if TYPE_CHECKING:
-    from engine.checkpoint.coordinator import CheckpointCoordinator
-    from engine.observe.trace_events import Instrument
     from engine.runtime.job.job_state import JobProgress
     from engine.runtime.job.operator_coordinators import OperatorCoordinators
     from engine.runtime.job.record_counts import RecordCounts
     from engine.runtime.job.requested_savepoints import Savepoints
-    from engine.runtime.kernel import Around, Kernel, Post
-    from engine.runtime.storage import CheckpointFiles
-    from engine.runtime.tasks import Task
 
 
 class CheckpointsFailedError(WeirError):

@@ -13,12 +13,13 @@ Theory of operation.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.checkpoint.coordinator import (
     Acknowledge,
     CheckpointCoordinator,
     CheckpointGraph,
+    CheckpointStatistics,
     CoordinatorConfig,
     Decline,
     JobStatus,
@@ -26,7 +27,11 @@ from engine.checkpoint.coordinator import (
     TaskStatus,
 )
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
+from engine.elements.operator_coordination import CoordinatorError
+from engine.graph.plan import ExecutionPlan
+from engine.observe.provenance import Provenance
 from engine.observe.trace_events import Instrument
+from engine.runtime.acking import AckingRun
 from engine.runtime.config import RunConfig
 from engine.runtime.job.checkpoint_driver import CheckpointDriver, Unsettled
 from engine.runtime.job.end_of_input import EndOfInput
@@ -35,21 +40,11 @@ from engine.runtime.job.job_state import FINISHED, RECOVERING, RUNNING, STOPPED,
 from engine.runtime.job.operator_coordinators import OperatorCoordinators
 from engine.runtime.job.requested_savepoints import Savepoints
 from engine.runtime.job.task_deployment import Region, TaskDeployment
-from engine.runtime.kernel import JOB_MANAGER, Post, around_of
-from engine.runtime.storage import CheckpointFiles, LocalFiles
-from engine.runtime.tasks import SourceProgress, TaskEnvironment
-
-if TYPE_CHECKING:
-    from engine.checkpoint.coordinator import CheckpointStatistics
-    from engine.elements.operator_coordination import CoordinatorError
-    from engine.graph.plan import ExecutionPlan
-    from engine.observe.provenance import Provenance
-    from engine.runtime.acking import AckingRun
-    from engine.runtime.kernel import ChoiceRecorder, Kernel, RunHook
-    from engine.runtime.storage import RestoredJob
-    from engine.runtime.tasks import BarrierProcessed, OperatorEvent, Task
-    from state_backends.files import FileSystem
-    from state_backends.snapshots import CheckpointStorage
+from engine.runtime.kernel import JOB_MANAGER, ChoiceRecorder, Kernel, Post, RunHook, around_of
+from engine.runtime.storage import CheckpointFiles, LocalFiles, RestoredJob
+from engine.runtime.tasks import BarrierProcessed, OperatorEvent, SourceProgress, Task, TaskEnvironment
+from state_backends.files import FileSystem
+from state_backends.snapshots import CheckpointStorage
 
 _FINAL_RETRY_NS = 10_000_000
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from engine.runtime.kernel import Kernel
+from engine.runtime.kernel import Kernel
 
 CREATED, RUNNING, RESTARTING, RECOVERING = "created", "running", "restarting", "recovering"
 """``restarting``: all tasks are to be deployed anew; ``recovering``: so is the job manager."""

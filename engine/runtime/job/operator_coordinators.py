@@ -17,20 +17,16 @@ Rules (Flink: ``OperatorCoordinatorHolder``; those about the gateways are told i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from engine.checkpoint.coordinator import CoordinatorGateways
+from engine.checkpoint.coordinator import CoordinatorGateways, TaskId
 from engine.elements.errors import MalformedStateError
 from engine.elements.operator_coordination import CoordinatorError, CoordinatorFactory, OperatorCoordinator
-from engine.runtime.tasks import plain_copy
+from engine.graph.plan import ExecutionPlan, OperatorPlan, VertexPlan
+from engine.runtime.kernel import Post
+from engine.runtime.tasks import BarrierProcessed, OperatorEvent, Task, plain_copy
 from state_backends.base import CorruptStateError, StateBackendError, check_shape
 from state_backends.codec import default_codec
-
-if TYPE_CHECKING:
-    from engine.checkpoint.coordinator import TaskId
-    from engine.graph.plan import ExecutionPlan, OperatorPlan, VertexPlan
-    from engine.runtime.kernel import Post
-    from engine.runtime.tasks import BarrierProcessed, OperatorEvent, Task
 
 Result = TypeVar("Result")
 

@@ -13,14 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from engine.runtime.tasks import SourceTask
-
-if TYPE_CHECKING:
-    from engine.checkpoint.coordinator import TaskId
-    from engine.runtime.storage import TaskSnapshot
-    from engine.runtime.tasks import Task
+from engine.checkpoint.coordinator import TaskId
+from engine.runtime.storage import TaskSnapshot
+from engine.runtime.tasks import SourceTask, Task
 
 _NOTHING = (0, 0)
 

@@ -18,18 +18,18 @@ from engine.checkpoint.coordinator import (
     StopScheduler,
     StopSucceeded,
     StopWithSavepoint,
+    TaskId,
     TaskTermination,
     TriggerSynchronousSavepoint,
 )
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.elements.errors import JobFailedError, WeirError
 from engine.elements.events import SavepointFormat, StopMode
+from engine.runtime.kernel import Kernel
 
 if TYPE_CHECKING:
-    from engine.checkpoint.coordinator import TaskId
     from engine.runtime.job.checkpoint_driver import CheckpointDriver
     from engine.runtime.job.job_state import JobProgress
-    from engine.runtime.kernel import Kernel
 
 _LABEL = "savepoint "
 

@@ -7,15 +7,13 @@ this. Parts that only say where they are get ``around`` itself, and :func:`nothi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from engine.elements.batch import Batch
-    from engine.elements.events import Event
-    from engine.elements.operator import Operator
+from engine.elements.batch import Batch
+from engine.elements.events import Event
+from engine.elements.operator import Operator
 
 PROCESS, JOB_MANAGER, WORKER = "process", "job manager", "worker"
 """Who may die besides single tasks. ``worker[1]``: all subtasks of that index (Flink: slot sharing)."""

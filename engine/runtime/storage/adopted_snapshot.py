@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import posixpath
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from engine.checkpoint.coordinator import CompletedCheckpoint, RestoreMode, SharedState, SharingFilesStrategy
 from engine.elements.errors import StorageError
 from engine.elements.events import SnapshotKind
 from engine.runtime.storage.shared_files import directories_referred_to
-from state_backends.snapshots import FileStateHandle, StateScope, checkpoint_id_of, shared_directories
-
-if TYPE_CHECKING:
-    from state_backends.files import FileSystem
-    from state_backends.snapshots import CheckpointLocation, CheckpointMetadata, CheckpointStorage
+from state_backends.files import FileSystem
+from state_backends.snapshots import (
+    CheckpointLocation,
+    CheckpointMetadata,
+    CheckpointStorage,
+    FileStateHandle,
+    StateScope,
+    checkpoint_id_of,
+    shared_directories,
+)
 
 
 @dataclass(frozen=True, slots=True)

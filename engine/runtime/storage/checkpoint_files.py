@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.checkpoint.coordinator import (
     CompletedCheckpoint,
@@ -24,13 +24,15 @@ from engine.checkpoint.coordinator import (
 )
 from engine.elements.errors import StorageError
 from engine.elements.events import SnapshotKind
-from engine.runtime.kernel import nothing_around
+from engine.graph.plan import ExecutionPlan
+from engine.observe.provenance import Provenance
+from engine.runtime.kernel import Around, nothing_around
 from engine.runtime.storage.adopted_snapshot import AdoptedSnapshot, check_claimable, note_directories, own_files
 from engine.runtime.storage.restored_channels import check_channels
 from engine.runtime.storage.restored_state import RestoredJob
 from engine.runtime.storage.shared_files import recovered_shared_state, with_files_of_another_job
 from state_backends.base import CorruptStateError, StateBackendError
-from state_backends.files import file_system_for
+from state_backends.files import FileSystem, file_system_for
 from state_backends.snapshots import (
     CheckpointLocation,
     CheckpointMetadata,
@@ -42,13 +44,6 @@ from state_backends.snapshots import (
     locate_snapshot,
     new_savepoint,
 )
-
-if TYPE_CHECKING:
-    from engine.graph.plan import ExecutionPlan
-    from engine.observe.provenance import Provenance
-    from engine.runtime.kernel import Around
-    from state_backends.files import FileSystem
-    from state_backends.snapshots import SubtaskSnapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,18 +7,12 @@ which is no place for them, below the output directory of the run. Nothing of it
 from __future__ import annotations
 
 import posixpath
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from state_backends.files import LocalFileSystem
+from engine.graph.plan import ExecutionPlan, SubtaskPlan, VertexPlan
+from state_backends.files import FileSystem, LocalFileSystem
 from state_backends.local import LocalRecoveryCounts, LocalStateStores
-from state_backends.snapshots import WORKING_DIR_NAME, safe_file_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from engine.graph.plan import ExecutionPlan, SubtaskPlan, VertexPlan
-    from state_backends.files import FileSystem
-    from state_backends.snapshots import CheckpointStorage
+from state_backends.snapshots import WORKING_DIR_NAME, CheckpointStorage, safe_file_name
 
 LOCAL_STATE_NAME = "local"
 _LOCAL_ROOT = ".weir-local"

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.checkpoint.restore import ChannelStateEdge, UnsupportedMappingError, needs_filter, plan_channel_state
 from engine.elements.batch import Batch
 from engine.elements.errors import JobChangedError, UserFunctionError
 from engine.graph.partitioner import CustomPartitioner, HashPartitioner
-from engine.observe.provenance import INPUT, OUTPUT
+from engine.graph.plan import EdgePlan, ExecutionPlan
+from engine.observe.provenance import INPUT, OUTPUT, Cause, Provenance
 from engine.runtime.channels import TracedBatch
 from state_backends.base import (
     CorruptStateError,
@@ -30,12 +31,14 @@ from state_backends.base import (
     key_group_function,
     operator_index_for_key_group,
 )
-from state_backends.snapshots import ChannelName, RecordColumns, read_channel_state
-
-if TYPE_CHECKING:
-    from engine.graph.plan import EdgePlan, ExecutionPlan
-    from engine.observe.provenance import Cause, Provenance
-    from state_backends.snapshots import ChannelStateHandle, CheckpointMetadata, StateReader
+from state_backends.snapshots import (
+    ChannelName,
+    ChannelStateHandle,
+    CheckpointMetadata,
+    RecordColumns,
+    StateReader,
+    read_channel_state,
+)
 
 _Pieces = dict[str, dict[tuple[int, int], list[RecordColumns]]]
 """By edge, then by (sender, receiver)."""

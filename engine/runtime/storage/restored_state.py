@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from engine.checkpoint.coordinator import CheckpointGraph
 from engine.checkpoint.restore import RestorePlan, RestoreTarget, RestoreVertex, check_finished_markers, plan_restore
 from engine.elements.errors import JobChangedError, MalformedStateError, WeirError
+from engine.elements.operator import Operator
+from engine.graph.plan import ExecutionPlan
+from engine.observe.provenance import Provenance
 from engine.runtime.storage.restored_channels import InFlight, restore_channels
 from engine.runtime.storage.shared_files import check_forms
 from state_backends.base import CorruptStateError, KeyType, StateBackendError
-from state_backends.snapshots import KeyedStateHandle, OperatorStateHandle, StateReader
-
-if TYPE_CHECKING:
-    from engine.elements.operator import Operator
-    from engine.graph.plan import ExecutionPlan
-    from engine.observe.provenance import Provenance
-    from state_backends.snapshots import CheckpointLocation, CheckpointMetadata
+from state_backends.snapshots import (
+    CheckpointLocation,
+    CheckpointMetadata,
+    KeyedStateHandle,
+    OperatorStateHandle,
+    StateReader,
+)
 
 
 @dataclass(frozen=True, slots=True)

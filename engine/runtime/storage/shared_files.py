@@ -16,28 +16,23 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from engine.checkpoint.coordinator import SharedState
 from engine.elements.errors import JobChangedError
 from state_backends.snapshots import (
     ChangelogKeyedStateHandle,
+    CheckpointLocation,
+    CheckpointMetadata,
+    CheckpointStorage,
+    CheckpointStream,
     FileStateHandle,
+    FsStreamFactory,
     IncrementalKeyedStateHandle,
     KeyedStateHandle,
     StateScope,
     StreamStateHandle,
     shared_directory_of,
 )
-
-if TYPE_CHECKING:
-    from state_backends.snapshots import (
-        CheckpointLocation,
-        CheckpointMetadata,
-        CheckpointStorage,
-        CheckpointStream,
-        FsStreamFactory,
-    )
 
 
 class StateFormError(JobChangedError):

@@ -8,6 +8,7 @@ and takes no time. The last steps write the records in flight, as soon as both p
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,14 +16,19 @@ from engine.checkpoint.barriers import AlignmentMetrics, barrier_fingerprint
 from engine.checkpoint.coordinator import Acknowledge, SharedState, SubtaskCheckpointMetrics
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.checkpoint.subtask import ChannelState, ChannelStateWriter
+from engine.elements.batch import Batch
 from engine.elements.errors import StateError, WeirError
 from engine.elements.events import CheckpointBarrier, SavepointFormat, SnapshotKind
 from engine.observe import provenance
+from engine.runtime.channels import Channel
 from engine.runtime.storage import TaskSnapshot
 from state_backends.base import StateBackendError, StateSerializationError
+from state_backends.local import LocalSnapshot
 from state_backends.snapshots import (
     ChannelStateResources,
     ChannelStateSnapshotTask,
+    CheckpointLocation,
+    FsStreamFactory,
     IncrementalKeyedStateHandle,
     OperatorStateMode,
     RecordColumns,
@@ -34,16 +40,10 @@ from state_backends.snapshots import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from engine.elements.batch import Batch
-    from engine.runtime.channels import Channel
     from engine.runtime.tasks.environment import TaskPlace
     from engine.runtime.tasks.operator_chain import OperatorChain
     from engine.runtime.tasks.task_checkpoint import TaskCheckpointing
     from engine.runtime.tasks.task_context import TaskOperatorContext
-    from state_backends.local import LocalSnapshot
-    from state_backends.snapshots import CheckpointLocation, FsStreamFactory
 
 
 class ChannelStateLostError(WeirError):

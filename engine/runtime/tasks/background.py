@@ -9,16 +9,15 @@ not done by then is cancelled.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from engine.observe.trace_events import BackgroundWorkDone
+from engine.runtime.storage import SharedStreams
+from state_backends.base import BackgroundWork
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from engine.runtime.storage import SharedStreams
     from engine.runtime.tasks.environment import TaskPlace
-    from state_backends.base import BackgroundWork
 
 
 @runtime_checkable

@@ -6,28 +6,25 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from engine.checkpoint.coordinator import Acknowledge, Decline
+from engine.checkpoint.coordinator import Acknowledge, Decline, TaskId
 from engine.elements.errors import StateError
 from engine.graph.partitioner import KeyTypeAgreement
+from engine.graph.plan import ChannelPlan, ExecutionPlan, SubtaskPlan, VertexPlan
+from engine.observe.provenance import Provenance
 from engine.observe.trace_events import Instrument
 from engine.protocols.barriers import CheckpointProtocol
 from engine.runtime.config import CostModel, DebloatSettings
-from engine.runtime.kernel import Kernel, nothing_around
+from engine.runtime.kernel import Around, Kernel, Post, RunHook, TaskHook, nothing_around
+from engine.runtime.storage import LocalFiles
 from state_backends.api import StateBackend
 from state_backends.base import StateBackendError
 from state_backends.codec import default_codec
 from state_backends.files import FileSystem
-from state_backends.snapshots import ChannelName
+from state_backends.snapshots import ChannelName, CheckpointLocation, CheckpointStorage
 
 if TYPE_CHECKING:
-    from engine.checkpoint.coordinator import TaskId
-    from engine.graph.plan import ChannelPlan, ExecutionPlan, SubtaskPlan, VertexPlan
-    from engine.observe.provenance import Provenance
-    from engine.runtime.kernel import Around, Post, RunHook, TaskHook
-    from engine.runtime.storage import LocalFiles
     from engine.runtime.tasks.task import Task
     from engine.runtime.tasks.tracking import RunTracking
-    from state_backends.snapshots import CheckpointLocation, CheckpointStorage
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,20 +25,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from engine.checkpoint.coordinator import TaskId
+from engine.checkpoint.subtask import ChannelStateWriter
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, JobGraphError
 from engine.elements.events import BarrierAnnouncement, CheckpointBarrier, Event, Watermark, WatermarkStatus
-from engine.graph.loops import find_loops
-from engine.runtime.channels import Channel, RecordWriter
+from engine.graph.loops import LoopPlan, find_loops
+from engine.graph.partitioner import Router
+from engine.graph.plan import ChannelPlan, ExecutionPlan
+from engine.runtime.channels import Channel, ChannelSettings, Element, RecordWriter, Sender
+from engine.runtime.config import RunConfig
 
 if TYPE_CHECKING:
-    from engine.checkpoint.coordinator import TaskId
-    from engine.checkpoint.subtask import ChannelStateWriter
-    from engine.graph.loops import LoopPlan
-    from engine.graph.partitioner import Router
-    from engine.graph.plan import ChannelPlan, ExecutionPlan
-    from engine.runtime.channels import ChannelSettings, Element, Sender
-    from engine.runtime.config import RunConfig
     from engine.runtime.tasks.task import Task
 
 UNBOUNDED = 2**62

@@ -16,6 +16,7 @@ Theory of operation.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -24,9 +25,12 @@ from engine.checkpoint.barriers import barrier_fingerprint
 from engine.elements.batch import MAX_TIMESTAMP_MS, Batch
 from engine.elements.events import CheckpointBarrier, EndOfData, EndOfPartition, Event, Watermark, WatermarkStatus
 from engine.elements.operator import Operator
+from engine.graph.plan import SubtaskPlan, VertexPlan
 from engine.observe.trace_events import TaskState, TimerFired
 from engine.runtime.channels import Channel, CheckpointedInputGate, Element, RecordWriter, TaskDebloater
-from engine.runtime.tasks.environment import TaskPlace
+from engine.runtime.kernel import TaskHook
+from engine.runtime.storage import RestoredOperator
+from engine.runtime.tasks.environment import TaskEnvironment, TaskPlace
 from engine.runtime.tasks.operator_chain import OperatorChain
 from engine.runtime.tasks.task_checkpoint import TaskCheckpointing
 from engine.runtime.tasks.task_context import TaskOperatorContext
@@ -35,12 +39,6 @@ from engine.runtime.tasks.task_timers import TaskTimers
 from engine.runtime.tasks.watched import WatchedChain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from engine.graph.plan import SubtaskPlan, VertexPlan
-    from engine.runtime.kernel import TaskHook
-    from engine.runtime.storage import RestoredOperator
-    from engine.runtime.tasks.environment import TaskEnvironment
     from engine.runtime.tasks.feedback_loops import Loop
 
 Mail = tuple[str, tuple[Any, ...]]

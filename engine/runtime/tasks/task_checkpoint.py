@@ -10,9 +10,10 @@ checkpoint.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from engine.checkpoint.barriers import AbortCheckpoint, TriggerSnapshot
+from engine.checkpoint.barriers import AbortCheckpoint, AlignmentFinished, AlignmentMetrics, TriggerSnapshot
 from engine.checkpoint.coordinator import Decline, SubtaskCheckpointMetrics
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.checkpoint.subtask import (
@@ -32,23 +33,18 @@ from engine.checkpoint.subtask import (
     TaskInstructions,
 )
 from engine.elements.errors import WeirError
-from engine.elements.events import CancelCheckpointMarker
+from engine.elements.events import CancelCheckpointMarker, CheckpointBarrier, Event
 from engine.elements.operator import Operator
 from engine.observe.trace_events import SnapshotAcknowledged, SnapshotTaken
+from engine.runtime.channels import Channel, RecordWriter
 from engine.runtime.storage import local_state_name
 from engine.runtime.tasks.async_snapshot import AsyncSnapshot, WorkingTask
-from engine.runtime.tasks.environment import BarrierProcessed
+from engine.runtime.tasks.environment import BarrierProcessed, TaskPlace
+from state_backends.local import TaskLocalRecovery
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from engine.checkpoint.barriers import AlignmentFinished, AlignmentMetrics
-    from engine.elements.events import CheckpointBarrier, Event
-    from engine.runtime.channels import Channel, RecordWriter
-    from engine.runtime.tasks.environment import TaskPlace
     from engine.runtime.tasks.operator_chain import OperatorChain
     from engine.runtime.tasks.task_end import TaskEnd
-    from state_backends.local import TaskLocalRecovery
 
 
 _POINTS = {NotifyOperatorsComplete: "sink.commit", NotifyOperatorsAborted: "sink.abort", NotifyOperatorsSubsumed: None}

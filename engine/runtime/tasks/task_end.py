@@ -18,9 +18,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from engine.elements.events import EndOfData, Event
+from engine.runtime.channels import Channel
 
 if TYPE_CHECKING:
-    from engine.runtime.channels import Channel
     from engine.runtime.tasks.environment import TaskPlace
     from engine.runtime.tasks.feedback_loops import Loop
     from engine.runtime.tasks.operator_chain import OperatorChain

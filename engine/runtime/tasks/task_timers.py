@@ -12,10 +12,9 @@ Rules.
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from engine.runtime.kernel import Around, Kernel
+from engine.runtime.kernel import Around, Kernel
 
 
 class TimerOwner(Protocol):

@@ -5,16 +5,16 @@ Tasks know no more of acking than this; the parts are built in :mod:`engine.runt
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+from engine.checkpoint.coordinator import TaskId
+from engine.elements.batch import Batch
+from engine.graph.partitioner import Router
+from engine.graph.plan import ExecutionPlan
+from engine.runtime.channels import Channel
 
-    from engine.checkpoint.coordinator import TaskId
-    from engine.elements.batch import Batch
-    from engine.graph.partitioner import Router
-    from engine.graph.plan import ExecutionPlan
-    from engine.runtime.channels import Channel
+if TYPE_CHECKING:
     from engine.runtime.tasks.environment import TaskEnvironment
     from engine.runtime.tasks.source_task import SourceTask
     from engine.runtime.tasks.task import Task

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
+from engine.graph.partitioner import Routed, Router
+from engine.graph.plan import OperatorPlan
 from engine.observe.provenance import (
     AT_ONCE,
     COMMITS,
@@ -24,13 +26,10 @@ from engine.observe.provenance import (
     TaskFacts,
     TaskProvenance,
 )
-from engine.runtime.channels import ChainOutput, TracedBatch
+from engine.runtime.channels import ChainOutput, Channel, TracedBatch
 from operators.sources import SourceOperator
 
 if TYPE_CHECKING:
-    from engine.graph.partitioner import Routed, Router
-    from engine.graph.plan import OperatorPlan
-    from engine.runtime.channels import Channel
     from engine.runtime.tasks.environment import TaskPlace
 
 
