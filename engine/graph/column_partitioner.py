@@ -40,7 +40,7 @@ def by_columns(fields: tuple[str, ...], key_type: KeyType | None) -> ColumnHashP
     return ColumnHashPartitioner(itemgetter(*fields), None, key_type, fields=fields)
 
 
-class _ColumnHashRouter:
+class _ColumnHashRouter(Router):
     __slots__ = ("_context", "_key_type", "_rows", "_spec")
 
     def __init__(self, spec: ColumnHashPartitioner, rows: Router, context: RouterContext) -> None:
@@ -103,6 +103,3 @@ class _ColumnHashRouter:
             f"  attempt {self._context.attempt}\n"
             "  convert the column before, or declare the type with key_by_column(..., key_type=...)"
         )
-
-    def fingerprint(self) -> object:
-        return None

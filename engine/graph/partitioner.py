@@ -29,11 +29,14 @@ Routed = list[tuple[int, Batch]]
 class Router(Protocol):
     """Spreads the batches of one sending subtask."""
 
+    __slots__ = ()
+
     def route(self, batch: Batch) -> Routed:
         """The non-empty parts of ``batch`` with the index of the channel each goes to."""
 
     def fingerprint(self) -> object:
-        """The state that decides where the next record goes."""
+        """The state that decides where the next record goes; most have none."""
+        return None
 
 
 class KeyTypeAgreement:
@@ -90,7 +93,7 @@ class Partitioner(Protocol):
         """A router for one sending subtask."""
 
 
-class _SingleChannelRouter:
+class _SingleChannelRouter(Router):
     """Everything goes to one channel: forward edges, global edges, and any edge with one receiver."""
 
     __slots__ = ()
@@ -98,11 +101,8 @@ class _SingleChannelRouter:
     def route(self, batch: Batch) -> Routed:
         return [(0, batch)]
 
-    def fingerprint(self) -> object:
-        return None
 
-
-class _RoundRobinRouter:
+class _RoundRobinRouter(Router):
     """Record ``i`` of the stream goes to channel ``i mod n``, however the stream is cut into batches."""
 
     __slots__ = ("_channels", "_next")
@@ -124,7 +124,7 @@ class _RoundRobinRouter:
         return self._next
 
 
-class _BroadcastRouter:
+class _BroadcastRouter(Router):
     __slots__ = ("_channels",)
 
     def __init__(self, channels: int) -> None:
@@ -132,9 +132,6 @@ class _BroadcastRouter:
 
     def route(self, batch: Batch) -> Routed:
         return [(channel, batch) for channel in range(self._channels)]
-
-    def fingerprint(self) -> object:
-        return None
 
 
 class _KeyToChannel(dict[Any, int]):
@@ -156,7 +153,7 @@ class _KeyToChannel(dict[Any, int]):
         return channel
 
 
-class _HashRouter:
+class _HashRouter(Router):
     """Keys every record and sends it to the owner of its key group (Flink: ``KeyGroupStreamPartitioner``)."""
 
     __slots__ = ("_cache", "_channels", "_context", "_key_type", "_spec")
@@ -232,9 +229,6 @@ class _HashRouter:
             "  fix the selector, or declare the type with key_by(..., key_type=...)"
         )
 
-    def fingerprint(self) -> object:
-        return None
-
 
 def _spread(batch: Batch, targets: list[int], channels: int) -> Routed:
     """Record ``i`` of ``batch`` to channel ``targets[i]``.
@@ -265,7 +259,7 @@ def _dealt(column: list[Any], targets: list[int], channels: int) -> list[list[An
     return parts
 
 
-class _CustomRouter:
+class _CustomRouter(Router):
     __slots__ = ("_context", "_spec")
 
     def __init__(self, spec: CustomPartitioner, context: RouterContext) -> None:
@@ -286,9 +280,6 @@ class _CustomRouter:
                 context.operator, "custom partitioner", batch.values[len(targets)], context.attempt, error
             ) from error
         return _spread(batch, targets, channels)
-
-    def fingerprint(self) -> object:
-        return None
 
 
 @dataclass(frozen=True, slots=True)

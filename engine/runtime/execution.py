@@ -388,7 +388,6 @@ class Execution:
             self._instrument(event)
 
     def fingerprint(self) -> object:
-        """Everything that decides how the run goes on."""
         return (self.kernel.fingerprint(), self.manager.fingerprint())
 
 

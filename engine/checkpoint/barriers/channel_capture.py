@@ -88,7 +88,6 @@ class InputCapture:
         return all(channel.can_start(checkpoint_id) for channel in self.channels)
 
     def validate(self) -> None:
-        """Assert the invariants of every channel."""
         for channel in self.channels:
             channel.validate()
 

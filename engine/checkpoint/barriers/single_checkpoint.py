@@ -262,7 +262,6 @@ class SingleCheckpointHandler(BarrierHandler):
         self._blocked.discard(channel)
 
     def validate(self) -> None:
-        """Assert the invariants of the core."""
         self._validate_channels()
         assert self._done <= self._current, (self._done, self._current)
         assert all(self._is_open[channel] for channel in self._blocked), self._blocked

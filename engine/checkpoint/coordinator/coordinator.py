@@ -459,7 +459,6 @@ class CheckpointCoordinator:
     # --- inspection -----------------------------------------------------------------------------------------------
 
     def validate(self) -> None:
-        """Assert the invariants of the coordinator and of its parts."""
         self.deployment.validate()
         self.schedule.validate()
         self.requests.validate()

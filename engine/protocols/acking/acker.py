@@ -90,7 +90,6 @@ class Acker:
         return len(self._pending)
 
     def fingerprint(self) -> object:
-        """Everything that decides what the acker will say."""
         entries = {root: (one.value, one.task, one.failed) for root, one in self._pending.items()}
         return tuple(tuple((root, entries[root]) for root in bucket) for bucket in self._pending.fingerprint())
 

@@ -107,6 +107,5 @@ class AckerTask:
             self._run.instrument(TaskState(self._run.kernel.now_ns, self._life + 1, self.name, state, cause))
 
     def fingerprint(self) -> object:
-        """Everything that decides what it will say."""
         paused_ns = max(0, self._paused_until_ns - self._run.kernel.now_ns)
         return self.name, self.is_up, paused_ns, self._machine.fingerprint()

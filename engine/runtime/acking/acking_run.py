@@ -215,7 +215,6 @@ class AckingRun:
         )
 
     def fingerprint(self) -> object:
-        """Everything that decides how acking goes on."""
         return (
             tuple(acker.fingerprint() for acker in self.ackers),
             tuple((uid, repr(sorted(splits.items()))) for uid, splits in sorted(self._committed.items())),

@@ -95,5 +95,4 @@ class AckedRouter:
         return routed
 
     def fingerprint(self) -> object:
-        """That of the router."""
         return self._router.fingerprint()

@@ -376,7 +376,6 @@ class CheckpointedInputGate:
             self.debloater.validate()
 
     def fingerprint(self) -> object:
-        """Everything that decides how the input goes on."""
         return (
             tuple(channel.fingerprint() for channel in self.channels),
             tuple(channel.input_index for channel in self._readable),

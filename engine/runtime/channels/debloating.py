@@ -114,7 +114,6 @@ class CreditCalculator:
         return credit
 
     def validate(self) -> None:
-        """Assert the bounds."""
         assert self._settings.min_records <= self.credit <= self._most, self.credit
 
     def fingerprint(self) -> object:

@@ -90,5 +90,4 @@ class WatermarkValve:
         return timestamp_ms
 
     def fingerprint(self) -> object:
-        """All state."""
         return (tuple(self._watermarks), tuple(self._active), tuple(self._aligned), self.watermark_ms, self.idle)

@@ -111,7 +111,6 @@ class Unsettled:
         self.waiting.clear()
 
     def fingerprint(self) -> object:
-        """Everything that decides what happens next."""
         return (tuple(self.maybe), tuple(operation for operation, _, _ in self.waiting))
 
 

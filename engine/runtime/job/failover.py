@@ -403,7 +403,6 @@ class Failover:
         self._deployer.deploy_all(restored, problems)
 
     def fingerprint(self) -> object:
-        """Everything that decides what happens next."""
         now = self._kernel.now_ns
         return (
             self._unsettled.fingerprint(),

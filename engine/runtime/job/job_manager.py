@@ -522,7 +522,6 @@ class JobManager:
                 task.validate()
 
     def fingerprint(self) -> object:
-        """Everything that decides how the job goes on."""
         now = self.kernel.now_ns
         return (
             self.job.attempt,

@@ -201,7 +201,6 @@ class CoordinatorHolder:
         self._gateways.validate()
 
     def fingerprint(self) -> object:
-        """Everything that decides how the coordinator goes on."""
         inner = None if self._coordinator is None else self._coordinator.fingerprint()
         return (self._uid, self._is_started, self._has_failed, self._gateways.fingerprint(), inner)
 
@@ -297,5 +296,4 @@ class OperatorCoordinators:
             holder.validate()
 
     def fingerprint(self) -> object:
-        """Everything that decides how the coordinators go on."""
         return tuple(holder.fingerprint() for holder in self._holders.values())

@@ -196,6 +196,5 @@ class Savepoints:
                     self._stopped()
 
     def fingerprint(self) -> object:
-        """Everything that decides what happens next."""
         outcomes = tuple((report.checkpoint_id, report.path, report.error) for report in self.reports)
         return (None if self._stop is None else self._stop.fingerprint(), outcomes)

@@ -134,7 +134,6 @@ class SourceTask(Task):
         return None if self.spout is None else self.spout.committed_records
 
     def fingerprint(self) -> object:
-        """What decides how the task goes on, and what it sends next."""
         return (super().fingerprint(), None if self.spout is None else self.spout.fingerprint())
 
     @property

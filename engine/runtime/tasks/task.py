@@ -634,7 +634,6 @@ class Task:
         self.gate.validate()
 
     def fingerprint(self) -> object:
-        """Everything that decides how the task goes on, apart from its declared state."""
         now = self.kernel.now_ns
         return (
             self.name,

@@ -55,7 +55,6 @@ class WatchedRouter:
         return [(channel, TracedBatch.of(part, [cause] * len(part))) for channel, part in self._router.route(batch)]
 
     def fingerprint(self) -> object:
-        """That of the router."""
         return self._router.fingerprint()
 
 
