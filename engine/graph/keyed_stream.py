@@ -21,10 +21,10 @@ from engine.graph.options import (
     check_type,
 )
 from engine.graph.stream import Stream
+from engine.graph.windowed_stream import WindowedStream
 
 if TYPE_CHECKING:
     from engine.graph.joined_streams import IntervalJoin
-    from engine.graph.windowed_stream import WindowedStream
     from operators.basic import AggregateFunction, KeyedProcessFunction, ProcessFunction
     from operators.columns import ColumnAggregate
     from operators.patterns import Pattern

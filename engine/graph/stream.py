@@ -40,6 +40,7 @@ from engine.graph.partitioner import (
     RebalancePartitioner,
     RescalePartitioner,
 )
+from engine.graph.windowed_stream import AllWindowedStream
 from state_backends.base import KeyType, MapStateDescriptor
 
 if TYPE_CHECKING:
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from engine.graph.job import Job
     from engine.graph.joined_streams import JoinedStreams
     from engine.graph.keyed_stream import KeyedStream
-    from engine.graph.windowed_stream import AllWindowedStream
     from operators.async_io import AsyncFunction, AsyncRetryStrategy
     from operators.basic import CollectedResults, ProcessFunction
     from operators.time import WatermarkStrategy

@@ -17,18 +17,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from engine.elements.batch import Batch
 from engine.observe.trace_events import RecordReplayed
 from engine.protocols.acking.anchoring import UNTRACKED, AnchoredTuple, Reply
 from engine.protocols.acking.settings import ReplayLimitError
 from engine.protocols.acking.spout_book import ACKED, FAILED, Outcome, SplitProgress, SpoutBook
+from engine.runtime.acking.bolt import Bolt
 from engine.runtime.channels import ChainOutput
 from engine.runtime.tasks import SourceTask
-
-if TYPE_CHECKING:
-    from engine.runtime.acking.bolt import Bolt
 
 
 class SpoutRecord(NamedTuple):

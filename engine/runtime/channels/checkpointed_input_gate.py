@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from engine.checkpoint.barriers import (
     AbortCheckpoint,
@@ -45,11 +45,9 @@ from engine.elements.events import (
     EndOfPartition,
 )
 from engine.runtime.channels.channel import Channel
+from engine.runtime.channels.debloating import TaskDebloater
 from engine.runtime.channels.output_queue import Element
 from engine.runtime.kernel import TaskHook, nothing_around
-
-if TYPE_CHECKING:
-    from engine.runtime.channels.debloating import TaskDebloater
 
 
 class GateReader(Protocol):

@@ -28,13 +28,10 @@ Flink counts in bytes and resizes buffers; here credit is counted in records.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from engine.runtime.channels.channel import Channel
 from engine.runtime.config import DebloatSettings
 from engine.runtime.kernel import Kernel
-
-if TYPE_CHECKING:
-    from engine.runtime.channels.channel import Channel
 
 _THOUSANDTHS = 1_000
 

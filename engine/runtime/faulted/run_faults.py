@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
 from engine.observe.points import AFTER, BEFORE
 from engine.runtime.channels import Channel, Numbered, kind_of
+from engine.runtime.faulted.deaths import Deaths
 from engine.runtime.faulted.interference import DROPPED, OVERTAKES, Interference
 from engine.runtime.faulted.task_faults import TaskFaults
 from engine.runtime.kernel import Around, Kernel, Rest
 from engine.runtime.tasks import Task
-
-if TYPE_CHECKING:
-    from engine.runtime.faulted.deaths import Deaths
 
 
 class LinkFaults:

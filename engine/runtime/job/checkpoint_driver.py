@@ -9,7 +9,7 @@ state is final when it returns.)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from engine.checkpoint.coordinator import (
     FINAL_CHECKPOINT,
@@ -50,16 +50,14 @@ from engine.observe.trace_events import (
     ReportIgnored,
     TraceEvent,
 )
+from engine.runtime.job.job_state import JobProgress
+from engine.runtime.job.operator_coordinators import OperatorCoordinators
+from engine.runtime.job.record_counts import RecordCounts
+from engine.runtime.job.requested_savepoints import Savepoints
 from engine.runtime.kernel import Around, Kernel, Post
 from engine.runtime.storage import CheckpointFiles, TaskSnapshot
 from engine.runtime.tasks import Task
 from state_backends.base import StateBackendError
-
-if TYPE_CHECKING:
-    from engine.runtime.job.job_state import JobProgress
-    from engine.runtime.job.operator_coordinators import OperatorCoordinators
-    from engine.runtime.job.record_counts import RecordCounts
-    from engine.runtime.job.requested_savepoints import Savepoints
 
 
 class CheckpointsFailedError(WeirError):

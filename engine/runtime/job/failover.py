@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from engine.checkpoint.coordinator import JobStatus, TaskId
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
@@ -43,17 +43,15 @@ from engine.elements.errors import (
 )
 from engine.protocols.acking.settings import ReplayLimitError, UnacknowledgedError
 from engine.runtime.config import RunConfig
+from engine.runtime.job.checkpoint_driver import CheckpointDriver, Unsettled
+from engine.runtime.job.end_of_input import EndOfInput
 from engine.runtime.job.job_state import ENDED, FAILED, RECOVERING, RESTARTING, RUNNING, JobProgress
+from engine.runtime.job.requested_savepoints import Savepoints
 from engine.runtime.job.task_deployment import Region, failover_regions, single_task_regions
 from engine.runtime.kernel import Kernel
 from engine.runtime.storage import CheckpointFiles, RestoredJob
 from engine.runtime.tasks import Task
 from state_backends.base import StateBackendError
-
-if TYPE_CHECKING:
-    from engine.runtime.job.checkpoint_driver import CheckpointDriver, Unsettled
-    from engine.runtime.job.end_of_input import EndOfInput
-    from engine.runtime.job.requested_savepoints import Savepoints
 
 
 class TaskKilledError(WeirError):

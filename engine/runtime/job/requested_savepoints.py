@@ -25,11 +25,11 @@ from engine.checkpoint.coordinator import (
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.elements.errors import JobFailedError, WeirError
 from engine.elements.events import SavepointFormat, StopMode
+from engine.runtime.job.job_state import JobProgress
 from engine.runtime.kernel import Kernel
 
 if TYPE_CHECKING:
     from engine.runtime.job.checkpoint_driver import CheckpointDriver
-    from engine.runtime.job.job_state import JobProgress
 
 _LABEL = "savepoint "
 

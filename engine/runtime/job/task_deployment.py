@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from engine.checkpoint.coordinator import TaskId
 from engine.graph.plan import ExecutionPlan
 from engine.observe.trace_events import AttemptStarted
 from engine.runtime.config import RunConfig
+from engine.runtime.job.job_state import JobProgress
 from engine.runtime.job.record_counts import RecordCounts
 from engine.runtime.storage import CheckpointFiles, RestoredJob
 from engine.runtime.tasks import CREATED, Task, TaskEnvironment, build_tasks
-
-if TYPE_CHECKING:
-    from engine.runtime.job.job_state import JobProgress
-
 
 Region = tuple[TaskId, ...]
 """Tasks in plan order."""

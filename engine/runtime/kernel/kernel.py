@@ -16,12 +16,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from engine.runtime.kernel.choices import ChoiceRecorder
-
-if TYPE_CHECKING:
-    from engine.runtime.kernel.hook import RunHook
+from engine.runtime.kernel.hook import RunHook
 
 START_NS = 1_000_000_000 * 1_000_000_000
 """Virtual time of a fresh start (2001-09-09T01:46:40Z): far from 0, so that "never" can be an early time."""

@@ -22,6 +22,9 @@ from engine.elements.events import CheckpointBarrier, SavepointFormat, SnapshotK
 from engine.observe import provenance
 from engine.runtime.channels import Channel
 from engine.runtime.storage import TaskSnapshot
+from engine.runtime.tasks.environment import TaskPlace
+from engine.runtime.tasks.operator_chain import OperatorChain
+from engine.runtime.tasks.task_context import TaskOperatorContext
 from state_backends.base import StateBackendError, StateSerializationError
 from state_backends.local import LocalSnapshot
 from state_backends.snapshots import (
@@ -40,10 +43,7 @@ from state_backends.snapshots import (
 )
 
 if TYPE_CHECKING:
-    from engine.runtime.tasks.environment import TaskPlace
-    from engine.runtime.tasks.operator_chain import OperatorChain
     from engine.runtime.tasks.task_checkpoint import TaskCheckpointing
-    from engine.runtime.tasks.task_context import TaskOperatorContext
 
 
 class ChannelStateLostError(WeirError):

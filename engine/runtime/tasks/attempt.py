@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 from engine.checkpoint.coordinator import TaskId
 from engine.graph.partitioner import RouterContext
 from engine.graph.plan import ExecutionPlan, SubtaskPlan
 from engine.runtime.channels import Channel, ChannelSettings, RecordWriter
 from engine.runtime.storage import NOTHING_IN_FLIGHT, RestoredJob
+from engine.runtime.tasks.environment import TaskEnvironment
 from engine.runtime.tasks.feedback_loops import FeedbackWriter, Loop, build_loops, channel_classes
 from engine.runtime.tasks.source_task import SourceTask
 from engine.runtime.tasks.task import Task
 from engine.runtime.tasks.watched import WatchedRouter
-
-if TYPE_CHECKING:
-    from engine.runtime.tasks.environment import TaskEnvironment
 
 
 def build_tasks(

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from engine.observe.trace_events import BackgroundWorkDone
 from engine.runtime.storage import SharedStreams
+from engine.runtime.tasks.environment import TaskPlace
 from state_backends.base import BackgroundWork
-
-if TYPE_CHECKING:
-    from engine.runtime.tasks.environment import TaskPlace
 
 
 @runtime_checkable

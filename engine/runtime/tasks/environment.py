@@ -16,6 +16,7 @@ from engine.protocols.barriers import CheckpointProtocol
 from engine.runtime.config import CostModel, DebloatSettings
 from engine.runtime.kernel import Around, Kernel, Post, RunHook, TaskHook, nothing_around
 from engine.runtime.storage import LocalFiles
+from engine.runtime.tasks.tracking import RunTracking
 from state_backends.api import StateBackend
 from state_backends.base import StateBackendError
 from state_backends.codec import default_codec
@@ -24,7 +25,6 @@ from state_backends.snapshots import ChannelName, CheckpointLocation, Checkpoint
 
 if TYPE_CHECKING:
     from engine.runtime.tasks.task import Task
-    from engine.runtime.tasks.tracking import RunTracking
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from engine.checkpoint.coordinator import TaskId
 from engine.checkpoint.subtask import ChannelStateWriter
@@ -35,9 +34,7 @@ from engine.graph.partitioner import Router
 from engine.graph.plan import ChannelPlan, ExecutionPlan
 from engine.runtime.channels import Channel, ChannelSettings, Element, RecordWriter, Sender
 from engine.runtime.config import RunConfig
-
-if TYPE_CHECKING:
-    from engine.runtime.tasks.task import Task
+from engine.runtime.tasks.task import Task
 
 UNBOUNDED = 2**62
 """Credit of a feedback channel, in records."""

@@ -7,7 +7,6 @@ one emits while it opens must find the next one open; they close first to last.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from engine.elements.batch import MAX_TIMESTAMP_MS, Batch
 from engine.elements.events import Event, Watermark, WatermarkStatus
@@ -15,12 +14,10 @@ from engine.elements.operator import Operator, TwoInputOperator
 from engine.graph.plan import OperatorPlan
 from engine.runtime.channels import ChainOutput, RecordWriter, WatermarkValve
 from engine.runtime.storage import RestoredOperator, take_over_state
+from engine.runtime.tasks.environment import TaskPlace
+from engine.runtime.tasks.task_context import TaskOperatorContext
+from engine.runtime.tasks.watched import WatchedChain
 from state_backends.local import TaskLocalRecovery
-
-if TYPE_CHECKING:
-    from engine.runtime.tasks.environment import TaskPlace
-    from engine.runtime.tasks.task_context import TaskOperatorContext
-    from engine.runtime.tasks.watched import WatchedChain
 
 
 class OperatorChain:

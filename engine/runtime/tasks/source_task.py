@@ -7,17 +7,15 @@ mail cuts it, so the position in a snapshot is exactly that of the last record s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.elements.batch import MAX_TIMESTAMP_MS
 from engine.elements.events import CheckpointBarrier, StopMode
 from engine.graph.plan import SubtaskPlan, VertexPlan
 from engine.runtime.storage import RestoredOperator
+from engine.runtime.tasks.environment import TaskEnvironment
 from engine.runtime.tasks.task import Task
 from operators.sources import SourceOperator
-
-if TYPE_CHECKING:
-    from engine.runtime.tasks.environment import TaskEnvironment
 
 
 class SourceTask(Task):

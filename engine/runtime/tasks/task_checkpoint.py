@@ -11,7 +11,7 @@ checkpoint.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from engine.checkpoint.barriers import AbortCheckpoint, AlignmentFinished, AlignmentMetrics, TriggerSnapshot
 from engine.checkpoint.coordinator import Decline, SubtaskCheckpointMetrics
@@ -40,12 +40,9 @@ from engine.runtime.channels import Channel, RecordWriter
 from engine.runtime.storage import local_state_name
 from engine.runtime.tasks.async_snapshot import AsyncSnapshot, WorkingTask
 from engine.runtime.tasks.environment import BarrierProcessed, TaskPlace
+from engine.runtime.tasks.operator_chain import OperatorChain
+from engine.runtime.tasks.task_end import TaskEnd
 from state_backends.local import TaskLocalRecovery
-
-if TYPE_CHECKING:
-    from engine.runtime.tasks.operator_chain import OperatorChain
-    from engine.runtime.tasks.task_end import TaskEnd
-
 
 _POINTS = {NotifyOperatorsComplete: "sink.commit", NotifyOperatorsAborted: "sink.abort", NotifyOperatorsSubsumed: None}
 """Where a task is that tells its operators; only sinks commit and abort, the others just hear of it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from engine.elements.errors import JobChangedError, JobGraphError, StateError
 from engine.elements.operator import OperatorMetrics
@@ -12,14 +12,12 @@ from engine.runtime.channels import ChainOutput
 from engine.runtime.storage import RestoredOperator, SharedStreams
 from engine.runtime.tasks.background import Materializing, TaskExecutor
 from engine.runtime.tasks.environment import OperatorEvent, TaskPlace, plain_copy
+from engine.runtime.tasks.task_timers import TaskTimers
 from state_backends.api import BackendEnvironment, KeyedStateBackend, OperatorStateBackend
 from state_backends.base import StateSchemaError, key_group_range_for_index
 from state_backends.files import FileSystem
 from state_backends.local import TaskLocalRecovery
 from state_backends.snapshots import remote_only, restore_backend, safe_file_name
-
-if TYPE_CHECKING:
-    from engine.runtime.tasks.task_timers import TaskTimers
 
 
 class Counters:

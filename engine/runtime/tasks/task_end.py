@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from engine.elements.events import EndOfData, Event
 from engine.runtime.channels import Channel
+from engine.runtime.tasks.environment import TaskPlace
+from engine.runtime.tasks.operator_chain import OperatorChain
+from engine.runtime.tasks.task_timers import TaskTimers
 
 if TYPE_CHECKING:
-    from engine.runtime.tasks.environment import TaskPlace
     from engine.runtime.tasks.feedback_loops import Loop
-    from engine.runtime.tasks.operator_chain import OperatorChain
     from engine.runtime.tasks.task_checkpoint import TaskCheckpointing
-    from engine.runtime.tasks.task_timers import TaskTimers
 
 
 class EndingTask(Protocol):

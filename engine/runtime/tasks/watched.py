@@ -7,7 +7,7 @@ tell who emits, routers that put the cause on what is sent. A run without proven
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
@@ -27,10 +27,8 @@ from engine.observe.provenance import (
     TaskProvenance,
 )
 from engine.runtime.channels import ChainOutput, Channel, TracedBatch
+from engine.runtime.tasks.environment import TaskPlace
 from operators.sources import SourceOperator
-
-if TYPE_CHECKING:
-    from engine.runtime.tasks.environment import TaskPlace
 
 
 class Watched(Protocol):
