@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from engine.elements.batch import Batch
@@ -36,7 +37,17 @@ class Bolt:
         self.run.send(self._task.name, self._latency_ns, message)
 
     def receiver(self, process: Callable[[Batch], None]) -> Callable[[Batch], None]:
-        return _AckedReceiver(self, process).receive
+        return partial(self._receive, process)
+
+    def _receive(self, process: Callable[[Batch], None], batch: Batch) -> None:
+        """Take records of an input channel, one tuple at a time."""
+        assert isinstance(batch, TracedBatch), f"records without tuples: {batch!r}"
+        for one, part in batch.by_cause():
+            self.current = one
+            process(part)
+            self.current = UNTRACKED
+            for message in acks_of(one):
+                self.say(message)
 
     def router(self, router: Router) -> AckedRouter:
         return AckedRouter(router, self)
@@ -52,26 +63,6 @@ class Bolt:
 
     def fingerprint(self) -> object:
         return self.new_id.fingerprint()
-
-
-class _AckedReceiver:
-    """Takes the records of one input channel, one tuple at a time."""
-
-    __slots__ = ("_bolt", "_process")
-
-    def __init__(self, bolt: Bolt, process: Callable[[Batch], None]) -> None:
-        self._bolt = bolt
-        self._process = process
-
-    def receive(self, batch: Batch) -> None:
-        assert isinstance(batch, TracedBatch), f"records without tuples: {batch!r}"
-        bolt = self._bolt
-        for one, part in batch.by_cause():
-            bolt.current = one
-            self._process(part)
-            bolt.current = UNTRACKED
-            for message in acks_of(one):
-                bolt.say(message)
 
 
 class AckedRouter:

@@ -6,6 +6,7 @@ Everything is wired once, when the task is built; per batch there is one bound c
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from engine.elements.batch import Batch
 from engine.elements.events import Event, Watermark, WatermarkStatus
@@ -84,7 +85,7 @@ class ChainOutput:
         if len(receivers) == 1:
             self.emit = receivers[0]
         elif receivers:
-            self.emit = _FanOut(receivers).emit
+            self.emit = partial(_emit_to_all, receivers)
 
     def emit_watermark(self, timestamp_ms: int) -> None:
         """Watermarks go to every receiver, side outputs included (Flink: ``CountingOutput.emitWatermark``)."""
@@ -107,12 +108,6 @@ class ChainOutput:
                 receive(batch)
 
 
-class _FanOut:
-    __slots__ = ("_receivers",)
-
-    def __init__(self, receivers: list[Emit]) -> None:
-        self._receivers = receivers
-
-    def emit(self, batch: Batch) -> None:
-        for receive in self._receivers:
-            receive(batch)
+def _emit_to_all(receivers: list[Emit], batch: Batch) -> None:
+    for receive in receivers:
+        receive(batch)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +106,12 @@ class TaskFaults:
         return any(is_sink and operator is one for is_sink, one in zip(self._is_sink, self.task.operators, strict=True))
 
     def within_process(self, receive: Callable[[Batch], None]) -> Callable[[Batch], None]:
-        return _VisitedReceiver(self, receive)
+        return partial(self._receive, receive)
+
+    def _receive(self, receive: Callable[[Batch], None], batch: Batch) -> None:
+        self.visit("user.process", BEFORE)
+        receive(batch)
+        self.visit("user.process", AFTER)
 
     # -- death ----------------------------------------------------------------------------------------------------
 
@@ -268,17 +274,3 @@ class _Step:
         if kind is None and not self._is_put_off:
             for point in reversed(self._points):
                 self._faults.visit(point, AFTER)
-
-
-class _VisitedReceiver:
-    """What takes the records of an input, as a step of the task."""
-
-    __slots__ = ("_faults", "_receive")
-
-    def __init__(self, faults: TaskFaults, receive: Callable[[Batch], None]) -> None:
-        self._faults, self._receive = faults, receive
-
-    def __call__(self, batch: Batch) -> None:
-        self._faults.visit("user.process", BEFORE)
-        self._receive(batch)
-        self._faults.visit("user.process", AFTER)

@@ -7,6 +7,7 @@ tell who emits, routers that put the cause on what is sent. A run without proven
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from engine.elements.batch import Batch
@@ -108,25 +109,15 @@ class WatchedOutput(ChainOutput):
                 self._task.emitted()
 
 
-class _Receiver:
-    """Takes the records of one input channel, one cause at a time."""
-
-    __slots__ = ("_process", "_task", "_uid")
-
-    def __init__(self, process: Callable[[Batch], None], uid: str | None, task: TaskProvenance) -> None:
-        self._process = process
-        self._uid = uid
-        self._task = task
-
-    def receive(self, batch: Batch) -> None:
-        assert isinstance(batch, TracedBatch), f"records without causes: {batch!r}"
-        task, uid = self._task, self._uid
-        for cause, part in batch.by_cause():
-            task.handles(cause, part.keys, len(part))
-            if uid is not None:
-                task.reaches(uid, part.values)
-            self._process(part)
-            task.handled()
+def _receive(process: Callable[[Batch], None], uid: str | None, task: TaskProvenance, batch: Batch) -> None:
+    """Take records of an input channel, one cause at a time."""
+    assert isinstance(batch, TracedBatch), f"records without causes: {batch!r}"
+    for cause, part in batch.by_cause():
+        task.handles(cause, part.keys, len(part))
+        if uid is not None:
+            task.reaches(uid, part.values)
+        process(part)
+        task.handled()
 
 
 class WatchedChain:
@@ -134,7 +125,8 @@ class WatchedChain:
 
     def __init__(self, place: TaskPlace, provenance: TaskProvenance, facts: TaskFacts) -> None:
         self._environment = place.environment
-        self._provenance = provenance
+        self.provenance = provenance
+        """What the task tells."""
         self._facts = facts.operators
 
     @classmethod
@@ -153,24 +145,19 @@ class WatchedChain:
         )
         chain = cls(place, environment.provenance.task(facts), facts)
         for operator, one in zip(operators, facts.operators, strict=True):
-            operator.lineage = chain._provenance.lineage(one.uid)
+            operator.lineage = chain.provenance.lineage(one.uid)
             if isinstance(operator, SourceOperator):
-                operator.on_read = _Reading(chain._provenance, one.uid).read
+                operator.on_read = partial(chain.provenance.read, one.uid)
         return chain
-
-    @property
-    def provenance(self) -> TaskProvenance:
-        """What the task tells."""
-        return self._provenance
 
     def output(self, position: int) -> ChainOutput:
         """The output of the operator at ``position``."""
-        return WatchedOutput(self._provenance, self._facts[position])
+        return WatchedOutput(self.provenance, self._facts[position])
 
     def seen(self, operator: Operator, position: int) -> Operator:
         """What stands before a chained operator, or itself."""
         facts = self._facts[position]
-        return _Reached(operator, facts.uid, self._provenance) if facts.role in (SINK, STATE) else operator
+        return _Reached(operator, facts.uid, self.provenance) if facts.role in (SINK, STATE) else operator
 
     def stored(
         self, checkpoint_id: int, side: str, channels: Iterable[Channel], batches: Mapping[int, Sequence[Batch]]
@@ -183,23 +170,12 @@ class WatchedChain:
                 causes += batch.causes
             if causes:
                 name = self._environment.channel_name(channel.plan)
-                self._provenance.stored(checkpoint_id, side, name.edge, name.sender, name.receiver, causes)
+                self.provenance.stored(checkpoint_id, side, name.edge, name.sender, name.receiver, causes)
 
     def receiver(self, process: Callable[[Batch], None]) -> Callable[[Batch], None]:
         """What stands before the head of the chain."""
         head = self._facts[0]
-        return _Receiver(process, head.uid if head.role in (SINK, STATE) else None, self._provenance).receive
-
-
-class _Reading:
-    __slots__ = ("_task", "_uid")
-
-    def __init__(self, task: TaskProvenance, uid: str) -> None:
-        self._task = task
-        self._uid = uid
-
-    def read(self, split: str) -> None:
-        self._task.read(self._uid, split)
+        return partial(_receive, process, head.uid if head.role in (SINK, STATE) else None, self.provenance)
 
 
 def _facts(operator: Operator, plan: OperatorPlan) -> OperatorFacts:
