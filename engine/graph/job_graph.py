@@ -92,13 +92,9 @@ class JobGraph:
 
         self._digraph = networkx.MultiDiGraph()
         self._edges: list[StreamEdge] = []
-        self._revision = 0
-        self._labels: tuple[int, dict[int, NodeLabel]] = (0, {})
-
-    @property
-    def revision(self) -> int:
+        self.revision = 0
         """Grows with every change; lets a caller keep what it computed until the graph changes."""
-        return self._revision
+        self._labels: tuple[int, dict[int, NodeLabel]] = (0, {})
 
     def add_operator(
         self,
@@ -117,7 +113,7 @@ class JobGraph:
         node_id: int = self._digraph.number_of_nodes()
         node = StreamNode(node_id, kind, factory, parallelism, name, uid, max_parallelism, role, requires_key, chaining)
         self._digraph.add_node(node_id, node=node)
-        self._revision += 1
+        self.revision += 1
         return node_id
 
     def add_edge(
@@ -147,7 +143,7 @@ class JobGraph:
         edge = StreamEdge(len(self._edges), source, target, partitioner, side_tag, target_input, is_feedback)
         self._digraph.add_edge(source, target, key=edge.id, edge=edge)
         self._edges.append(edge)
-        self._revision += 1
+        self.revision += 1
         return edge.id
 
     def _default_partitioner(self, source: int, target: int) -> Partitioner:
@@ -158,17 +154,17 @@ class JobGraph:
     def set_chaining(self, node_id: int, strategy: ChainingStrategy) -> None:
         """Change whether an operator may be chained."""
         self._digraph.nodes[node_id]["node"] = replace(self.node(node_id), chaining=strategy)
-        self._revision += 1
+        self.revision += 1
 
     def set_inputs(self, node_id: int, inputs: int) -> None:
         """Say how many inputs an operator tells apart."""
         self._digraph.nodes[node_id]["node"] = replace(self.node(node_id), inputs=inputs)
-        self._revision += 1
+        self.revision += 1
 
     def set_iteration_head(self, node_id: int) -> None:
         """Say that feedback edges lead to an operator."""
         self._digraph.nodes[node_id]["node"] = replace(self.node(node_id), is_iteration_head=True)
-        self._revision += 1
+        self.revision += 1
 
     def node(self, node_id: int) -> StreamNode:
         """The operator with this id."""
@@ -195,8 +191,8 @@ class JobGraph:
 
     def labels(self) -> dict[int, NodeLabel]:
         """Name and uid of every operator by id; see ``naming`` for how the ones not given are made."""
-        if self._labels[0] != self._revision:
-            self._labels = (self._revision, resolve_labels(self.nodes()))
+        if self._labels[0] != self.revision:
+            self._labels = (self.revision, resolve_labels(self.nodes()))
         return self._labels[1]
 
     def name_of(self, node_id: int) -> str:

@@ -60,14 +60,10 @@ class CheckpointFailureManager:
     def __init__(self, tolerable_failures: int | None = 0) -> None:
         assert tolerable_failures is None or tolerable_failures >= 0, tolerable_failures
         self._tolerable = tolerable_failures
-        self._count = 0
+        self.failures_in_a_row = 0
+        """The current count."""
         self._counted_ids: set[int] = set()
         self._newest_completed: int | None = None
-
-    @property
-    def failures_in_a_row(self) -> int:
-        """The current count."""
-        return self._count
 
     def on_completed(self, checkpoint_id: int) -> None:
         """A checkpoint or savepoint has completed."""
@@ -95,28 +91,28 @@ class CheckpointFailureManager:
         if self._tolerable is None or not reason.counted:
             return False
         if checkpoint_id is None:
-            self._count += 1
+            self.failures_in_a_row += 1
         else:
             newest = self._newest_completed
             if (newest is not None and checkpoint_id <= newest) or checkpoint_id in self._counted_ids:
                 return False
             self._counted_ids.add(checkpoint_id)
-            self._count += 1
-        if self._count <= self._tolerable:
+            self.failures_in_a_row += 1
+        if self.failures_in_a_row <= self._tolerable:
             return False
         self._clear()
         return True
 
     def _clear(self) -> None:
-        self._count = 0
+        self.failures_in_a_row = 0
         self._counted_ids.clear()
 
     def validate(self) -> None:
-        assert len(self._counted_ids) <= self._count, (self._counted_ids, self._count)
-        assert self._tolerable is None or self._count <= self._tolerable, self._count
+        assert len(self._counted_ids) <= self.failures_in_a_row, (self._counted_ids, self.failures_in_a_row)
+        assert self._tolerable is None or self.failures_in_a_row <= self._tolerable, self.failures_in_a_row
 
     def fingerprint(self) -> tuple[object, ...]:
-        return (self._count, tuple(sorted(self._counted_ids)), self._newest_completed)
+        return (self.failures_in_a_row, tuple(sorted(self._counted_ids)), self._newest_completed)
 
 
 class TaskMessages:

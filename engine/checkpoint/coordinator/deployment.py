@@ -174,17 +174,13 @@ class Deployment:
         self._graph = graph
         self.tasks = graph.tasks()
         """All tasks in order."""
-        self._attempt = 0
+        self.attempt = 0
+        """The current attempt."""
         # That of this coordinator; 0 before it has begun.
         self._first_attempt = 0
         # An older attempt than the current one for tasks that a regional restart left alone.
         self._attempts: dict[TaskId, int] = dict.fromkeys(self.tasks, 0)
         self._statuses: dict[TaskId, TaskStatus] = dict.fromkeys(self.tasks, TaskStatus.DEPLOYING)
-
-    @property
-    def attempt(self) -> int:
-        """The current attempt."""
-        return self._attempt
 
     def attempt_of(self, task: TaskId) -> int:
         """The attempt in which a task was deployed last."""
@@ -192,7 +188,7 @@ class Deployment:
 
     def deploy(self, tasks: Iterable[TaskId], attempt: int, status: TaskStatus) -> None:
         """These tasks are deployed anew; messages of their older attempts are void from now on."""
-        self._attempt = attempt
+        self.attempt = attempt
         self._first_attempt = self._first_attempt or attempt
         for task in tasks:
             self._attempts[task] = attempt
@@ -213,7 +209,7 @@ class Deployment:
 
     def is_void(self, message: Acknowledge | Decline) -> bool:
         """Whether an older attempt of its task sent the message."""
-        attempt = self._attempts.get(message.task, self._attempt)
+        attempt = self._attempts.get(message.task, self.attempt)
         assert message.attempt <= attempt, f"{message} comes from the future of attempt {attempt}"
         return message.attempt < attempt
 
@@ -222,7 +218,7 @@ class Deployment:
         return message.attempt < self._first_attempt
 
     def validate(self) -> None:
-        assert all(attempt <= self._attempt for attempt in self._attempts.values()), self._attempts
+        assert all(attempt <= self.attempt for attempt in self._attempts.values()), self._attempts
 
     def undisturbed_fingerprint(self) -> tuple[object, ...]:
         """Without attempts."""
@@ -230,4 +226,4 @@ class Deployment:
 
     def fingerprint(self) -> tuple[object, ...]:
         attempts = tuple(self._attempts.values())
-        return (*self.undisturbed_fingerprint(), self._attempt, self._first_attempt, *attempts)
+        return (*self.undisturbed_fingerprint(), self.attempt, self._first_attempt, *attempts)

@@ -131,17 +131,13 @@ class SharedStateRegistry:
         self._entries: dict[str, _Entry] = {}
         self._restored: dict[int, SharingFilesStrategy] = {}
         self._highest_not_claimed = -1
-        self._is_open = True
+        self.is_open = True
+        """Whether anything may still be registered."""
 
     @property
     def keys(self) -> tuple[str, ...]:
         """Everything registered, in the order of first registration."""
         return tuple(self._entries)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether anything may still be registered."""
-        return self._is_open
 
     def register(self, state: SharedState, checkpoint_id: int) -> SharedState:
         """``checkpoint_id`` uses ``state``; returns it with the file that stands under its key from now on.
@@ -150,7 +146,7 @@ class SharedStateRegistry:
         :raises UnknownPlaceholderError: for a placeholder whose file is not registered
         :raises HandleMismatchError: when another file is registered under the key
         """
-        if not self._is_open:
+        if not self.is_open:
             raise RegistryClosedError(state.key, checkpoint_id)
         entry = self._entries.get(state.key)
         if entry is None:
@@ -202,7 +198,7 @@ class SharedStateRegistry:
 
     def close(self) -> None:
         """The job is over: nothing is registered any more."""
-        self._is_open = False
+        self.is_open = False
 
     def validate(self) -> None:
         for key, entry in self._entries.items():
@@ -218,5 +214,5 @@ class SharedStateRegistry:
             ),
             tuple((checkpoint_id, sharing.name) for checkpoint_id, sharing in sorted(self._restored.items())),
             self._highest_not_claimed,
-            self._is_open,
+            self.is_open,
         )

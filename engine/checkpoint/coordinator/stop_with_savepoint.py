@@ -102,55 +102,51 @@ class StopWithSavepoint:
 
     def __init__(self, stop: StopMode) -> None:
         self._stop = stop
-        self._phase = StopPhase.REQUESTED
+        self.phase = StopPhase.REQUESTED
+        """How far it has come."""
         self._savepoint: tuple[int, object] | None = None
         self._not_finished: dict[TaskId, TaskTermination] | None = None
 
-    @property
-    def phase(self) -> StopPhase:
-        """How far it has come."""
-        return self._phase
-
     def begin(self, *, has_blocking_output: bool = False) -> StopInstructions:
         """The request is taken up."""
-        assert self._phase is StopPhase.REQUESTED, self._phase
+        assert self.phase is StopPhase.REQUESTED, self.phase
         if has_blocking_output:
-            self._phase = StopPhase.OVER
+            self.phase = StopPhase.OVER
             reason = CheckpointFailureReason.BLOCKING_OUTPUT_EXIST
             return (StopFailed(f"the job cannot be stopped with a savepoint: {reason.value}", reason),)
-        self._phase = StopPhase.WAITING_FOR_SAVEPOINT
+        self.phase = StopPhase.WAITING_FOR_SAVEPOINT
         return (StopScheduler(), TriggerSynchronousSavepoint(self._stop))
 
     def on_savepoint_completed(self, checkpoint_id: int, external_pointer: object) -> StopInstructions:
         """The savepoint is durable."""
-        assert self._phase is StopPhase.WAITING_FOR_SAVEPOINT, self._phase
-        self._phase = StopPhase.WAITING_FOR_TASKS
+        assert self.phase is StopPhase.WAITING_FOR_SAVEPOINT, self.phase
+        self.phase = StopPhase.WAITING_FOR_TASKS
         self._savepoint = (checkpoint_id, external_pointer)
         return () if self._not_finished is None else self._settle(self._not_finished)
 
     def on_savepoint_failed(self, reason: CheckpointFailureReason, cause: str = "") -> StopInstructions:
         """There will be no savepoint."""
-        assert self._phase is StopPhase.WAITING_FOR_SAVEPOINT, self._phase
-        self._phase = StopPhase.OVER
+        assert self.phase is StopPhase.WAITING_FOR_SAVEPOINT, self.phase
+        self.phase = StopPhase.OVER
         told = f"{reason.value} ({cause})" if cause else reason.value
         return (StartScheduler(), StopFailed(f"the savepoint failed: {told}; the job goes on", reason))
 
     def on_tasks_terminated(self, terminations: Mapping[TaskId, TaskTermination]) -> StopInstructions:
         """Every task has ended. Before the outcome of the savepoint this is only remembered; after a failed one, or a
         second time, it means nothing."""
-        assert self._phase is not StopPhase.REQUESTED, self._phase
+        assert self.phase is not StopPhase.REQUESTED, self.phase
         not_finished: dict[TaskId, TaskTermination] = {
             task: how for task, how in sorted(terminations.items()) if how is not TaskTermination.FINISHED
         }
-        if self._phase is StopPhase.WAITING_FOR_TASKS:
+        if self.phase is StopPhase.WAITING_FOR_TASKS:
             return self._settle(not_finished)
-        if self._phase is StopPhase.WAITING_FOR_SAVEPOINT:
+        if self.phase is StopPhase.WAITING_FOR_SAVEPOINT:
             self._not_finished = not_finished
         return ()
 
     def _settle(self, not_finished: Mapping[TaskId, TaskTermination]) -> StopInstructions:
         assert self._savepoint is not None
-        self._phase = StopPhase.OVER
+        self.phase = StopPhase.OVER
         checkpoint_id, pointer = self._savepoint
         if not not_finished:
             return (StopSucceeded(checkpoint_id, pointer),)
@@ -159,11 +155,11 @@ class StopWithSavepoint:
         return (FailGlobally(cause), StopFailed(f"{cause}; the savepoint is kept", None, pointer))
 
     def validate(self) -> None:
-        assert self._savepoint is None or self._phase in (StopPhase.WAITING_FOR_TASKS, StopPhase.OVER), self._phase
-        assert self._phase is not StopPhase.WAITING_FOR_TASKS or self._savepoint is not None
-        assert self._phase is not StopPhase.REQUESTED or self._not_finished is None
+        assert self._savepoint is None or self.phase in (StopPhase.WAITING_FOR_TASKS, StopPhase.OVER), self.phase
+        assert self.phase is not StopPhase.WAITING_FOR_TASKS or self._savepoint is not None
+        assert self.phase is not StopPhase.REQUESTED or self._not_finished is None
 
     def fingerprint(self) -> tuple[object, ...]:
         not_finished = self._not_finished
         ends = None if not_finished is None else tuple((task, how.value) for task, how in not_finished.items())
-        return (self._stop.value, self._phase.value, self._savepoint and self._savepoint[0], ends)
+        return (self._stop.value, self.phase.value, self._savepoint and self._savepoint[0], ends)

@@ -266,17 +266,13 @@ class TriggerPipeline:
         self._deletions = deletions
         self._refusals = refusals
         self._statistics = statistics
-        self._next_id = 1
-        self._id_refusal: CheckpointFailureReason | None = None
-
-    @property
-    def next_id(self) -> int:
+        self.next_id = 1
         """The id that the next checkpoint will get."""
-        return self._next_id
+        self._id_refusal: CheckpointFailureReason | None = None
 
     def keep_ids_above(self, checkpoint_id: int) -> None:
         """This id is taken, and so are those below."""
-        self._next_id = max(self._next_id, checkpoint_id + 1)
+        self.next_id = max(self.next_id, checkpoint_id + 1)
 
     def refuse_next_id(self, reason: CheckpointFailureReason) -> None:
         """The next request that would draw an id fails with ``reason``."""
@@ -301,8 +297,8 @@ class TriggerPipeline:
     def _register(
         self, request: TriggerRequest, plan: CheckpointPlan, must_be_full: bool, now_ns: int, out: Out
     ) -> None:
-        settings, checkpoint_id = self._settings, self._next_id
-        self._next_id += 1
+        settings, checkpoint_id = self._settings, self.next_id
+        self.next_id += 1
         kind = request.kind(full_required=must_be_full)
         options = settings.options.for_snapshot(kind, request.stop, request.savepoint_format)
         # The clock of the trigger, not of the request, which may have waited
@@ -378,4 +374,4 @@ class TriggerPipeline:
         return True
 
     def fingerprint(self) -> tuple[object, ...]:
-        return (self._next_id, self._id_refusal and self._id_refusal.name)
+        return (self.next_id, self._id_refusal and self._id_refusal.name)

@@ -65,8 +65,10 @@ class TaskCheckpointProtocol:
         self._running: list[int] = []
         self._data_ended = False
         self._final_id: int | None = None
-        self._final_completed = False
-        self._stopping_id: int | None = None
+        self.final_checkpoint_completed = False
+        """Whether a checkpoint that began after the end of data is complete."""
+        self.stopping_id: int | None = None
+        """The savepoint that stops the task, once its snapshot has begun: no record is processed any more."""
 
     # --- snapshots ------------------------------------------------------------------------------------------------
 
@@ -82,8 +84,8 @@ class TaskCheckpointProtocol:
             return (BroadcastCancelMarker(checkpoint_id),)
         self._running.append(checkpoint_id)
         if barrier.options.stop is not None:
-            assert self._stopping_id is None, f"savepoints {self._stopping_id} and {checkpoint_id} both stop the task"
-            self._stopping_id = checkpoint_id
+            assert self.stopping_id is None, f"savepoints {self.stopping_id} and {checkpoint_id} both stop the task"
+            self.stopping_id = checkpoint_id
         final = self._data_ended and self._final_id is None
         if final:
             self._final_id = checkpoint_id
@@ -136,11 +138,11 @@ class TaskCheckpointProtocol:
             return ()
         self._last_reported = checkpoint_id
         if self._final_id is not None and checkpoint_id >= self._final_id:
-            self._final_completed = True
+            self.final_checkpoint_completed = True
         out: list[TaskInstruction] = [NotifyOperatorsComplete(checkpoint_id)]
         if last_subsumed_id is not None and last_subsumed_id != NONE_SUBSUMED:
             out.append(NotifyOperatorsSubsumed(last_subsumed_id))
-        if checkpoint_id == self._stopping_id:
+        if checkpoint_id == self.stopping_id:
             out.append(StopTask(checkpoint_id))
         return tuple(out)
 
@@ -156,7 +158,7 @@ class TaskCheckpointProtocol:
         elif checkpoint_id > self._last_id:
             self._note_abort(checkpoint_id)
         out.append(NotifyOperatorsAborted(checkpoint_id))
-        if checkpoint_id == self._stopping_id:
+        if checkpoint_id == self.stopping_id:
             out.append(FailTask(checkpoint_id))
         return tuple(out)
 
@@ -165,16 +167,6 @@ class TaskCheckpointProtocol:
         self._data_ended = True
 
     # --- queries --------------------------------------------------------------------------------------------------
-
-    @property
-    def final_checkpoint_completed(self) -> bool:
-        """Whether a checkpoint that began after the end of data is complete."""
-        return self._final_completed
-
-    @property
-    def stopping_id(self) -> int | None:
-        """The savepoint that stops the task, once its snapshot has begun: no record is processed any more."""
-        return self._stopping_id
 
     @property
     def remembered_aborts(self) -> tuple[int, ...]:
@@ -199,9 +191,9 @@ class TaskCheckpointProtocol:
         assert len(self._abort_notes) <= self._max_notes, len(self._abort_notes)
         assert all(running <= self._last_id for running in self._running), (self._running, self._last_id)
         assert self._running == sorted(set(self._running)), self._running
-        assert self._stopping_id is None or self._stopping_id <= self._last_id, self._stopping_id
+        assert self.stopping_id is None or self.stopping_id <= self._last_id, self.stopping_id
         assert self._final_id is None or self._data_ended, self._final_id
-        assert not self._final_completed or self._final_id is not None, self._final_id
+        assert not self.final_checkpoint_completed or self._final_id is not None, self._final_id
 
     def fingerprint(self) -> tuple[object, ...]:
         return (
@@ -212,6 +204,6 @@ class TaskCheckpointProtocol:
             tuple(self._running),
             self._data_ended,
             self._final_id,
-            self._final_completed,
-            self._stopping_id,
+            self.final_checkpoint_completed,
+            self.stopping_id,
         )

@@ -58,7 +58,8 @@ class Spout:
         self._ticks = False
         self._commit_is_due = False
         self._acked_since_commit = 0
-        self._committed_records = 0
+        self.committed_records = 0
+        """Records of this attempt before the positions that were committed last."""
         self._send: Callable[[Batch], None]
 
     def before_open(self) -> None:
@@ -219,7 +220,7 @@ class Spout:
     def _commit_offsets(self) -> None:
         self._commit_is_due = False
         self._acked_since_commit = 0
-        self._committed_records = sum(progress.covered_records for progress in self._progress.values())
+        self.committed_records = sum(progress.covered_records for progress in self._progress.values())
         ended = {split: ended for split, (_, ended) in self._task.source.positions().items()}
         self._run.commit(
             self._uid,
@@ -228,11 +229,6 @@ class Spout:
                 for split, progress in self._progress.items()
             },
         )
-
-    @property
-    def committed_records(self) -> int:
-        """Records of this attempt before the positions that were committed last."""
-        return self._committed_records
 
     def before_end(self) -> None:
         """See the contract. Before anybody hears of the end: whoever comes after has nothing to send behind it."""

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 from engine.runtime.faulted.deaths import Deaths as Deaths
 from engine.runtime.faulted.interference import (
-    DELIVERED as DELIVERED,
     DROPPED as DROPPED,
-    JOB_MANAGER as JOB_MANAGER,
-    MESSAGES as MESSAGES,
     OVERTAKES as OVERTAKES,
-    PROCESS as PROCESS,
-    WORKER as WORKER,
     ZOMBIE as ZOMBIE,
     Interference as Interference,
     ProcessDiedError as ProcessDiedError,
     StruckDown as StruckDown,
 )
 from engine.runtime.faulted.run_faults import RunFaults as RunFaults
+from engine.runtime.kernel import (
+    DELIVERED as DELIVERED,
+    JOB_MANAGER as JOB_MANAGER,
+    MESSAGES as MESSAGES,
+    PROCESS as PROCESS,
+    WORKER as WORKER,
+)

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from engine.runtime.acking import AckerTask
-from engine.runtime.faulted.interference import JOB_MANAGER, PROCESS, WORKER, ProcessDiedError, StruckDown
+from engine.runtime.faulted.interference import ProcessDiedError, StruckDown
 from engine.runtime.faulted.task_faults import TaskFaults, TaskPause
 from engine.runtime.job import JobManager, TaskKilledError
-from engine.runtime.kernel import Kernel
+from engine.runtime.kernel import JOB_MANAGER, PROCESS, WORKER, Kernel
 
 T = TypeVar("T")
 

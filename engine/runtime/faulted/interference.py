@@ -8,21 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from engine.runtime.kernel import DELIVERED, JOB_MANAGER, MESSAGES, PROCESS, WORKER
-
-__all__ = (
-    "DELIVERED",
-    "DROPPED",
-    "JOB_MANAGER",
-    "MESSAGES",
-    "OVERTAKES",
-    "PROCESS",
-    "WORKER",
-    "ZOMBIE",
-    "Interference",
-    "ProcessDiedError",
-    "StruckDown",
-)
+from engine.runtime.kernel import PROCESS
 
 DROPPED, OVERTAKES = -1, -2
 """Instead of a delay, in a network that breaks what channels promise: an element never arrives, or arrives ahead of the

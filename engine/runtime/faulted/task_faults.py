@@ -24,9 +24,9 @@ from engine.elements.batch import MAX_TIMESTAMP_MS, Batch
 from engine.elements.events import Watermark, WatermarkStatus
 from engine.elements.operator import Operator
 from engine.observe.points import AFTER, BEFORE
-from engine.runtime.faulted.interference import PROCESS, ZOMBIE, Interference, StruckDown
+from engine.runtime.faulted.interference import ZOMBIE, Interference, StruckDown
 from engine.runtime.job import TaskKilledError
-from engine.runtime.kernel import Rest
+from engine.runtime.kernel import PROCESS, Rest
 from engine.runtime.tasks import CREATED, RUNNING, Task
 
 if TYPE_CHECKING:

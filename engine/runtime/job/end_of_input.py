@@ -43,7 +43,8 @@ class EndOfInput:
         # Vertices whose tasks have been told that they may finish.
         self._leaving: dict[int, None] = {}
         self._final_requested = False
-        self._final_failures = 0
+        self.final_failures = 0
+        """Failures in a row of the last checkpoint."""
         # The first checkpoint that began behind the end of all input, once that is there.
         self._final_from = 0
 
@@ -59,7 +60,7 @@ class EndOfInput:
             self._confirmed_by.pop(task[0], None)
             self._leaving.pop(task[0], None)
         self._final_requested = False
-        self._final_failures = 0
+        self.final_failures = 0
 
     def task_ended(self, task: TaskId, next_checkpoint_id: int) -> None:
         """A task has come to the end of its data. ``next_checkpoint_id``: of the first checkpoint to begin after."""
@@ -97,7 +98,7 @@ class EndOfInput:
     def replaces_final(self, checkpoint_id: int) -> bool:
         """A checkpoint is complete: whether the last one has failed and need not be asked for again, for this one began
         behind the end of all input just as well."""
-        if not self._final_failures or self._final_requested or not self.all_ended:
+        if not self.final_failures or self._final_requested or not self.all_ended:
             return False
         self._final_requested = checkpoint_id >= self._final_from
         return self._final_requested
@@ -109,8 +110,8 @@ class EndOfInput:
     def final_failed(self) -> bool:
         """The last checkpoint failed: whether it may be tried again."""
         self._final_requested = False
-        self._final_failures += 1
-        return self._final_failures < self._final_attempts
+        self.final_failures += 1
+        return self.final_failures < self._final_attempts
 
     # --- queries --------------------------------------------------------------------------------------------------
 
@@ -128,18 +129,13 @@ class EndOfInput:
         """Whether the tasks of a vertex have been told that they may finish: some may be gone."""
         return vertex in self._leaving
 
-    @property
-    def final_failures(self) -> int:
-        """Failures in a row of the last checkpoint."""
-        return self._final_failures
-
     def validate(self) -> None:
         assert len(self.ended) <= self._count, self.ended
         assert all(task in self.ended for task in self._finished), (self._finished, self.ended)
         for vertex, subtasks in self._vertices.items():
             assert self._left[vertex] == sum(task not in self.ended for task in subtasks), vertex
         assert not any(self._left[vertex] for vertex in self._confirmed_by), self._confirmed_by
-        assert 0 <= self._final_failures <= self._final_attempts, self._final_failures
+        assert 0 <= self.final_failures <= self._final_attempts, self.final_failures
 
     def fingerprint(self) -> tuple[object, ...]:
         return (
@@ -148,6 +144,6 @@ class EndOfInput:
             tuple(sorted(self._confirmed_by.items())),
             tuple(sorted(self._leaving)),
             self._final_requested,
-            self._final_failures,
-            self._final_from if self._final_failures else None,
+            self.final_failures,
+            self._final_from if self.final_failures else None,
         )

@@ -41,7 +41,7 @@ _Entry = tuple[int, int, str, Any, Any]
 class Kernel:
     """Runs events in virtual time until none is left or :meth:`stop` is called."""
 
-    __slots__ = ("_choices", "_future", "_ready", "_sequence", "_stopped", "_waiting", "executed", "now_ns")
+    __slots__ = ("_choices", "_future", "_ready", "_sequence", "_waiting", "executed", "now_ns", "stopped")
 
     def __init__(self, start_ns: int = START_NS, choices: ChoiceRecorder | None = None) -> None:
         self.now_ns = start_ns
@@ -53,7 +53,8 @@ class Kernel:
         # While there are choices to make: the sequence numbers of the ready events of each target, oldest first. Nearly
         # always it is one; with ten thousand targets nobody looks for it among all that is ready.
         self._waiting: dict[Any, int | deque[int]] = {}
-        self._stopped = False
+        self.stopped = False
+        """Whether :meth:`stop` ended the last :meth:`run`."""
 
     def schedule(self, time_ns: int, operation: str, target: Any, payload: Any = None) -> None:
         """Have ``target.operation(payload)`` called at ``time_ns`` (not before now)."""
@@ -69,27 +70,22 @@ class Kernel:
             assert time_ns > now, f"{operation} scheduled {now - time_ns} ns in the past"
             heappush(self._future, (time_ns, sequence, operation, target, payload))
 
-    @property
-    def stopped(self) -> bool:
-        """Whether :meth:`stop` ended the last :meth:`run`."""
-        return self._stopped
-
     def stop(self) -> None:
         """End :meth:`run` after the current event."""
-        self._stopped = True
+        self.stopped = True
 
     def run(self, max_events: int | None = None) -> int:
         """Run until no event is left, the kernel was stopped, or ``max_events`` were executed.
 
         Returns the number of events executed.
         """
-        self._stopped = False
+        self.stopped = False
         ready, future, choices = self._ready, self._future, self._choices
         before = self.executed
         executed = before
         last = None if max_events is None else before + max_events
         try:
-            while not self._stopped and executed != last:
+            while not self.stopped and executed != last:
                 if not ready:
                     if not future:
                         break
