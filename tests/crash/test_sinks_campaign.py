@@ -11,7 +11,7 @@ import pytest
 
 from tests.crash.jobs.sinks_job import SINKS
 from tests.crash.processes import ROOT
-from tests.crash.test_campaign import counts, place
+from tests.crash.test_campaign import counts
 from tests.postgres_server import needs_server
 
 GROUPS = {
@@ -52,7 +52,7 @@ def test_each_sink_is_killed(group: str, tmp_path: Path) -> None:
     if group == "a server":
         needs_server()
     sinks = GROUPS[group]
-    seen = campaign(place(tmp_path), sinks, *BRIEF, "--kills", str(len(sinks)), "--seed", "brief")
+    seen = campaign(tmp_path, sinks, *BRIEF, "--kills", str(len(sinks)), "--seed", "brief")
 
     assert seen["least_kills_of_a_sink"] >= 1
     assert seen["looks"] > 10 * len(sinks)
@@ -65,7 +65,7 @@ def test_each_sink_is_killed_many_times(sink: str, tmp_path: Path) -> None:
     """Thirty kills each, with resumes, other parallelism, full disks, and a server that dies before commits."""
     if sink.startswith("postgres"):
         needs_server()
-    seen = campaign(place(tmp_path), (sink,), "--kills", "30", "--seed", "many")
+    seen = campaign(tmp_path, (sink,), "--kills", "30", "--seed", "many")
 
     assert seen["kills_of_resumes"] >= 5
     assert seen["restored"] >= 3
