@@ -21,8 +21,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from engine.cli.settings import places
 from engine.cli.verbs import resume, run
@@ -244,11 +246,17 @@ def main() -> int:
     parser.add_argument("--no-storage-faults", action="store_true", help="only kills")
     parser.add_argument("--directory", help="where [a temporary directory in memory]")
     options = parser.parse_args()
+    faults = not options.no_storage_faults
+    return carried_out(options, lambda directory: campaign(options.kills, options.seed, directory, faults=faults))
+
+
+def carried_out(options: argparse.Namespace, work: Callable[[Path], Any]) -> int:
+    """The exit code of a campaign in a directory of its own, which is kept when a job came to another end."""
     parent = options.directory or (str(IN_MEMORY) if IN_MEMORY.is_dir() else None)
     directory = Path(tempfile.mkdtemp(prefix="weir-kills-", dir=parent))
     started = time.monotonic()
     try:
-        tally = campaign(options.kills, options.seed, directory, faults=not options.no_storage_faults)
+        tally = work(directory)
     except CampaignFailedError as failed:
         print(failed)
         return 1

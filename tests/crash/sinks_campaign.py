@@ -21,7 +21,6 @@ import shutil
 import signal
 import sqlite3
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -35,7 +34,7 @@ from operators.databases.sqlite_database import SqliteSession
 from state_backends.files import FaultRule, FileFault, LocalFileSystem
 from state_backends.offline import SnapshotContent
 from state_backends.snapshots import CheckpointStorage
-from tests.crash.campaign import IN_MEMORY, REFUSALS, CampaignFailedError
+from tests.crash.campaign import REFUSALS, CampaignFailedError, carried_out
 from tests.crash.databases import KilledServer
 from tests.crash.forked import Ending, weir
 from tests.crash.jobs import sinks_job
@@ -472,13 +471,11 @@ def main() -> int:
     parser.add_argument("--no-storage-faults", action="store_true", help="only kills")
     parser.add_argument("--directory", help="where [a temporary directory in memory]")
     options = parser.parse_args()
-    parent = options.directory or (str(IN_MEMORY) if IN_MEMORY.is_dir() else None)
-    directory = Path(tempfile.mkdtemp(prefix="weir-sinks-", dir=parent))
-    started = time.monotonic()
     # Whoever is told to end takes the server along.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        tally = campaign(
+    return carried_out(
+        options,
+        lambda directory: campaign(
             options.kills,
             options.seed,
             directory,
@@ -486,13 +483,8 @@ def main() -> int:
             faults=not options.no_storage_faults,
             most_kills=options.most_kills,
             records=options.records,
-        )
-    except CampaignFailedError as failed:
-        print(failed)
-        return 1
-    print(tally.line(options.seed, time.monotonic() - started))
-    shutil.rmtree(directory)
-    return 0
+        ),
+    )
 
 
 if __name__ == "__main__":

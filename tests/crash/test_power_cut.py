@@ -68,11 +68,7 @@ def number_of_calls(**settings: Any) -> int:
 
 
 def some(seed: object) -> Survives:
-    """A disk on which some directories arrived and others did not.
-
-    A rename within a directory arrives whole or not at all, as on every file system with a journal; the sink and the
-    storage rely on that.
-    """
+    """A disk on which some directories arrived and others did not: a rename in one arrives whole or not at all."""
     return lambda path: random.Random(f"{seed} {posixpath.dirname(path)}").random() < 0.5
 
 

@@ -7,6 +7,7 @@ from functools import partial
 
 from engine.explore.run import Subject
 from engine.graph.job import Job
+from engine.graph.stream import Stream
 from operators.basic import CollectedResults
 from operators.log.connectors.log_sink import LogSink
 from operators.sources import SequenceSource
@@ -17,13 +18,17 @@ from tests.explore.search.sink_deaths import subject_of
 RECORDS, KEYS = 40, 5
 
 
-def _counting(parallelism: int | None, records: int = RECORDS) -> Job:
-    """Two sources, counts in two subtasks, a transactional sink."""
-    job = Job("counting", max_parallelism=8)
+def _counts(job: Job, parallelism: int | None, records: int = RECORDS) -> Stream:
+    """Two sources, counts in two subtasks."""
     numbers = job.source(SequenceSource(0, records, splits=2), name="numbers", parallelism=2)
     pairs = numbers.key_by(lambda number: number % KEYS, value=lambda number: (number % KEYS, 1))
     counted = pairs.reduce(lambda a, b: (a[0], a[1] + b[1]), name="count", parallelism=parallelism or 2)
-    counted.rebalance().collect(CollectedResults(), name="out", parallelism=1)
+    return counted.rebalance()
+
+
+def _counting(parallelism: int | None, records: int = RECORDS) -> Job:
+    job = Job("counting", max_parallelism=8)
+    _counts(job, parallelism, records).collect(CollectedResults(), name="out", parallelism=1)
     return job
 
 
@@ -33,12 +38,8 @@ def counting() -> Subject:
 
 
 def _logged(parallelism: int | None) -> Job:
-    """The same counts, written to an external log in transactions."""
     job = Job("logged", max_parallelism=8)
-    numbers = job.source(SequenceSource(0, RECORDS, splits=2), name="numbers", parallelism=2)
-    pairs = numbers.key_by(lambda number: number % KEYS, value=lambda number: (number % KEYS, 1))
-    counted = pairs.reduce(lambda a, b: (a[0], a[1] + b[1]), name="count", parallelism=parallelism or 2)
-    counted.rebalance().sink(LogSink("out"), name="out", parallelism=1)
+    _counts(job, parallelism).sink(LogSink("out"), name="out", parallelism=1)
     return job
 
 

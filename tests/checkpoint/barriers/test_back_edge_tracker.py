@@ -10,7 +10,6 @@ from engine.checkpoint.barriers import (
     AlignmentFinished,
     AlignmentMetrics,
     BackEdgeTracker,
-    InputCapture,
     StartCapture,
     StopCapture,
     TriggerSnapshot,
@@ -18,49 +17,27 @@ from engine.checkpoint.barriers import (
 from engine.checkpoint.barriers.at_least_once import MAX_PENDING_CHECKPOINTS
 from engine.checkpoint.barriers.handler_instructions import HandlerInstructions
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
-from engine.elements.events import AlignmentType, CancelCheckpointMarker, CheckpointBarrier, CheckpointOptions
+from engine.elements.events import AlignmentType, CheckpointBarrier, CheckpointOptions
+from tests.checkpoint.barriers import test_back_edges
 
 SUBSUMED = CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED
 CANCELLED = CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER
 ENDED = CheckpointFailureReason.CHECKPOINT_DECLINED_INPUT_END_OF_STREAM
 
 
-class Head:
-    """The tracker, with a clock and a capture."""
+class Head(test_back_edges.Head):
+    """The tracker in the place of the handler: it blocks no channel."""
 
-    def __init__(self, after_tasks_finish: bool = True) -> None:
-        self.capture = InputCapture(4)
-        self.tracker = BackEdgeTracker(4, after_tasks_finish, capture=self.capture, back_edges=(2, 3))
-        self.now_ns = 0
-
-    def barrier(self, channel: int, checkpoint_id: int) -> HandlerInstructions:
-        self.capture.channels[channel].barrier_arrived(checkpoint_id)
-        return self._done(self.tracker.on_barrier(channel, _barrier(checkpoint_id), self.now_ns))
-
-    def cancel(self, channel: int, checkpoint_id: int) -> HandlerInstructions:
-        return self._done(self.tracker.on_cancel(channel, CancelCheckpointMarker(checkpoint_id), self.now_ns))
-
-    def end(self, channel: int) -> HandlerInstructions:
-        return self._done(self.tracker.on_end_of_partition(channel, self.now_ns))
-
-    def trigger(self, checkpoint_id: int) -> HandlerInstructions:
-        return self._done(self.tracker.on_trigger(_barrier(checkpoint_id), self.now_ns))
+    kind = BackEdgeTracker
+    options = CheckpointOptions(AlignmentType.AT_LEAST_ONCE)
 
     def _done(self, instructions: HandlerInstructions) -> HandlerInstructions:
-        for instruction in instructions:
-            if isinstance(instruction, StartCapture):
-                for channel in self.tracker.captured_channels:
-                    self.capture.channels[channel].start(instruction.checkpoint_id)
-            if isinstance(instruction, StopCapture):
-                for capture in self.capture.channels:
-                    capture.stop(instruction.checkpoint_id)
-        self.tracker.validate()
-        assert self.tracker.blocked_channels == ()
-        return instructions
+        assert self.handler.blocked_channels == ()
+        return super()._done(instructions)
 
 
 def _barrier(checkpoint_id: int) -> CheckpointBarrier:
-    return CheckpointBarrier(checkpoint_id, 0, CheckpointOptions(AlignmentType.AT_LEAST_ONCE))
+    return CheckpointBarrier(checkpoint_id, 0, Head.options)
 
 
 def trigger(checkpoint_id: int, *metrics: int) -> TriggerSnapshot:
@@ -84,18 +61,18 @@ def test_the_snapshot_waits_for_the_forward_channels_only() -> None:
     head = Head()
     head.now_ns = 10
     assert head.barrier(0, 1) == ()
-    head.tracker.on_bytes(7)
+    head.handler.on_bytes(7)
     head.now_ns = 14
     assert head.barrier(1, 1) == (StartCapture(1), trigger(1, 10, 4, 7))
-    assert head.tracker.captured_channels == (2, 3)
+    assert head.handler.captured_channels == (2, 3)
     head.now_ns = 20
     assert head.barrier(3, 1) == ()
-    assert head.tracker.captured_channels == (2,)
-    head.tracker.on_bytes(5)
+    assert head.handler.captured_channels == (2,)
+    head.handler.on_bytes(5)
     head.now_ns = 30
 
     assert head.barrier(2, 1) == (StopCapture(1), finished(1, 10, 20, 12))
-    assert head.tracker.pending_checkpoint_ids == ()
+    assert head.handler.pending_checkpoint_ids == ()
 
 
 def test_a_back_edge_whose_barrier_comes_early_needs_no_log() -> None:
@@ -105,7 +82,7 @@ def test_a_back_edge_whose_barrier_comes_early_needs_no_log() -> None:
     head.barrier(0, 1)
 
     assert head.barrier(1, 1) == (StartCapture(1), trigger(1))
-    assert head.tracker.captured_channels == (3,)
+    assert head.handler.captured_channels == (3,)
 
 
 def test_without_anything_to_log_the_snapshot_is_an_ordinary_one() -> None:
@@ -115,14 +92,14 @@ def test_without_anything_to_log_the_snapshot_is_an_ordinary_one() -> None:
         assert head.barrier(channel, 1) == ()
 
     assert head.barrier(1, 1) == (trigger(1),)
-    assert head.tracker.pending_checkpoint_ids == ()
+    assert head.handler.pending_checkpoint_ids == ()
 
 
 def test_a_newer_snapshot_subsumes_the_log() -> None:
     """There is one log at a time."""
     head = logging()
     assert head.barrier(0, 2) == ()
-    assert head.tracker.pending_checkpoint_ids == (1, 2)
+    assert head.handler.pending_checkpoint_ids == (1, 2)
 
     assert head.barrier(1, 2) == (
         StopCapture(1, failed=True),
@@ -131,7 +108,7 @@ def test_a_newer_snapshot_subsumes_the_log() -> None:
         trigger(2),
     )
     assert head.barrier(2, 1) == ()
-    assert head.tracker.pending_checkpoint_ids == (2,)
+    assert head.handler.pending_checkpoint_ids == (2,)
 
 
 def test_a_newer_barrier_on_a_back_edge_ends_a_log_that_nothing_else_would_end() -> None:
@@ -218,7 +195,7 @@ def test_the_end_of_a_channel_counts_as_its_barrier() -> None:
 
 def test_ends_abort_everything_when_they_do_not_count_as_barriers() -> None:
     """Checkpoints after tasks finish are switched off: the log dies, and what the tracker has pending."""
-    head = Head(after_tasks_finish=False)
+    head = Head(checkpoints_after_tasks_finish=False)
     head.barrier(0, 1)
     head.barrier(1, 1)
     head.barrier(0, 2)
@@ -244,7 +221,7 @@ def test_notes_are_few() -> None:
     for checkpoint_id in range(MAX_PENDING_CHECKPOINTS + 1):
         head.barrier(2, checkpoint_id)
 
-    noted = head.tracker.fingerprint()[4]
+    noted = head.handler.fingerprint()[4]
     assert isinstance(noted, tuple)
     assert [checkpoint_id for checkpoint_id, _ in noted] == list(range(1, MAX_PENDING_CHECKPOINTS + 1))
 
@@ -252,9 +229,9 @@ def test_notes_are_few() -> None:
 def test_closing_forgets_the_log() -> None:
     """Nobody is told."""
     head = logging()
-    head.tracker.close()
+    head.handler.close()
 
-    assert head.tracker.pending_checkpoint_ids == ()
+    assert head.handler.pending_checkpoint_ids == ()
     assert head.barrier(2, 1) == ()
 
 
@@ -263,4 +240,4 @@ def test_a_note_is_in_the_fingerprint() -> None:
     one, other = Head(), Head()
     one.barrier(2, 1)
 
-    assert one.tracker.fingerprint() != other.tracker.fingerprint()
+    assert one.handler.fingerprint() != other.handler.fingerprint()

@@ -46,15 +46,20 @@ SAVEPOINT = CheckpointOptions(AlignmentType.ALIGNED, SnapshotKind.SAVEPOINT)
 class Head:
     """The handler, with a clock and a capture that sees every barrier as it is handed over."""
 
+    kind: type[Any] = BackEdgeBarrierHandler
+    options = ALIGNED
+
     def __init__(self, **settings: Any) -> None:
         self.capture = InputCapture(4)
-        self.handler = BackEdgeBarrierHandler(4, capture=self.capture, back_edges=(3, 2), **settings)
+        self.handler = self.kind(4, capture=self.capture, back_edges=(3, 2), **settings)
         self.now_ns = 0
         self.captured: dict[int, tuple[int, ...]] = {}
 
-    def barrier(self, channel: int, checkpoint_id: int, options: CheckpointOptions = ALIGNED) -> HandlerInstructions:
+    def barrier(
+        self, channel: int, checkpoint_id: int, options: CheckpointOptions | None = None
+    ) -> HandlerInstructions:
         """A barrier that was created at 0 arrives and is taken."""
-        barrier = CheckpointBarrier(checkpoint_id, 0, options)
+        barrier = CheckpointBarrier(checkpoint_id, 0, options or self.options)
         self.capture.channels[channel].barrier_arrived(checkpoint_id)
         return self._done(self.handler.on_barrier(channel, barrier, self.now_ns))
 
@@ -70,8 +75,9 @@ class Head:
     def end(self, channel: int) -> HandlerInstructions:
         return self._done(self.handler.on_end_of_partition(channel, self.now_ns))
 
-    def trigger(self, checkpoint_id: int, options: CheckpointOptions = ALIGNED) -> HandlerInstructions:
-        return self._done(self.handler.on_trigger(CheckpointBarrier(checkpoint_id, 0, options), self.now_ns))
+    def trigger(self, checkpoint_id: int, options: CheckpointOptions | None = None) -> HandlerInstructions:
+        barrier = CheckpointBarrier(checkpoint_id, 0, options or self.options)
+        return self._done(self.handler.on_trigger(barrier, self.now_ns))
 
     def timeout(self, checkpoint_id: int) -> HandlerInstructions:
         return self._done(self.handler.on_timeout(checkpoint_id, self.now_ns))

@@ -33,7 +33,7 @@ from engine.checkpoint.subtask.task_instructions import TaskInstruction
 from engine.elements.batch import Batch
 from engine.elements.events import BarrierAnnouncement, CheckpointBarrier, EndOfChannelState, EndOfData, EndOfPartition
 from engine.runtime.channels import CheckpointedInputGate, Element
-from tests.conformance.barrier.observed import ABORT_NOTIFICATION, NS_PER_MS, Observed, Operation, Vector
+from tests.conformance.barrier.observed import ABORT_NOTIFICATION, Observed, Operation, Vector
 from tests.conformance.barrier.world import Clock, Tapped, barrier_of, element_of
 from tests.conformance.compare import MalformedVector
 
@@ -171,19 +171,8 @@ class InputReplay:
             case ["close"]:
                 self._gate.handler.close()
             case _:
-                self._apply_time(operation)
-
-    def _apply_time(self, operation: Operation) -> None:
-        match operation:
-            case ["advance_ms", amount]:
-                self._clock.now_ns += amount * NS_PER_MS
-                self._fire_timers()
-            case ["advance_ms_passive", amount]:
-                self._clock.now_ns += amount * NS_PER_MS
-            case ["fire_timers"]:
-                self._fire_timers()
-            case _:
-                self._apply_poll(operation)
+                if not self._clock.carries_out(operation, self._fire_timers):
+                    self._apply_poll(operation)
 
     def _apply_poll(self, operation: Operation) -> None:
         match operation:

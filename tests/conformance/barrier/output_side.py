@@ -9,7 +9,7 @@ from engine.checkpoint.subtask import ChannelStateWriter
 from engine.elements.batch import Batch
 from engine.elements.events import CheckpointBarrier, EndOfPartition, Watermark
 from engine.runtime.channels import Numbered
-from tests.conformance.barrier.observed import ABORT_NOTIFICATION, NS_PER_MS, Observed, Operation, Vector, kind_of
+from tests.conformance.barrier.observed import ABORT_NOTIFICATION, Observed, Operation, Vector, kind_of
 from tests.conformance.barrier.world import Clock, Tapped, barrier_of, element_of
 from tests.conformance.compare import MalformedVector
 
@@ -73,22 +73,11 @@ class OutputReplay:
             case ["abort_rpc", checkpoint_id]:
                 self.observed.abort(checkpoint_id, ABORT_NOTIFICATION)
                 self._abandon(checkpoint_id)
-            case _:
-                self._apply_time(operation)
-
-    def _apply_time(self, operation: Operation) -> None:
-        match operation:
             case ["barrier_timeout", checkpoint_id]:
                 self._time_out(checkpoint_id)
-            case ["advance_ms", amount]:
-                self._clock.now_ns += amount * NS_PER_MS
-                self._fire_timers()
-            case ["advance_ms_passive", amount]:
-                self._clock.now_ns += amount * NS_PER_MS
-            case ["fire_timers"]:
-                self._fire_timers()
             case _:
-                self._apply_poll(operation)
+                if not self._clock.carries_out(operation, self._fire_timers):
+                    self._apply_poll(operation)
 
     def _apply_poll(self, operation: Operation) -> None:
         match operation:

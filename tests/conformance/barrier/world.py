@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from engine.elements.batch import Batch
@@ -79,6 +80,20 @@ class Clock:
         due = sorted(timer for timer in self._timers if timer[0] <= self.now_ns)
         self._timers = [timer for timer in self._timers if timer[0] > self.now_ns]
         return [checkpoint_id for _, checkpoint_id in due]
+
+    def carries_out(self, operation: Operation, fire_timers: Callable[[], None]) -> bool:
+        """Whether the operation is about time only; it is carried out then."""
+        match operation:
+            case ["advance_ms", amount]:
+                self.now_ns += amount * NS_PER_MS
+                fire_timers()
+            case ["advance_ms_passive", amount]:
+                self.now_ns += amount * NS_PER_MS
+            case ["fire_timers"]:
+                fire_timers()
+            case _:
+                return False
+        return True
 
 
 def barrier_of(vector: Vector, checkpoint_id: int, given: list[dict[str, Any]], now_ns: int) -> CheckpointBarrier:

@@ -132,8 +132,7 @@ class _FailsOnceRestored(Operator):
 
 
 def failing_once_restored(*, transactional: bool) -> Subject:
-    """One record, through an operator that cannot be restored, into a sink that shows rows when a checkpoint completes,
-    or at once."""
+    """The same job with an operator that cannot be restored before its sink."""
 
     def build(_parallelism: int | None) -> Job:
         job = Job("failing-once-restored", max_parallelism=2)

@@ -17,8 +17,7 @@ MODE = "aligned"
 
 
 def table() -> str:
-    """How often anybody comes by at which point, sink by sink, in a run with a death to recover from; and how many
-    deaths that makes."""
+    """How often each point is come by, sink by sink, in a run with a death to recover from."""
     lines = [f"| Sink | {' | '.join(f'`{point}`' for point in SHOWN)} | Deaths |", f"|---|{'---:|' * (len(SHOWN) + 1)}"]
     for sink in sinks.SINKS:
         subject = subject_of(sink)

@@ -123,10 +123,7 @@ def assert_agreement(
     steps: list[tuple[str, Any]],
     seen: Callable[[list[int]], Any] = list,
 ) -> None:
-    """After each step the operator has given what the model has, and at the end it has dropped as much and is empty.
-
-    ``seen``  what the operator makes of the values of a window.
-    """
+    """After each step the operator has given what the model has, and dropped as much; ``seen`` is of the operator."""
     for step, argument in [*steps, ("watermark", MAX_TIMESTAMP_MS)]:
         if step == "records":
             windows.process(argument)

@@ -62,8 +62,7 @@ def path_of(driven: Driven, snapshot: int) -> str:
 
 
 def stopped_in_vain(driven: Driven) -> bool:
-    """The savepoint was complete, which sinks were told and have committed; then a task died before it could stop. The
-    job goes back to its newest checkpoint, as Flink does, and commits what comes behind that once more."""
+    """A task died after sinks had committed the savepoint: the job commits what comes behind its checkpoint again."""
     is_complete = any(one.order.stop is not None and one.path is not None for one in driven.result.savepoints)
     return is_complete and driven.result.state != "stopped"
 

@@ -35,11 +35,7 @@ FULL = SnapshotOptions(type=SnapshotType.FULL_CHECKPOINT)
 
 
 class World:
-    """The storage of one job and what its job manager does with shared files.
-
-    :ivar file_system: in memory
-    :ivar registry: of the shared files
-    """
+    """The storage of one job and what its job manager does with shared files."""
 
     def __init__(self, file_system: Any = None) -> None:
         self.file_system = MemoryFileSystem() if file_system is None else file_system

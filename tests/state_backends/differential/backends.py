@@ -87,10 +87,7 @@ SCENARIOS: list[tuple[SnapshotType, tuple[str, ...]]] = [
 
 
 class World:
-    """A file system with checkpoint storage and local directories, and the backends made in it.
-
-    :ivar storage: where snapshots go
-    """
+    """A file system with checkpoint storage and local directories, and the backends made in it."""
 
     def __init__(self, file_system: FileSystem | None = None, inline_threshold_bytes: int = 0) -> None:
         self.file_system = MemoryFileSystem() if file_system is None else file_system
@@ -177,11 +174,7 @@ def canonical_bytes(world: World, backend: KeyedStateBackend) -> bytes:
 
 
 class Maker:
-    """Makes backends of one kind.
-
-    :ivar name: in :data:`BACKENDS`
-    :ivar world: where they are
-    """
+    """Makes backends of one kind of :data:`BACKENDS`, in a world of their own."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -17,11 +17,7 @@ DOMAINS = ("event", "processing")
 
 @dataclass
 class Model:
-    """The content.
-
-    :ivar entries: what (state, key, namespace) holds
-    :ivar timers: (domain, time, key, namespace)
-    """
+    """What (state, key, namespace) holds, and timers as (domain, time, key, namespace)."""
 
     entries: dict[Entry, Any] = field(default_factory=dict)
     timers: set[tuple[str, int, int, Any]] = field(default_factory=set)

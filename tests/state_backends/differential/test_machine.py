@@ -356,8 +356,7 @@ class DifferentialMachine(RuleBasedStateMachine):
 
     @rule()
     def backend_equals_model(self) -> None:
-        """Every entry of the model is in the backend, and no other; content and canonical bytes are those of a heap
-        backend with the same content and another history."""
+        """Content and canonical bytes are those of the model, and of a heap with that content and another history."""
         self.states.check(self.model)
         heap = self.world.backend("heap", MAX_PARALLELISM)
         States(heap).fill(self.model)

@@ -54,10 +54,7 @@ def small(store: str, *, incremental: bool = True) -> StateBackend:
 
 @dataclass
 class World:
-    """Checkpoint storage, and backends that use it.
-
-    :ivar backends: all that were made, to be disposed of in the end
-    """
+    """Checkpoint storage, and all backends made for it, to be disposed of in the end."""
 
     store: str
     incremental: bool = True

@@ -38,11 +38,7 @@ class MemorySnapshot:
 
 
 class MemoryStore:
-    """A sorted map.
-
-    :ivar rows: the entries
-    :ivar open_snapshots: how many are not released
-    """
+    """A sorted map; ``open_snapshots`` counts those that are not released."""
 
     def __init__(self, file_system: FileSystem, directory: str, unique: str) -> None:
         self.rows: SortedDict = SortedDict()
