@@ -1,8 +1,8 @@
-"""A transactional log in memory: the rules of :mod:`operators.log.port`, every request recorded, all of it
-open to faults.
+"""A transactional log in memory, with the rules of :mod:`operators.log.port`. It records every request, and faults can
+be injected into each.
 
-What readers see is decided by the partitions alone, as on a real log: by markers, not by what the coordinator of
-transactions remembers. ``validate`` holds the two against each other.
+The partitions alone decide what readers see, as on a real log: readers go by markers, not by the memory of the
+transaction coordinator. ``validate`` compares the two.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ class MemoryTransactionLog(TransactionCoordinator[list[LogEntry]]):
         return [LogRecord(one.offset, one.value, one.producer) for one in chosen if one.offset >= offset]
 
     def flush(self) -> None:
-        """See the port; memory has nothing more durable than itself."""
+        """See the port; a log in memory cannot make anything more durable."""
 
-    # --- for whoever watches ------------------------------------------------------------------------------
+    # --- for observers ------------------------------------------------------------------------------------
 
     def validate(self) -> None:
         for topic, partitions in self._topics.items():

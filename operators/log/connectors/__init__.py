@@ -1,5 +1,5 @@
-"""What a job is given to write to a log in memory or on disk, and to read one on disk: ``log_sink`` (without
-transactions ``plain_log_sink``) and ``log_source``.
+"""The connectors of logs in memory and on disk: ``log_sink`` writes (``plain_log_sink`` without transactions), and
+``log_source`` reads a log on disk.
 """
 
 from __future__ import annotations

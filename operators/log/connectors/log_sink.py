@@ -2,20 +2,20 @@
 
 ``exactly-once``   transactions, committed when their checkpoint has completed: see
                    :mod:`operators.transactions.two_phase_commit`;
-``at-least-once``  records are written as they come, and every answer is waited for: a failure repeats records, and so
-                   does a request that was carried out without an answer;
-``none``           records are written as they come, and nobody waits for an answer: they may also be lost.
+``at-least-once``  the sink writes records as they come and waits for every answer. A failure repeats records, and so
+                   does a request that was carried out while its answer was lost;
+``none``           the sink writes records as they come and does not wait for answers: records may also be lost.
 
-Transactional ids are ``{uid or prefix}/{subtask}/{incarnation}.{attempt}/{slot}``. Each attempt has names of its own,
-so that a zombie can never take a name from its successor, and uses as many as it has transactions at a time: the slot
-is free again once its transaction is committed. The successor of a subtask takes *all* names of older attempts over,
-except those that are pre-committed in the checkpoint it starts from; a zombie finds itself fenced. After a change of
-parallelism, names belong to the subtask with their number modulo the new parallelism (as in Flink).
+Transactional ids are ``{uid or prefix}/{subtask}/{incarnation}.{attempt}/{slot}``. Each attempt has its own names, so
+a zombie can never take a name from its successor. An attempt uses one name for each transaction it has at a time; the
+slot is free again once its transaction is committed. The successor of a subtask takes over *all* names of older
+attempts, except those pre-committed in the checkpoint it starts from. This fences a zombie. After a change of
+parallelism, a name belongs to the subtask with its number modulo the new parallelism (as in Flink).
 
-The number of the checkpoint is left with each commit. A restore that finds a higher one than its own would publish
-again what is published already, and a log takes nothing back: it is refused (``newer_commits="fail"``), for the
-checkpoint that covers it may only have been unreadable for a moment; or counted in ``numTransactionsPublishedAgain``
-(``"report"``). Nothing is skipped.
+Each commit stores the number of its checkpoint in the log. A restore that finds a higher number than its own would
+publish the same records again, and a log cannot take records back. By default the sink refuses the restore
+(``newer_commits="fail"``): perhaps the checkpoint that covers them was only unreadable for a moment. With ``"report"``
+it counts them in ``numTransactionsPublishedAgain``. It never skips records.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ from state_backends.files import FileSystem
 class LogSink:
     """Describes a sink into a topic of a log.
 
-    ``log``          a :class:`~operators.log.disk.DiskLog`, or one in memory; ``None`` = one in memory, of its own:
-                     it is not there any more when the process has ended;
-    ``partitions``   of the topic, which is made if it is not there;
-    ``partition``    where a record goes; by default a subtask writes to the partition of its number, modulo;
-    ``retries``      how often a request without an answer is repeated before the task fails;
-    ``transactional_id_prefix``  instead of the uid: for another run of the same job that writes to the same log;
+    ``log``          a :class:`~operators.log.disk.DiskLog`, or one in memory; ``None`` = one in memory of its own,
+                     which is gone when the process ends;
+    ``partitions``   of the topic, which the sink creates if it does not exist;
+    ``partition``    chooses the partition of a record; by default a subtask writes to its own number, modulo;
+    ``retries``      how often the sink repeats a request without an answer before the task fails;
+    ``transactional_id_prefix``  replaces the uid, for another run of the same job that writes to the same log;
     ``transaction_timeout_ns``, ``timeout_warning_ratio``, ``ignore_failures_after_transaction_timeout``: see
     :mod:`operators.transactions.two_phase_commit`; ``newer_commits``: see the module.
     """
@@ -109,15 +109,15 @@ class LogSink:
         else:
             self.log.create_topic(topic, partitions)
         self._world: tuple[FileSystem, str] | None = None
-        """Where a log on disk lies, in a world of its own."""
+        """In a simulation: the file system and the output directory of a log on disk."""
         self._read: tuple[tuple[int, ...], list[str]] | None = None
-        """What is committed, and how long the partitions were when it was read."""
+        """The committed rows, and the lengths of the partitions when they were read."""
 
     def create_operator(self) -> Operator:
         return TransactionalLogSink(self) if self.delivery == EXACTLY_ONCE else PlainLogSink(self)
 
     def fresh(self) -> LogSink:
-        """Another one like it, with a log in memory of its own, or the same one on disk, not yet open."""
+        """A copy with its own log in memory, or with the same log on disk, not yet open."""
         other = copy(self)
         other._world = other._read = None
         if isinstance(self.log, DiskLog):
@@ -128,7 +128,7 @@ class LogSink:
         return other
 
     def attach(self, context: OperatorContext) -> TransactionLog:
-        """The log, open and with the topic in it; goes with one :meth:`detach`."""
+        """The log, open, with the topic in it. Each call needs one :meth:`detach`."""
         if not isinstance(self.log, DiskLog):
             return self.log
         log = self.log.acquire(context)
@@ -140,7 +140,7 @@ class LogSink:
         return log
 
     def detach(self, log: TransactionLog, metrics: OperatorMetrics, *, is_dead: bool = False) -> None:
-        """Let go of what :meth:`attach` gave; ``is_dead``: as a process does that dies."""
+        """Release what :meth:`attach` returned. ``is_dead``: as the death of the process does."""
         if not isinstance(self.log, DiskLog):
             return
         assert isinstance(log, DiskTransactionLog), "as attach gave it"
@@ -150,12 +150,12 @@ class LogSink:
         try:
             self.log.release(log)
         except TransactionLogError:
-            # Whatever was promised is durable; what is missing is the snapshot that spares the next recovery work.
+            # Everything that was promised is durable. Only the snapshot is missing, which shortens the next recovery.
             metrics.count("numLogsNotClosed")
 
     def live_in(self, files: FileSystem, output_dir: str, logs: dict[str, DiskLog]) -> None:
-        """Take part in a world of its own: a log on disk is read from these files, by whoever asks for rows, no matter
-        who is writing to it. ``logs``, by path, are those of the world: one that sinks share has one writer."""
+        """Take part in a simulation. Rows of a log on disk are read from these files, also while a sink writes to it.
+        ``logs`` are the logs of the simulation by path: sinks that share a log share its writer."""
         if isinstance(self.log, DiskLog):
             self.log = logs.setdefault(self.log.path, self.log)
             self.log.keeps_history = True
@@ -163,15 +163,15 @@ class LogSink:
 
     @property
     def place(self) -> tuple[FileSystem, str] | None:
-        """The files and the directory of a log on disk that lives in a world of its own."""
+        """The file system and the directory of a log on disk in a simulation."""
         if self._world is None or not isinstance(self.log, DiskLog):
             return None
         files, output_dir = self._world
         return files, posixpath.join(output_dir, self.log.path)
 
     def committed_rows(self) -> list[str]:
-        """What is committed, as text: partition by partition, in the order of offsets. An open transaction hides
-        nothing behind it: sooner or later it is over."""
+        """The committed records as text, partition by partition, in the order of offsets. An open transaction does not
+        hide the records after it, because it will end at some time."""
         log, topic = self.log, self.topic
         if isinstance(log, DiskLog):
             if self.place is None:
@@ -180,7 +180,7 @@ class LogSink:
             return [repr(record.value) for records in by_partition for record in records]
         if not isinstance(log, MemoryTransactionLog):
             return [repr(record.value) for number in range(self.partitions) for record in log.read(topic, number)]
-        # Partitions only grow, and whoever watches asks more often than they do.
+        # Partitions only grow, and observers call this more often than they grow.
         ends = tuple(log.end_offset(topic, number) for number in range(self.partitions))
         if self._read is None or self._read[0] != ends:
             partitions = (log.committed(topic, number) for number in range(self.partitions))
@@ -203,7 +203,7 @@ class TransactionalLogSink(TwoPhaseCommitSinkOperator):
         self._attached: TransactionLog | None = None
         self._requests = Requests(spec, self)
         self._written: dict[int, int] = {}
-        """Records in the current transaction, by partition."""
+        """Number of records in the current transaction, by partition."""
         self._idle: dict[str, Producer] = {}
         """Names whose transaction is committed."""
         self._recovered: list[str] = []
@@ -236,7 +236,7 @@ class TransactionalLogSink(TwoPhaseCommitSinkOperator):
         return f"{stem}/{slot}"
 
     def _mine_of_earlier(self) -> list[TransactionDescription]:
-        """What earlier attempts have left of which this subtask is in charge."""
+        """The transactional ids of earlier attempts that this subtask is responsible for."""
         context, prefix = self.context, f"{self._prefix}/"
         mine = []
         for found in self._requests.ask(lambda: self._log.transactions(prefix, self._now_ns())):
@@ -280,8 +280,8 @@ class TransactionalLogSink(TwoPhaseCommitSinkOperator):
         lingering = [*self._recovered, *(name for name in earlier if name not in names)]
         self._recovered = []
         with self._log.together():
-            # Not only what is open: a zombie between two transactions must not begin another one. Names that are spared
-            # are fenced by whoever commits what they have pre-committed.
+            # Not only ids with an open transaction: a zombie between two transactions must not begin another one. An
+            # attempt that commits a spared id's pre-committed transaction fences that id.
             for name in dict.fromkeys(lingering):
                 self._fence(name)
 
@@ -323,8 +323,8 @@ class TransactionalLogSink(TwoPhaseCommitSinkOperator):
         self._idle[following.transactional_id] = following
 
     def recover_and_commit(self, transaction: Transaction, checkpoint_id: int) -> None:
-        # The name belongs to an attempt that is over. Behind the transaction that is committed now, or was before, it
-        # may have begun the next, and a zombie may be about to: it is fenced, with all that linger.
+        # The name belongs to an attempt that is over. After the transaction committed now (or earlier) it may have
+        # begun the next one, or a zombie may be about to. So it is fenced together with the lingering names.
         self._commit(transaction, checkpoint_id)
         self._recovered.append(transaction[0])
 
@@ -343,7 +343,7 @@ class TransactionalLogSink(TwoPhaseCommitSinkOperator):
         try:
             self.abort(transaction)
         except InvalidTransactionError:
-            # A newer checkpoint than the restored one has published it.
+            # A checkpoint newer than the restored one has published it.
             if self._spec.newer_commits != "report":
                 raise
 
@@ -353,7 +353,7 @@ class TransactionalLogSink(TwoPhaseCommitSinkOperator):
         try:
             super().close()
         except TransactionLogError:
-            # The next attempt aborts it, or its timeout does.
+            # The next attempt aborts it, or it times out.
             self.context.metrics.count("numAbortsFailed")
         finally:
             self._detach(is_dead=False)

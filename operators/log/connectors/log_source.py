@@ -2,19 +2,19 @@
 
 Rules.
 
-* One split per partition, read from an offset that is in the state: the state alone decides where a restored job goes
-  on. Nothing is locked, and whoever writes to the log is not disturbed.
-* ``read_committed`` (the default) hands out records of committed transactions and those without, up to the last stable
-  offset; ``read_uncommitted`` everything that has been given to the operating system.
-* Where to begin is found out once, when a split is opened for the first time, and so is where a bounded source ends:
-  both are part of the position.
-* An offset that retention has deleted, and a log that ends before the position or holds another record there, are a
-  loss of data: no restart helps.
-* Records carry the time at which they were appended, in ms, as their timestamp; a watermark strategy with a function of
-  its own replaces it. Watermarks are per split.
-* With a ``group`` the offsets of completed checkpoints are committed to it, for whoever watches the job from outside
-  (:mod:`operators.log.disk.consumer_groups`). They are never read.
-* Partitions that a topic has gained are found when the job starts again, and read from their beginning.
+* A partition is a split. The source reads it from the offset in its state; the state alone decides where a restored
+  job resumes. The source takes no lock and does not disturb the log's writer.
+* ``read_committed`` (the default) emits records of committed transactions and records without a transaction, up to the
+  last stable offset. ``read_uncommitted`` emits everything that the writer has given to the operating system.
+* The start offset, and the end of a bounded source, are determined once, when a split is first opened. Both are part
+  of the position.
+* Data is lost when retention has deleted an offset, or the log ends before the position or holds another record
+  there. A restart does not help.
+* The timestamp of a record is the time when it was appended, in ms. A watermark strategy with its own timestamp
+  function replaces it. Watermarks are per split.
+* With a ``group`` the source commits the offsets of completed checkpoints to it, for monitoring from outside
+  (:mod:`operators.log.disk.consumer_groups`). The source never reads them.
+* Partitions added to a topic are found when the job starts again, and read from their beginning.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class LogSource:
     """The records of a topic of a log on disk.
 
     ``log``         a :class:`~operators.log.disk.DiskLog`, or its path, relative to the working directory;
-    ``partitions``  which, ``None`` = all;
+    ``partitions``  the partitions to read, ``None`` = all;
     ``isolation``   ``"read_committed"`` or ``"read_uncommitted"``;
-    ``start``       ``"earliest"``, ``"latest"`` (what is appended from now on), or offsets by partition (others begin
-                    with the earliest; only of partitions that are read);
-    ``start_at_ms`` instead of ``start``: with the first batch that was appended at this time or later;
-    ``bounded``     whether it ends with what is there when a split is opened first; else it asks again every
+    ``start``       ``"earliest"``, ``"latest"`` (what is appended from now on), or offsets by partition. Only
+                    partitions that are read may have one; the others begin with the earliest;
+    ``start_at_ms`` replaces ``start``: begin with the first batch appended at this time or later;
+    ``bounded``     whether a split ends where the log ended when it was first opened. An unbounded source polls every
                     ``poll_ms`` of virtual time, for ever;
-    ``group``       to which offsets are committed, ``None`` = to none.
+    ``group``       the group that offsets are committed to, ``None`` = no group.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class LogSource:
     position_shape = staticmethod(row(optional(whole), optional(whole), optional(whole)))
 
     gained_position = (None, None, None)
-    """Of partitions that the topic has gained since the job began: nothing in them has been read."""
+    """For partitions added to the topic since the job began: none of their records has been read."""
 
     def splits(self, context: SourceContext) -> Sequence[str]:
         """``topic-0`` .., one per partition. Raises :class:`ConfigurationError` when the topic does not exist."""
@@ -119,9 +119,9 @@ class LogSource:
         return None if self._group is None else GroupOffsets(context, self.path, self.topic, self._group)
 
     def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
-        """A reader of a partition; a position is ``(offset, checksum, where it ends)``.
+        """A reader of a partition. A position is ``(offset, checksum, end offset)``.
 
-        Raises :class:`DataLossError` when the log does not have it any more.
+        Raises :class:`DataLossError` when the log no longer has the position.
         """
         files, number = context.file_system(), int(split.rpartition("-")[2])
         directory = partition_directory(self.path, self.topic, number)
@@ -136,7 +136,7 @@ class LogSource:
         else:
             offset, crc, end = position
             if self._is_bounded:
-                # Else a job that waits for what will never come would wait for ever.
+                # Otherwise a job would wait for ever for records that will never come.
                 extent = extent_of(files, directory, where)
                 if end is None:
                     end = extent.stable if self._isolation == READ_COMMITTED else extent.end
@@ -186,7 +186,7 @@ class _LogSplitReader:
         return now_ns + self._poll_ns
 
     def close(self) -> None:
-        """Nothing is open between two reads."""
+        """No file is open between two reads."""
 
 
 def _check_partitions(partitions: object) -> None:
@@ -201,7 +201,7 @@ def _check_partitions(partitions: object) -> None:
 
 
 def check_offsets(what: str, topic: str, start: str | Mapping[int, int], numbers: Sequence[int]) -> None:
-    """Raises :class:`ConfigurationError` when ``start`` speaks of a partition that is not among those that are read."""
+    """Raises :class:`ConfigurationError` when ``start`` names a partition that is not among those read."""
     unread = [] if isinstance(start, str) else [number for number in start if number not in numbers]
     if unread:
         raise ConfigurationError(
@@ -211,7 +211,7 @@ def check_offsets(what: str, topic: str, start: str | Mapping[int, int], numbers
 
 
 def check_start(start: object, start_at_ms: int | None = None) -> None:
-    """Raises :class:`ConfigurationError` unless the two say where to begin."""
+    """Raises :class:`ConfigurationError` unless the two are valid and at most one of them says where to begin."""
     if start_at_ms is not None and (type(start_at_ms) is not int or start_at_ms < 0):
         raise ConfigurationError(f"start_at_ms is {start_at_ms!r}; it must be a whole number of ms from 0, or None")
     if start_at_ms is not None and start != EARLIEST:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class PlainLogSink(SinkOperator):
-    """Without transactions."""
+    """Writes without transactions."""
 
     def __init__(self, spec: LogSink) -> None:
         self._spec = spec
@@ -48,7 +48,7 @@ class PlainLogSink(SinkOperator):
         self._flush()
 
     def _flush(self) -> None:
-        # Sources will not read again what a checkpoint covers: it must not be lost any more.
+        # Sources do not read the records before a checkpoint again, so those must not be lost any more.
         if self._log is not None and self._spec.delivery == AT_LEAST_ONCE:
             self._requests.ask(self._log.flush)
 

@@ -1,6 +1,6 @@
-"""A log in files: ``disk_log`` names it in a job, ``disk_transaction_log`` writes it, over a ``partition_log`` each,
-which is made of ``log_segments`` of ``record_batches``, and a ``transaction_journal``. ``log_reader`` reads it while
-it is written; ``consumer_groups`` keep how far jobs have come.
+"""A log in files. ``disk_log`` names it in a job and ``disk_transaction_log`` writes it: one ``partition_log`` for each
+partition, made of ``log_segments`` of ``record_batches``, and a ``transaction_journal``. ``log_reader`` reads the log
+while it is written; ``consumer_groups`` store how far jobs have read.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Offsets of consumer groups: how far the jobs that read a log on disk have come, for whoever watches from outside.
+"""Offsets of consumer groups: how far the jobs that read a log on disk have come, for monitoring from outside.
 
 Rules (Kafka: ``__consumer_offsets``; Flink: ``KafkaSourceReader`` with ``commit.offsets.on.checkpoint``).
 
-* The offset of a group is that of the newest completed checkpoint, never one of records that might be read again. It
-  is written after the checkpoint is complete, so it may lag behind, for ever if the job ends in between.
-* Nobody reads it to begin there: the state of a job says where it goes on. A commit that fails is counted
+* The offset of a group is that of the newest completed checkpoint, never that of records which may be read again. It
+  is written after the checkpoint is complete, so it may lag; if the job ends in between, it lags for ever.
+* No job starts from it: the state of a job says where it resumes. A commit that fails is counted
   (``commitsFailed``), and the job goes on.
 * One file for each partition, replaced atomically: ``LOG/groups/<group>/<topic>/<number>``. Two jobs that share a group
   overwrite each other, as in Kafka with manual assignment.
 * The lag of a group is the distance to the last stable offset, or to the end for a group that reads uncommitted
-  records. Ends of transactions have offsets too, so it is no count of records.
+  records. Transaction markers have offsets too, so the lag is not a number of records.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 class GroupOffset(NamedTuple):
-    """``offset``: the first that the group has not read; as of which checkpoint, and when that was, in virtual ns."""
+    """``offset``: the first that the group has not read, with its checkpoint and the time of that in virtual ns."""
 
     offset: int
     checkpoint_id: int
@@ -44,8 +44,8 @@ class GroupOffset(NamedTuple):
 
 
 class PartitionLag(NamedTuple):
-    """``committed``: ``None`` when the group has not committed anything there; then ``lag`` counts from what is left of
-    the partition. ``end``: where the group could read to."""
+    """``committed``: ``None`` when the group has not committed an offset; ``lag`` then counts from the earliest offset
+    that is left. ``end``: the offset up to which the group could read."""
 
     partition: int
     committed: GroupOffset | None
@@ -54,7 +54,7 @@ class PartitionLag(NamedTuple):
 
 
 def check_group_name(group: object) -> None:
-    """Raises :class:`ConfigurationError` unless ``group`` can be the name of a directory everywhere."""
+    """Raises :class:`ConfigurationError` unless ``group`` is a valid directory name on every system."""
     if not isinstance(group, str) or not _NAME.fullmatch(group) or group.strip(".") == "":
         raise ConfigurationError(
             f"consumer group {group!r} cannot be kept on disk: a name has 1 to 249 of the characters A-Z, a-z, 0-9,"
@@ -67,7 +67,7 @@ def _path(log: str, group: str, topic: str, partition: int) -> str:
 
 
 def committed_offset(fs: FileSystem, log: str, topic: str, partition: int, group: str) -> GroupOffset | None:
-    """What a group has committed, ``None`` if nothing. Raises :class:`LogCorruptError` when the file is damaged."""
+    """The committed offset of a group, or ``None``. Raises :class:`LogCorruptError` when the file is damaged."""
     check_topic_name(topic)
     check_group_name(group)
     path = _path(log, group, topic, partition)
@@ -85,7 +85,7 @@ def committed_offset(fs: FileSystem, log: str, topic: str, partition: int, group
 def consumer_lag(
     fs: FileSystem, log: str, topic: str, group: str, *, isolation: str = READ_COMMITTED
 ) -> list[PartitionLag]:
-    """By partition: how far a group is behind. Reads the whole topic, without holding it.
+    """The lag of a group, by partition. Reads the whole topic without locking the log.
 
     Raises :class:`ConfigurationError` when there is no such topic.
     """
@@ -97,7 +97,7 @@ def consumer_lag(
         raise ConfigurationError(f"log {log!r} has no topic {topic!r}")
     lags = []
     for partition in range(count):
-        # First what was read, then how much there is: the other way round a lag could be below 0.
+        # Read the committed offset before the end of the log: in the other order a lag could be below 0.
         committed = committed_offset(fs, log, topic, partition, group)
         extent = extent_of(fs, partition_directory(log, topic, partition), f"{topic}-{partition} of log {log}")
         end = extent.stable if isolation == READ_COMMITTED else extent.end
@@ -131,4 +131,4 @@ class GroupOffsets:
         self._context.count(COMMITS_SUCCEEDED)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """It holds no resource."""

@@ -1,7 +1,7 @@
-"""Names a log on disk in a job: where it lies and how it is kept. It is opened when the first operator needs it.
+"""Names a log on disk in a job: its path and its settings. The first operator that needs the log opens it.
 
-All operators of a process share what is open, and hold it until the last has let go: they write to one log, under one
-lock. A process that dies in a simulation takes what was open along; its successor opens the log again, and recovers it.
+All operators of a process share the open log, under one lock, until the last one releases it. A process that dies in a
+simulation takes the open log along; its successor opens the log again and recovers it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class DiskLog:
                          :mod:`operators.log.disk.disk_transaction_log`;
     ``segment_bytes``    how large a file becomes before the next begins;
     ``retain_bytes``, ``retain_records``, ``retain_segments``  how much of each partition is kept at least, ``None`` =
-                         everything; whole segments go, never behind the last stable offset;
-    ``journal_bytes``    how much is written down about transactions before a snapshot bounds the next recovery;
+                         everything. Retention deletes whole segments, only before the last stable offset;
+    ``journal_bytes``    how much the transaction journal grows before a snapshot shortens the next recovery;
     ``max_timeout_ns``   the longest transaction timeout that a sink may ask for;
-    ``transactional_id_expiration_ns``  how long a transactional id is remembered that nobody uses, ``None`` = for ever.
-                         A checkpoint that is older cannot be restored: nobody knows how its transactions ended.
+    ``transactional_id_expiration_ns``  how long the log remembers an unused transactional id, ``None`` = for ever. A
+                         checkpoint older than that cannot be restored: the outcome of its transactions is unknown.
 
     ``gate`` and ``clock`` are those of the log, see
-    :class:`operators.log.port.transaction_coordinator.TransactionCoordinator`: set them before it is opened.
+    :class:`operators.log.port.transaction_coordinator.TransactionCoordinator`: set them before the log is opened.
     """
 
     def __init__(
@@ -62,20 +62,20 @@ class DiskLog:
         self.gate: Callable[[Request], str] | None = None
         self.clock: Callable[[], int] | None = None
         self.history: list[Exchange] = []
-        """Every request so far, by whatever process, if ``keeps_history``: for whoever watches a simulation."""
+        """Every request so far, from every process, if ``keeps_history``: for observers of a simulation."""
         self.keeps_history = False
         self._open: DiskTransactionLog | None = None
         self._held_by: tuple[FileSystem, str, int] | None = None
         self._users = 0
 
     def fresh(self) -> DiskLog:
-        """The same log, not opened by anybody."""
+        """The same log, not opened by any process."""
         other = DiskLog(self.path)
         other.settings = self.settings
         return other
 
     def acquire(self, context: OperatorContext) -> DiskTransactionLog:
-        """The log, opened if it is not open in this process; goes with one :meth:`release` or :meth:`abandon`."""
+        """The log, opened if this process has not. Each call needs one :meth:`release` or :meth:`abandon`."""
         files, path = context.file_system(), context.resolve_path(self.path)
         holder = (files, path, context.incarnation)
         found = self._open
@@ -83,7 +83,7 @@ class DiskLog:
             self._users += 1
             return self._watched(found)
         if found is not None:
-            # It belongs to a process that is dead, or has failed.
+            # It belongs to a process that has died, or it has failed.
             found.abandon()
         self._open = None
         self._open = found = DiskTransactionLog(files, path, self.settings)
@@ -99,18 +99,18 @@ class DiskLog:
         return log
 
     def release(self, log: DiskTransactionLog) -> None:
-        """One user less; the last one closes it."""
+        """Removes one user; the last one closes the log."""
         if self._is_last(log):
             log.close()
 
     def abandon(self, log: DiskTransactionLog) -> None:
-        """One user less, whose process is dead: what was only in memory is gone with the last one."""
+        """Removes one user whose process has died; what was only in memory is lost with the last one."""
         if self._is_last(log):
             log.abandon()
 
     def _is_last(self, log: DiskTransactionLog) -> bool:
         if log is not self._open:
-            # Somebody has opened it again since.
+            # Another user has opened the log again since.
             return False
         self._users -= 1
         if self._users:

@@ -3,27 +3,26 @@ processes.
 
 Rules (Kafka's, where it has the same problem).
 
-* The journal is the truth about names, the partitions are the truth about records. A change is in the journal, durable,
-  before anything follows from it; only that a transaction has begun need not be, for its records say so.
-* ``prepare`` makes the records of a transaction durable, and then says so in the journal, with how many there are in
-  which partition. ``commit`` does that too, if there was no ``prepare``.
-* A commit has happened when it is in the journal. Its markers are written afterwards, and recovery writes those that
+* The journal is the truth about names, the partitions are the truth about records. A change is durable in the journal
+  before anything depends on it. The beginning of a transaction need not be: its records say that it has begun.
+* ``prepare`` makes the records of a transaction durable. Then it writes to the journal how many there are in which
+  partition. ``commit`` does that too, if there was no ``prepare``.
+* A commit has happened when it is in the journal. The log writes the markers afterwards; recovery writes those that
   are missing. Readers go by markers alone, so they never see a commit that could be undone. Markers are made durable
-  too: a power cut must not take away, until somebody recovers the log, what readers have seen; nor what they have
-  skipped, for they know by the batch before their position that it is this log.
-* Recovery reads the names (a snapshot and the changes behind it), then the partitions, then holds the two against each
-  other: an open transaction has as many records as are there, so that its producer may go on; a prepared one has as
-  many as it had, or the log is damaged.
-* One process writes, and holds a lock on the directory; anybody may read, with :mod:`operators.log.disk.log_reader`.
-* After an error of the file system nothing is known about what was written: the log is not used any more until it was
-  opened again.
+  too: a power cut must not take away, before the next recovery, what readers have seen or skipped. Readers recognize
+  their log by the batch before their position.
+* Recovery reads the names (a snapshot and the changes after it), then the partitions, and compares the two. An open
+  transaction has the records that are there, so that its producer may go on. A prepared one must have as many records
+  as were prepared; otherwise the log is damaged.
+* One process writes and holds a lock on the directory. Any process may read, with :mod:`operators.log.disk.log_reader`.
+* After an error of the file system it is unknown what was written. The log cannot be used until it is opened again.
 
-``fsync`` says what a power cut can take. The death of the process alone takes only records of transactions that are
+``fsync`` says what a power cut can lose. The death of the process alone loses only records of transactions that are
 neither prepared nor committed, whatever the setting.
 
 ``append``       nothing that was answered;
-``transaction``  records without a transaction since the last ``flush``; transactions: nothing that was answered;
-``never``        anything since the operating system last wrote it down by itself, and the log may then be damaged.
+``transaction``  records without a transaction since the last ``flush``; of transactions nothing that was answered;
+``never``        anything since the operating system last wrote by itself, and the log may then be damaged.
 """
 
 from __future__ import annotations
@@ -71,12 +70,12 @@ _DURABLE = "durable"
 class DiskTransactionLog(ReadableLog):
     """See the module. Opening it recovers it.
 
-    :ivar truncated_bytes: what recovery has cut off: records that nobody was promised
-    :ivar completed_markers: how many ends of transactions recovery has written again
+    :ivar truncated_bytes: how much recovery has cut off: records that no producer was promised
+    :ivar completed_markers: how many transaction markers recovery has written
     """
 
     def __init__(self, fs: FileSystem, directory: str, settings: LogSettings | None = None) -> None:
-        """Raises :class:`StorageError` when another process writes to it, or it cannot be written;
+        """Raises :class:`StorageError` when another process writes to the log, or it is not writable;
         :class:`LogCorruptError` when it is damaged."""
         self.settings = LogSettings() if settings is None else settings
         self.settings.check()
@@ -90,7 +89,7 @@ class DiskTransactionLog(ReadableLog):
         self._never_syncs = self.settings.fsync == FSYNC_NEVER
         self._broken: str | None = None
         self._postponed: list[tuple[PartitionLog, str, Producer]] | None = None
-        """Markers of a group of requests that wait for the journal."""
+        """The markers of a group of requests; they wait for the journal."""
         self.completed_markers = 0
         self._lock = lock_log(fs, directory)
         try:
@@ -160,7 +159,7 @@ class DiskTransactionLog(ReadableLog):
         return partition
 
     def _recover_transactions(self, prepared: dict[str, dict[Place, int]]) -> None:
-        """Hold what is written down against what is there."""
+        """Compare the journal with the partitions."""
         for topic, partitions in self._topics.items():
             for number, partition in enumerate(partitions):
                 for producer, (first, count) in list(partition.transactions.open.items()):
@@ -185,7 +184,7 @@ class DiskTransactionLog(ReadableLog):
             if not self._never_syncs:
                 where = partition_directory(self.directory, *place)
                 raise LogCorruptError(where, 0, f"{producer} has written records, and the journal does not know it")
-            # The journal has lost more than the partition: nobody can commit this any more.
+            # The journal has lost more than the partition: no producer can commit this transaction any more.
             self._change(REGISTERED, *producer, self._max_timeout_ns)
             name = self._names[producer.transactional_id]
         ended = name.ended.get(producer.epoch)
@@ -194,7 +193,7 @@ class DiskTransactionLog(ReadableLog):
             self.completed_markers += 1
             return
         if name.state is None:
-            # Records are there, but that they began a transaction was lost.
+            # The records are there, but the change that began their transaction was lost.
             self._change(BEGUN, *producer, self._now_ns)
         name.written[place], name.first_offsets[place] = count, first
 
@@ -214,7 +213,7 @@ class DiskTransactionLog(ReadableLog):
             )
 
     def add_partitions(self, topic: str, partitions: int) -> None:
-        """Have a topic with ``partitions`` of them, more than before. Where records go may change with that.
+        """Increase the partitions of a topic to ``partitions``. This may change which partition a record goes to.
 
         Raises :class:`ConfigurationError` when it has more already.
         """
@@ -247,7 +246,7 @@ class DiskTransactionLog(ReadableLog):
             ) from error
 
     def _arrives(self, request: Request) -> str:
-        # Between two requests, for a snapshot must hold what every change in the journal has made of its name.
+        # Between two requests: a snapshot must contain the effect of every change in the journal on its name.
         if self._journal.bytes_since_snapshot > self.settings.journal_bytes:
             self.write_snapshot()
         return super()._arrives(request)
@@ -275,7 +274,7 @@ class DiskTransactionLog(ReadableLog):
             for entries, kind, producer in marks:
                 entries.append(kind, producer, (), 0, self._now_ns)
             for entries, *_ in marks:
-                # At most one fsync for each partition: behind the first, nothing is left to be made durable.
+                # At most one fsync for each partition: after the first, everything in it is durable.
                 entries.sync()
                 self._retain(entries)
 
@@ -291,7 +290,7 @@ class DiskTransactionLog(ReadableLog):
                 is_kept = kind == IS_PREPARED or (change[3] == COMMITTED and name.state == OPEN)
                 change = (*change, self._make_durable(name) if is_kept else [])
             if kind == FORGOTTEN:
-                # Records of a name that nobody knows any more must have their markers.
+                # Before a name is forgotten, the markers of its records must be durable.
                 for partition in self._all_partitions():
                     partition.sync()
             self._journal.append(change, self._now_ns)
@@ -313,7 +312,7 @@ class DiskTransactionLog(ReadableLog):
                 self._write_marks(postponed)
 
     def _make_durable(self, name: Name) -> list[tuple[str, int, int, int]]:
-        """The records of an open transaction: topic, partition, how many, and how far the partition is durable."""
+        """Make an open transaction's records durable: topic, partition, count, and the durable offset there."""
         places = []
         for (topic, number), count in name.written.items():
             partition = self._topics[topic][number]
@@ -335,7 +334,7 @@ class DiskTransactionLog(ReadableLog):
                 self._journal.sync()
 
     def write_snapshot(self) -> None:
-        """Bound the next recovery by what is there now."""
+        """Bound the next recovery by the current state."""
         with self._writing("cannot be made durable"):
             points = {}
             for topic, partitions in self._topics.items():
@@ -347,7 +346,7 @@ class DiskTransactionLog(ReadableLog):
     # --- end ----------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Write a snapshot, and let others write. What is open stays open."""
+        """Write a snapshot and release the lock. Open transactions stay open."""
         try:
             if self._broken is None:
                 self.write_snapshot()
@@ -359,7 +358,7 @@ class DiskTransactionLog(ReadableLog):
             self.abandon()
 
     def abandon(self) -> None:
-        """Let go of everything as the death of the process would: what is in memory is gone."""
+        """Release everything as the death of the process would: what is only in memory is lost."""
         self._broken = self._broken or "it was closed"
         for partition in self._all_partitions():
             partition.abandon()

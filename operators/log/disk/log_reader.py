@@ -1,15 +1,15 @@
-"""Reads a log on disk without holding it, also while somebody writes to it: by the files alone.
+"""Reads a log on disk from its files alone, without a lock, also while a process writes to it.
 
 Rules.
 
-* With ``read_committed`` the records of a transaction are handed out when its commit marker has been seen, and skipped
-  when that of its abort has. What follows them waits: that is the last stable offset, without anybody having to say it.
-  So a reader looks ahead only as far as the transaction that is next.
-* The end of what is there is where a batch is not whole *yet*. In a segment that has a successor nothing is unfinished:
-  there it is damage.
-* A position is an offset behind what was handed out or skipped, with the checksum of the batch before it. A reader that
-  comes back finds the same batch before its position, or the log is not the one it has read: cut short, or replaced
-  (Kafka finds that out by leader epochs, KIP-320).
+* With ``read_committed`` the reader emits the records of a transaction when it has seen the commit marker, and skips
+  them when it has seen the abort marker. The records after them wait: that is the last stable offset, and the reader
+  finds it by itself. It looks ahead only as far as the next transaction.
+* The end of the log is where a batch is not whole *yet*. A segment that has a successor is finished: an incomplete
+  batch there is damage.
+* A position is the offset after the last record emitted or skipped, with the checksum of the batch before it. A reader
+  that comes back must find the same batch before its position. Otherwise this is not the log it has read: it was cut
+  short or replaced (Kafka finds that out by leader epochs, KIP-320).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PREAMBLE_BYTES = len(SEGMENT_PREAMBLE)
 
 
 class Extent(NamedTuple):
-    """What a partition has: offsets from ``earliest`` to before ``end``, decided up to ``stable``; ``at_or_after`` is
+    """The offsets of a partition: from ``earliest`` to before ``end``, decided up to ``stable``. ``at_or_after`` is
     the first offset of a batch not older than the time asked for, ``end`` if there is none."""
 
     earliest: int
@@ -53,13 +53,13 @@ class Extent(NamedTuple):
 
 
 class PartitionScan:
-    """The whole batches of a partition, one after the other, as far as they are there."""
+    """Reads the whole batches of a partition in order, up to its present end."""
 
     def __init__(self, fs: FileSystem, directory: str, where: str, offset: int | None = None) -> None:
         """``offset``: begin with the segment that has it, ``None`` = with the first."""
         self._fs, self._directory, self._where = fs, directory, where
         bases = base_offsets(fs, directory)
-        # A partition without a segment is one that nobody has written to yet.
+        # A partition without a segment has not been written to yet.
         self.earliest = bases[0] if bases else 0
         at = 0 if offset is None else max(0, bisect_right(bases, offset) - 1)
         self._base: int | None = bases[at] if bases else None
@@ -67,12 +67,12 @@ class PartitionScan:
         self.next_offset = 0 if self._base is None else self._base
 
     def more(self) -> list[RecordBatch]:
-        """Some further batches, none when the end is reached for now.
+        """The next few batches; none when the present end is reached.
 
         Raises :class:`LogCorruptError`, and :class:`OffsetOutOfRangeError` when retention has overtaken the reader.
         """
         while True:
-            # First the names, then the content: what had a successor before it was read is complete.
+            # List the names before reading: a segment that had a successor before it was read is complete.
             bases = base_offsets(self._fs, self._directory)
             if self._base is None:
                 if not bases:
@@ -84,7 +84,7 @@ class PartitionScan:
                 batches, bad = self._read_segment(self._base)
             except FileNotFoundError:
                 if self._base in base_offsets(self._fs, self._directory):
-                    # It is there, and its end must not be taken for the end of the partition.
+                    # The segment exists: its end must not be taken for the end of the partition.
                     raise
                 continue
             if batches:
@@ -104,7 +104,7 @@ class PartitionScan:
             if file.size < self._position > _PREAMBLE_BYTES:
                 return [], BadBatch(file.size, "the file is shorter than what was read of it")
             if not has_preamble(file):
-                # A segment that has just been begun, maybe.
+                # The segment may have just been begun.
                 why = "it does not begin as a segment of this version of the log does"
                 return [], BadBatch(self._position, why)
             found = list(islice(read_batches(file, self._position, file.size, self.next_offset), _BATCHES_AT_A_TIME))
@@ -119,7 +119,7 @@ class PartitionScan:
 
 
 def extent_of(fs: FileSystem, directory: str, where: str, at_ns: int | None = None) -> Extent:
-    """What a partition has now; reads all of it."""
+    """The present extent of a partition; reads all of it."""
     scan = PartitionScan(fs, directory, where)
     transactions, at_or_after = PartitionTransactions(), None
     while batches := scan.more():
@@ -134,8 +134,8 @@ def extent_of(fs: FileSystem, directory: str, where: str, at_ns: int | None = No
 class PartitionReader:
     """Hands out the records of a partition from an offset on, in order.
 
-    :ivar offset: behind the last record handed out, and what was skipped behind that
-    :ivar crc: of the batch before it; ``None`` if there is none yet
+    :ivar offset: the offset after the last record emitted or skipped
+    :ivar crc: the checksum of the batch before it; ``None`` if there is none yet
     """
 
     def __init__(
@@ -148,18 +148,18 @@ class PartitionReader:
         crc: int | None = None,
         isolation: str = READ_COMMITTED,
     ) -> None:
-        """``crc``: as a position had it. Raises :class:`OffsetOutOfRangeError` when ``offset`` is deleted."""
+        """``crc``: as in the position. Raises :class:`OffsetOutOfRangeError` when ``offset`` is deleted."""
         self._where, self._is_committed_only = where, isolation == READ_COMMITTED
         self.offset, self.crc = offset, crc
         self._start = offset
-        # Who has read up to an offset has seen the end of every transaction before it; who has not must find out
-        # whether an older one is still open.
+        # A reader that comes back has seen the end of every transaction before its offset. A new one must find out
+        # whether an older transaction is still open.
         self._scan = PartitionScan(fs, directory, where, None if crc is None else offset - 1)
         if offset < self._scan.earliest:
             raise OffsetOutOfRangeError(where, offset, self._scan.earliest, self._scan.next_offset)
         self._queue: deque[RecordBatch] = deque()
         self._committed: dict[Producer, bool] = {}
-        """By producer: how its transaction ends, of those whose marker was seen and not passed yet."""
+        """By producer: whether its transaction commits; for transactions whose marker was read ahead but not passed."""
         self._current: list[object] = []
         self._first = 0
         """The offset of the first of them."""
@@ -168,8 +168,8 @@ class PartitionReader:
         self._is_checked = False
 
     def read(self, max_records: int, before: int | None = None) -> tuple[list[object], list[int]]:
-        """Up to so many further records below offset ``before``, and when they were appended, in ms; none if there are
-        none now. Raises :class:`DataLossError` when this is not the log that was read before."""
+        """Up to ``max_records`` records below offset ``before``, and their append times in ms; empty if there are none
+        now. Raises :class:`DataLossError` when this is not the log that was read before."""
         values: list[object] = []
         times_ms: list[int] = []
         while len(values) < max_records:
@@ -189,7 +189,7 @@ class PartitionReader:
         return values, times_ms
 
     def is_at(self, offset: int) -> bool:
-        """Whether everything before ``offset`` that can ever be handed out has been."""
+        """Whether every record before ``offset`` that can ever be emitted has been."""
         if self._next < len(self._current):
             return self._first + self._next >= offset
         if self._queue:
@@ -197,7 +197,7 @@ class PartitionReader:
         return self._scan.next_offset >= offset
 
     def _advance(self, before: int | None) -> bool:
-        """Make the next batch that may be handed out the current one."""
+        """Make the next batch that may be emitted the current one."""
         while True:
             if not self._queue and not self._look_ahead():
                 return False
@@ -226,7 +226,7 @@ class PartitionReader:
             return True
 
     def _skip(self, head: RecordBatch) -> None:
-        """Nothing of it is handed out. It is behind the reader all the same: what is left to read is no lag."""
+        """Skip a batch without emitting it. The position still moves past it, so the batch does not count as lag."""
         self._queue.popleft()
         if head.end_offset > self.offset:
             self.offset, self.crc = head.end_offset, head.crc
@@ -245,7 +245,7 @@ class PartitionReader:
         return bool(batches)
 
     def _check(self, batches: list[RecordBatch]) -> None:
-        """Whether what was read before is what is there."""
+        """Check that the batch before the position is the one that was read."""
         if not batches:
             if self._scan.next_offset < self._start:
                 raise self._loss(f"the partition ends with offset {self._scan.next_offset}: the log was cut")
@@ -267,7 +267,7 @@ class PartitionReader:
 
 
 def entries_of(fs: FileSystem, log: str, topic: str, partition: int) -> list[LogEntry]:
-    """Everything that is in a partition now, markers and what is undecided included."""
+    """All present entries of a partition, including markers and undecided records."""
     where = f"{topic}-{partition} of log {log}"
     scan, entries = PartitionScan(fs, partition_directory(log, topic, partition), where), list[LogEntry]()
     while batches := scan.more():
@@ -277,9 +277,9 @@ def entries_of(fs: FileSystem, log: str, topic: str, partition: int) -> list[Log
 
 
 def committed_records(fs: FileSystem, log: str, topic: str, *, waits: bool = True) -> list[list[LogRecord]]:
-    """By partition: what is committed, as anybody can read it; nothing if there is no such topic.
+    """The committed records by partition, as a reader sees them; empty if the topic does not exist.
 
-    ``waits``: only up to the last stable offset, as readers that go on; else everything that is committed by now.
+    ``waits``: only up to the last stable offset, as a continuing reader sees them; else everything committed by now.
     """
     result = []
     for number in range(partitions_of(fs, log, topic) or 0):

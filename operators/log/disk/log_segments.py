@@ -1,7 +1,7 @@
 """The files of a partition: segments, each named by the offset of its first entry (Kafka: ``LogSegment``).
 
-A segment begins with a preamble that says what it is and in which version; batches follow. Its index is sparse, only in
-memory, and made anew from the batches: an index on disk would be one more thing that can be wrong.
+A segment begins with a preamble that says what it is and in which version; batches follow. Its index is sparse, exists
+only in memory, and is rebuilt from the batches: an index on disk would be one more thing that can be wrong.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def segment_name(base_offset: int) -> str:
 
 
 def base_offsets(fs: FileSystem, directory: str) -> list[int]:
-    """Of the segments in a directory, in order; none if it does not exist."""
+    """The base offsets of the segments in a directory, in order; none if it does not exist."""
     if not fs.is_dir(directory):
         return []
     return sorted(int(match[1]) for name in fs.list_dir(directory) if (match := _NAME.fullmatch(name)))
@@ -34,7 +34,7 @@ def base_offsets(fs: FileSystem, directory: str) -> list[int]:
 
 @dataclass(slots=True)
 class Segment:
-    """One file; ``size_bytes`` counts what is still in memory too."""
+    """One file; ``size_bytes`` includes what is still in memory."""
 
     base_offset: int
     size_bytes: int
@@ -52,19 +52,19 @@ class Segment:
         return self.index[at] if at >= 0 else (self.base_offset, len(SEGMENT_PREAMBLE))
 
     def path(self, directory: str) -> str:
-        """Below the directory of its partition."""
+        """Its path, below the directory of its partition."""
         return posixpath.join(directory, segment_name(self.base_offset))
 
 
 def has_preamble(file: RandomAccessFile) -> bool:
-    """Whether a segment begins as one does."""
+    """Whether a file begins with the preamble of a segment."""
     return file.read_at(0, len(SEGMENT_PREAMBLE)) == SEGMENT_PREAMBLE
 
 
 def batches_from(fs: FileSystem, path: str, segment: Segment, offset: int, size_bytes: int) -> Iterator[RecordBatch]:
-    """The batches of a segment that end behind ``offset``, up to ``size_bytes`` of the file.
+    """The batches of a segment that end after ``offset``, up to ``size_bytes`` of the file.
 
-    Raises :class:`LogCorruptError` at the first that is bad: all of this was written whole.
+    Raises :class:`LogCorruptError` at the first bad batch, because all of this was written whole.
     """
     first_offset, position = segment.place_before(offset)
     file = fs.open_random(path)

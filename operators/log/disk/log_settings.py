@@ -1,4 +1,4 @@
-"""How a log on disk is kept: when files begin and go, and what a power cut can take (see
+"""The settings of a log on disk: when files begin and are deleted, and what a power cut can lose (see
 :mod:`operators.log.disk.disk_transaction_log`)."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ FSYNC_POLICIES = (FSYNC_APPEND, FSYNC_TRANSACTION, FSYNC_NEVER)
 
 class LogSettings(NamedTuple):
     """``fsync``: see the module; ``segment_bytes``: when a new file begins; ``retention``: what may be deleted;
-    ``journal_bytes``: how much is written down before the next snapshot bounds recovery."""
+    ``journal_bytes``: how much the journal grows before the next snapshot bounds recovery."""
 
     fsync: str = FSYNC_TRANSACTION
     segment_bytes: int = 64 << 20
@@ -26,7 +26,7 @@ class LogSettings(NamedTuple):
     id_expiration_ns: int | None = DEFAULT_ID_EXPIRATION_NS
 
     def check(self) -> None:
-        """Raises :class:`ConfigurationError` when a value makes no sense."""
+        """Raises :class:`ConfigurationError` when a value is not valid."""
         if self.fsync not in FSYNC_POLICIES:
             raise ConfigurationError(f"fsync is {self.fsync!r}; it must be one of {', '.join(FSYNC_POLICIES)}")
         may_be_none = (*Retention._fields, "id_expiration_ns")
@@ -34,6 +34,6 @@ class LogSettings(NamedTuple):
             if name in ("fsync", "retention", "keeps_history") or (value is None and name in may_be_none):
                 continue
             if type(value) is not int or value < 1:
-                # As the options of DiskLog are called.
+                # The name of the option of DiskLog.
                 prefix = "retain_" if name in Retention._fields else "transactional_" if name in may_be_none else ""
                 raise ConfigurationError(f"{prefix}{name} of the log is {value!r}; it must be a whole number above 0")

@@ -2,15 +2,15 @@
 
 Rules.
 
-* Only the last segment is written to. One that is full is fsynced before the next begins, so that a torn tail is always
-  in the last; the name of a new one is made durable at once.
-* What was appended is in memory until ``flush`` gives it to the operating system, where the death of the process does
-  it no harm; ``sync`` makes it survive a power cut.
-* Recovery reads what is there. The first batch that is bad is the end, and what follows is cut off, *unless* it had
-  been durable: a whole batch behind it says so (see ``record_batches``), or a segment behind it, or
-  ``durable_offset``, what the caller has written down elsewhere. Then it is damage, and :class:`LogCorruptError`.
-* Retention deletes whole segments, the oldest first, never the last one, and never what a reader cannot have read yet:
-  nothing behind the last stable offset.
+* Only the last segment is written to. A full segment is fsynced before the next begins, so a torn tail is always in the
+  last one. The name of a new segment is made durable at once.
+* Appended records are in memory until ``flush`` gives them to the operating system, where they survive the death of the
+  process. ``sync`` makes them survive a power cut.
+* Recovery reads the files. The first bad batch is the end, and recovery cuts off what follows, *unless* it had been
+  durable: a whole batch after it says so (see ``record_batches``), or a segment after it, or ``durable_offset``, which
+  the caller has stored elsewhere. Then the log is damaged: :class:`LogCorruptError`.
+* Retention deletes whole segments, the oldest first. It never deletes the last segment, nor anything after the last
+  stable offset, because a reader cannot have read that yet.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BUFFER_BYTES = 1 << 18
 
 
 class Retention(NamedTuple):
-    """How much of a partition is kept at least, ``None`` = everything. What is beyond one of these goes."""
+    """How much of a partition is kept at least, ``None`` = everything. What exceeds one of the limits is deleted."""
 
     bytes: int | None = None
     records: int | None = None
@@ -50,7 +50,7 @@ class Retention(NamedTuple):
 
 
 class RecoveryPoint(NamedTuple):
-    """Where recovery may begin: everything before was durable when this was written down."""
+    """Where recovery may begin: everything before it was durable when the point was written."""
 
     offset: int
     segment: int
@@ -59,11 +59,11 @@ class RecoveryPoint(NamedTuple):
 
 
 class PartitionLog:
-    """See the module. ``where`` names the partition in errors; ``never_syncs``: a power cut may take anything.
+    """See the module. ``where`` names the partition in errors; ``never_syncs``: a power cut may lose anything.
 
     :ivar end_offset: the offset that the next entry will get
     :ivar durable_offset: everything before it survives a power cut
-    :ivar transactions: what is open and what was aborted
+    :ivar transactions: which are open and which were aborted
     :ivar truncated_bytes: how much recovery has cut off
     """
 
@@ -90,7 +90,7 @@ class PartitionLog:
 
     @property
     def size_bytes(self) -> int:
-        """Of all segments."""
+        """The size of all segments."""
         return sum(segment.size_bytes for segment in self._segments)
 
     @property
@@ -101,7 +101,7 @@ class PartitionLog:
     # --- recovery -----------------------------------------------------------------------------------------
 
     def recover(self, durable_offset: int = 0, point: RecoveryPoint | None = None) -> None:
-        """Read what is there; begin the first segment if there is none.
+        """Read the segments; begin the first one if there is none.
 
         ``durable_offset``: everything before it is known to have been durable.
         """
@@ -126,7 +126,7 @@ class PartitionLog:
         self.durable_offset = max(self.durable_offset, durable_offset)
 
     def _take_over(self, point: RecoveryPoint, bases: Sequence[int]) -> None:
-        """Everything before ``point`` is as it was."""
+        """Take everything before ``point`` as it was, without reading it."""
         for base in bases[: bases.index(point.segment)]:
             segment = Segment(base, 0)
             segment.size_bytes = self._fs.size(segment.path(self._directory))
@@ -136,7 +136,7 @@ class PartitionLog:
         self.end_offset = self.durable_offset = point.offset
 
     def _recover_segment(self, base: int, bases: Sequence[int], durable_offset: int, position: int) -> bool:
-        """Whether its end is that of a whole batch, so that the next one may follow."""
+        """Read one segment. Returns whether it ends with a whole batch, so that the next segment may follow."""
         segment = Segment(base, position)
         path = segment.path(self._directory)
         if base != self.end_offset and position == len(SEGMENT_PREAMBLE):
@@ -168,7 +168,7 @@ class PartitionLog:
         return False
 
     def _cut_off(self, segment: Segment, bad: BadBatch, bases: Sequence[int], durable_offset: int) -> None:
-        """The end is where a batch is bad, if it was not durable."""
+        """End the partition at a bad batch, if that was not durable."""
         path = segment.path(self._directory)
         following = [base for base in bases if base > segment.base_offset]
         later = [Segment(base, 0).path(self._directory) for base in following]
@@ -176,7 +176,7 @@ class PartitionLog:
         pieces = [content[bad.position :], *(self._fs.read_bytes(one) for one in later)]
         known = [whole.durable_offset for piece in pieces for whole in whole_batches_behind(piece, 0)]
         if not self._never_syncs:
-            # A segment begins when the one before it is durable, also one that nothing was written to yet.
+            # A segment begins only once the one before it is durable, even if nothing was written to the new one yet.
             known += following
         if max([durable_offset, *known]) > self.end_offset:
             raise LogCorruptError(path, bad.position, f"{bad.why} (offset {self.end_offset})")
@@ -184,7 +184,7 @@ class PartitionLog:
         for one in reversed(later):
             self._fs.delete(one)
         if bad.position < len(SEGMENT_PREAMBLE):
-            # It was begun, and nothing of it is durable. Its name stays: it says where the partition ends.
+            # The segment was begun, but nothing in it is durable. Its name stays: it says where the partition ends.
             self._begin_segment(segment.base_offset)
             return
         self._fs.truncate(path, bad.position)
@@ -200,8 +200,8 @@ class PartitionLog:
     # --- append -------------------------------------------------------------------------------------------
 
     def append(self, kind: str, producer: Producer | None, values: Sequence[object], sequence: int, at_ns: int) -> None:
-        """At the end, in memory so far. Of the values, which may not be empty, one that cannot be written is an error
-        before anything has changed."""
+        """Append at the end, in memory so far. ``values`` may not be empty. A value that cannot be encoded raises an
+        error before anything has changed."""
         first = self.end_offset
         data = encode_batch(kind, first, values, producer, sequence, at_ns, self.durable_offset)
         segment = self._segments[-1]
@@ -220,20 +220,20 @@ class PartitionLog:
             self.flush()
 
     def flush(self) -> None:
-        """Give what was appended to the operating system: readers see it, and the death of this process does not undo
-        it."""
+        """Give appended records to the operating system: readers see them, and they survive the death of this
+        process."""
         if not self._waiting:
             return
         if self._file is None:
             self._file = self._fs.open_append(self._segments[-1].path(self._directory))
         data = b"".join(self._waiting)
-        # Nothing waits twice: who comes again after an error finds the log broken.
+        # Nothing waits twice: after an error the log is broken for later calls.
         self._waiting, self._waiting_bytes = [], 0
         self._file.write(data)
         self._file.flush()
 
     def sync(self) -> None:
-        """Make what was appended survive a power cut."""
+        """Make appended records survive a power cut."""
         self.flush()
         if self.durable_offset < self.end_offset and not self._never_syncs:
             if self._file is None:
@@ -259,7 +259,7 @@ class PartitionLog:
         self._segments.append(segment)
 
     def recovery_point(self) -> RecoveryPoint:
-        """Where a later recovery may begin; everything has to be durable."""
+        """Where a later recovery may begin. Everything must be durable."""
         last = self._segments[-1]
         return RecoveryPoint(self.end_offset, last.base_offset, last.size_bytes, self.transactions.plain())
 
@@ -270,7 +270,7 @@ class PartitionLog:
         return self.transactions.stable_offset(self.end_offset)
 
     def batches(self, offset: int) -> Iterator[RecordBatch]:
-        """Those that end behind ``offset``. Raises :class:`OffsetOutOfRangeError`."""
+        """Those that end after ``offset``. Raises :class:`OffsetOutOfRangeError`."""
         if not self.earliest_offset <= offset <= self.end_offset:
             raise OffsetOutOfRangeError(self.where, offset, self.earliest_offset, self.end_offset)
         self.flush()
@@ -289,7 +289,7 @@ class PartitionLog:
         return deleted
 
     def _is_beyond(self, retention: Retention) -> bool:
-        """Whether the rest would still be enough if the oldest segment were not there."""
+        """Whether the rest would still be enough without the oldest segment."""
         oldest, following = self._segments[:2]
         return (
             (retention.bytes is not None and self.size_bytes - oldest.size_bytes >= retention.bytes)
@@ -303,7 +303,7 @@ class PartitionLog:
             self._delete_oldest()
 
     def _delete_oldest(self) -> None:
-        # One by one, each durably: a gap in the middle is always damage.
+        # One by one, each durably: a gap between segments is always damage.
         self._fs.delete(self._segments[0].path(self._directory))
         if not self._never_syncs:
             self._fs.fsync_dir(self._directory)
@@ -313,12 +313,12 @@ class PartitionLog:
     # --- end ----------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Give everything to the operating system, and let go of the file."""
+        """Give everything to the operating system, and close the file."""
         self.flush()
         self._close_file()
 
     def abandon(self) -> None:
-        """Let go of the file; what was in memory is gone, as it is when a process dies."""
+        """Close the file; what was in memory is lost, as when a process dies."""
         self._waiting, self._waiting_bytes = [], 0
         self._close_file()
 

@@ -19,12 +19,12 @@ class PartitionTransactions:
         self.aborted: dict[Producer, tuple[int, int]] = {}
 
     def take(self, batch: RecordBatch) -> None:
-        """A batch follows."""
+        """Take the next batch."""
         if batch.producer is not None:
             self.took(batch.kind, batch.producer, batch.first_offset, batch.length)
 
     def took(self, kind: str, producer: Producer, offset: int, count: int) -> None:
-        """Records of a transaction follow, or its marker."""
+        """Take the next records of a transaction, or its marker."""
         if kind == DATA:
             first, before = self.open.get(producer, (offset, 0))
             self.open[producer] = (first, before + count)
@@ -40,7 +40,7 @@ class PartitionTransactions:
         return end_offset
 
     def forget_before(self, offset: int) -> None:
-        """Nothing below ``offset`` is there any more."""
+        """Everything below ``offset`` is deleted."""
         self.aborted = {producer: range_ for producer, range_ in self.aborted.items() if range_[1] >= offset}
 
     def plain(self) -> tuple[Any, ...]:
@@ -52,7 +52,7 @@ class PartitionTransactions:
 
     @classmethod
     def of(cls, plain: tuple[Any, ...]) -> PartitionTransactions:
-        """From what :meth:`plain` gave."""
+        """The inverse of :meth:`plain`."""
         made = cls()
         made.open = {Producer(name, epoch): (first, count) for name, epoch, first, count in plain[0]}
         made.aborted = {Producer(name, epoch): (first, marker) for name, epoch, first, marker in plain[1]}

@@ -1,4 +1,4 @@
-"""What can be asked of a log on disk by whoever holds it, beside requests: topics, records, and whether it is sound."""
+"""What the holder of a log on disk can ask it beside requests: topics, records, and whether it is sound."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ReadableLog(TransactionCoordinator[PartitionLog]):
 
     def read(self, topic: str, partition: int, offset: int = 0, isolation: str = READ_COMMITTED) -> Sequence[LogRecord]:
         """See the port. Raises :class:`OffsetOutOfRangeError` when retention has deleted
-        ``offset``, or it is behind the end."""
+        ``offset``, or it is after the end."""
         if isolation not in (READ_COMMITTED, READ_UNCOMMITTED):
             raise ConfigurationError(f"isolation is {isolation!r}: say {READ_COMMITTED!r} or {READ_UNCOMMITTED!r}")
         found = self._partition(topic, partition)

@@ -1,18 +1,18 @@
-"""How a log lies on disk: batches, each with a checksum, one behind the other.
+"""The format of a log on disk: batches, one after the other, each with a checksum.
 
-A batch is what one request has appended: records of one producer, or the marker of a transaction. It begins with a
+A batch holds what one request has appended: records of one producer, or the marker of a transaction. It begins with a
 fixed head (big endian)::
 
     magic u16 | length u32 | crc32 u32 | kind u8 | first offset u64 | records u32 | epoch i32 | sequence u32
     | time ns u64 | durable u64 | length of the transactional id u16 || transactional id | records (msgpack list)
 
-``length`` counts everything behind the checksum, and the checksum covers everything behind it; the length is checked by
-what follows: it has to end inside the file, and the bytes in between have to match.
+``length`` counts the bytes after the checksum, and the checksum covers the same bytes. They check the length as well:
+it has to end inside the file, and the bytes in between have to match.
 
 A batch says how far its partition was *durable* when it was written: up to which offset everything had been fsynced.
-That is how recovery tells a torn tail from damage. What a power cut leaves behind the last fsync may be cut off
-anywhere, and even have holes: it is cut back to the first bad batch. A bad batch *before* that point, however, was
-there once, and whoever answered for it has been believed: that is damage, and an error.
+That is how recovery tells a torn tail from damage. After a power cut, the bytes after the last fsync may be cut
+anywhere and may have holes: recovery cuts the file back to the first bad batch. A bad batch *before* that point had
+been durable, and the log had already answered for it: that is damage, and an error.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MAX_BATCH_BYTES = 1 << 30
 
 
 class UnwritableRecordError(WeirError):
-    """A record is of a type that a log cannot hold. Names the part of it that is to blame."""
+    """A record has a type that a log cannot hold. The message names the part of the record that is to blame."""
 
     exit_code = UserFunctionError.exit_code
 
@@ -67,13 +67,13 @@ class RecordBatch(NamedTuple):
 
     @property
     def end_offset(self) -> int:
-        """The offset behind its last entry."""
+        """The offset after its last entry."""
         return self.first_offset + self.length
 
     def values(self, where: str) -> list[Any]:
-        """Its records; ``where`` says in which file, for errors.
+        """Its records; ``where`` names the file in errors.
 
-        Raises :class:`LogCorruptError` when they cannot be decoded: an unregistered type above all.
+        Raises :class:`LogCorruptError` when they cannot be decoded, usually because of an unregistered type.
         """
         try:
             values: list[Any] = default_codec().decode(self.payload, where)
@@ -82,14 +82,14 @@ class RecordBatch(NamedTuple):
         return values
 
     def records(self, where: str) -> list[LogRecord]:
-        """Its records with their offsets; none if it is a marker."""
+        """Its records with their offsets; empty for a marker."""
         if self.kind != DATA:
             return []
         producer, first = self.producer, self.first_offset
         return [LogRecord(first + at, value, producer) for at, value in enumerate(self.values(where))]
 
     def entries(self, where: str) -> list[LogEntry]:
-        """Records or marker."""
+        """Its records or its marker."""
         if self.kind != DATA:
             return [LogEntry(self.first_offset, self.kind, self.producer, None)]
         return [LogEntry(offset, DATA, producer, value) for offset, value, producer in self.records(where)]
@@ -135,7 +135,7 @@ def _unwritable(why: Exception, record: object) -> UnwritableRecordError:
 
 
 def _refusal(codec: StateCodec, values: list[object], problem: Exception) -> UnwritableRecordError:
-    """Names the first record that cannot be written by itself."""
+    """An error that names the first record that cannot be encoded by itself."""
     for value in values:
         try:
             codec.pack(value)
@@ -145,7 +145,7 @@ def _refusal(codec: StateCodec, values: list[object], problem: Exception) -> Unw
 
 
 class BadBatch(NamedTuple):
-    """The first bytes that are no batch: where they begin, and why."""
+    """The first bytes that are not a batch: their position, and why."""
 
     position: int
     why: str
@@ -185,7 +185,7 @@ def read_batch(data: bytes, at: int, position: int) -> RecordBatch | BadBatch:
 
 
 def _needed_bytes(data: bytes, at: int) -> int:
-    """How many bytes the batch at ``data[at]`` has if its head can be believed, else those of a head."""
+    """The size of the batch at ``data[at]`` if its head is valid, else that of a head."""
     if at + _FRONT.size > len(data):
         return HEAD_BYTES
     magic, length, _ = _FRONT.unpack_from(data, at)
@@ -197,7 +197,7 @@ def read_batches(
 ) -> Iterator[RecordBatch | BadBatch]:
     """The batches of a segment between two positions; last of all the bad one, if there is one.
 
-    With ``next_offset``, a batch whose first offset is another one than follows is bad too.
+    With ``next_offset``, a batch with another first offset than expected is bad too.
     """
     while position < end:
         data = file.read_at(position, min(chunk_bytes, end - position))
@@ -222,7 +222,7 @@ def read_batches(
 
 
 def whole_batches_behind(data: bytes, at: int) -> Iterator[RecordBatch]:
-    """Every batch anywhere in ``data`` from ``at`` on: what lies behind a bad one."""
+    """Every whole batch anywhere in ``data`` from ``at`` on, also after a bad one."""
     while (at := data.find(_MAGIC_BYTES, at)) >= 0:
         found = read_batch(data, at, at)
         if isinstance(found, BadBatch):

@@ -1,9 +1,9 @@
-"""The topics of a log on disk: which there are, how many partitions each has, and where they lie::
+"""The topics of a log on disk: their names, their numbers of partitions, and their files::
 
     LOG/topics/<topic>/topic               how many partitions, with a checksum
     LOG/topics/<topic>/<number>/*.log      the segments of one partition
     LOG/transactions/*.log, snapshot       what the log knows of its producers
-    LOG/lock                               held by who writes
+    LOG/lock                               held by the process that writes
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 def check_topic_name(topic: object) -> None:
-    """Raises :class:`ConfigurationError` unless ``topic`` can be the name of a directory everywhere."""
+    """Raises :class:`ConfigurationError` unless ``topic`` is a valid directory name on every system."""
     if not isinstance(topic, str) or not _NAME.fullmatch(topic) or topic.strip(".") == "":
         raise ConfigurationError(
             f"topic {topic!r} cannot be kept on disk: a name has 1 to 249 of the characters A-Z, a-z, 0-9, '.', '_' and"
@@ -32,12 +32,12 @@ def check_topic_name(topic: object) -> None:
 
 
 def topic_directory(log: str, topic: str) -> str:
-    """Where a topic lies."""
+    """The directory of a topic."""
     return posixpath.join(log, TOPICS_DIRECTORY, topic)
 
 
 def partition_directory(log: str, topic: str, partition: int) -> str:
-    """Where a partition lies."""
+    """The directory of a partition."""
     return posixpath.join(topic_directory(log, topic), str(partition))
 
 
@@ -46,7 +46,7 @@ def _topic_file(log: str, topic: str) -> str:
 
 
 def topics_of(fs: FileSystem, log: str) -> list[str]:
-    """The names of all topics, sorted. A topic is there once its file is."""
+    """The names of all topics, sorted. A topic exists once its file does."""
     directory = posixpath.join(log, TOPICS_DIRECTORY)
     if not fs.is_dir(directory):
         return []
@@ -74,7 +74,7 @@ def write_topic(fs: FileSystem, log: str, topic: str, partitions: int) -> None:
 
 
 def lock_log(fs: FileSystem, directory: str) -> DirectoryLock:
-    """Become the one who writes. Raises :class:`StorageError` when another process does, or nobody can."""
+    """Become the writer. Raises :class:`StorageError` when another process is, or the directory is not writable."""
     try:
         return fs.lock_directory(directory)
     except StorageInUseError as error:

@@ -1,9 +1,9 @@
-"""What a log on disk writes down about its names, beside the records (Kafka: ``__transaction_state``).
+"""The journal of a log on disk: what it stores about its transactional ids (Kafka: ``__transaction_state``).
 
-The journal is a partition of its own whose records are changes of names, as plain values. The names are what all
-changes have made of them; a *snapshot* of the names bounds how many have to be read again, together with the point of
-each partition from which recovery has to read. The snapshot is one file, replaced atomically; journal segments before
-it are deleted only then.
+The journal is a partition of its own. Its records are changes of names, as plain values; a name is the result of all
+its changes. A *snapshot* of the names limits how many changes recovery has to read again. It also stores, for each
+partition, the point from which recovery has to read. The snapshot is one file, replaced atomically. Only then are the
+journal segments before it deleted.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Place = tuple[str, int]
 
 
 class JournalSnapshot(NamedTuple):
-    """``offset``: the first change of the journal that is not in it; ``first_epoch``: of names that are new."""
+    """``offset``: the first change of the journal that is not in it; ``first_epoch``: the epoch of new names."""
 
     offset: int
     now_ns: int
@@ -71,7 +71,7 @@ class TransactionJournal:
         return self._changes.truncated_bytes
 
     def recover(self) -> JournalSnapshot:
-        """The last snapshot; :meth:`changes` gives what came behind it."""
+        """The last snapshot; :meth:`changes` gives what came after it."""
         snapshot = self._read_snapshot()
         self._changes.recover(snapshot.offset)
         if self._changes.earliest_offset > snapshot.offset:
@@ -80,9 +80,9 @@ class TransactionJournal:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """What is done inside goes by the changes.
+        """Wraps code that applies changes.
 
-        Raises :class:`LogCorruptError` when one of them says something that no name does.
+        Raises :class:`LogCorruptError` when a change holds values that a name cannot have.
         """
         try:
             with as_written(self._directory):
@@ -91,7 +91,7 @@ class TransactionJournal:
             raise LogCorruptError(error.path, 0, error.what) from error
 
     def changes(self, offset: int) -> Iterator[tuple[int, Any]]:
-        """From ``offset`` on, each with the time at which it was written."""
+        """The changes from ``offset`` on, each with the time at which it was written."""
         for batch in self._changes.batches(offset):
             for record in batch.records(self._directory):
                 if record.offset >= offset:
@@ -104,13 +104,13 @@ class TransactionJournal:
         self.bytes_since_snapshot += max(0, self._changes.size_bytes - before)
 
     def sync(self) -> None:
-        """Make all changes survive whatever the log survives."""
+        """Make all changes as durable as the log's settings allow."""
         self._changes.sync()
 
     def write_snapshot(
         self, now_ns: int, first_epoch: int, names: Mapping[str, Name], points: Mapping[Place, RecoveryPoint]
     ) -> None:
-        """Everything that ``points`` speak of must be durable."""
+        """Write a snapshot. Everything that ``points`` refer to must be durable."""
         self._changes.roll()
         offset = self._changes.end_offset
         plain = (
@@ -152,12 +152,12 @@ class TransactionJournal:
         self._changes.close()
 
     def abandon(self) -> None:
-        """Let go of the file, as it is when a process dies."""
+        """Close the file, as it is when a process dies."""
         self._changes.abandon()
 
 
 def _plain(key: str, name: Name) -> tuple[Any, ...]:
-    # What an open transaction has written is counted again from the partitions.
+    # Recovery counts the records of an open transaction again, from the partitions.
     return (key, name.epoch, name.timeout_ns, name.state, name.begun_ns, name.note, name.used_ns, *name.ended.plain())
 
 

@@ -1,5 +1,5 @@
-"""Topics of Kafka: ``kafka_sink`` and ``kafka_source`` are what a job is given, ``publisher`` sends each checkpoint's
-records once; ``client`` is all of the client library that they use.
+"""Topics of Kafka. Jobs use ``kafka_sink`` and ``kafka_source``. ``publisher`` sends each checkpoint's records exactly
+once; ``client`` holds every use of the client library.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What the Kafka connector needs of its client library (``confluent-kafka``, extra ``[kafka]``), whose errors mean:
+"""What the Kafka connector needs of its client library (``confluent-kafka``, extra ``[kafka]``). Its errors mean:
 
 * another producer has the transactional id: :class:`ProducerFencedError`;
-* no answer, or one that says that it may be repeated: :class:`LogTimeoutError`;
+* no answer, or an answer that allows a retry: :class:`LogTimeoutError`;
 * the topic does not exist, or access is denied: :class:`engine.elements.errors.ConfigurationError`;
-* whatever else: :class:`TransactionLogError`, after which the task starts again from its checkpoint.
+* any other error: :class:`TransactionLogError`, after which the task starts again from its checkpoint.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OURS = frozenset(
         "isolation.level",
     )
 )
-"""Settings of the client that the connector makes itself, for its guarantees rest on them."""
+"""Settings of the client that the connector sets itself, because its guarantees depend on them."""
 
 _FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 _REFUSED = (
@@ -61,7 +61,7 @@ def client_library() -> Any:
 
 
 def check_settings(servers: object, topic: object, settings: Mapping[str, Any]) -> None:
-    """Raises :class:`ConfigurationError` unless they make sense."""
+    """Raises :class:`ConfigurationError` unless they are valid."""
     if not isinstance(servers, str) or not servers:
         raise ConfigurationError(f"bootstrap_servers is {servers!r}; it must be 'host:port', or several with commas")
     if not isinstance(topic, str) or not topic:
@@ -76,7 +76,7 @@ def check_settings(servers: object, topic: object, settings: Mapping[str, Any]) 
 
 @contextmanager
 def kafka_errors(client: Any, what: str) -> Iterator[None]:
-    """Errors of the client become ours; ``what`` says what was asked for."""
+    """Turns errors of the client into ours; ``what`` describes the request."""
     try:
         yield
     except client.KafkaException as problem:

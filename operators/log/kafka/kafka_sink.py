@@ -1,19 +1,19 @@
 """The sink into a topic of Kafka, in three guarantees (Flink: ``KafkaSink``).
 
-``exactly-once``   records wait in the state; when their checkpoint is complete they become one transaction that also
-                   says which checkpoint it is: see :mod:`operators.log.kafka.publisher`. A restore publishes what its
-                   checkpoint holds, unless the mark says that this was done;
-``at-least-once``  records are sent as they come, and every checkpoint waits until all of them were answered for;
-``none``           records are sent as they come, and nobody waits for an answer.
+``exactly-once``   records wait in the state. When their checkpoint is complete they become one transaction, which also
+                   stores the number of the checkpoint: see :mod:`operators.log.kafka.publisher`. A restore publishes
+                   the records in its checkpoint, unless this mark says that they are published;
+``at-least-once``  the sink sends records as they come; every checkpoint waits until all of them are answered;
+``none``           the sink sends records as they come and does not wait for answers.
 
 Rules of exactly-once.
 
-* A transactional id is ``{transactional_id_prefix}-{subtask}``, the same for every attempt: the successor of a subtask
-  takes it over, which ends what a zombie has open and fences it. After a change of parallelism, names belong to the
-  subtask with their number modulo the new one; it publishes what was restored under the name of the one that had it,
-  for that is where the mark is. Nobody else may touch a name: hence a union list, of which each takes its own.
-* A mark that is newer than the restored checkpoint means that a job goes back behind what is published: refused, for a
-  topic takes nothing back. So does any mark when a job starts from nothing: the prefix belongs to another run.
+* A transactional id is ``{transactional_id_prefix}-{subtask}``, the same for every attempt. The successor of a subtask
+  takes it over, which aborts a zombie's open transaction and fences it. After a change of parallelism, a name belongs
+  to the subtask with its number modulo the new one. That subtask publishes restored records under their old name,
+  where their mark is. No other subtask may use a name: so the state is a union list, and each subtask takes its own.
+* A mark newer than the restored checkpoint means that the job goes back to before records that are published. The sink
+  refuses, because a topic cannot take records back. In a job without state it refuses any mark: of another run.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class KafkaSink:
     """Describes a sink into a topic, which must exist.
 
     ``value``       ``record -> bytes``; by default see :func:`encode_value`;
-    ``key``         ``record -> bytes | None``; without one records have none;
+    ``key``         ``record -> bytes | None``; by default records have no key;
     ``partition``   ``record -> number``; by default by the key, or else the subtask's number modulo ``partitions``;
     ``partitions``  how many the topic has, for records without a key;
-    ``transactional_id_prefix``  of exactly-once, unlike that of any other job or run on the cluster;
-    ``transaction_timeout_ms``   after which the broker gives up a transaction; not above its
+    ``transactional_id_prefix``  for exactly-once; it must differ from that of any other job or run on the cluster;
+    ``transaction_timeout_ms``   after this time the broker aborts a transaction; not above the broker's
                     ``transaction.max.timeout.ms``;
-    ``answer_timeout_ms``, ``retries``  how long an answer is waited for, in real time, and how often it is asked again;
+    ``answer_timeout_ms``, ``retries``  how long the sink waits for an answer, in real time, and how often it retries;
     ``settings``    of the client library (security, compression, ...).
     """
 
@@ -154,13 +154,13 @@ class _PlainKafkaSink(_KafkaSinkOperator):
             self._deliveries.wait()
 
     def finish(self) -> None:
-        # Without this, records would be lost although nothing has gone wrong.
+        # Without this, records could be lost although nothing has failed.
         self._deliveries.wait()
 
 
 _RECORD = row(optional(binary), optional(binary), any_number, any_number)
 _PENDING = row(whole, list_of(row(whole, list_of(_RECORD))))
-"""Of what one subtask has pending: itself, and by checkpoint its records."""
+"""The pending records of one subtask: its number, and the records by checkpoint."""
 
 
 class _TransactionalKafkaSink(_KafkaSinkOperator):
@@ -170,7 +170,7 @@ class _TransactionalKafkaSink(_KafkaSinkOperator):
         self._pending: dict[int, list[OutRecord]] = {}
         """By checkpoint."""
         self._publishers: dict[int, Publisher] = {}
-        """By subtask, of this one and of those whose records it has restored."""
+        """By subtask: this one, and those whose records it has restored."""
 
     def initialize_state(self) -> None:
         self._state = self.context.operator_backend().union_list_state("pending-records", _PENDING)

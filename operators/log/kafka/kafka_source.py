@@ -2,13 +2,13 @@
 
 Rules.
 
-* One split per partition, assigned, never subscribed: the state says where to go on, and no group does. With a
-  ``group`` the offsets of completed checkpoints are committed to it, for whoever watches the job from outside; a commit
-  that fails is counted (``commitsFailed``), and the job goes on.
-* Where to begin is found out once, when a split is opened for the first time, and so is where a bounded source ends:
-  both are part of the position. The high watermark counts ends of transactions too, so a bounded split has ended when
-  the broker says that nothing follows, or with the first record at or behind its end.
-* An offset that the broker does not have any more, or not yet, is a loss of data: nothing is skipped.
+* One split per partition, assigned, never subscribed: the state says where to resume, not a group. With a ``group``
+  the source commits the offsets of completed checkpoints to it, for monitoring from outside. A commit that fails is
+  counted (``commitsFailed``), and the job goes on.
+* The start offset, and the end of a bounded source, are determined once, when a split is first opened. Both are part
+  of the position. The high watermark counts transaction markers too. So a bounded split has ended when the broker
+  says that nothing follows, or at the first record at or after its end.
+* An offset that the broker no longer has, or does not have yet, is a loss of data: the source does not skip records.
 * A read waits up to ``wait_ms`` of real time for records; runs are as repeatable as the topic is.
 """
 
@@ -27,7 +27,7 @@ from operators.log.port import READ_COMMITTED, READ_UNCOMMITTED
 from state_backends.base import optional, row, whole
 
 _GROUP = "weir-source"
-"""The client wants one; nothing is committed to this one."""
+"""The client needs a group; nothing is committed to this one."""
 
 
 class KafkaSource:
@@ -36,9 +36,9 @@ class KafkaSource:
     ``value``      ``bytes -> record``; by default the bytes themselves, ``None`` for a tombstone;
     ``isolation``  ``"read_committed"`` or ``"read_uncommitted"``;
     ``start``      ``"earliest"``, ``"latest"``, or offsets by partition (others begin with the earliest);
-    ``bounded``    whether it ends with what is there when a split is opened first;
+    ``bounded``    whether a split ends where the topic ended when it was first opened;
     ``wait_ms``    how long a read waits for records, in real time; ``answer_timeout_ms``: for other answers;
-    ``group``      to which offsets are committed, ``None`` = to none;
+    ``group``      the group that offsets are committed to, ``None`` = no group;
     ``settings``   of the client library (security, ...).
     """
 
@@ -90,7 +90,7 @@ class KafkaSource:
         return None if self._group is None else _GroupCommits(self, context)
 
     gained_position = (None, None)
-    """Of partitions that the topic has gained since the job began: nothing in them has been read."""
+    """For partitions added to the topic since the job began: none of their records has been read."""
 
     position_shape = staticmethod(row(optional(whole), optional(whole)))
 
@@ -110,7 +110,7 @@ class KafkaSource:
         return [f"{self._topic}-{number}" for number in numbers]
 
     def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
-        """A reader of a partition; a position is ``(offset, where it ends)``. Raises :class:`DataLossError` when the
+        """A reader of a partition. A position is ``(offset, end offset)``. Raises :class:`DataLossError` when the
         broker does not have the offset."""
         client, number = client_library(), int(split.rpartition("-")[2])
         what = f"partition {split} of source {context.name!r}"
@@ -149,7 +149,7 @@ class KafkaSource:
 
 
 class _GroupCommits:
-    """Commits what completed checkpoints hold, by a consumer that reads nothing: those of splits end with them."""
+    """Commits the offsets in completed checkpoints. It has its own consumer: those of splits are closed with them."""
 
     def __init__(self, spec: KafkaSource, context: SourceContext) -> None:
         self._spec, self._context = spec, context
@@ -234,7 +234,7 @@ class _KafkaReader:
         return (self._offset, self._end)
 
     def available_at_ns(self, now_ns: int) -> int:
-        # What was waited for was waited for in real time; virtual time goes on too, or it would never pass.
+        # The wait took real time. Virtual time must advance too, or it would never pass.
         return now_ns + int(self._wait_s * 1_000_000_000)
 
     def close(self) -> None:

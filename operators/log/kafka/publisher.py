@@ -1,13 +1,13 @@
 """Publishes the records of checkpoints to Kafka, each exactly once, by one transactional id.
 
-With the records goes a *mark* in the same transaction: the number of the checkpoint, as the committed offset of a
-consumer group that nobody reads with (``send_offsets_to_transaction``, KIP-447). Either both are there or neither is.
-Who has died in a commit finds out from the mark whether it was carried out, and does it again if not.
+The same transaction holds the records and a *mark*: the number of the checkpoint, as the committed offset of a consumer
+group that is not used for reading (``send_offsets_to_transaction``, KIP-447). Either both exist or neither does. After
+a crash during a commit, the mark tells whether the commit happened; if not, the publisher repeats it.
 
-That is not how Flink does it: there the transaction is pre-committed at the checkpoint and *resumed* after a failure,
-by the number of its producer and its epoch. The client library of Python has no such call: ``init_transactions`` of a
-successor aborts what was pre-committed. So records wait in the state until their checkpoint is complete, and only then
-become a transaction.
+Flink does it differently: it pre-commits the transaction at the checkpoint and *resumes* it after a failure, by the
+number of its producer and its epoch. The Python client has no such call: ``init_transactions`` of a successor aborts
+what was pre-committed. So records wait in the state until their checkpoint is complete, and only then become a
+transaction.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class OutRecord(NamedTuple):
 
 
 class Deliveries:
-    """Hands records to a producer, and finds out what became of them."""
+    """Hands records to a producer, and collects the outcomes."""
 
     def __init__(self, producer: Any, topic: str, timeout_s: float) -> None:
         self._producer, self._topic, self._timeout_s = producer, topic, timeout_s
@@ -40,7 +40,7 @@ class Deliveries:
             self._error = error
 
     def send(self, records: Sequence[OutRecord]) -> None:
-        """Into the queue of the producer; waits when that is full."""
+        """Put records into the queue of the producer; waits while that is full."""
         with kafka_errors(client_library(), f"a record for topic {self._topic!r}"):
             self._send(records)
         self._producer.poll(0)
@@ -61,7 +61,7 @@ class Deliveries:
                     self._producer.poll(0.1)
 
     def wait(self) -> None:
-        """Until everything was answered for. Raises what went wrong."""
+        """Wait until every record is answered. Raises the first error."""
         if self._producer.flush(self._timeout_s):
             raise LogTimeoutError(
                 f"records for topic {self._topic!r} were not answered for in {self._timeout_s} s\n"
@@ -76,7 +76,7 @@ class Deliveries:
 
 
 class Publisher:
-    """See the module. Making it fences whoever had the transactional id, and ends what he had left open."""
+    """See the module. Creating it fences the earlier owner of the transactional id and ends its open transaction."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Publisher:
         return int(found[0].offset) if found[0].offset >= 0 else None
 
     def publish(self, records: Sequence[OutRecord], checkpoint_id: int | None) -> None:
-        """All records and the mark, or nothing. After an error of a commit it is not known which: start again."""
+        """Publish all records and the mark, or nothing. A failed commit leaves this unknown: start again."""
         with kafka_errors(self._client, f"transaction of {self._id!r}"):
             self._producer.begin_transaction()
         try:
@@ -154,7 +154,7 @@ class Publisher:
         self._repeated(lambda: self._producer.commit_transaction(self._timeout_s), "committing")
 
     def _repeated(self, ask: Any, what: str) -> None:
-        """Ask again when no answer came: the client knows which of its transactions is meant."""
+        """Retry when no answer came; the client knows which of its transactions is meant."""
         for attempt in range(self._retries + 1):
             try:
                 with kafka_errors(self._client, f"{what}, as {self._id!r}"):
@@ -168,9 +168,9 @@ class Publisher:
         try:
             self._producer.abort_transaction(self._timeout_s)
         except self._client.KafkaException:
-            # The broker does it, when the next producer of this name comes or after the timeout.
+            # The broker aborts it when the next producer of this name comes, or after the timeout.
             return
 
     def close(self) -> None:
-        """What is open is aborted by the broker."""
+        """The broker aborts what is open."""
         self._marks.close()

@@ -1,6 +1,6 @@
-"""The port of a log with transactions, and what its implementations share: ``transaction_log`` has the requests and
-their answers, ``transaction_coordinator`` says who may do what, over ``transaction_names`` and ``known_names``;
-``log_entries`` says what entries mean. ``log_requests`` is how a sink asks.
+"""The port of a log with transactions, and what its implementations share. ``transaction_log`` has the requests and
+their answers. ``transaction_coordinator`` checks requests, over ``transaction_names`` and ``known_names``.
+``log_entries`` says what entries mean; ``log_requests`` is how a sink asks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What a log knows of its transactional ids, and for how long.
 
-A name is what all changes so far have made of it. It is forgotten when nobody has used it for long, and with it how its
-transactions ended; epochs of later names are above those of all that were forgotten, so that whoever still has one, and
-a zombie, are found out.
+A name is the result of all its changes so far. The log forgets a name, and the outcomes of its transactions, when it
+was unused for long. Later names get epochs above those of all forgotten ones. So a zombie, or any other producer that
+still holds a forgotten name, is detected.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from operators.log.port.transaction_log import OPEN, PREPARED, UNKNOWN, Producer
 from operators.log.port.transaction_names import BEGUN, ENDED, FORGOTTEN, IS_PREPARED, REGISTERED, Change, Name
 
 DEFAULT_ID_EXPIRATION_NS = 7 * 24 * 3600 * 1_000_000_000
-"""How long a transactional id that nobody uses is remembered (Kafka: ``transactional.id.expiration.ms``, 7 days)."""
+"""How long an unused transactional id is remembered (Kafka: ``transactional.id.expiration.ms``, 7 days)."""
 
 NEVER_NS = 1 << 63
 
 
 class KnownNames:
-    """See the module. ``id_expiration_ns``: how long a name is remembered that nobody uses, ``None`` = for ever."""
+    """See the module. ``id_expiration_ns``: how long an unused name is remembered, ``None`` = for ever."""
 
     def __init__(self, id_expiration_ns: int | None) -> None:
         self._id_expiration_ns = id_expiration_ns
         self._names: dict[str, Name] = {}
         self._now_ns = 0
         self._first_epoch = 0
-        """Of new names: above those of all that were forgotten, for one of them may come back, and so may a zombie."""
+        """The epoch of new names: above those of all forgotten ones, because one of them, or a zombie, may return."""
         self._next_expiry_ns = NEVER_NS
-        """No transaction is given up before, and no name forgotten."""
+        """Before this time no transaction times out and no name is forgotten."""
 
     def _apply(self, change: Change) -> None:
-        """Names are what all changes so far have made of them."""
+        """Apply a change; a name is the result of all its changes so far."""
         kind, transactional_id, epoch, *rest = change
         if kind == REGISTERED:
             name = self._names.get(transactional_id)
@@ -37,7 +37,7 @@ class KnownNames:
                 name = self._names[transactional_id] = Name(epoch, rest[0], used_ns=self._now_ns)
             else:
                 if name.ended.last_epoch == name.epoch - 1:
-                    # Or names that are taken over at every restart, and never used, would live for ever.
+                    # Otherwise names that every restart takes over, but that are never used, would live for ever.
                     name.used_ns = self._now_ns
                 name.epoch, name.timeout_ns = epoch, rest[0]
             self._next_expiry_ns = min(self._next_expiry_ns, self._due_ns(name))
@@ -62,7 +62,7 @@ class KnownNames:
         self._next_expiry_ns = min(self._next_expiry_ns, self._due_ns(name))
 
     def _due_ns(self, name: Name) -> int:
-        """Behind this time its transaction is given up, or it is forgotten."""
+        """After this time its transaction times out, or the name is forgotten."""
         if name.state is not None:
             return name.begun_ns + name.timeout_ns
         return NEVER_NS if self._id_expiration_ns is None else name.used_ns + self._id_expiration_ns

@@ -9,7 +9,7 @@ from operators.log.port.transaction_names import Name
 
 
 def aborted_ranges(entries: Sequence[LogEntry]) -> list[tuple[Producer, int, int]]:
-    """Of every aborted transaction: the offsets of its first record and of its marker."""
+    """For each aborted transaction: the offsets of its first record and of its marker."""
     first: dict[Producer, int] = {}
     ranges = []
     for entry in entries:
@@ -21,7 +21,7 @@ def aborted_ranges(entries: Sequence[LogEntry]) -> list[tuple[Producer, int, int
 
 
 def decided(entries: Sequence[LogEntry], end: int) -> Iterator[LogEntry]:
-    """Records below offset ``end`` that a marker commits, and those that need none."""
+    """Records below offset ``end`` that a marker commits, and those without a transaction."""
     committed = {entry.producer for entry in entries if entry.kind == COMMIT_MARKER}
     return (
         entry
@@ -38,7 +38,7 @@ def stable_offset(entries: Sequence[LogEntry], end: int) -> int:
 
 
 def validate_names(names: Mapping[str, Name]) -> None:
-    """What must always hold of names; an ``AssertionError`` says what does not."""
+    """Check the invariants of names; an ``AssertionError`` says which one is violated."""
     for key, name in names.items():
         assert name.ended.get(name.epoch) is None, f"{key}: the current epoch {name.epoch} has ended"
         assert name.ended.last_epoch < name.epoch, f"{key}: an epoch of the future has ended"
@@ -49,7 +49,7 @@ def validate_names(names: Mapping[str, Name]) -> None:
 def validate_partition(
     where: str, entries: Sequence[LogEntry], names: Mapping[str, Name], *, complete: bool = True
 ) -> None:
-    """What must always hold of the entries of a partition; ``complete``: from its beginning, nothing deleted."""
+    """Check the invariants of the entries of a partition; ``complete``: from its beginning, nothing deleted."""
     marked: dict[Producer, str] = {}
     written: dict[Producer, None] = {}
     for offset, entry in enumerate(entries, start=entries[0].offset if entries and not complete else 0):
@@ -71,7 +71,7 @@ def validate_partition(
             continue
         ended = name.ended.get(producer.epoch)
         if ended is None:
-            # Its name may have been forgotten, and have come back since.
+            # Its name may have been forgotten and registered again since.
             is_over = name.epoch != producer.epoch
             assert (producer in marked) == is_over, f"{where}: {producer} is {'over' if is_over else 'open'}, {marked}"
         else:

@@ -1,4 +1,4 @@
-"""How a sink asks a log: again when no answer comes, and batches spread over partitions."""
+"""How a sink asks a log: it retries requests without an answer, and spreads batches over partitions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 
 class RequestSettings(Protocol):
-    """``partitions`` of the topic; ``partition``: where a record goes, ``None`` = to that of the subtask's number;
+    """``partitions`` of the topic; ``partition``: chooses a record's partition, ``None`` = by the subtask's number;
     ``retries``: how often a request without an answer is repeated."""
 
     partitions: int
@@ -28,7 +28,7 @@ class RequestSettings(Protocol):
 
 
 class Requests:
-    """Asks the log on behalf of one subtask: repeats what got no answer, and spreads batches over partitions."""
+    """Asks the log on behalf of one subtask: repeats requests without an answer, spreads batches over partitions."""
 
     def __init__(self, spec: RequestSettings, operator: Operator) -> None:
         self._spec, self._operator = spec, operator
@@ -43,7 +43,7 @@ class Requests:
         return request()
 
     def by_partition(self, batch: Batch) -> dict[int, list[Any]]:
-        """The values of a batch by the partition that they go to."""
+        """The values of a batch, by the partition that they go to."""
         spec, operator = self._spec, self._operator
         choose, count = spec.partition, spec.partitions
         if choose is None:

@@ -1,14 +1,13 @@
-"""Who may do what in a log with transactions: the rules of ``transaction_log``, whatever the log is
-kept in.
+"""Checks and carries out the requests to a log with transactions: the rules of ``transaction_log``, independent of
+storage.
 
-Before a request is checked and carried out, time passes (``expire``) and what is late arrives (``_deliver_late``).
-``gate`` is asked for each of them what becomes of it. Who is told that no answer came does not know whether the request
-was carried out, as it is with a network. The log goes by a clock of its own, or else by the latest time that it was
-ever told.
+Before each request, time passes (``expire``) and late requests arrive (``_deliver_late``). ``gate`` decides the fate of
+each request. A caller without an answer does not know whether its request was carried out, as in a network. The log
+has its own clock, or else uses the latest time that it was ever told.
 
-The coordinator holds names, epochs, states and counts, no records. Those go to partitions, which subclasses keep:
-records by ``_write``, ends of transactions by ``_mark``. Whatever changes about a name is told to ``_record_change``
-before it changes, so that a subclass can write it down first: a change that is not written down did not happen.
+The coordinator holds names, epochs, states and counts, but no records. Records go to partitions, which subclasses keep:
+records by ``_write``, transaction markers by ``_mark``. Every change of a name goes to ``_record_change`` first, so
+that a subclass can write it down before it is applied. A change that is not written down did not happen.
 """
 
 from __future__ import annotations
@@ -62,14 +61,14 @@ from operators.log.port.transaction_names import (
 )
 
 P = TypeVar("P", bound=Sized)
-"""What a subclass knows a partition by; its length is the offset of the next entry."""
+"""How a subclass represents a partition; its length is the offset of the next entry."""
 
 DELIVERED, REQUEST_LOST, ANSWER_LOST, EXPIRE, FENCE, LATE_MARKER = (
     "delivered", "request-lost", "answer-lost", "expire", "fence", "late-marker",
 )
-"""Fates of a request: carried out and answered; never arrives; carried out, but the answer is lost; the log gives the
-transaction up right before; another producer takes the name right before; an end of a transaction arrives a second
-time, while the next one is open."""
+"""Fates of a request: carried out and answered; never arrives; carried out, but the answer is lost; the transaction
+times out right before it; another producer takes over the name right before it; the commit or abort arrives a second
+time, while the next transaction is open."""
 
 FATES = (DELIVERED, REQUEST_LOST, ANSWER_LOST, EXPIRE, FENCE, LATE_MARKER)
 
@@ -81,9 +80,9 @@ DEFAULT_MAX_TIMEOUT_NS = 15 * 60 * 1_000_000_000
 class TransactionCoordinator(KnownNames, Generic[P]):
     """See the module.
 
-    ``id_expiration_ns``  how long a name is remembered that nobody uses, ``None`` = for ever;
+    ``id_expiration_ns``  how long an unused name is remembered, ``None`` = for ever;
     ``gate``     decides the fate of each request, one of ``FATES``; ``None`` = all are delivered;
-    ``clock``    the log's own, in ns; ``None`` = it believes whoever asks;
+    ``clock``    the log's own clock, in ns; ``None`` = it uses the times in requests;
     ``history``  every request so far, with its result, if ``keeps_history``.
     """
 
@@ -102,19 +101,19 @@ class TransactionCoordinator(KnownNames, Generic[P]):
         self._max_timeout_ns = max_timeout_ns
         self._topics: dict[str, list[P]] = {}
         self._in_hand: Request | None = None
-        """What is being carried out."""
+        """The request that is being carried out."""
         self._late: list[Request] = []
-        """Ends of transactions that will arrive a second time."""
+        """Commits and aborts that will arrive a second time."""
 
     def keep_history(self, history: list[Exchange]) -> None:
-        """Go on with a history that others have begun."""
+        """Append to an existing history."""
         self.history, self._keeps_history = history, True
 
     # --- what subclasses keep -----------------------------------------------------------------------------
 
     @abstractmethod
     def _entries(self, partition: P) -> Sequence[LogEntry]:
-        """Everything in a partition that is still there, markers included."""
+        """All remaining entries of a partition, markers included."""
 
     @abstractmethod
     def _write(self, entries: P, producer: Producer | None, values: Sequence[object]) -> None:
@@ -122,7 +121,7 @@ class TransactionCoordinator(KnownNames, Generic[P]):
 
     @abstractmethod
     def _mark(self, entries: P, kind: str, producer: Producer) -> None:
-        """Append the end of a transaction."""
+        """Append the marker of a transaction."""
 
     def _record_change(self, change: Change) -> None:
         """Called before ``change`` is applied."""
@@ -141,7 +140,7 @@ class TransactionCoordinator(KnownNames, Generic[P]):
         return len(self._partitions(topic))
 
     def topics(self) -> Sequence[str]:
-        """Their names, in the order in which they were made."""
+        """Their names, in the order in which they were created."""
         return list(self._topics)
 
     def _partitions(self, topic: str) -> list[P]:
@@ -158,7 +157,7 @@ class TransactionCoordinator(KnownNames, Generic[P]):
         return partitions[partition]
 
     def entries(self, topic: str, partition: int) -> Sequence[LogEntry]:
-        """Everything in a partition that is still there, markers included."""
+        """All remaining entries of a partition, markers included."""
         return tuple(self._entries(self._partition(topic, partition)))
 
     def end_offset(self, topic: str, partition: int) -> int:
@@ -166,19 +165,19 @@ class TransactionCoordinator(KnownNames, Generic[P]):
         return len(self._partition(topic, partition))
 
     def aborted_ranges(self, topic: str, partition: int) -> Sequence[tuple[Producer, int, int]]:
-        """Of every aborted transaction: the offsets of its first record and of its marker (Kafka: the transaction
+        """For each aborted transaction: the offsets of its first record and of its marker (Kafka: the transaction
         index, by which readers know what to skip)."""
         return aborted_ranges(self._entries(self._partition(topic, partition)))
 
     def committed(self, topic: str, partition: int) -> Sequence[LogRecord]:
-        """What a reader will have seen once everything that is open now is given up: what is committed today, also
-        behind the last stable offset."""
+        """The records that are committed now, also after the last stable offset: what a reader sees once every open
+        transaction has been aborted."""
         found = self._partition(topic, partition)
         return [LogRecord(one.offset, one.value, one.producer) for one in decided(self._entries(found), len(found))]
 
     def fingerprint(self) -> object:
-        """What decides what the log will say, and what readers see. Not: when transactions began, for their timeouts
-        are far away from what is compared, and not the history."""
+        """The state that decides the log's answers and what readers see. Excluded: the history, and when transactions
+        began, because timeouts are far longer than the compared times."""
         return (
             tuple(
                 (
@@ -295,7 +294,7 @@ class TransactionCoordinator(KnownNames, Generic[P]):
         return [self._describe(key, name) for key, name in self._names.items() if key.startswith(prefix)]
 
     def open_transactions(self) -> Sequence[TransactionDescription]:
-        """Those that have neither been committed nor aborted, as of the last request."""
+        """Transactions that are neither committed nor aborted, as of the last request."""
         return [self._describe(key, name) for key, name in self._names.items() if name.state is not None]
 
     # --- what becomes of a request ------------------------------------------------------------------------
@@ -305,7 +304,7 @@ class TransactionCoordinator(KnownNames, Generic[P]):
         return Request(kind, producer.transactional_id, producer.epoch, None, 0, 0, note, now_ns)
 
     def _arrives(self, request: Request) -> str:
-        """Everything that comes before the request itself; returns its fate."""
+        """Handle what comes before the request itself; returns its fate."""
         self.expire(request.at_ns)
         if self._late:
             self._deliver_late(request)
@@ -324,7 +323,7 @@ class TransactionCoordinator(KnownNames, Generic[P]):
         return fate
 
     def _interrupted(self) -> None:
-        """What is being carried out will not be answered: nobody knows how much of it was done."""
+        """The current request will not be answered; how much of it was done is unknown."""
         if self._in_hand is not None:
             self._record(self._in_hand, DELIVERED, INTERRUPTED)
 
@@ -357,7 +356,7 @@ class TransactionCoordinator(KnownNames, Generic[P]):
         raise InvalidTransactionError(why) if isinstance(why, str) else why
 
     def _current(self, request: Request, producer: Producer, fate: str) -> Name:
-        """The name of a producer whose epoch is the current one."""
+        """The name of a producer, if it has the current epoch."""
         name = self._names.get(producer.transactional_id)
         if name is None or producer.epoch > name.epoch:
             self._refuse(request, fate, f"the log has never heard of {producer}")
@@ -373,34 +372,34 @@ class TransactionCoordinator(KnownNames, Generic[P]):
         name = self._names.get(producer.transactional_id)
         if name is None or producer.epoch > name.epoch:
             return REFUSED
-        # Of its own epoch: a late end must not hit the transaction that is open now (mutant "late marker obeyed").
+        # Compare epochs: a late end must not hit the transaction that is open now (mutant "late marker obeyed").
         ended = name.ended.get(producer.epoch)
         if ended is not None:
-            # Aborting twice is fine whoever did it first; committing what others have ended is a loss.
+            # A second abort is fine, also after another's; to commit what others have ended is a loss.
             if ended == outcome or (outcome == ABORTED and ended in ENDED_BY_OTHERS):
                 return REPEATED
             return REFUSED if outcome == ABORTED else LOST
-        # An epoch that was taken over before it began anything has nothing to end.
+        # An epoch that was taken over before it began a transaction has nothing to end.
         if producer.epoch < name.epoch or name.state is None:
             return REPEATED if outcome == ABORTED else REFUSED
         self._end(producer.transactional_id, name, outcome, name.note if note is None else note)
         return OK
 
     def _end(self, transactional_id: str, name: Name, outcome: str, note: int | None) -> None:
-        """Write the markers, and raise the epoch: nothing that bears the old one can end another transaction."""
+        """Write the markers and raise the epoch: a request with the old epoch cannot end another transaction."""
         producer = Producer(transactional_id, name.epoch)
         kind = COMMIT_MARKER if outcome == COMMITTED else ABORT_MARKER
         change = (ENDED, *producer, outcome, note)
-        # In this order: whoever finds the change, but not all markers, writes the rest; a marker that is there without
-        # the change would publish half a transaction.
+        # The order matters: recovery that finds the change, but not all markers, writes the rest. A marker without the
+        # change would publish half a transaction.
         self._record_change(change)
         for topic, partition in name.written:
             self._mark(self._partition(topic, partition), kind, producer)
         self._apply(change)
 
     def expire(self, now_ns: int) -> None:
-        """It is ``now_ns``, or later: give up every transaction that is open for longer than its timeout, and forget
-        names that nobody has used for long."""
+        """Set the time to at least ``now_ns``: abort every transaction that was open for longer than its timeout, and
+        forget names that were unused for long."""
         now_ns = now_ns if self.clock is None else self.clock()
         self._now_ns = now_ns = max(self._now_ns, now_ns)
         if now_ns <= self._next_expiry_ns:
@@ -418,7 +417,7 @@ class TransactionCoordinator(KnownNames, Generic[P]):
         self._plan_expiry()
 
     def _deliver_late(self, trigger: Request) -> None:
-        """Ends of older transactions that arrive again in the middle of a newer one of the same name."""
+        """Deliver ends of older transactions again, in the middle of a newer one of the same name."""
         for request in [one for one in self._late if one.transactional_id == trigger.transactional_id]:
             assert request.transactional_id is not None
             name = self._names.get(request.transactional_id)

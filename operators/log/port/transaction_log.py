@@ -1,26 +1,25 @@
 """A partitioned, append-only log with transactions, seen from its producers: the port, and its plain data.
 
-The log is an *external system*: it lives on while jobs die, it has a clock of its own to be told, and it answers
-requests, each of which may be lost, or carried out with its answer lost. Whoever writes to it follows the rules of
-Kafka's producers:
+The log is an *external system*: it outlives jobs and is told its time. It answers requests; each request may be lost,
+or carried out while its answer is lost. A writer follows the rules of Kafka's producers:
 
 * A *transactional id* names a producer over its incarnations. ``init_transactions`` raises the *epoch* of the id and
-  aborts what an older epoch has left open; requests of an older epoch are refused from then on: fencing (KIP-98).
+  aborts what an older epoch has left open. From then on the log refuses requests of older epochs: fencing (KIP-98).
 * A transaction is ``begin``, ``append``, ..., ``prepare``, ``commit`` or ``abort``. Its end is written as a *marker*
-  into every partition that it wrote to, with the epoch of the transaction on it. The epoch rises with every
-  transaction that ends, so that a commit or abort that comes late can never end a newer one (KIP-890).
-* Ends are idempotent: who commits again what is committed is told that it is. Who commits what was aborted, by
-  whomever, is told that too, always, for it is a loss of data.
-* Appends carry a sequence number per partition, from 0 in every epoch, so that a repeated one is not written twice
+  into every partition that it wrote to, with the epoch of the transaction. The epoch rises with every transaction that
+  ends. So a late commit or abort can never end a newer transaction (KIP-890).
+* Ends are idempotent: a repeated commit succeeds. A commit of a transaction that was aborted, by its producer or by
+  others, always raises an error, because it means that data was lost.
+* Appends carry a sequence number per partition, from 0 in every epoch, so a repeated append is not written twice
   (KIP-98: the idempotent producer). Appends without a producer have none, and are written twice.
-* A transaction that is open for longer than its timeout is aborted by the log, prepared or not.
-* A name whose last transaction ended long ago is forgotten, and with it how its transactions ended
-  (``transactional.id.expiration.ms``). Epochs of names that come later are above those of all that were forgotten.
+* The log aborts a transaction that is open for longer than its timeout, prepared or not.
+* The log forgets a name whose last transaction ended long ago, and the outcomes of its transactions
+  (``transactional.id.expiration.ms``). Later names get epochs above those of all forgotten ones.
 * A reader with ``READ_COMMITTED`` sees records of committed transactions and those without, up to the *last stable
   offset*: the first record of the oldest transaction that is still open.
 
-Unlike Kafka, a producer has no number besides its name. The number saves bytes in records, and it depends on the order
-in which producers come, which would make two runs differ that are the same.
+Unlike in Kafka, a producer has no number besides its name. The number would save bytes in records, but it depends on
+the order in which producers come. Two runs of the same job could then differ.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
 OPEN, PREPARED, COMMITTED, ABORTED, EXPIRED, FENCED, UNKNOWN = (
     "open", "prepared", "committed", "aborted", "expired", "fenced", "unknown",
 )
-"""What a transaction is, or how it ended: by its producer (``aborted``), by the log's clock (``expired``), or by a
-newer producer of its name (``fenced``). Nothing is known of one that never began."""
+"""The state of a transaction, or how it ended: by its producer (``aborted``), by the log's clock (``expired``), or by a
+newer producer of its name (``fenced``). A transaction that never began is ``unknown``."""
 
 ENDED_BY_OTHERS = (EXPIRED, FENCED)
 
@@ -45,7 +44,7 @@ DATA, COMMIT_MARKER, ABORT_MARKER = "data", "commit", "abort"
 
 
 class Producer(NamedTuple):
-    """Who asks, and at the same time which transaction is meant: an epoch has at most one."""
+    """The producer of a request, and also its transaction: an epoch has at most one."""
 
     transactional_id: str
     epoch: int
@@ -55,7 +54,7 @@ class Producer(NamedTuple):
 
 
 class LogRecord(NamedTuple):
-    """What a reader gets. ``producer`` is ``None`` for records without a transaction."""
+    """A record as readers see it. ``producer`` is ``None`` for records without a transaction."""
 
     offset: int
     value: object
@@ -72,8 +71,8 @@ class LogEntry(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What is asked of a log. ``kind``: ``init``, ``begin``, ``append``, ``prepare``, ``commit`` or ``abort``;
-    ``epoch`` is -1 when the request has none; ``note`` is for the log to keep with the transaction."""
+    """A request to a log. ``kind``: ``init``, ``begin``, ``append``, ``prepare``, ``commit`` or ``abort``;
+    ``epoch`` is -1 when the request has none; the log stores ``note`` with the transaction."""
 
     kind: str
     transactional_id: str | None
@@ -86,7 +85,7 @@ class Request(NamedTuple):
 
     @property
     def name(self) -> str:
-        """For patterns and for people: ``append out/0/1.1/0 out-3``, ``commit out/0/1.1/0``."""
+        """For patterns and for display: ``append out/0/1.1/0 out-3``, ``commit out/0/1.1/0``."""
         where = "" if self.topic is None else f" {self.topic}-{self.partition}"
         return f"{self.kind} {self.transactional_id or '-'}{where}"
 
@@ -94,13 +93,13 @@ class Request(NamedTuple):
 OK, REPEATED, REFUSED_AS_FENCED, LOST, REFUSED, UNHEARD, INTERRUPTED = (
     "ok", "repeated", "fenced", "lost", "refused", "unheard", "interrupted",
 )
-"""Results of a request: done; done before; from an older epoch; its transaction ended otherwise than asked; against the
+"""Results of a request: done; done before; from an older epoch; its transaction ended in another way; against the
 rules; never arrived; carried out in part, or as a whole, when the log failed."""
 
 
 class Exchange(NamedTuple):
-    """One request in the log's history, with its result. Two kinds that nobody asks for are in it, too: ``expire``, and
-    ``late`` for a commit or abort that arrives a second time, long after the first."""
+    """One request in the log's history, with its result. The history also has two kinds without a caller: ``expire``,
+    and ``late`` for a commit or abort that arrives a second time, long after the first."""
 
     number: int
     request: Request
@@ -111,8 +110,8 @@ class Exchange(NamedTuple):
 class TransactionDescription(NamedTuple):
     """A transactional id as the log knows it (Kafka: ``describeTransactions``, KIP-664).
 
-    ``state`` is that of its newest transaction; ``records`` how many are in that one; ``newest_note`` the highest note
-    of all its committed ones.
+    ``state`` is that of its newest transaction; ``records`` is the number of records in that one; ``newest_note`` is
+    the highest note of all its committed transactions.
     """
 
     producer: Producer
@@ -127,7 +126,7 @@ class TransactionLogError(StorageError):
 
 
 class LogTimeoutError(TransactionLogError):
-    """No answer came. Whether the request was carried out is not known; it may be repeated."""
+    """No answer came. It is unknown whether the request was carried out; it may be repeated."""
 
 
 class ProducerFencedError(TransactionLogError):
@@ -139,7 +138,7 @@ class InvalidTransactionError(TransactionLogError):
 
 
 class LogTransactionGoneError(TransactionLogError):
-    """A commit comes for a transaction that has ended otherwise. ``outcome`` says how; nothing of it is visible."""
+    """A commit of a transaction that has ended otherwise. ``outcome`` says how; none of its records is visible."""
 
     def __init__(self, producer: Producer, outcome: str) -> None:
         self.producer, self.outcome = producer, outcome
@@ -155,7 +154,7 @@ class LogTransactionGoneError(TransactionLogError):
 
 
 class LogCorruptError(StorageError):
-    """A log on disk is not what was written: ``path`` and ``position`` (in bytes) say where, ``what`` what is wrong."""
+    """A log on disk is damaged: ``path`` and ``position`` (in bytes) say where, ``what`` says what is wrong."""
 
     def __init__(self, path: str, position: int, what: str) -> None:
         self.path, self.position, self.what = path, position, what
@@ -188,14 +187,14 @@ class TransactionLog(Protocol):
     """
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        """Make a topic, unless it is there. Raises :class:`engine.elements.errors.ConfigurationError` when it is there
+        """Create a topic, unless it exists. Raises :class:`engine.elements.errors.ConfigurationError` when it exists
         with another number of partitions."""
 
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has."""
 
     def init_transactions(self, transactional_id: str, timeout_ns: int, now_ns: int) -> Producer:
-        """A producer with a new epoch; what an older one has left open is aborted."""
+        """A producer with a new epoch; aborts what an older epoch has left open."""
 
     def begin(self, producer: Producer, now_ns: int) -> None:
         """Begin the transaction of this epoch; its timeout runs from here."""
@@ -212,11 +211,11 @@ class TransactionLog(Protocol):
         """Append records; ``sequence`` counts those that the epoch has appended to the partition before."""
 
     def prepare(self, producer: Producer, now_ns: int, note: int | None = None) -> None:
-        """Everything appended is durable, and nothing more will come. Idempotent."""
+        """Make everything appended durable; no more appends may follow. Idempotent."""
 
     def together(self) -> AbstractContextManager[None]:
-        """What is asked within becomes durable when it ends, all of it together; until then the answers promise
-        nothing. For whoever takes over many names."""
+        """Make all requests inside durable together, when the block ends. Until then the answers promise nothing.
+        For taking over many names."""
 
     def commit(self, producer: Producer, now_ns: int, note: int | None = None) -> Producer:
         """Make the transaction visible; returns the producer of the next one. Idempotent.
@@ -225,16 +224,16 @@ class TransactionLog(Protocol):
         """
 
     def abort(self, producer: Producer, now_ns: int) -> Producer:
-        """Take the transaction back; returns the producer of the next one. Idempotent.
+        """Abort the transaction; returns the producer of the next one. Idempotent.
 
         Raises :class:`InvalidTransactionError` when it is committed.
         """
 
     def flush(self) -> None:
-        """Everything appended without a transaction is durable when this returns, as far as the log ever makes it."""
+        """Make everything appended without a transaction durable, as far as the log ever does."""
 
     def outcome(self, producer: Producer, now_ns: int) -> str:
-        """What the transaction of this epoch is, or how it ended."""
+        """The state of the transaction of this epoch, or how it ended."""
 
     def transactions(self, prefix: str, now_ns: int) -> Sequence[TransactionDescription]:
         """Every transactional id that begins with ``prefix``, in the order in which they came."""
@@ -242,4 +241,4 @@ class TransactionLog(Protocol):
     def read(
         self, topic: str, partition: int, offset: int = 0, isolation: str = READ_COMMITTED
     ) -> Sequence[LogRecord]:
-        """What a reader sees from ``offset`` on."""
+        """The records that a reader sees from ``offset`` on."""

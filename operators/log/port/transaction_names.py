@@ -1,7 +1,7 @@
 """Transactional ids as the coordinator of a log knows them: plain values that changes are applied to.
 
-A name is what all its changes have made of it, in order. That is how a log on disk finds its names again: it writes
-every change down before it applies it.
+A name is the result of all its changes, in order. That is how a log on disk restores its names: it writes every change
+down before it applies it.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Run(NamedTuple):
 
 
 class Outcomes:
-    """How the transactions of one name ended, by epoch: as long as the name lives, for who commits again may come late.
-    Most end alike, so that a name that lives long takes no more room than a young one."""
+    """How the transactions of one name ended, by epoch. Kept as long as the name lives, because a repeated commit may
+    come late. Most end alike, so a name that lives long needs no more space than a young one."""
 
     __slots__ = ("newest_note", "runs")
 
@@ -82,9 +82,9 @@ class Name:
     first_offsets: dict[tuple[str, int], int] = field(default_factory=dict)
     ended: Outcomes = field(default_factory=Outcomes)
     used_ns: int = 0
-    """When its last transaction ended, or somebody took it over behind that."""
+    """When its last transaction ended, or when a later attempt took the name over."""
 
 
 def state_of(name: Name) -> object:
-    """Whatever decides what a name may do next, as plain values."""
+    """The values that decide what a name may do next, as plain values."""
     return (name.epoch, name.state, name.note, tuple(sorted(name.written.items())), repr(name.ended.plain()))
