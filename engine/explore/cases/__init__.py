@@ -1,5 +1,5 @@
-"""Cases as plain data: what decides one run (``case``), its savepoints and settings, what is promised of its output,
-and how a job file says what to search. ``codec`` writes a case as plain values and reads it back.
+"""Cases as plain data. ``case`` holds all that decides one run, with its savepoints, settings and the promise for its
+output; ``scenario`` reads from a job file how to search its job. ``codec`` converts a case to plain values and back.
 """
 
 from __future__ import annotations

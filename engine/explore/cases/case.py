@@ -1,9 +1,9 @@
 """A case: everything that decides one run of a job under test, as plain data.
 
-A seed is only a way to make a case; the case is the artefact that is replayed, shrunk and written into a regression
-test. What a search draws from a seed (configuration, faults by chance) is *concretised* once the run is over:
-``faults`` then holds exactly what struck, ``mix`` is empty, and ``schedule`` says where the order of events was not
-the usual one.
+A seed is only a way to make a case. The case itself is replayed, shrunk and written into a regression test. A search
+draws configuration and chance faults from a seed; after the run these draws are *concretised*: ``faults`` then holds
+exactly the faults that struck, ``mix`` is empty, and ``schedule`` holds the places where the order of events differed
+from the default.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from engine.faults.fault import Fault, FaultMix
 Setting = int | str | bool | None
 
 Ranges = tuple[tuple[int, int], ...]
-"""Half-open ranges ``(first, last + 1)``, ascending and apart."""
+"""Half-open ranges ``(first, last + 1)``, ascending and not adjacent."""
 
 FIFO = "fifo"
 RANDOM = "random"
@@ -29,15 +29,15 @@ SCHEDULERS = (RANDOM, FIFO, PCT)
 class Case:
     """One run.
 
-    ``seed``        of whatever is drawn and not said here;
+    ``seed``        seeds all draws that the other fields do not fix;
     ``config``      settings of :class:`engine.runtime.config.RunConfig` by name, as plain values: intervals as text
                     (``"17us"``, ``"3rec"``), ``cost.NAME`` for the cost model, ``parallelism`` for the job's;
-    ``faults``      what goes wrong for certain;
-    ``mix``         what may go wrong by chance, drawn from the stream ``faults``;
-    ``dropped``     by ``source uid/split``: which records (by their number in the split) are left out of the input;
+    ``faults``      faults that strike for certain;
+    ``mix``         faults that may strike by chance, drawn from the stream ``faults``;
+    ``dropped``     by ``source uid/split``: records (by their number in the split) that are left out of the input;
     ``checkpoints`` when checkpoints are triggered, in ns since the start, instead of at an interval; ``None`` = as the
                     configuration says;
-    ``savepoints``  what the user does with savepoints: takes them, stops the job, goes on from them in a new one;
+    ``savepoints``  the user's actions with savepoints: take one, stop the job, resume from it in a new job;
     ``scheduler``   how the next of the ready events is chosen: ``random`` from the seed, ``fifo``, or ``pct``
                     (priorities with a few changes: Burckhardt et al., ASPLOS 2010);
     ``schedule``    with ``fifo``: the draws of the stream ``schedule`` (by number, from 0) that are not 0;

@@ -1,4 +1,4 @@
-"""The settings of a case as the configuration of a run; what a case may set, and what it may not."""
+"""The settings of a case as the configuration of a run: which settings a case may have, and which it may not."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ RESTART_DELAY_NS = 1_000
 
 
 def run_config(case: Case) -> RunConfig:
-    """The configuration of a case. Raises :class:`ConfigurationError` when a setting has no such name or makes no
-    sense."""
+    """The configuration of a case. Raises :class:`ConfigurationError` when a setting is unknown or its value is
+    invalid."""
     settings: dict[str, Any] = {"restart": FixedDelayRestart(None, RESTART_DELAY_NS)}
     cost: dict[str, Any] = {}
     acking: dict[str, Any] = {}
@@ -50,9 +50,9 @@ _TYPES = {"int": int, "str": str, "bool": bool, "None": type(None)}
 
 
 def _typed(owner: type[RunConfig | CostModel], name: str, setting: str, value: object) -> object:
-    """The value, if the setting can have one of its type: a case may come from a command, a file or a token."""
+    """The value, if its type fits the setting: a case may come from a command, a file or a token."""
     annotation = next(str(one.type) for one in fields(owner) if one.name == name)
-    # Those by name are numbers.
+    # Any other annotation names a type that is a number.
     named = [one for one in annotation.split(" | ") if one in _TYPES] or ["int"]
     if type(value) not in (_TYPES[one] for one in named):
         raise ConfigurationError(f"setting {setting!r} is {value!r}; it must be of type {' or '.join(named)}")
@@ -67,7 +67,7 @@ def _put_acking(acking: dict[str, Any], name: str, value: object) -> None:
 
 
 def _put_cost(cost: dict[str, Any], name: str, value: object) -> None:
-    """``cost.record_ns`` is a number, ``cost.stragglers.count[0]`` that of one name."""
+    """``cost.record_ns`` is a number; ``cost.stragglers.count[0]`` is the number for one name."""
     kind, _, who = name.partition(".")
     if kind not in _COSTS or (kind in _COSTS_BY_NAME) != bool(who):
         raise ConfigurationError(f"a case has no setting 'cost.{name}'; the cost model has {', '.join(sorted(_COSTS))}")

@@ -1,7 +1,7 @@
-"""A case, and what belongs to it, as plain data and back: for tokens and JSON files.
+"""Convert a case and its parts to plain data and back, for tokens and JSON files.
 
-Only what differs from the default is written, so that a small case stays small. What is read is checked like what
-is typed: an unknown name is an error, not ignored.
+Only values that differ from the default are written, so that a small case stays small. Reading checks names as strictly
+as the command line does: an unknown name is an error.
 """
 
 from __future__ import annotations
@@ -77,11 +77,11 @@ _FORMS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "savepoints": (lambda orders: list(map(str, orders)), lambda texts: tuple(map(parse_savepoint, texts))),
     "schedule": (lambda schedule: [list(draw) for draw in sorted(schedule.items())], dict),
 }
-"""By name: how a field is made plain, and read back; the others are plain as they are."""
+"""By field name: how to make the field plain and how to read it back. All other fields are plain already."""
 
 
 def plain_to_case(plain: Mapping[str, Any]) -> Case:
-    """The case that :func:`case_to_plain` wrote. Raises :class:`ConfigurationError` when it is none."""
+    """The case that :func:`case_to_plain` wrote. Raises :class:`ConfigurationError` when the data is not a case."""
     try:
         check_shape(plain, CASE, "this is no case", "case")
     except CorruptStateError as error:

@@ -1,4 +1,4 @@
-"""What is promised of committed output: by a mode, by a sink, or asked for by the user."""
+"""The promise for committed output: given by a mode or a sink, or requested by the user."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from engine.protocols.barriers import CheckpointProtocol
 
 EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE, NONE = "exactly-once", "at-least-once", "at-most-once", "none"
 PROMISES = (EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE, NONE)
-"""What output may be judged by, as multisets: the reference, more than it, less than it, anything."""
+"""How output is judged, as multisets: equal to the reference, at least it, at most it, or anything."""
 
 PER_KEY = "exactly-once-per-key"
-"""What sinks offer that replace rows: the last row of each key, in the end."""
+"""The promise of sinks that replace rows: at the end, the last row of each key is right."""
 
 
 def promise_of(protocol: CheckpointProtocol) -> str:
-    """What a mode promises. Without checkpoints a restarted job begins again, and what its first attempt has
-    committed stays: nothing is promised."""
+    """The promise of a mode. Without checkpoints a restarted job begins again, and the output that its first attempt
+    has committed stays: nothing is promised."""
     if not protocol.takes_checkpoints:
         return NONE
     return EXACTLY_ONCE if protocol.consistent_cut else AT_LEAST_ONCE

@@ -1,14 +1,14 @@
-"""What a case does with savepoints: when one is taken, in which form, and how a new job goes on from it.
+"""The savepoints of a case: when one is taken, in which form, and how a new job resumes from it.
 
 An order has a text form, used in reports, tokens and regression tests::
 
-    savepoint@12us                                the job goes on, and nothing becomes of the savepoint
+    savepoint@12us                                the job continues, and the savepoint is not used
     savepoint:native@12us                         the same, in the form of its state backend
-    stop@12us->no-claim                           the job stops with it; a new job goes on, and does not own it
+    stop@12us->no-claim                           the job stops with it; a new job resumes from it without owning it
     drain@12us->claim,parallelism=3               event time ends first; the new job owns it, and has other settings
     cancel@12us->legacy,state_backend=lsm         the user cancels the job when told that the savepoint is complete
 
-that is ``KIND[:native]@TIME[->CLAIM MODE[,NAME=VALUE]…]``. Instants count from the start of the case.
+The form is ``KIND[:native]@TIME[->CLAIM MODE[,NAME=VALUE]…]``. Instants count from the start of the case.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 SAVEPOINT, STOP, DRAIN, CANCEL = "savepoint", "stop", "drain", "cancel"
 KINDS = (SAVEPOINT, STOP, DRAIN, CANCEL)
-"""What becomes of the job: it goes on; it stops with the savepoint; it stops at the end of event time; its user cancels
+"""How the job continues: it runs on; it stops with the savepoint; it stops at the end of event time; its user cancels
 it once the savepoint is complete."""
 
 CLAIM_MODES = tuple(mode.value for mode in RestoreMode)
@@ -41,11 +41,11 @@ _STOP_MODES = {STOP: StopMode.SUSPEND, DRAIN: StopMode.TERMINATE}
 class Savepoint:
     """One savepoint that the user of a case asks for.
 
-    ``kind``      what becomes of the job;
-    ``at_ns``     when it is asked for, since the start of the case, in whichever process is alive then;
+    ``kind``      how the job continues after it;
+    ``at_ns``     when it is requested, since the start of the case, in the process that is alive then;
     ``native``    whether keyed state is written in the form of its backend, instead of the canonical one;
-    ``claim``     whose the savepoint is from then on: ``no-claim``, ``claim`` or ``legacy``;
-    ``settings``  those of the new job that differ, as in a case. The mode stays: it is what the output is judged by.
+    ``claim``     who owns the savepoint from then on: ``no-claim``, ``claim`` or ``legacy``;
+    ``settings``  settings of the new job that differ, as in a case. The mode stays: the output is judged by it.
     """
 
     kind: str
@@ -73,17 +73,17 @@ class Savepoint:
 
     @property
     def ends_job(self) -> bool:
-        """Whether another job goes on from it."""
+        """Whether another job resumes from it."""
         return self.kind != SAVEPOINT
 
     @property
     def stop(self) -> StopMode | None:
-        """How the job stops with it, ``None`` = not at all."""
+        """How the job stops with it, ``None`` = it does not stop."""
         return _STOP_MODES.get(self.kind)
 
     @property
     def mode(self) -> RestoreMode:
-        """Whose it is from then on."""
+        """Who owns it from then on."""
         return RestoreMode(self.claim)
 
     @property
@@ -104,8 +104,8 @@ _TEXT = re.compile(
 
 
 def parse_savepoint(text: str) -> Savepoint:
-    """The order that a text describes: ``parse_savepoint(str(order)) == order``. Raises :class:`ConfigurationError` on
-    a text of another form."""
+    """The order that a text describes: ``parse_savepoint(str(order)) == order``. Raises :class:`ConfigurationError` if
+    the text has another form."""
     match = _TEXT.fullmatch(text.strip())
     if match is None or (match["claim"] is None) != (match["kind"] == SAVEPOINT):
         raise ConfigurationError(

@@ -1,7 +1,7 @@
-"""What a job file says about how its job is to be searched: ``SCENARIO``, a dict at the top level of the file.
+"""How a job file asks for its job to be searched: ``SCENARIO``, a dict at the top level of the file.
 
-A job of a few records proves something only in certain surroundings: batches of one record, a checkpoint every two.
-These belong to the job, so that ``weir check FILE`` finds them::
+A job of a few records proves something only under certain settings: batches of one record, a checkpoint every two
+records. These settings belong to the job, so ``weir check FILE`` reads them from its file::
 
     SCENARIO = {
         "batch_size": 1,
@@ -12,18 +12,18 @@ These belong to the job, so that ``weir check FILE`` finds them::
         "promises": {"aligned": "exactly-once", "at-least-once": "at-least-once"},
     }
 
-Names are the settings of a case (those of :class:`engine.runtime.config.RunConfig`, ``cost.NAME``, ``parallelism``),
-and besides:
+The names are the settings of a case (those of :class:`engine.runtime.config.RunConfig`, ``cost.NAME``,
+``parallelism``), and besides:
 
-``modes``        those that the scenario is about; without it, the one that ``mode`` names;
-``crashes``      how many deaths a check tries at most (1);
-``checkpoints``  how many checkpoints it lets begin (as many as the interval says);
-``savepoints``   what a check lets the user do with savepoints, each at any moment: ``savepoint``, ``stop``, ``drain``;
+``modes``        the modes that the scenario covers; by default the one that ``mode`` names;
+``crashes``      how many crashes a check tries at most (default 1);
+``checkpoints``  how many checkpoints a check lets begin (default: as many as the interval gives);
+``savepoints``   the user's actions that a check tries at every moment: ``savepoint``, ``stop``, ``drain``;
 ``faults``       kinds of faults that a search should try, or faults in their text form;
-``promises``     by mode: the strongest promise that holds there; tests hold the file to it;
-``params``       of the function ``job()``, by name, as texts: a large job makes itself small with them.
+``promises``     by mode: the strongest promise that holds there; tests check it against the file;
+``params``       parameters of the function ``job()``, by name, as texts: with them a large job makes itself small.
 
-What the command line says is stronger.
+The command line overrides these values.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _BESIDES = ("modes", "crashes", "checkpoints", "savepoints", "faults", "promises
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """See the module. ``config``: the settings of every case; it names no mode when there are several. ``names_modes``:
-    whether the file does, or has the default one."""
+    """See the module. ``config``: the settings of every case; it has no mode when there are several. ``names_modes``:
+    whether the file names its modes, instead of using the default one."""
 
     config: Mapping[str, Setting] = field(default_factory=dict)
     modes: tuple[str, ...] = field(default_factory=lambda: (RunConfig().mode,))  # no backend is loaded to show help
@@ -60,9 +60,9 @@ class Scenario:
     names_modes: bool = False
 
     def case(self, mode: str | None = None, **settings: Setting) -> Case:
-        """A case of this scenario in one of its modes, the first one by default, without any fault.
+        """A case of this scenario in one of its modes (by default the first), without any fault.
 
-        Settings that name a mode's own business, such as ``aligned_timeout_ns``, are left out in other modes.
+        Settings that apply to one mode only, such as ``aligned_timeout_ns``, are left out in other modes.
         """
         chosen = protocol_named(self.modes[0] if mode is None else mode).name
         config = {**self.config, **settings, "mode": chosen}
@@ -73,7 +73,7 @@ class Scenario:
 
 def read_scenario(raw: object, path: str = "the job file") -> Scenario:
     """The scenario that ``SCENARIO`` describes; without one, the default. Raises :class:`JobFileError` when a name is
-    unknown or a value makes no sense."""
+    unknown or a value is invalid."""
     if not isinstance(raw, Mapping):
         raise _problem(path, f"it is a {type(raw).__name__}, and must be a dict")
     config: dict[str, Any] = {}
@@ -117,7 +117,7 @@ def _check(scenario: Scenario, path: str) -> None:
 
 
 def _close(text: str, config: Mapping[str, object]) -> str:
-    """What an unknown setting may have been meant to be."""
+    """A known setting close to the unknown one."""
     known = [*RunConfig.__dataclass_fields__, *_BESIDES]
     for name in config:
         if repr(name) in text and (similar := nearest(name, known)):
@@ -152,8 +152,8 @@ def _promises(raw: Mapping[str, Any], modes: tuple[str, ...], path: str) -> Mapp
 
 
 def search_params(raw: object, path: str = "the job file") -> Mapping[str, str]:
-    """The parameters that a file asks for in searches; they are needed before its job can be made. Raises
-    :class:`JobFileError` when they are no texts by name."""
+    """The parameters that a file requests for searches; they are needed before its job can be made. Raises
+    :class:`JobFileError` when they are not texts by name."""
     value = raw.get("params", {}) if isinstance(raw, Mapping) else {}
     if not isinstance(value, Mapping) or not all(isinstance(text, str) for one in value.items() for text in one):
         raise _problem(path, f"params is {value!r}, and must be a dict from names to texts")

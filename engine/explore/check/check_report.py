@@ -1,10 +1,9 @@
-"""An exhaustive check of one job: the search, and what its endings are worth.
+"""An exhaustive check of one job: run the search and judge its endings.
 
-What is promised is judged by the job's reference where that does not come from runs of the engine
-(:mod:`engine.explore.run.references`): every ending must be right by it, those without faults included. Otherwise it is
-judged by the endings without faults, all of which the search has found first: ``exactly-once`` means that readers see
-what they could have seen without a fault. For a job that depends on the order of its records there are several such
-endings, and each of them is right.
+If the job's reference does not come from runs of the engine (:mod:`engine.explore.run.references`), it is the judge:
+every ending must be right by it, also endings without faults. Otherwise the judge is the set of endings without faults,
+all of which the search finds first: ``exactly-once`` then means that readers see output they could have seen without a
+fault. A job that depends on the order of its records has several such endings, and each of them is right.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ Rows = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What came of a check.
+    """The result of a check.
 
-    ``promise``      what endings were judged by; ``wrong``: the one to tell of those that do not keep it (see
-                     :func:`check`), ``None`` = all do;
-    ``own_promise``  what the mode promises; ``own_wrong``: the first that does not keep even that;
+    ``promise``      the promise that endings were judged by; ``wrong``: of the endings that break it, the one to report
+                     (see :func:`check`), ``None`` = all keep it;
+    ``own_promise``  the promise of the mode; ``own_wrong``: the first ending that breaks even that;
     ``outputs``      how many different outputs there are without faults;
-    ``witness``      the case that ends in ``wrong``, run and confirmed; ``confirmed``: what came of that run;
-    ``invariants``   what invariants say of the shortest run to each ending that is right;
-    ``judged_by``    what endings were compared with.
+    ``witness``      the case that ends in ``wrong``, run and confirmed; ``confirmed``: the result of that run;
+    ``invariants``   the verdicts of invariants on the shortest run to each right ending;
+    ``judged_by``    the output that endings were compared with.
     """
 
     order: CheckOrder
@@ -78,7 +77,7 @@ class CheckReport:
 
     @property
     def meant(self) -> Violation | None:
-        """The violation that the verdict is about, ``None`` = no invariant tells it from others."""
+        """The violation that the verdict is about, ``None`` = no invariant singles it out."""
         if self.wrong is None or self.wrong.state != FINISHED or self.confirmed is None:
             return None
         return next((one for one in self.confirmed.violations if one.invariant == PromisedOutput.name), None)
@@ -129,18 +128,18 @@ def _why(ending: Ending, promise: str) -> str:
 
 @dataclass(slots=True)
 class _Judge:
-    """``has_references``: all of them are known, so that endings without a fault are judged, too."""
+    """``has_references``: all references are known, so that endings without a fault are judged, too."""
 
     promise: str
     settled: Rows | None = None
-    """What readers must see, ``None`` = what they see without faults."""
+    """The rows that readers must see, ``None`` = those that they see without faults."""
     references: list[Rows] = field(default_factory=list)
     wrong: Ending | None = None
     has_references: bool = False
     outputs: int = 0
 
     def see(self, ending: Ending) -> None:
-        """Endings come in the order of their faults, and those with as many in the order of their events."""
+        """Call in order of the endings' faults, and at equal faults in order of their events."""
         if ending.faults == 0 and ending.state == FINISHED:
             self.outputs += 1
             if self.settled is None and not self.has_references:
@@ -155,11 +154,11 @@ class _Judge:
             self.wrong = ending
 
     def may_change(self, faults: int) -> bool:
-        """Whether an ending with so many faults may still become the one to tell."""
+        """Whether an ending with so many faults may still become the one to report."""
         return self.wrong is None or (self.wrong.state != FINISHED and self.wrong.faults == faults)
 
     def _is_right(self, ending: Ending) -> bool:
-        # Readers may see twice what a savepoint has committed with which the job then did not stop; as in V1.
+        # After a stop-with-savepoint that did not stop the job, readers may see the committed rows twice; as in V1.
         promise = AT_LEAST_ONCE if ending.stopped_in_vain and self.promise == EXACTLY_ONCE else self.promise
         references = self.references if self.settled is None else [self.settled]
         committed = dict(ending.committed)
@@ -171,13 +170,13 @@ def check(
 ) -> CheckReport:
     """Search everything, judge all endings, and make the case of a wrong one.
 
-    The one to tell has the fewest faults. Among those with as many, output that is wrong comes before a job that fails:
-    a failure is seen, wrong output is not. Then comes the one with the fewest events.
+    The reported ending has the fewest faults. At equal faults, wrong output comes before a job that fails, because a
+    failure is visible and wrong output is not. Among those, the ending with the fewest events is reported.
 
-    The search stops at an ending that is wrong by the mode's own promise: nothing worse can come. When that is a job
-    that fails, the search looks as far again for wrong output.
+    The search stops at an ending that breaks the mode's own promise, because no worse ending can follow. If that ending
+    is a failed job, the search executes as many events again to look for wrong output.
 
-    ``progress`` is told of what was found so far, while the search is on.
+    ``progress`` receives what was found so far while the search runs.
 
     :raises ConfigurationError: when the job or the order makes no sense
     """
@@ -219,7 +218,7 @@ def check(
 
 
 def _reference(subject: Subject, order: CheckOrder) -> Reference | None:
-    """What the job must commit; ``None`` for one that fails by itself, which the search will find."""
+    """The output that the job must commit; ``None`` for a job that fails by itself: the search will find that."""
     try:
         return subject.reference(order.case.dropped)
     except ConfigurationError:
@@ -227,13 +226,13 @@ def _reference(subject: Subject, order: CheckOrder) -> Reference | None:
 
 
 def _may_drain(case: Case) -> bool:
-    """Whether windows may be closed early: then that is what endings without a fault show, and may show."""
+    """Whether windows may be closed early: endings without a fault then show that, and may."""
     return any(one.kind == DRAIN for one in case.savepoints)
 
 
 def _without_savepoints(subject: Subject, order: CheckOrder) -> list[Rows]:
-    """What readers may see in the end. A mistake that needs a savepoint and no fault must not speak for itself. Raises
-    :class:`ConfigurationError` when that takes longer than the order allows."""
+    """The rows that readers may see at the end, from runs without savepoints: a mistake that needs a savepoint and no
+    fault must not justify itself. Raises :class:`ConfigurationError` when that exceeds the order's limits."""
     if not order.case.savepoints:
         return []
     search = Search(subject, replace(order, case=replace(order.case, savepoints=()), faults=0))
@@ -247,7 +246,7 @@ def _without_savepoints(subject: Subject, order: CheckOrder) -> list[Rows]:
 
 
 def case_of(subject: Subject, order: CheckOrder, path: Sequence[Move]) -> Case:
-    """The case that goes a path of the search."""
+    """The case that takes a path of the search."""
     machine = Machine(subject, order.case, order.faults)
     state = machine.start(counts=True)
     schedule: dict[int, int] = {}

@@ -1,19 +1,19 @@
-"""What tells two states of a case apart: everything that decides how it goes on and how it is judged, and nothing else.
+"""Fingerprints that tell states of a case apart: exactly those parts that decide its future and its verdict.
 
-In it: events still to come, tasks, channels, gates, operators, declared state, snapshots under way, the coordinator and
-the rest of the job manager, files, committed output, faults that are still allowed.
+Included: events still to come, tasks, channels, gates, operators, declared state, snapshots under way, the coordinator
+and the rest of the job manager, files, committed output, faults that are still allowed.
 
-Not in it:
+Not included:
 
-* what only counts or names: sequence numbers of events, numbers of elements and slices, events executed, visits of
-  points, statistics, notes;
-* the order of ready events of *different* targets: each may be chosen next. The events of one target keep their order
-  (the kernel keeps it), but for acknowledgements of one checkpoint that lie next to each other in the job manager's
-  mailbox: the coordinator ends up in one state whatever their order;
-* events for tasks that are dead: nobody is there to take them.
+* counters and names: sequence numbers of events, numbers of elements and slices, events executed, visits of points,
+  statistics, notes;
+* the order of ready events of *different* targets: each may be chosen next. The events of one target keep their order,
+  as in the kernel. The exception: adjacent acknowledgements of one checkpoint in the job manager's mailbox are sorted,
+  because their order does not change the coordinator's final state;
+* events for dead tasks: no task takes them.
 
-A state that is told apart without need costs time; one that is not told apart although it behaves differently would
-hide an ending. The tests therefore compare the endings of a search with this against those of one without.
+Telling two equivalent states apart costs only time. Treating two different states as one would hide an ending, so tests
+compare the endings of a search that uses fingerprints with those of one that does not.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def digest_of(*parts: object) -> bytes:
 
 
 def execution_parts(execution: Execution) -> tuple[object, ...]:
-    """Of one process: what is to happen, and who is in which state. Declared state is not among it."""
+    """Of one process: its pending events and the state of its parts. Declared state is not included."""
     return (pending_parts(execution), execution.manager.fingerprint(), _key_types(execution))
 
 
 def undisturbed_parts(execution: Execution) -> tuple[object, ...]:
-    """The same when nothing fails any more: then it is all one in which attempt tasks are, what has failed before, and
-    from what one could start again."""
+    """The same when nothing fails any more. Then attempt numbers, earlier failures and the checkpoints to restart from
+    make no difference."""
     manager = execution.manager
     return (
         pending_parts(execution),
@@ -63,7 +63,7 @@ def undisturbed_parts(execution: Execution) -> tuple[object, ...]:
 
 
 def _key_types(execution: Execution) -> object:
-    """What the senders of each vertex have agreed on: a later key of another type is an error."""
+    """The key types that the senders of each vertex have agreed on: a later key of another type is an error."""
     manager = execution.manager
     environments = {id(task.environment): task.environment for task in manager.tasks.values()}
     vertices = range(len(manager.plan.vertices))
@@ -71,7 +71,7 @@ def _key_types(execution: Execution) -> object:
 
 
 def world_parts(world: World) -> tuple[object, ...]:
-    """Of what outlives processes: files and outputs."""
+    """Of the parts that outlive processes: files and outputs."""
     return (
         _file_system(world.checkpoints),
         _file_system(world.files),
@@ -80,8 +80,8 @@ def world_parts(world: World) -> tuple[object, ...]:
 
 
 class WorldDigest:
-    """Of what the next process would find, taken anew when something has changed. Files under temporary names are
-    deleted before anything else, and do not count."""
+    """Of the world that the next process would find, taken anew after each change. Files under temporary names do not
+    count: the next process deletes them first."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -90,7 +90,7 @@ class WorldDigest:
 
     def __call__(self) -> bytes:
         checkpoints, files, sinks = world_parts(self._world)
-        # Files give the very same object again while nothing in them has changed.
+        # The file system returns the very same object while its files are unchanged.
         known = self._known
         if not known or checkpoints is not known[0] or files is not known[1] or sinks != known[2]:
             self._known = (checkpoints, files, sinks)
@@ -107,7 +107,7 @@ def _without_temporary(tree: Any) -> object:
 
 
 def output_parts(world: World) -> tuple[object, ...]:
-    """Of what outlives processes, only what readers see, and what sinks and sources write and read."""
+    """Of the parts that outlive processes: only rows that readers see, and the data of sinks and sources."""
     return world_parts(world)[1:]
 
 
@@ -132,19 +132,19 @@ def declared_state(task: Task) -> object:
 
 
 def task_of(target: Any) -> Task | None:
-    """The task that a target of events is, or belongs to."""
+    """The task that is the target of events, or that the target belongs to."""
     task = target if isinstance(target, Task) else getattr(target, "task", None)
     return task if isinstance(task, Task) else None
 
 
 def is_void(event: ScheduledEvent) -> bool:
-    """Whether the event is for somebody who is dead."""
+    """Whether the event is for a dead task."""
     task = task_of(event.target)
     return task is not None and task.state in _DEAD
 
 
 def pending_parts(execution: Execution, *, control: bool = False) -> list[tuple[str, ...]]:
-    """What is to happen, by target. ``control``: without what tasks do."""
+    """Pending events, by target. ``control``: without the events of tasks."""
     kernel, manager = execution.kernel, execution.manager
     queues: dict[Any, list[tuple[object, ...]]] = {}
     for event in kernel.pending():
@@ -161,7 +161,7 @@ def pending_parts(execution: Execution, *, control: bool = False) -> list[tuple[
 
 def _payload(event: ScheduledEvent, manager: JobManager) -> object:
     if event.target is manager and isinstance(event.payload, int):
-        # Which deployment it was meant for.
+        # The deployment that it was meant for.
         return manager.job.deployment - event.payload
     if event.operation == "arrive":
         return _plain(event.payload[1])
@@ -172,7 +172,7 @@ def _plain(value: Any) -> object:
     if isinstance(value, tuple) and type(value) is tuple:
         return tuple(map(_plain, value))
     if isinstance(value, Acknowledge):
-        # What it acknowledges is among the snapshots under way.
+        # The acknowledged snapshot is among the snapshots under way.
         return ("acknowledge", value.checkpoint_id, value.task)
     if isinstance(value, CheckpointBarrier):
         return barrier_fingerprint(value)
@@ -184,7 +184,7 @@ def _plain(value: Any) -> object:
 
 
 def _in_any_order(queue: list[tuple[object, ...]]) -> Iterable[tuple[object, ...]]:
-    """The queue with acknowledgements of one checkpoint that lie next to each other sorted."""
+    """The queue, with adjacent acknowledgements of one checkpoint sorted."""
     result: list[tuple[object, ...]] = []
     run: list[tuple[object, ...]] = []
     for entry in queue:
@@ -207,9 +207,9 @@ def _checkpoint(entry: tuple[object, ...]) -> object:
 
 
 def failure_parts(execution: Execution) -> tuple[object, ...]:
-    """What makes a difference to a failure of tasks, besides what outlives the process: whether the job runs, which
-    checkpoints are complete, and how far the job manager is with one that it begins or completes. (All that are under
-    way die, whoever has acknowledged them.)"""
+    """The parts that make a difference to a failure of tasks, besides those that outlive the process: whether the job
+    runs, which checkpoints are complete, and how far the job manager is with one that it begins or completes. (All
+    checkpoints under way are aborted, whichever tasks have acknowledged them.)"""
     manager, coordinator = execution.manager, execution.manager.coordinator
     return (
         manager.job.state,

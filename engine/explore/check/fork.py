@@ -1,12 +1,12 @@
-"""Copies of a running case in memory, so that a search can go on from one state in several directions.
+"""Copies of a running case in memory: a search continues from one state in several directions.
 
 Rules.
-* A copy has everything of its own that can change: tasks, channels, state, files, outputs, events still to come. What
-  cannot change is the same object in all copies: functions, classes, modules, and whatever else the owner of the case
-  names (plans, configuration, sources). Most of what a run consists of never changes, and a search forks thousands of
+* A copy has its own version of everything that can change: tasks, channels, state, files, outputs, pending events.
+  Everything that cannot change is the same object in all copies: functions, classes, modules, and the objects that the
+  owner of the case names (plans, configuration, sources). Most of a run never changes, and a search forks thousands of
   times.
-* What a plan makes anew for each attempt it makes from the sinks of its world: a plan that refers to a world is copied
-  with it, not shared.
+* For each attempt a plan makes new operators from the sinks of its world. So a plan that refers to a world is copied
+  with that world, not shared.
 * Copies never leave this process.
 """
 
@@ -38,7 +38,7 @@ def _shared_object(forker: int, number: int) -> Any:
 
 
 class _SharingPickler(Pickler):
-    """Writes a reference instead of the object when that is shared."""
+    """Writes a reference instead of a shared object."""
 
     def __init__(self, buffer: BytesIO, kinds: frozenset[type], numbers: dict[int, int], keep: Callable[..., Any]):
         super().__init__(buffer, 5)
@@ -50,7 +50,7 @@ class _SharingPickler(Pickler):
         if isinstance(one, type):
             return self._keep(one)
         if isinstance(one, BaseException):
-            # Nobody changes an error once it was raised; where it came from would keep whole states alive.
+            # An error does not change after it was raised; its traceback would keep whole states alive.
             return self._keep(one.with_traceback(None))
         return NotImplemented
 
@@ -59,8 +59,8 @@ class Forker:
     """Makes copies of the states of one case."""
 
     def __init__(self, kinds: Iterable[type] = (), values: Iterable[type] = ()) -> None:
-        """``kinds``: types whose objects nobody ever changes; ``values``: those of them whose objects are made again
-        and again, and are the same to everybody when they are equal."""
+        """``kinds``: types whose objects never change. ``values``: those of them whose objects are made often, and are
+        interchangeable when equal."""
         self._values = frozenset(values)
         self._kinds = frozenset([*_ALWAYS_SHARED, *kinds, *self._values])
         self._equal: dict[Any, Any] = {}
@@ -71,7 +71,7 @@ class Forker:
         self._numbers: dict[int, int] = {}
 
     def share(self, *objects: Any) -> None:
-        """Have these be the same objects in all copies: nobody ever changes them."""
+        """Make all copies share these objects, which never change."""
         for one in objects:
             self._keep(one)
 
@@ -88,7 +88,7 @@ class Forker:
         try:
             return self._equal.setdefault((one.__class__, one), one)
         except TypeError:
-            # Something in it cannot be compared by hash: it stays for itself.
+            # A part of it is not hashable, so equal ones are not merged.
             return one
 
     def dump(self, state: Any) -> bytes:
@@ -114,8 +114,8 @@ class Forker:
 
 @contextmanager
 def forking() -> Iterator[None]:
-    """Around a search: room for long chains, and no collector that walks through all that is alive at every copy.
-    What a search drops is mostly cyclic; :func:`collect` is called by it from time to time."""
+    """Around a search: a deep recursion limit for long chains, and no garbage collector, which would walk all live
+    objects at every copy. Dropped states are mostly cyclic, so the search calls :func:`collect` from time to time."""
     limit, was_enabled = sys.getrecursionlimit(), gc.isenabled()
     sys.setrecursionlimit(max(limit, _RECURSION_LIMIT))
     gc.freeze()
@@ -130,5 +130,5 @@ def forking() -> Iterator[None]:
 
 
 def collect() -> None:
-    """Free what states that were left behind have kept alive."""
+    """Free the memory of abandoned states."""
     gc.collect()

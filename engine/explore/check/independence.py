@@ -1,49 +1,49 @@
-"""Partial-order reduction: which of the ready events may be taken alone, because to take it now or later leads to the
-same endings.
+"""Partial-order reduction: which ready events may be taken alone, because taking them now or later leads to the same
+endings.
 
 A search that tries every order of n events that do not touch each other walks through 2**n states and finds one
-ending. Where an event is independent of everything that may happen before it is taken, it is enough to take it at once
+ending. If an event is independent of everything that may happen before it, it is enough to take it at once
 (a persistent set of one event: Godefroid, Partial-Order Methods for the Verification of Concurrent Systems, 1996).
-Each rule below says what an event touches and why nobody else touches that in a way that shows. Cycles, on which such
-a rule could put an event off for ever, do not occur: a bounded job only ever goes on, and restarts are counted.
+Each rule below says what an event touches, and why no other event touches that visibly. A rule could postpone an event
+for ever only in a cycle. Cycles do not occur: a bounded job only moves forward, and restarts are counted.
 
 Rules.
 R0  An event for a dead task touches nothing.
-R1  A step of a snapshot touches its own part of the snapshot, files under names that nobody else uses, and at the end
-    puts an acknowledgement into the job manager's mailbox. Acknowledgements are taken in any order.
-R2  An acknowledgement that is not the last one of its checkpoint touches an entry of its own in the pending
-    checkpoint. The last one completes it and is no such event.
+R1  A step of a snapshot touches its own part of the snapshot and files under names that no other event uses. At its end
+    it puts an acknowledgement into the job manager's mailbox; acknowledgements are taken in any order.
+R2  An acknowledgement that is not the last one of its checkpoint touches only its own entry in the pending
+    checkpoint. The last one completes the checkpoint, so this rule does not apply to it.
 R3  A task that is woken and has nothing to read touches nothing; nor does a source that has come to its end.
 R4  A task that reads touches its own state and the queues of its outputs. To read at once loses no order if
-    (a) at most one of the elements that wait for it cares about the others: ends of data, barriers that block their
-        channel and the last watermark may be read before or after whatever comes from other inputs; and what arrives
-        later may as well arrive before (it comes from somebody who can be faster);
-    (b) no barrier may come that overtakes what waits: then it is how long an element waits that decides whether it is
-        in flight. (Only records can be in flight: what is neutral by (a) is read at once nevertheless.)
-    (c) on each output it is the only sender, or the receiver is a sink that does nothing but collect: the order of
-        what comes from different senders does not show in what is collected as a whole (nor does (a) matter to it);
-    (d) no output is full, and no element that it reads ends its input while a checkpoint may still be triggered:
-        the job manager counts that end as before or behind the checkpoint.
-    A barrier that has overtaken what waits is read at once: whether records of other inputs arrive before or after
-    that, they are behind the cut until their own barrier comes, and stored.
-R5  The trigger of a checkpoint, at a source whose barriers block: they make no difference to other inputs (R4a). And
-    of any, once nobody has anything else to read.
-R6  A notification, or the permission to finish, touches a task that has no effects outside. (The same for a task that
-    has: when it is the only one of its kind, for then nobody else's effects come before or behind it.) Not if the
-    task may finish by it while a checkpoint may be triggered.
-R7  The news that a task has failed, when all tasks are to be restarted: whatever the others would have done in
-    between, they can have done before the task died.
+    (a) at most one of the waiting elements depends on its order among the others. Ends of data, barriers that block
+        their channel and the last watermark may be read before or after elements of other inputs. An element that
+        arrives later may as well arrive before, because its sender can be faster;
+    (b) no barrier may come that overtakes waiting elements: otherwise the waiting time decides whether an element is
+        in flight. (Only records can be in flight; elements that are neutral by (a) are read at once all the same.)
+    (c) on each output it is the only sender, or the receiver is a sink that only collects: a collection as a whole does
+        not show the order of elements from different senders (nor does (a) matter to it);
+    (d) no output is full, and no element that it reads ends its last open input while a checkpoint may still be
+        triggered: the job manager counts that end as before or after the checkpoint.
+    A barrier that has overtaken waiting elements is read at once. Whether records of other inputs arrive before or
+    after that, they are after the cut until their own barrier comes, and are stored.
+R5  The trigger of a checkpoint is independent at a source whose barriers block: they make no difference to other inputs
+    (R4a). It is independent at every source once no task has anything else to read.
+R6  A notification, or the permission to finish, touches a task that has no effects outside. (The same holds for the only task
+    that has effects: no other effects can come before or after it.) The rule does not apply if the event may finish
+    the task while a checkpoint may be triggered.
+R7  The news that a task has failed, when all tasks are to be restarted: everything that the others could do before it,
+    they can also have done before the task died.
 
-What has effects outside (a sink that shows records at once, a commit, a completed checkpoint) is independent of nothing
-as soon as somebody may die: its order among all such events is what a crash shows. R4 is therefore not for jobs with
-sinks that show what they get at once.
+Once a task may die, events with effects outside are independent of nothing: a sink that shows records at once, a
+commit, a completed checkpoint. A crash makes their order among all such events visible. So R4 does not apply to jobs
+with sinks that show their records at once.
 
-Bounds. Three things are no reductions, but limits of what is looked at, and switched off with them:
-B1  A checkpoint that was to begin at any moment begins as soon as all sources have come to their end, if it has not.
-B2  Once the last fault has struck, the job manager is faster than all tasks, and no barrier overtakes what can be read.
-    What checkpoints do when nothing fails any more was looked at before the fault.
-B3  Where barriers overtake, a sink that does nothing but collect reads at once: records in flight are looked at on all
-    channels but the last. And a checkpoint is completed as soon as all have acknowledged it.
+Bounds. Three things are not reductions but limits of the search; they are switched off together with the reductions:
+B1  A checkpoint that may begin at any moment begins at the latest when all sources have come to their end.
+B2  Once the last fault has struck, the job manager is faster than all tasks, and no barrier overtakes elements that can
+    be read. The search has covered checkpoints of an undisturbed job before the fault.
+B3  Where barriers overtake, a sink that only collects reads at once: records in flight are searched on all channels but
+    the last. And a checkpoint is completed as soon as all tasks have acknowledged it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _ENDS = (EndOfData, EndOfPartition)
 
 
 class Independence:
-    """Knows of one job which events may be taken alone."""
+    """Decides for one job which events may be taken alone."""
 
     def __init__(self, plan: ExecutionPlan, config: RunConfig) -> None:
         self._takes_all = config.failover != "region"
@@ -94,8 +94,8 @@ class Independence:
     def alone(
         self, execution: Execution, alternatives: Sequence[Alternative], *, is_calm: bool = False
     ) -> Alternative | None:
-        """One of the ready events that may be taken without looking at the others first, if there is one. ``is_calm``:
-        the last fault has struck; see the bounds."""
+        """A ready event that may be taken without trying the others first, if there is one. ``is_calm``: the last fault
+        has struck; see the bounds."""
         now = self._situation(execution, is_calm)
         if is_calm:
             for alternative in alternatives:
@@ -183,7 +183,7 @@ class _Situation:
     newest: int | None
 
     def overtakes(self, task: Task) -> bool:
-        """Whether a barrier may come to a task that overtakes what waits there."""
+        """Whether a barrier may come to a task that overtakes elements waiting there."""
         if self.newest is None:
             return False
         handler = task.gate.handler
@@ -203,6 +203,6 @@ def _has_effects(vertex: VertexPlan) -> bool:
 
 
 def _is_loud(vertex: VertexPlan) -> bool:
-    """Whether something shows before a checkpoint completes: a sink that takes no notice of completed checkpoints."""
+    """Whether effects show before a checkpoint completes: the sink ignores completed checkpoints."""
     ends = [one for one in vertex.operators if not one.edge_outputs and not one.chained_outputs]
     return any(type(one.factory()).notify_checkpoint_complete is Operator.notify_checkpoint_complete for one in ends)

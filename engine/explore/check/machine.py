@@ -1,8 +1,8 @@
-"""A case carried out event by event: what a search takes copies of, and drives in whatever order it likes.
+"""A case carried out event by event. A search copies its states and drives it in any order.
 
-The state is one object, so that one copy takes everything along: the process that runs, the world that outlives it,
-and what is remembered of the past because it decides the future. The machine itself belongs to no state: it knows
-the job, makes copies and carries out events.
+The state is one object, so that one copy takes everything along: the running process, the world that outlives it, and
+the parts of the past that decide the future. The machine itself belongs to no state: it knows the job, makes copies and
+carries out events.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ _VALUES = (
     TriggerRequest,
     Watermark,
 )
-"""Types whose objects are small and equal to many others."""
+"""Types with small objects, many of which are equal."""
 
 
 @dataclass(slots=True)
@@ -90,8 +90,8 @@ class CaseState:
     """One state of a case.
 
     ``declared``   task -> declared state of its operators, as far as it is known;
-    ``cuts``       ``(task, attempt, checkpoint)`` -> what the snapshot of that task holds, until nothing can come of
-                   it;
+    ``cuts``       ``(task, attempt, checkpoint)`` -> content of that task's snapshot, as long as the snapshot may still
+                   be used;
     """
 
     world: World
@@ -128,7 +128,7 @@ class Machine:
     # -- states ---------------------------------------------------------------------------------------------------
 
     def start(self, *, counts: bool = False) -> CaseState:
-        """The state before the first event. ``counts``: whether faults are noted in the form of a case."""
+        """The state before the first event. ``counts``: whether faults are noted in the form used in a case."""
         world, watcher = World(), StrikeWatcher(counts=counts)
         watcher.begin(())
         if self._faults:
@@ -137,11 +137,11 @@ class Machine:
         return CaseState(world, watcher, jobs, self._process(world, watcher, jobs))
 
     def _process(self, world: World, watcher: StrikeWatcher, jobs: Jobs, *, behind: int = 0) -> Execution:
-        """``behind``: the incarnation that the job before has had, if this is the first one of another job."""
+        """``behind``: the incarnation of the previous job, if this process is the first one of another job."""
         plan = self._subject.in_world(self._subject.plan(jobs.parallelism), world, self._case.dropped)
         self._share(plan, world)
         checkpoints = watcher.wrap(world.checkpoints)
-        # Nobody else is there, so the lock need not be held; what matters is the incarnation.
+        # No other process exists, so the lock need not be held; only the incarnation matters.
         with jobs.process(
             plan, checkpoints, world.files, behind, ChoiceRecorder(self._case.seed), watcher
         ) as execution:
@@ -155,8 +155,8 @@ class Machine:
         return execution
 
     def _resume(self, state: CaseState) -> None:
-        """The process of a state is dead, or has ended with a savepoint: the next one goes on from what is in files,
-        as the same job or another one."""
+        """The process of a state has died, or has ended with a savepoint. The next process resumes from the files, as
+        the same job or another one."""
         state.declared.clear()
         state.cuts.clear()
         while True:
@@ -170,7 +170,7 @@ class Machine:
                 continue
 
     def _share(self, plan: ExecutionPlan, world: World) -> None:
-        """Whatever of a plan does not refer to its world is the same for all."""
+        """Share all parts of a plan that do not refer to its world."""
         own = [id(sink) for sink in world.sinks.values()]
         for vertex in plan.vertices:
             mine = [operator for operator in vertex.operators if id(getattr(operator.factory, "__self__", None)) in own]
@@ -186,26 +186,26 @@ class Machine:
         return self._forker.dump(state)
 
     def state_of(self, copy: bytes) -> CaseState:
-        """A state to go on from."""
+        """A state to continue from."""
         state: CaseState = self._forker.load(copy)
         return state
 
     # -- events ---------------------------------------------------------------------------------------------------
 
     def alternatives(self, state: CaseState) -> list[tuple[int, ScheduledEvent]]:
-        """What may happen next, by position among the ready events."""
+        """The events that may happen next, by position among the ready events."""
         return [] if state.is_over else state.execution.kernel.alternatives()
 
     def execute(self, state: CaseState, position: int, strikes: tuple[Strike, ...] = ()) -> None:
-        """Carry out the event at a position among the ready ones, and whatever strikes meanwhile. What it came by is in
-        ``state.watcher.passed`` afterwards."""
+        """Carry out the event at a position among the ready ones, with the faults that strike during it. The occasions
+        that it passed are in ``state.watcher.passed`` afterwards."""
         execution = state.execution
         event = execution.kernel.event_at(position)
         task = task_of(event.target)
         if task is not None:
             state.declared.pop(task, None)
             if event.operation == "step":
-                # What of the records in flight is part of it is known no later than now.
+                # By now it is known which records in flight belong to the snapshot.
                 self._remember_cuts(state, task)
         state.watcher.begin(strikes)
         try:
@@ -244,7 +244,7 @@ class Machine:
     # -- looking ----------------------------------------------------------------------------------------------------
 
     def fingerprint(self, state: CaseState) -> bytes:
-        """Equal for states that go on alike and are judged alike."""
+        """Equal for states with the same future and the same verdict."""
         if state.is_over:
             return self.ending_fingerprint(state)
         manager = state.execution.manager
@@ -258,20 +258,20 @@ class Machine:
         declared = [self._declared(state, task) for task in manager.tasks.values() if task.state == "running"]
         cuts = sorted(state.cuts.items(), key=lambda item: item[0])
         if state.faults >= self._faults:
-            # A job that fails by itself meets the same failure whatever it restarts from, and so comes to this again.
+            # A job that fails by itself meets the same failure from any checkpoint, and so reaches this state again.
             now = undisturbed_parts(state.execution)
             return digest_of("last", now, output_parts(state.world), declared, state.jobs.fingerprint())
         now = execution_parts(state.execution)
         return digest_of(now, world_parts(state.world), declared, cuts, state.faults, state.jobs.fingerprint())
 
     def ending_fingerprint(self, state: CaseState) -> bytes:
-        """Of how the job has ended, as far as readers are concerned."""
+        """Of the job's end, as far as readers can see it."""
         committed = sorted((where, sorted(rows)) for where, rows in state.world.committed().items())
         in_vain = state.jobs.has_stopped_in_vain
         return digest_of("over", state.execution.manager.job.state, committed, state.faults, in_vain)
 
     def may_strike(self, state: CaseState) -> bool:
-        """Whether a further fault may strike; if not, nobody needs to know what it would find."""
+        """Whether a further fault may strike; if not, a digest of the world that it would find is not needed."""
         allowed = state.faults < self._faults
         if not allowed:
             state.watcher.world_digest = None

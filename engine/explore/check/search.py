@@ -1,17 +1,17 @@
 """The search: every schedule and every fault of one small case, over the real engine.
 
-States are copied, not run up to again, and each is looked at once: two ways to the same state go on as one. States are
-taken in the order of (faults, events), so that the first wrong ending is one with the fewest faults, and the shortest
-of these. All endings without a fault come first: they are what endings with faults are judged by (whatever a faulty run
-shows, a run without faults could have shown).
+States are copied, not reached again from the start, and each is visited once: two ways to the same state continue as
+one. States are taken in the order of (faults, events), so the first wrong ending has the fewest faults, and is the
+shortest of these. All endings without a fault come first, because endings with faults are judged by them: a run with
+faults must show only what a run without faults could have shown.
 
-With reduction, events that are independent of all others are not branched at
-(:mod:`engine.explore.check.independence`), and a crash is tried once for everything that makes a difference to it:
+With reduction, the search does not branch at events that are independent of all others
+(:mod:`engine.explore.check.independence`). It tries a crash once for each combination that makes a difference to it:
 
-* to a death of the process or of the job manager, what is in files and what readers see, at that very point;
-* to a death of a task, the same, which checkpoints are complete, and whether one is being begun or completed. Which
-  task dies makes no difference, as it takes all with it (with regional failover it does, and every one is tried); nor
-  do acknowledgements that have come, for every pending checkpoint dies.
+* for a death of the process or of the job manager: the files and the rows that readers see, at that very point;
+* for a death of a task: the same, which checkpoints are complete, and whether one is being begun or completed. It makes
+  no difference which task dies, as all restart with it (regional failover is the exception: there each task is tried).
+  Acknowledgements received make no difference either, because every pending checkpoint is aborted.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from engine.observe.points import TORN
 from engine.runtime.faulted import JOB_MANAGER, MESSAGES, PROCESS
 
 Committed = tuple[tuple[str, tuple[str, ...]], ...]
-"""What readers see, by sink; rows sorted."""
+"""The rows that readers see, by sink; rows are sorted."""
 
 FINISHED = "finished"
 STUCK, BROKEN = "stuck", "broken"
-"""How a job may end besides :data:`engine.runtime.job.job_state.ENDED`: nothing is left to happen, but it has not
-ended; an exception that nobody expects."""
+"""How a job may end besides :data:`engine.runtime.job.job_state.ENDED`: no event is left, but the job has not ended; an
+unexpected exception was raised."""
 
 STATES, TIME, WRONG = "states", "time", "a wrong ending"
-"""What may stop a search before its end: a bound on the states that it keeps, a bound on the time, or its caller, who
-has seen an ending that is wrong."""
+"""Why a search may stop early: its limit of kept states, its limit of time, or its caller, who has seen a wrong
+ending."""
 
 _COLLECT_EVERY = 100
 
 
 class Move(NamedTuple):
-    """One event: its position among the ready ones, and what strikes meanwhile."""
+    """One event: its position among the ready ones, and the faults that strike during it."""
 
     position: int
     strikes: tuple[Strike, ...] = ()
@@ -62,8 +62,8 @@ class CheckOrder:
 
     ``case``        the case without faults; its schedule does not matter;
     ``faults``      how many faults there may be; ``kinds``: of which kinds;
-    ``victims``     who may die: ``process``, ``job manager``, ``task``;
-    ``max_states``, ``seconds``  where to give up;
+    ``victims``     which actors may die: ``process``, ``job manager``, ``task``;
+    ``max_states``, ``seconds``  limits at which the search gives up;
     ``reduction``   whether independent events are taken alone.
     """
 
@@ -85,8 +85,8 @@ class CheckOrder:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """One way in which the job ends: ``state`` of the job, what readers see, with how many ``faults``, on the shortest
-    ``path`` to it; ``text`` says what is wrong when it did not end by itself; ``stopped_in_vain``: see
+    """One way in which the job ends: ``state`` of the job, the rows that readers see, the number of ``faults``, and the
+    shortest ``path`` to it. ``text`` says what is wrong when it did not end by itself. ``stopped_in_vain``: see
     :attr:`engine.explore.run.job_sequence.Jobs.has_stopped_in_vain`."""
 
     state: str
@@ -99,9 +99,9 @@ class Ending:
 
 @dataclass(slots=True)
 class Found:
-    """What a search has come by. ``states``: those that were told apart and kept; ``transitions``: events carried out;
-    ``struck``: faults tried; ``frontier``: states and faults that are still to be tried; ``stopped_by``: what stopped
-    it before its end, empty = nothing; ``endings``: one of each kind, fewest faults and events first."""
+    """The results of a search. ``states``: different states that were kept; ``transitions``: events carried out;
+    ``struck``: faults tried; ``frontier``: states and faults still to be tried; ``stopped_by``: why it stopped early,
+    empty = it did not; ``endings``: one of each kind, fewest faults and events first."""
 
     states: int = 0
     transitions: int = 0
@@ -125,7 +125,7 @@ class _Node:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """Work: go on from a copy of a node. ``steps``: what to do first, the last of them with a fault; none: branch."""
+    """Work: continue from a copy of a node. ``steps``: moves to do first, the last with a fault; empty: branch."""
 
     node: int
     copy: bytes
@@ -136,7 +136,7 @@ class Search:
     """One search; :meth:`endings` carries it out."""
 
     def __init__(self, subject: Subject, order: CheckOrder, progress: Callable[[Found], None] | None = None) -> None:
-        """``progress`` is told of what was found so far, some hundred times a second."""
+        """``progress`` receives what was found so far, some hundred times a second."""
         self._order = order
         self._progress = progress
         self._last_transition: int | None = None
@@ -144,7 +144,7 @@ class Search:
         self._independence: Independence | None = None
         self._nodes: list[_Node] = []
         self._queue: list[tuple[int, int, int, _Task]] = []
-        """What is to be done, by faults, events and number."""
+        """Open tasks, by faults, events and number."""
         self._put_so_far = 0
         self._seen: set[bytes] = set()
         self._tried: set[bytes] = set()
@@ -155,12 +155,12 @@ class Search:
         self.found = Found()
 
     def look_as_far_again(self) -> None:
-        """Stop once twice as many events were carried out as until now. Asking again changes nothing."""
+        """Stop once twice as many events as now were carried out. Further calls change nothing."""
         if self._last_transition is None:
             self._last_transition = 2 * self.found.transitions
 
     def endings(self) -> Generator[Ending, None, None]:
-        """All endings, in the order of (faults, events), as they are found. Stop whenever you like."""
+        """All endings, in the order of (faults, events), as they are found. The caller may stop at any time."""
         began = perf_counter()
         with forking():
             try:
@@ -231,7 +231,7 @@ class Search:
         yield from self._walk(state, task, before, last)
 
     def _walk(self, state: CaseState, task: _Task, done: list[Move], step: Move) -> Iterator[Ending]:
-        """Carry out an event behind what is done already, and then all that may be taken alone."""
+        """Carry out one event after those already done, and then all events that may be taken alone."""
         machine, steps = self._machine, list(done)
         attempt = state.execution.manager.job.attempt
         following: Move | None = step
@@ -252,7 +252,7 @@ class Search:
             steps.append(following)
             attempt, before = state.execution.manager.job.attempt, attempt
             if attempt > before and not following.strikes:
-                # A job that fails by itself restarts for ever: only a state that is recognised ends that.
+                # A job that fails by itself restarts for ever; only recognising an earlier state ends that.
                 break
             following = self._following(state)
         self._keep(state, task.node, tuple(steps))
@@ -268,7 +268,7 @@ class Search:
         return None if alone is None else Move(alone[0])
 
     def _is_new(self, state: CaseState) -> bool:
-        """Many faults come to the same; each such state is gone on from once."""
+        """Many faults lead to the same state; the search continues from each such state once."""
         fingerprint = self._machine.fingerprint(state)
         if fingerprint in self._struck:
             return False
@@ -309,7 +309,7 @@ class Search:
     # -- faults ---------------------------------------------------------------------------------------------------
 
     def _offer(self, state: CaseState, task: _Task, steps: Sequence[Move], step: Move) -> None:
-        """Put on the list what could have struck in the event that was just carried out."""
+        """Add to the list the faults that could have struck in the event that was just carried out."""
         passed, worlds = state.watcher.passed, state.watcher.worlds
         first = step.strikes[-1].index + 1 if step.strikes else 0
         about: object = None
@@ -326,7 +326,7 @@ class Search:
 
     @staticmethod
     def _is_same(passed: Sequence[Occasion], worlds: Sequence[bytes], index: int) -> bool:
-        """Whether the point before this one in the same event is as good a place to die."""
+        """Whether a crash at the previous point of this event has the same effect."""
         here, before = passed[index], passed[index - 1]
         return bool(here.phase and before.phase) and worlds[index] == worlds[index - 1] and here.who == before.who
 
@@ -335,10 +335,10 @@ class Search:
             return False
         who: str = strike.victim
         if who == PROCESS:
-            # What its user has been told of savepoints is not forgotten.
+            # The user still remembers messages about savepoints.
             about = state.jobs.fingerprint()
         elif who == JOB_MANAGER:
-            # It forgets everything but whether it was about to take over or to restart.
+            # It forgets everything except whether it was about to take over or to restart.
             about = state.execution.manager.job.state
         elif self._takes_all:
             who = "task"
@@ -370,5 +370,5 @@ class Search:
             if occasion.who != JOB_MANAGER:
                 yield occasion.who
             elif self._takes_all and occasion.phase != TORN:
-                # Anybody; what the job manager is about does not depend on who.
+                # Any task: the state of the job manager does not depend on which.
                 yield self._somebody

@@ -1,10 +1,10 @@
 """Every occasion for a fault that an event of a case offers, and faults at occasions that the search names.
 
-The search carries out an event once without a fault and is told what it came by: named points, and messages that may
-go astray. Then it carries the same event out again, from a copy of the state before it, with a fault at one of them.
-Occasions are counted as :class:`engine.faults.injector.FaultInjector` counts them, so that each fault has the text
-form that strikes at the same place when the case is run from its beginning. Only who goes one path from its beginning
-to its end needs that: a watcher is copied with every state, and keeps no counts unless it is told to.
+The search carries out an event once without a fault and learns which occasions it passed: named points, and messages
+that may be lost. Then it carries the same event out again, from a copy of the state before it, with a fault at one of
+them. Occasions are counted as :class:`engine.faults.injector.FaultInjector` counts them. So the text form of each fault
+strikes at the same place when the case is run from its beginning. Only a run of one path from beginning to end needs
+these counts: a watcher is copied with every state, and keeps no counts unless told to.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ EFFECTS = (
     "sink.", "manifest.", "subsume.", "restore.", "snapshot.async.", "notify.", "complete.",
     "user.commit", "user.notify",
 )  # fmt: skip
-"""Points at which, or next to which, something changes that outlives the process."""
+"""Points at or next to which something changes that outlives the process."""
 
 _TORN_BYTES = 1
-"""How much of a write is left when its writer dies in the middle of it."""
+"""How many bytes of a write remain when its writer dies during it."""
 
 
 class Occasion(NamedTuple):
-    """Where a fault could strike: a named point (``phase``, ``who`` comes by), or a message (no phase; ``who``: the
-    task at one end of it)."""
+    """Where a fault could strike: a named point (with ``phase``; ``who`` passes it), or a message (no phase; ``who``:
+    the task at one end of it)."""
 
     where: str
     phase: str
@@ -45,7 +45,7 @@ class Occasion(NamedTuple):
 
 @dataclass(frozen=True)
 class Strike:
-    """``kind`` strikes ``victim`` at the occasion of this index in an event."""
+    """``kind`` strikes ``victim`` at the occasion with this index in an event."""
 
     index: int
     kind: str
@@ -53,7 +53,7 @@ class Strike:
 
 
 class StrikeWatcher:
-    """Notes what an event comes by, and strikes where it is told to. Implements
+    """Notes the occasions that an event passes, and strikes where it is told to. Implements
     :class:`engine.runtime.faulted.interference.Interference` and :class:`engine.faults.probing_filesystem.Prober`."""
 
     def __init__(self, *, counts: bool = False) -> None:
@@ -63,18 +63,18 @@ class StrikeWatcher:
         self.struck = 0
         """How many faults have struck so far."""
         self.exact: tuple[Fault, ...] = ()
-        """They, in the form of a case, if occasions are counted."""
+        """The same faults in the form used in a case, if occasions are counted."""
         self.unwinding: StruckDown | None = None
         self.worlds: list[bytes] = []
-        """For each occasion: what outlives the process stood like this."""
+        """For each occasion: a digest of all that outlives the process."""
         self.world_digest: Callable[[], bytes] | None = None
-        """Asked when it may have changed; ``None`` = nobody wants to know."""
+        """Called when that may have changed; ``None`` = not needed."""
         self._counts: dict[Occasion, int] | None = {} if counts else None
         self._strikes: dict[int, Strike] = {}
         self._dies_torn: StruckDown | None = None
         self._execution: Execution | None = None
         self._writer: str | None = None
-        """Who came by last: whoever writes a file now."""
+        """The actor that passed a point last; it is the writer of any file written now."""
 
     def wrap(self, checkpoints: FileSystem) -> FileSystem:
         """The disk of checkpoints of a new process."""
@@ -134,11 +134,11 @@ class StrikeWatcher:
         return 0
 
     def hold_ns(self, task: str, is_source: bool) -> int:
-        """Nobody is slow but by the schedule."""
+        """Only the schedule makes tasks slow."""
         return 0
 
     def watermark_delay_ns(self, task: str) -> int:
-        """Nothing is kept back but by the schedule."""
+        """Only the schedule delays watermarks."""
         return 0
 
     # -- what the file system asks ------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
-"""The report on a failure: everything that somebody needs who reads it for the first time, and nothing to look up.
+"""The report on a failure: all that a first-time reader needs, with nothing to look up.
 
-In this order: the verdict, the invariant and the size of the smallest case; the command that replays it; what was
-violated; what the case consists of; the story, with the step marked at which the nearest passing run goes
-another way; that run; and how far the case could be shrunk. :meth:`FailureReport.write` leaves four files:
+In this order: the verdict, the invariant and the size of the smallest case; the command that replays it; the
+violation; the content of the case; the story, with the step marked at which the nearest passing run differs;
+that run; and how far the case could be shrunk. :meth:`FailureReport.write` writes four files:
 
 ``failure.txt``         the report;
 ``failure.json``        the same for programs, with *every* choice of the run: ``weir shrink`` reads it back;
@@ -45,7 +45,7 @@ FORMAT, FORMAT_VERSION = "weir-failure", 1
 _MOST_STEPS = 1_000
 _WIDTH = 80
 _CHOICES_SHOWN = 12
-"""Of a schedule, to people; the regression test and the JSON file have all."""
+"""Choices of a schedule shown to people; the regression test and the JSON file have all."""
 
 REPORT_NAME, JSON_NAME, TEST_NAME, PICTURE_NAME = (
     "failure.txt", "failure.json", "test_regression.py", "failure.html",
@@ -54,13 +54,13 @@ REPORT_NAME, JSON_NAME, TEST_NAME, PICTURE_NAME = (
 
 @dataclass(frozen=True)
 class FailureReport:
-    """What is known of a failure.
+    """All that is known of a failure.
 
-    ``case``        the smallest one that is known, ``finished`` what came of it;
+    ``case``        the smallest known case, ``finished`` its result;
     ``shrunk``      how it was shrunk, ``None`` when it was not;
-    ``difference``  the nearest passing run beside it, ``None`` when none was found or looked for;
+    ``difference``  the comparison with the nearest passing run, ``None`` when none was found or searched for;
     ``title``       of the invariant; ``original``: the case as it was found;
-    ``place``       the directory that the files are to be written to, ``None`` = nowhere: the token says it all.
+    ``place``       the directory for the files, ``None`` = none: the token holds everything.
     """
 
     subject: Subject
@@ -88,7 +88,7 @@ class FailureReport:
 
     @property
     def _command_anywhere(self) -> str:
-        """The same for readers who have one of the files only."""
+        """The same for readers who have only one of the files."""
         return self.token.command("replay", self.subject)
 
     @property
@@ -105,7 +105,7 @@ class FailureReport:
         return "\n".join(parts)
 
     def sections(self) -> list[tuple[str, str]]:
-        """Headings and what stands below them."""
+        """Headings and the text below each."""
         violated = [*textwrap.wrap(self.title, _WIDTH - len("  ")), str(self.violation)]
         sections = [("What was violated", "\n".join(violated)), ("The case", "\n".join(self._case_lines()))]
         mark = "; → is where the nearest passing run goes another way" if self.story.distinguishing else ""
@@ -212,16 +212,16 @@ def failure_report(
     comparing: bool = True,
     place: str | None = None,
 ) -> FailureReport | None:
-    """Shrink a failing case, tell its story, and find what makes the difference.
+    """Shrink a failing case, tell its story, and find the choice that makes the difference.
 
     ``case``            preferably a concretised one; another one is reported as it is, not shrunk;
-    ``violation``       the failure that is meant, ``None`` = the first one of the case;
-    ``promise``         what the output is judged by, ``None`` = what the mode promises;
+    ``violation``       the failure to report, ``None`` = the first one of the case;
+    ``promise``         the promise that the output is judged by, ``None`` = that of the mode;
     ``invariants_for``  the judges, when they are not the standard ones;
-    ``budget``          of shrinking; the nearest passing run is looked for as long again, in fewer runs;
-    ``place``           the directory that the report is to be written to.
+    ``budget``          for shrinking; the search for the nearest passing run takes as long again, in fewer runs;
+    ``place``           the directory that the report will be written to.
 
-    ``None`` is returned when the case does not fail (so).
+    Returns ``None`` when the case does not fail, or fails otherwise than by ``violation``.
     """
     judges = standard_invariants(promise) if invariants_for is None else invariants_for
     shrunk = None
@@ -261,14 +261,14 @@ def failure_report(
 
 
 def standard_invariants(promise: str | None) -> InvariantsFactory:
-    # Only here: whoever brings invariants of their own needs none of these.
+    # Imported only here: callers with invariants of their own do not need these.
     from engine.explore.invariants import invariants_for
 
     return lambda _case: invariants_for(promise)
 
 
 def read_failure(text: str, name: str = JSON_NAME) -> tuple[Token, str]:
-    """Read the run and the invariant that it violates back from ``failure.json``. ``name``: what the file is called in
+    """Read the run and the invariant that it violates back from ``failure.json``. ``name``: the name of the file in
     errors.
 
     Raises :class:`ConfigurationError` when it is no such file, or one of another version.
@@ -292,7 +292,7 @@ def read_failure(text: str, name: str = JSON_NAME) -> tuple[Token, str]:
     except (KeyError, TypeError, AttributeError) as error:
         raise ConfigurationError(f"{name} is not whole: {error!r} is missing or of another kind") from error
     for one in names:
-        # The token has a checksum, and the rest of the file has none.
+        # The token has a checksum, the rest of the file has none.
         if read[one] != said[one]:
             raise ConfigurationError(
                 f"{name} is damaged or was edited: its {one} is not that of its token\n"
@@ -338,7 +338,7 @@ def _passing(difference: Difference) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A detail as JSON has it; what it has not is shown as text."""
+    """A detail as a JSON value; values that JSON does not have become text."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Mapping):

@@ -1,7 +1,7 @@
 """Regression tests: a failing case as a pytest function to paste, with everything that decides the run spelled out.
 
-The test names no seed to draw from, for what a seed draws may change with the next version; it says which faults, which
-records, which instants and which choices. It uses the public interface only, and passes as soon as the case breaks no
+The test names no seed, because the draws of a seed may change with the next version. It names the faults, records,
+instants and choices. It uses the public interface only, and passes as soon as the case breaks no
 invariant any more.
 """
 
@@ -19,8 +19,8 @@ _WIDTH = 112
 
 
 def regression_test(subject: Subject, case: Case, violation: Violation, *, promise: str | None = None) -> str:
-    """The source of a test module with one test. ``promise``: what the output is judged by, ``None`` = what the mode
-    promises. A job that comes from no file is asked for as a fixture named ``subject``."""
+    """The source of a test module with one test. ``promise``: the promise that the output is judged by, ``None`` = that
+    of the mode. A job that comes from no file is requested as a fixture named ``subject``."""
     path = _shortest(subject.path)
     from_file = path is not None
     parsers = {"parse_fault": case.faults, "parse_savepoint": case.savepoints}
@@ -49,7 +49,7 @@ def regression_test(subject: Subject, case: Case, violation: Violation, *, promi
 
 
 def case_source(case: Case) -> list[str]:
-    """``case = Case(...)`` as lines of Python; what is as always is left out."""
+    """``case = Case(...)`` as lines of Python; default values are left out."""
     lines = ["case = Case("]
     if case.seed != "0":
         lines.append(f"    seed={case.seed!r},")
@@ -71,7 +71,7 @@ def case_source(case: Case) -> list[str]:
 
 
 def _shortest(path: str | None) -> str | None:
-    """As seen from here when it lies below: a test that is kept is run from the same place on another machine."""
+    """Relative to the current directory when below it: a kept test is run from the same place on another machine."""
     if path is None:
         return None
     seen = os.path.relpath(path)

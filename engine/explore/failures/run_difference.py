@@ -1,11 +1,11 @@
-"""What makes the difference: a failing run beside the nearest one that passes.
+"""Find what makes the difference: compare a failing run with the nearest one that passes.
 
-Two runs are compared event by event. Up to the first event that only one of them has they are the same run; what is
-said there is what makes the difference, and the committed output says what came of it.
+Two runs are compared event by event. They are the same run up to the first event that only one of them has. That event
+makes the difference, and the committed output shows its result.
 
-The *nearest passing run* of a failing case is the one that differs by one thing (a choice, a fault, an instant, a
-record) and stays the same for longest. Of two that part at the same event, the one with the smaller change is taken:
-another choice before another fault, less before otherwise.
+The *nearest passing run* of a failing case differs by one thing (a choice, a fault, an instant, a record) and stays the
+same for longest. Of two that part at the same event, the smaller change is preferred: another choice before another
+fault, less before otherwise.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from engine.observe.trace_events import CheckpointCompleted, RunStarted, Snapsho
 DEFAULT_BUDGET = Budget(runs=60)
 
 _SHOWN = 8
-"""Further changes that are named."""
+"""How many further changes are named."""
 
 CHOICE, CHECKPOINT, FAULT, SAVEPOINT, SETTING, RECORD = (
     "choice", "checkpoint", "fault", "savepoint", "setting", "record",
 )  # fmt: skip
-"""What a change is about, the smallest first."""
+"""The subject of a change, the smallest first."""
 
 _ORDER = (CHOICE, CHECKPOINT, FAULT, SAVEPOINT, SETTING, RECORD)
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing done otherwise: ``text`` says what, ``case`` is the run with it."""
+    """One thing done otherwise: ``text`` describes it, ``case`` is the run with it."""
 
     about: str
     text: str
@@ -48,13 +48,13 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Two runs side by side: ``this`` one and ``that`` one.
+    """Two runs compared: ``this`` one and ``that`` one.
 
     ``common``       how many trace events both begin with;
-    ``change``       what sets that one apart, ``None`` when two given cases were compared;
+    ``change``       the change that makes that run, ``None`` when two given cases were compared;
     ``this_story``   of this run, with the step marked at which they part; ``that_story`` likewise;
     ``output``       the committed output of this run, against that of the other one;
-    ``others``       further changes with which the run passes, each alone.
+    ``others``       further changes that each alone make the run pass.
     """
 
     this: FinishedCase
@@ -68,7 +68,7 @@ class Difference:
 
     @property
     def same(self) -> bool:
-        """Whether the two runs are one and the same."""
+        """Whether the two runs are the same."""
         return self.common == len_of(self.this_story) == len_of(self.that_story)
 
     @property
@@ -92,7 +92,7 @@ class Difference:
             f"  {that:>{width}}  {_said(self.that_step)}",
         ]
         if self.change is not None and self.change.about == RECORD:
-            # Of another input comes another output, and rightly so.
+            # Different input rightly gives different output.
             pass
         elif self.output.equal:
             lines.append(f"committed output is the same: {self.output.rows_actual} rows")
@@ -145,8 +145,8 @@ def nearest_passing(
     bounds: Bounds | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Difference | None:
-    """The failing ``case`` beside the nearest run that breaks no invariant; ``None`` when there is none within the
-    budget. ``records``: how many records each split has, to know what may be left out."""
+    """The failing ``case`` compared with the nearest run that breaks no invariant; ``None`` when the budget ends before
+    one is found. ``records``: how many records each split has; only these can be left out."""
     budget, start_s = budget or DEFAULT_BUDGET, clock()
     witness = tell(subject, case, (), bounds)[2]
     trace = witness.trace
@@ -208,7 +208,7 @@ def _otherwise(case: Case) -> Iterator[Change]:
 
 
 def _plainer(order: Savepoint) -> Iterator[Savepoint]:
-    """One thing about it as it is when nothing is said."""
+    """The order with one field set to its default."""
     if order.native:
         yield replace(order, native=False)
     if order.ends_job:
@@ -232,7 +232,7 @@ def _neighbours(fault: Fault) -> Iterator[Fault]:
 def common_events(one: Sequence[TraceEvent], other: Sequence[TraceEvent]) -> int:
     """How many events two traces begin with in common.
 
-    The seed and the size of state are left out: a source some of whose records are dropped keeps longer positions.
+    The seed and the size of state are ignored: a source with dropped records keeps longer positions.
     """
     for number, (first, second) in enumerate(zip(one, other, strict=False)):
         if first != second and _plain(first) != _plain(second):
