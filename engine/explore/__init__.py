@@ -1,4 +1,4 @@
-"""Running cases of a job under test, and comparing runs: with an undisturbed one, and with themselves."""
+"""Run cases of a job under test, and compare runs: with an undisturbed run, and with a repetition of themselves."""
 
 from __future__ import annotations
 

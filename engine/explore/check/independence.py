@@ -28,9 +28,9 @@ R4  A task that reads touches its own state and the queues of its outputs. To re
     after that, they are after the cut until their own barrier comes, and are stored.
 R5  The trigger of a checkpoint is independent at a source whose barriers block: they make no difference to other inputs
     (R4a). It is independent at every source once no task has anything else to read.
-R6  A notification, or the permission to finish, touches a task that has no effects outside. (The same holds for the only task
-    that has effects: no other effects can come before or after it.) The rule does not apply if the event may finish
-    the task while a checkpoint may be triggered.
+R6  A notification, or the permission to finish, touches a task without effects outside, or the only task with
+    effects (no other effects can come before or after it). The rule does not apply if the event may finish the task
+    while a checkpoint may be triggered.
 R7  The news that a task has failed, when all tasks are to be restarted: everything that the others could do before it,
     they can also have done before the task died.
 

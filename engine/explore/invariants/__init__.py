@@ -1,8 +1,8 @@
-"""What must hold of every case, as instruments: ``invariants_for`` makes a fresh set of them for one case.
+"""Invariants: instruments that check what must hold in every case. ``invariants_for`` makes a fresh set for one case.
 
-Rules. An invariant reads and never changes a run; it is silent on every healthy run, whatever its schedule: a false
-alarm is worse than none. It says what happened in the words of the job. Where it cannot judge it says why
-(``skipped``). The table of all of them is in ``docs/invariants.md``.
+Rules. An invariant reads and never changes a run. It is silent on every healthy run, whatever its schedule: a false
+alarm is worse than none. It describes a violation in the words of the job. Where it cannot judge it says why
+(``skipped``). The table of all invariants is in ``docs/invariants.md``.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _BEFORE_V16 = _CLASSES.index(CoveredRows)
 
 @dataclass(frozen=True, slots=True)
 class InvariantText:
-    """What must hold, why it must, and where the rule or the mistake that it catches comes from."""
+    """What must hold, why, and the source of the rule or of the mistake that it catches."""
 
     name: str
     title: str
@@ -80,7 +80,7 @@ CATALOGUE: Mapping[str, InvariantText] = {
         *(InvariantText(one.name, one.title, one.reason, one.source) for one in _CLASSES[_BEFORE_V16:]),
     )
 }
-"""All of them by name, for people. V16 is judged by whoever carries out a case twice: see :class:`Footprint`."""
+"""All invariants by name, for people. V16 is judged by the caller that carries out a case twice: :class:`Footprint`."""
 
 
 def invariants_for(
@@ -91,9 +91,9 @@ def invariants_for(
 ) -> list[Invariant]:
     """Fresh invariants for one case.
 
-    ``promise`` what its output is judged by, ``None`` = what its mode promises, as far as each sink can keep it;
-    ``only``    the names of those that are wanted, ``None`` = all;
-    ``row_key`` takes the key from a row, where sinks keep the order of each key's rows: that is judged, too.
+    ``promise`` the promise that the output is judged by, ``None`` = that of the mode, as far as each sink can keep it;
+    ``only``    the names of the invariants wanted, ``None`` = all;
+    ``row_key`` takes the key from a row, where sinks keep the order of each key's rows: then this order is judged, too.
 
     :raises ConfigurationError: when there is no such promise, or no such invariant
     """
@@ -121,10 +121,10 @@ def _make(
 
 
 def sometimes(invariants: Sequence[Invariant]) -> dict[str, bool]:
-    """What has happened in a case, by name, of everything in ``SOMETIMES`` that applies to it."""
+    """For everything in ``SOMETIMES`` that applies to a case, by name: whether it has happened."""
     return next((one.happened for one in invariants if isinstance(one, Sometimes)), {})
 
 
 def skipped(invariants: Sequence[Invariant]) -> dict[str, str]:
-    """Which of them could not judge a case, or not all of it, and why."""
+    """The invariants that could not judge a case, or not all of it, and why."""
     return {one.name: one.skipped for one in invariants if isinstance(one, Watcher) and one.skipped is not None}

@@ -1,4 +1,4 @@
-"""The engine's own assertions, asked between events: every machine says what must hold of it."""
+"""The engine's own assertions, checked between events: every machine validates its own state."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from engine.explore.invariants.base import Shared, Watcher
 from engine.explore.run import CaseView
 
 EVERY_EVENTS = 97
-"""A number that no rhythm of a job falls in with; asking costs about as much as two events of a small job."""
+"""A prime number, so that it does not fall in with a job's rhythm; a check costs about two events of a small job."""
 
 
 class Assertions(Watcher):
-    """``validate()`` of the job manager, and so of coordinator, tasks, gates and channels, every so many events."""
+    """Every so many events, ``validate()`` of the job manager, and so of coordinator, tasks, gates and channels."""
 
     name = "assertion"
     title = "Between two events every part of the engine is in a state that it may be in."
@@ -22,7 +22,7 @@ class Assertions(Watcher):
         self.every_events = every_events
 
     def between_events(self) -> None:
-        """Ask now. What is wrong is a violation, and is told once."""
+        """Validate now. A failed assertion is a violation, and is reported once."""
         if self.violations:
             return
         execution = self.view.execution
@@ -32,7 +32,7 @@ class Assertions(Watcher):
             self.violated(f"{_where(error)}: {error}", execution.kernel.now_ns)
 
     def process_died(self, view: CaseView) -> None:
-        """A dead process is in whatever state it died in."""
+        """A dead process may have died in any state."""
 
 
 def _where(error: AssertionError) -> str:

@@ -1,4 +1,4 @@
-"""V3, V4 and V5: where a checkpoint cuts the streams, and in which order its barriers are obeyed."""
+"""V3, V4 and V5: where a checkpoint cuts the streams, and in which order tasks obey its barriers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ConsistentCut(Watcher):
     def _on_cut(self, event: CheckpointCut) -> None:
         for channel, sent, received in event.differences:
             if received > sent and not self.view.config.protocol.consistent_cut:
-                # Counted twice after a restore: what at-least-once says of itself.
+                # Counted twice after a restore: at-least-once allows this.
                 continue
             fate = "counted twice" if received > sent else "lost"
             self.violated(
@@ -55,7 +55,7 @@ class OrderOfCheckpoints(Watcher):
         self._barriers.clear()
 
     def job_started(self, view: CaseView) -> None:
-        """Numbers above that of the savepoint may have been used before, by checkpoints that came to nothing."""
+        """Numbers above that of the savepoint may have been used before, by checkpoints that never completed."""
         self._triggered = 0 if view.start is None else view.start.checkpoint_id
 
     @hears(CheckpointTriggered)
@@ -95,7 +95,7 @@ class OrderOfCheckpoints(Watcher):
             self._barriers[event.channel] = (event.attempt, checkpoint_id)
 
     def obeyed_older_cancel(self, task: str, channel: int, older: int, current: int, now_ns: int) -> None:
-        """Found by V4: a channel went on because of the cancel marker of an older checkpoint."""
+        """Called by V4: a channel was unblocked by the cancel marker of an older checkpoint."""
         self.violated(
             f"{task} gives up checkpoint {current} at the late cancel marker of checkpoint {older}:"
             f" {self.topology.channel(channel)} goes on",
@@ -106,7 +106,7 @@ class OrderOfCheckpoints(Watcher):
 
 
 class _Alignment:
-    """What a task with several inputs waits for. ``behind``: inputs that have delivered the barrier of ``current``."""
+    """State of a task with several inputs. ``behind``: inputs that have delivered the barrier of ``current``."""
 
     __slots__ = ("attempt", "behind", "current", "ended", "inputs", "older_cancel", "task")
 
@@ -121,7 +121,7 @@ class _Alignment:
         self.behind: set[int] = set()
         self.ended: set[int] = set()
         self.older_cancel = 0
-        """The late cancel marker that came last, if nothing has come since."""
+        """The last late cancel marker, if no event has come since."""
 
     def over_if_complete(self) -> None:
         if self.inputs <= self.behind | self.ended:
@@ -135,12 +135,12 @@ class Alignment(Watcher):
     source = "Carbone et al. 2015, Lightweight Asynchronous Snapshots; Flink SingleCheckpointBarrierHandler"
 
     def __init__(self, shared: Shared | None = None, order: OrderOfCheckpoints | None = None) -> None:
-        """``order``: is told of channels that a late cancel marker has released."""
+        """``order``: is told of channels that a late cancel marker has unblocked."""
         super().__init__(shared)
         self._order = order
         self._by_channel: dict[int, _Alignment] = {}
         self._ends_count = True
-        """Whether the end of a channel stands for its barriers, or ends the checkpoint."""
+        """Whether the end of a channel replaces its barriers, or ends the checkpoint."""
 
     def process_started(self, view: CaseView) -> None:
         """Only tasks with several inputs align."""
@@ -219,4 +219,4 @@ class Alignment(Watcher):
         if older and self._order is not None:
             alignment.behind.clear()
             self._order.obeyed_older_cancel(alignment.task, event.channel, older, current, event.time_ns)
-        # Otherwise what comes from it shows whether it matters.
+        # Otherwise the next element from that channel shows whether it matters.

@@ -1,4 +1,4 @@
-"""What all invariants share: who is at which end of a channel, what sinks promise, and what readers see meanwhile."""
+"""Shared by all invariants: the tasks at the ends of a channel, and the promises of sinks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from state_backends.snapshots import CheckpointMetadata
 DAMAGE = frozenset(
     ("bit-flip", "truncate", "missing", "delete-referenced", "read-error", "stale-listing", "restore-older")
 )
-"""Faults that may make a job go back behind what it has committed."""
+"""Faults after which a job may go back to a state older than its committed output."""
 
 
 class Topology:
@@ -36,7 +36,7 @@ class Topology:
             )
             for one in plan.subtasks
         }
-        """By task: the inputs that are no back edges."""
+        """By task: the inputs that are not back edges."""
 
     def channel(self, index: int) -> str:
         """``sender->receiver``."""
@@ -45,33 +45,33 @@ class Topology:
 
 @dataclass(slots=True)
 class Shared:
-    """What the invariants of one case have in common. ``promise``: asked for by the user, ``None`` = the mode's."""
+    """State shared by the invariants of one case. ``promise``: requested by the user, ``None`` = the mode's."""
 
     promise: str | None = None
     view: CaseView = field(init=False)
-    """Of the process that runs."""
+    """Of the running process."""
     topology: Topology = field(init=False)
     topology_plan: ExecutionPlan | None = None
     deliveries: dict[str, str] = field(default_factory=dict)
-    """By uid of a sink: what it offers at best."""
+    """By uid of a sink: the strongest promise that it can keep."""
     newest_completed: int = 0
-    """The newest completed checkpoint behind which the job has not gone back."""
+    """The newest completed checkpoint that is still valid: the job has not gone back to an older one."""
     newest_stop: int = 0
     """The newest completed savepoint that stops the job."""
     went_back: bool = False
     """Whether an attempt began from an older checkpoint than the newest completed one."""
     has_stopped_in_vain: bool = False
-    """Whether an attempt began from a checkpoint after a savepoint that stops the job had committed more than that."""
+    """Whether an attempt began from an older checkpoint after a savepoint that stops the job had committed more."""
     drained: bool = False
-    """Whether a job was drained, and another one went on."""
+    """Whether a job was drained, and another one continued."""
     metadata: dict[bytes, CheckpointMetadata] = field(default_factory=dict)
-    """What was read from the metadata of snapshots, by what is written in it."""
+    """Parsed metadata of snapshots, by its bytes."""
     _reports: list[Mapping[str, None]] = field(default_factory=list)
     """What each process reports as lost."""
     _reference: Reference | None = None
 
     def process_started(self, view: CaseView) -> None:
-        """Another process; each invariant says so, one is enough."""
+        """Another process began. Each invariant calls this; the first call counts."""
         if not self._reports or view is not self.view:
             self._reports.append(view.execution.manager.deployment.environment.losses)
         self.view = view
@@ -82,24 +82,24 @@ class Shared:
             self.topology, self.topology_plan = Topology(view.plan), view.plan
 
     def completed(self, event: CheckpointCompleted) -> None:
-        """A checkpoint exists. Said by each invariant that needs to know, once is enough."""
+        """A checkpoint exists. Each invariant that needs it calls this; the first call counts."""
         if self.commits(event.checkpoint_id):
             self.newest_completed = max(self.newest_completed, event.checkpoint_id)
             if self.is_savepoint(event.checkpoint_id):
                 self.newest_stop = event.checkpoint_id
 
     def is_savepoint(self, checkpoint_id: int) -> bool:
-        """Whether a snapshot that is being taken, or was completed just now, is a savepoint."""
+        """Whether a snapshot that is being taken, or was just completed, is a savepoint."""
         return checkpoint_id in self.view.execution.manager.files.savepoint_locations
 
     def commits(self, checkpoint_id: int) -> bool:
-        """Whether tasks hear that a snapshot is complete that was completed just now: not of a savepoint after which
-        the job goes on."""
+        """Whether tasks are notified of a snapshot that was just completed. They are not notified of a savepoint after
+        which the job continues."""
         return not self.is_savepoint(checkpoint_id) or self.view.execution.manager.savepoints.is_stopping
 
     @property
     def drains(self) -> bool:
-        """Whether event time may be over before the input is: a job is being drained, or was."""
+        """Whether event time may end before the input: a job is being drained, or was drained."""
         reports = self.view.execution.manager.savepoints.reports
         return self.drained or any(report.order.stop is StopMode.TERMINATE for report in reports)
 
@@ -111,19 +111,19 @@ class Shared:
             self.newest_completed = restored
 
     def reference(self) -> Reference:
-        """Of the case's input; found out when it is first needed."""
+        """Of the case's input; computed when first needed."""
         if self._reference is None:
             self._reference = self.view.subject.reference(self.view.case.dropped)
         return self._reference
 
     @property
     def losses(self) -> list[str]:
-        """What the job has reported as lost so far."""
+        """Everything that the job has reported as lost so far."""
         return [loss for reported in self._reports for loss in reported]
 
     def promise_for(self, partition: str) -> str:
-        """What the output in a partition (``uid`` or ``uid/bucket``) is judged by: what was promised of it, without the
-        promise of rows that the job itself reports as lost."""
+        """The promise by which the output in a partition (``uid`` or ``uid/bucket``) is judged. It is weakened for rows
+        that the job itself reports as lost."""
         promise = self._promise_for(partition)
         if not any(self._reports) or not is_reported(self.view.world, partition, self.losses):
             return promise
@@ -131,15 +131,15 @@ class Shared:
         return AT_MOST_ONCE if promise in (EXACTLY_ONCE, AT_MOST_ONCE) and not is_announcement else NONE
 
     def _promise_for(self, partition: str) -> str:
-        """The mode's promise is that of its state; a sink that cannot take anything back keeps less of it. What the
-        user has asked for holds as it is."""
+        """The mode's promise is that of its state; a sink that cannot take rows back keeps less of it. A promise that
+        the user requested holds unchanged."""
         view = self.view
         if self.has_stopped_in_vain and EXACTLY_ONCE in (self.promise, promise_of(view.config.protocol)):
-            # Tasks had heard of the savepoint, and one died before the job had stopped. As in Flink the job restarts
-            # from its newest checkpoint, which is older.
+            # Tasks were notified of the savepoint, and one died before the job had stopped. As in Flink the job
+            # restarts from its newest checkpoint, which is older.
             return AT_LEAST_ONCE
         if self.went_back and not faults_possible(view).isdisjoint(DAMAGE):
-            # Nobody can keep a promise by a checkpoint that was destroyed after its output had been committed.
+            # No sink can keep a promise if the checkpoint was destroyed after its output had been committed.
             return AT_LEAST_ONCE if EXACTLY_ONCE in (self.promise, promise_of(view.config.protocol)) else NONE
         if self.promise is not None:
             return self.promise
@@ -150,7 +150,7 @@ class Shared:
         return NONE if offered == NONE else mine
 
     def delivery_of(self, partition: str) -> str:
-        """What the sink that writes to a partition offers at best."""
+        """The strongest promise that the sink of a partition can keep."""
         uid = partition.partition("/")[0]
         known = self.deliveries.get(uid)
         if known is None:
@@ -162,7 +162,7 @@ class Shared:
 class Watcher(Invariant):
     """Base of the invariants of this package.
 
-    ``skipped``  why a case was not judged, if it was not.
+    ``skipped``  why a case was not judged, if it was not judged.
     """
 
     def __init__(self, shared: Shared | None = None) -> None:
@@ -178,16 +178,16 @@ class Watcher(Invariant):
             self.job_started(view)
 
     def job_started(self, view: CaseView) -> None:
-        """Another job goes on from a savepoint: its checkpoints are numbered from that on, and lie elsewhere."""
+        """Another job starts from a savepoint: its checkpoint numbers continue from there, in another directory."""
 
     @property
     def view(self) -> CaseView:
-        """Of the process that runs."""
+        """Of the running process."""
         return self.shared.view
 
     @property
     def topology(self) -> Topology:
-        """Of the plan that runs."""
+        """Of the running plan."""
         return self.shared.topology
 
 

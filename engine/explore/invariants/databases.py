@@ -1,10 +1,10 @@
-"""The history of a database, told like that of a log, so that V7 and V8 judge both by the same rules.
+"""The history of a database, in the form of a log's history, so that V7 and V8 judge both by the same rules.
 
 Names of transactions in a database begin with a writer, which need not be the uid of its sink. Here they become
-``uid/subtask/incarnation.attempt/number``, as transactional ids of a log are. Differences that matter:
+``uid/subtask/incarnation.attempt/number``, like the transactional ids of a log. Differences that matter:
 
-* Whoever takes a subtask over takes no prepared transaction away, so that a ``fence`` is no end of one.
-* ``take-over``, ``upsert``, ``retract`` and ``forget`` are of no transaction: they have no id.
+* A successor that takes a subtask over does not abort its prepared transactions, so a ``fence`` does not end one.
+* ``take-over``, ``upsert``, ``retract`` and ``forget`` belong to no transaction: they have no id.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _AS_IN_A_LOG = {"write": "append"}
 
 
 class DatabaseHistory(Sequence[Exchange]):
-    """Each request as if it had been made to a log, translated when somebody looks."""
+    """Each request as if it had been made to a log, translated when it is read."""
 
     def __init__(self, uid: str, database: MemoryDatabase) -> None:
         self._uid, self._database = uid, database
@@ -67,8 +67,8 @@ def databases_of(world: World) -> Iterator[tuple[str, MemoryDatabase]]:
 
 
 def left_in(database: MemoryDatabase) -> list[str]:
-    """Transactions that are not over, of which nobody was kept from ending them: when the request to abort one is lost,
-    and the job ends with that, only the next run could take it back."""
+    """Unfinished transactions, except those with a lost request to begin or abort them: if the job ends after an abort
+    was lost, only the next run could roll the transaction back."""
     kept = {
         one.request.transaction
         for one in database.history

@@ -1,4 +1,4 @@
-"""V16: a case carried out twice does the same twice, down to the bytes that it leaves."""
+"""V16: two runs of the same case do the same, down to the bytes of their files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SOURCE = "FoundationDB and madsim: a share of all runs is made twice; trio's fen
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What one carrying-out of a case left behind. ``files``: digests, by path."""
+    """The result of one run of a case. ``files``: digests, by path."""
 
     outcome: str
     choices: int
@@ -28,7 +28,7 @@ class Footprint:
 
     @classmethod
     def of(cls, finished: FinishedCase, trace_digest: str) -> Footprint:
-        """Of a case that is over; ``trace_digest`` of all its events."""
+        """Of a finished case; ``trace_digest`` covers all its events."""
         world = finished.view.world
         return cls(
             f"{finished.outcome}{f': {finished.error}' if finished.error is not None else ''}",
@@ -40,7 +40,7 @@ class Footprint:
         )
 
     def differences(self, other: Footprint) -> tuple[str, ...]:
-        """Every way in which the other one differs, in words; none is the good news."""
+        """Every difference from the other one, in words; none is the good news."""
         found = []
         if self.outcome != other.outcome:
             found.append(f"end: first {self.outcome}, then {other.outcome}")

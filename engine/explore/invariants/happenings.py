@@ -1,8 +1,7 @@
-"""V15: what must sometimes happen, or a campaign that found nothing has looked at nothing.
+"""V15: events that must sometimes happen; without them a campaign that found nothing has tested nothing.
 
-Each happening says to which cases it applies, from what the case asks for and the channels of its job alone. One that
-applied to some cases of a campaign and never happened makes the campaign vacuous: its verdict is *unknown*, not
-*valid*.
+Each happening decides from the case's settings and its job's channels alone whether it applies. If one applied to some
+cases of a campaign and never happened, the campaign is vacuous: its verdict is *unknown*, not *valid*.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from engine.runtime.job import STOPPED
 from operators.log.port import REFUSED_AS_FENCED
 
 DEATHS = frozenset(("crash", "rescale", "raise"))
-"""Faults after which an attempt is over."""
+"""Faults that end an attempt."""
 
 _JOB_MANAGER, _PROCESS = "job manager", "process"
 
@@ -56,25 +55,25 @@ def _stores(view: CaseView) -> bool:
 
 
 def _counts_twice(view: CaseView) -> bool:
-    """Whether a task may take records after a barrier and before its snapshot: it needs another input to wait for."""
+    """Whether a task may take records after a barrier and before its snapshot: it must wait for another input."""
     waits = any(len(subtask.input_channels) > 1 for subtask in view.plan.subtasks)
     return _takes(view) and not view.config.protocol.consistent_cut and waits
 
 
 def _commits(view: CaseView) -> bool:
-    """Whether some sink commits what a checkpoint covers when that is complete."""
+    """Whether some sink commits, after a checkpoint completes, the output that it covers."""
     sinks = view.world.sinks.values()
     return _takes(view) and any(getattr(sink, "delivery", EXACTLY_ONCE) == EXACTLY_ONCE for sink in sinks)
 
 
 def _may_strike(view: CaseView, target: str) -> bool:
-    """Whether ``target`` may die: it was asked for, or may be drawn."""
+    """Whether ``target`` may die: the case says so, or a draw may."""
     exact = any(one.kind == "crash" and one.hits(target) for one in view.case.faults)
     return _takes(view) and (exact or "crash" in view.case.mix.per_million)
 
 
 def _first(view: CaseView) -> Savepoint | None:
-    """The first savepoint, if nothing can get in its way: a fault, or a user who finds a newer checkpoint. The job may
+    """The first savepoint, if nothing can prevent it: no fault, and no user who finds a newer checkpoint. The job may
     have ended before the others are due."""
     orders = view.case.savepoints
     return orders[0] if orders and not faults_possible(view) and orders[0].kind != CANCEL else None
@@ -104,19 +103,19 @@ def _started_with(claim: str) -> str:
 
 
 def _changes(setting: str, view: CaseView) -> bool:
-    """Whether the job that goes on has another one than was said of the job before."""
+    """Whether the resumed job has another value of this setting than the job before."""
     first, had = _first(view), view.case.config.get(setting)
     return first is not None and had is not None and first.settings.get(setting, had) != had
 
 
 def _tracks(view: CaseView) -> bool:
-    """Whether records are followed, and something may happen to one."""
+    """Whether records are tracked, and something may happen to one."""
     return view.config.protocol.tracks_records and bool(faults_possible(view))
 
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """``meaning``: in a sentence; ``applies``: whether it is to be expected of a case at all."""
+    """``meaning``: in a sentence; ``applies``: whether to expect it of a case at all."""
 
     meaning: str
     applies: Callable[[CaseView], bool]
@@ -173,7 +172,7 @@ SOMETIMES: Mapping[str, Happening] = {
 
 
 class Sometimes(Watcher):
-    """V15. Never violated; ``happened`` is what a campaign adds up."""
+    """V15. Never violated; a campaign adds up ``happened``."""
 
     name = "V15"
     title = "What a campaign is about does happen in it: restores, aborts, records in flight, second commits, zombies."
@@ -198,8 +197,8 @@ class Sometimes(Watcher):
 
     @property
     def happened(self) -> dict[str, bool]:
-        """By name, of everything that applies to the case: whether it has happened."""
-        # What faults may keep from happening to a savepoint is not expected, but counted where it has.
+        """For everything that applies to the case, by name: whether it has happened."""
+        # Where faults may prevent a happening of a savepoint, it is not expected, but counted if it happens.
         counted = self._seen if self.view.case.savepoints else ()
         return {name: name in self._seen for name, applies in self._applicable.items() if applies or name in counted}
 
@@ -229,7 +228,7 @@ class Sometimes(Watcher):
         self._backend = backend
 
     def process_died(self, view: CaseView) -> None:
-        """It may have been too early for its first checkpoint."""
+        """It may have died before its first checkpoint."""
         self._attempt_over()
         if view.execution.manager.job.state == STOPPED:
             stops = [one.order.stop for one in view.execution.manager.savepoints.reports if one.order.stop is not None]
@@ -257,7 +256,7 @@ class Sometimes(Watcher):
         self._completed_since = True
 
     def _compare_commits(self) -> None:
-        """Until a checkpoint of the attempt's own is complete, what is committed was covered by the restored one."""
+        """Until a checkpoint of this attempt is complete, its commits belong to the restored one."""
         if self._commits is not None and self._restored is not None and self._count_commits() > self._commits:
             self._seen.add("committed again")
         self._commits = None
@@ -306,7 +305,7 @@ class Sometimes(Watcher):
 
     @hears(TaskState)
     def _on_task(self, event: TaskState) -> None:
-        # A task that dies in order does so before its successor begins.
+        # A task that dies normally dies before its successor begins.
         if event.attempt < self._attempts.get(event.task, 0):
             self._seen.add("fenced")
         else:

@@ -1,4 +1,4 @@
-"""V13 and V14: that a job comes to its end once nothing goes wrong any more, and what it leaves behind."""
+"""V13 and V14: a job ends once no more faults strike; and which files and transactions it may leave."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from state_backends.snapshots import (
 
 LONGEST_NS = 3_600 * 1_000_000_000
 LONGEST_TIMES = 20
-"""What the last attempt may take at least, and how many times as long as all before it and a checkpoint's timeout."""
+"""The last attempt may take the first, or the second times the duration of all before it and a checkpoint's timeout."""
 
 _ZOMBIES = {"pause", "partition"}
-"""How the name of a file ends that an attempt has begun: with its incarnation and number."""
+"""Faults after which a task that was given up may go on writing."""
 
 _OF_THE_DIRECTORY = (
     INCARNATION_FILE_NAME, CHECKPOINT_IDS_FILE_NAME, SHARED_DIRECTORIES_FILE_NAME, OFFSETS_FILE_NAME, "lock",
@@ -35,7 +35,7 @@ _OF_THE_DIRECTORY = (
 
 
 class Liveness(Watcher):
-    """V13. That a job ends at all is for whoever runs it to say: it is the one that cuts it off."""
+    """V13. Whether a job ends at all is judged by the runner, which cuts it off."""
 
     name = "V13"
     title = "After the last failure a checkpoint completes, and the job ends in good time."
@@ -107,7 +107,7 @@ class Quiescence(Watcher):
     def _on_completed(self, event: CheckpointCompleted) -> None:
         coordinator = self.view.execution.manager.coordinator
         if coordinator is not self._coordinator:
-            # What a job manager that died was about to delete, its successor does not know of.
+            # The next job manager does not know the files that its predecessor was about to delete.
             self._coordinator = coordinator
             self._registered.clear()
         self._registered.update(coordinator.retained.shared_keys)
@@ -163,25 +163,25 @@ class Quiescence(Watcher):
         if leaked:
             yield f"shared files were forgotten and not deleted, until the job swept up at its end: {shown(leaked)}"
         if not self.view.config.protocol.takes_checkpoints:
-            # Nobody knows then what an attempt has left behind.
+            # Then it is not known which files an attempt has left.
             return
         world = self.view.world
         for uid, output in sorted(world.file_outputs.items()):
             was_disturbed = self.view.incarnation > 1 or self.view.execution.manager.job.attempt > 1
             hidden = output.left_behind(world.files, was_disturbed=was_disturbed)
             if self.shared.went_back:
-                # What a later checkpoint had made visible is hidden again, and kept (docs/file-sink.md).
+                # Rows that a later checkpoint had made visible are hidden again, and kept (docs/file-sink.md).
                 hidden = [path for path in hidden if RETRACTED not in posixpath.basename(path)]
             if not _ZOMBIES.isdisjoint(faults_possible(self.view)):
-                # A task that nobody reaches goes on writing, behind the back of the successor that has cleaned up.
+                # An unreachable task goes on writing after its successor has cleaned up.
                 last = (self.view.incarnation, self.view.execution.manager.job.attempt)
                 hidden = [path for path in hidden if attempt_of(path.rpartition(".")[2]) in (last, None)]
             if hidden:
                 yield f"unfinished files of sink {uid!r}: {shown(hidden)}"
 
     def _leaked(self, job_dir: str) -> list[str]:
-        """Files that the coordinator has known, and knows no longer, and that were still there when the job ended. What
-        no acknowledgement ever told of is left to the sweep."""
+        """Files that the coordinator once knew and has forgotten, and that still existed when the job ended. Files that
+        no acknowledgement named are left to the sweep."""
         manager = self.view.execution.manager
         if manager.coordinator is not self._coordinator:
             return []
@@ -194,7 +194,7 @@ class Quiescence(Watcher):
             unfinished = left_in(database)
             if unfinished:
                 yield f"unfinished transactions of sink {uid!r}: {shown(unfinished)}"
-        # Kinds that end or fence what a producer has begun leave something behind that only times out.
+        # Faults that end or fence a producer's transaction leave remains that only time out.
         if any(FAULT_KINDS[kind].group == "external" for kind in faults_possible(self.view)):
             return
         for uid, log in logs_of(self.view.world):

@@ -1,16 +1,16 @@
-"""V9: what a log keeps, held against what it was asked.
+"""V9: compare the content of a log with the requests made to it.
 
-A log in memory is looked into. One on disk is read by its files, as anybody can, beside whoever writes to it; its
-history of requests outlives processes. What is different there:
+A log in memory is read directly. A log on disk is read from its files, as by any reader, while its writer is at work;
+its history of requests outlives processes. Differences on disk:
 
-* What waits in the memory of the writer is not there yet: of a transaction that is neither prepared nor committed any
-  number of records may be missing.
+* Records in the writer's memory are not in the files yet: a transaction that is neither prepared nor committed may lack
+  any number of records.
 * A request may break off, with the disk. It may then have been carried out, in part or as a whole.
-* A power cut may take the end of a partition: of records that nobody was promised, and markers of aborts. What was
-  promised says the log's ``fsync``.
+* A power cut may take the end of a partition: records that were not promised, and markers of aborts. The log's
+  ``fsync`` says which records are promised.
 * Retention may have deleted the beginning.
 
-Records without a transaction have no sequence, so of them it is only said that they do not change, and stay.
+Records without a transaction have no sequence, so the only check is that they do not change, and stay.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def disk_outputs_of(world: World) -> Iterator[tuple[str, DiskOutput]]:
 
 
 class Kept(NamedTuple):
-    """What is in a partition. ``seen``: whose records a reader gets that reads committed ones; ``complete``: nothing
-    was deleted by retention; ``waits``: what is appended need not be there before it is prepared."""
+    """The content of a partition. ``seen``: producers whose records a read-committed reader gets; ``complete``:
+    retention has deleted nothing; ``waits``: appended records need not be there before they are prepared."""
 
     entries: Sequence[LogEntry]
     seen: Sequence[Producer]
@@ -93,10 +93,10 @@ class LogChecks(Watcher):
         self._asked: dict[str, _Asked] = {}
         self._had_log = False
         self._may_have_lost: set[tuple[str, str, int]] = set()
-        """Partitions that were not looked at since the power may have been cut."""
+        """Partitions not read since a possible power cut."""
 
     def process_died(self, view: CaseView) -> None:
-        """The machine may have died with it."""
+        """The machine may have died with the process."""
         if _POWER_CUT in faults_possible(view):
             self._may_have_lost |= self._entries.keys()
 
@@ -129,7 +129,7 @@ class LogChecks(Watcher):
     def _read_disk(self, uid: str, output: DiskOutput, now_ns: int | None) -> None:
         possible = faults_possible(self.view)
         if not possible.isdisjoint(DAMAGE) or (output.log.settings.fsync == FSYNC_NEVER and _POWER_CUT in possible):
-            # Anything may be missing, and the log may be damaged: its readers say so.
+            # Anything may be missing, and the log may be damaged: its readers report that.
             return
         self._asked.setdefault(uid, _Asked()).go_on(output.log.history)
         for number in range(partitions_of(output.files, output.directory, output.topic) or 0):
@@ -177,7 +177,7 @@ def _kept_on_disk(output: DiskOutput, number: int) -> Kept:
 
 
 def _goes_on(before: Sequence[LogEntry], now: Sequence[LogEntry]) -> bool:
-    """Whether what was there is there, except for what was deleted at the beginning."""
+    """Whether the earlier entries are still there, except for those deleted at the beginning."""
     if not before or not now:
         return not before
     deleted = max(0, now[0].offset - before[0].offset)
@@ -185,7 +185,7 @@ def _goes_on(before: Sequence[LogEntry], now: Sequence[LogEntry]) -> bool:
 
 
 def _durable(entries: Sequence[LogEntry], asked: _Asked, *, promises_all: bool) -> int:
-    """How many of them a power cut cannot take: up to the last that somebody was promised."""
+    """How many of them a power cut cannot take: up to the last promised one."""
     for count in range(len(entries), 0, -1):
         last = entries[count - 1]
         if last.kind == COMMIT_MARKER or last.producer in asked.prepared or last.producer in asked.committed:
@@ -196,9 +196,9 @@ def _durable(entries: Sequence[LogEntry], asked: _Asked, *, promises_all: bool) 
 
 
 class _Asked:
-    """What was appended to a log, and which transactions were prepared and committed, as its answers say.
+    """Records appended to a log, and transactions prepared and committed, according to its answers.
 
-    ``most``: with what broke off; ``broken_off``: whose requests did, ``None`` for those of nobody.
+    ``most``: also counts requests that broke off; ``broken_off``: their producers, ``None`` = without a transaction.
     """
 
     __slots__ = ("_known", "appended", "broken_off", "committed", "maybe_committed", "most", "prepared")
@@ -213,7 +213,7 @@ class _Asked:
         self._known = 0
 
     def go_on(self, history: Sequence[Exchange]) -> None:
-        """Read on in the history, which only grows."""
+        """Read the rest of the history, which only grows."""
         for exchange in history[self._known :]:
             request, is_broken = exchange.request, exchange.result == INTERRUPTED
             if request.transactional_id is None:
@@ -236,7 +236,7 @@ class _Asked:
         self._known = len(history)
 
     def problems_of(self, place: tuple[str, int], kept: Kept) -> Iterator[str]:
-        """What a partition should not look like."""
+        """What is wrong with a partition."""
         entries, committed = kept.entries, self.committed
         first = entries[0].offset if entries else 0
         if (first and kept.complete) or [one.offset for one in entries] != list(range(first, first + len(entries))):

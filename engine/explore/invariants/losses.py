@@ -1,9 +1,9 @@
-"""What a job itself reports as lost, and which output a report is about.
+"""Losses that a job itself reports, and the output that a report is about.
 
-A disk may hide or destroy a file that was written in time and still has to be committed. No sink can publish its rows
-then; a sink that says so is honest (:mod:`operators.files.writing.lost_files`). So rows may be missing from the
-partition that a report names. They may not be there twice, nor be others, and every other partition must be whole. In
-return a report must be true: a disk that has done nothing wrong has lost no file.
+A disk may hide or destroy a file that was written in time and still has to be committed. Then no sink can publish its
+rows; a sink that reports the loss is honest (:mod:`operators.files.writing.lost_files`). So rows may be missing from
+the partition that a report names. No row there may be duplicated or unexpected, and every other partition must be
+whole. In return a report must be true: a disk without a fault has lost no file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def is_reported(world: World, partition: str, losses: Iterable[str]) -> bool:
     if uid in world.file_outputs:
         place = posixpath.join(world.file_outputs[uid].directory, bucket, "")
     elif uid in world.announcers:
-        # What is announced of a table may say how many rows there are.
+        # The announcement of a table may contain its number of rows.
         place = posixpath.join(directory_in(OUTPUT_DIR, world.announcers[uid].path), "")
     else:
         place = f"'{uid}/"
@@ -29,5 +29,5 @@ def is_reported(world: World, partition: str, losses: Iterable[str]) -> bool:
 
 
 def of_files(world: World, losses: Iterable[str]) -> list[str]:
-    """Those reports that are about files. (A transaction may be lost by its age alone.)"""
+    """The reports that are about files. (A transaction may be lost by its age alone.)"""
     return [loss for loss in losses if any(f"{output.directory}/" in loss for output in world.file_outputs.values())]

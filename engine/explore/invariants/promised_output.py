@@ -1,9 +1,8 @@
-"""V1 and V2: what readers see, at the end and on the way there.
+"""V1 and V2: the rows that readers see, at the end and before it.
 
-Never *no duplicates* alone: output that is lost has none. Rows are compared as multisets, partition by partition, with
-those of the same job and input without faults; a job whose rows depend on the order in which records meet has no such
-reference. Then the effect ledger is the judge of last resort: that each record has its effects, once, holds
-nevertheless.
+The check is never *no duplicates* alone: lost output has none. Rows are compared as multisets, partition by partition,
+with the output of the same job and input without faults. A job whose rows depend on the order in which records meet has
+no such reference. Then the effect ledger is the last judge: each record must still have its effects, once.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ from engine.observe.trace_events import AttemptStarted, CheckpointCompleted, Che
 from engine.runtime.config import RunConfig
 
 LOOKS = 64
-"""Every moment is looked at up to this many; then only those whose number is a multiple of a growing power of two."""
+"""Every moment is checked up to this number; then only those whose number is a multiple of a growing power of two."""
 
 
 _DRAINED = "a job was drained and another one went on: windows were closed early, and what was read after that is late"
 
 
 def effects_judge(subject: Subject, case: Case, promise: str | None) -> EffectsInvariant | None:
-    """What judges a case by its effects, if its output cannot be compared. ``promise``: ``None`` = that of its mode.
+    """The judge of a case by its effects, if its output cannot be compared. ``promise``: ``None`` = that of its mode.
 
-    Not where nothing is promised, where the checkpoints that the promise rests on may be destroyed, and in modes that
-    track records, which keep no ledger.
+    ``None`` where nothing is promised, where faults may destroy the checkpoints that the promise rests on, and in modes
+    that track records, which keep no ledger.
     """
     config = run_config(case)
     protocol = config.protocol
@@ -51,7 +50,7 @@ def effects_judge(subject: Subject, case: Case, promise: str | None) -> EffectsI
 
 
 def _expected(subject: Subject, case: Case, config: RunConfig) -> EffectReference:
-    """The effects without faults, found out once for each input and parallelism."""
+    """The effects without faults, computed once for each input and parallelism."""
     parallelism = case.config.get("parallelism")
     assert parallelism is None or isinstance(parallelism, int), parallelism
     key = ("effects", parallelism, tuple(sorted(case.dropped.items())))
@@ -69,8 +68,8 @@ def keeps(promise: str, compared: OutputComparison) -> bool:
     if promise == EXACTLY_ONCE:
         return compared.equal
     if promise == AT_LEAST_ONCE:
-        # Rows may be other ones where they depend on state that holds some records twice. But then each has become
-        # another one: there are not fewer.
+        # Rows that depend on state may differ if it holds some records twice. But each missing row has then become
+        # another row: there are not fewer.
         return counts.lost <= (counts.unexpected + counts.duplicated if counts.unexpected else 0)
     return promise != AT_MOST_ONCE or not (counts.duplicated or counts.unexpected)
 
@@ -82,7 +81,7 @@ class PromisedOutput(Watcher):
     source = "Flink: exactly-once ITCases; Veresov et al., Failure Transparency in Stateful Dataflow, ECOOP 2024"
 
     def __init__(self, shared: Shared | None = None, row_key: Callable[[str], str | None] | None = None) -> None:
-        """``row_key``: takes the key from a row; the rows of a key must then come in the reference's order, too."""
+        """``row_key``: takes the key from a row; the rows of a key must then also come in the reference's order."""
         super().__init__(shared)
         self._row_key = row_key
 
@@ -171,8 +170,8 @@ class FailureTransparency(Watcher):
         self._every_change = 1
 
     def process_dies(self, view: CaseView) -> None:
-        """A file gets its name before that is durable. A power cut may take it, and the next process gives it again; so
-        of rows in files only those must stay that no power cut can take."""
+        """A file gets its name before that name is durable. A power cut may take it, and the next process gives it
+        again. So only rows in durable files must stay."""
         self._look(view.execution.kernel.now_ns)
         if self._is_judged is False or not view.world.file_outputs:
             return
@@ -188,11 +187,11 @@ class FailureTransparency(Watcher):
         }
 
     def process_died(self, view: CaseView) -> None:
-        """The world without the process is what readers have now."""
+        """Readers now see the world without the process."""
         self._look(view.execution.kernel.now_ns)
 
     def files_changed(self) -> None:
-        """In the middle of a commit, as often as not."""
+        """Often this is in the middle of a commit."""
         self._changes += 1
         if self._changes % self._every_change:
             return
@@ -210,7 +209,7 @@ class FailureTransparency(Watcher):
     def _attempt(self, event: AttemptStarted) -> None:
         self._moment(event)
         self.shared.attempt_started(event)
-        # Sinks that can take rows back do; whether it was right to go back is V6's to say.
+        # Sinks that can take rows back do so; V6 judges whether it was right to go back.
         self._may_go_back |= self.shared.went_back
 
     @hears(CheckpointTriggered)
@@ -261,7 +260,7 @@ class FailureTransparency(Watcher):
 
     def _gone(self, partition: str, before: Counter[str], now: Counter[str]) -> Counter[str]:
         if partition in self.view.world.announcers and self.shared.promise_for(partition) == AT_LEAST_ONCE:
-            # A table that was announced may get rows later, and some of them twice; it is the same table.
+            # A table that was announced may get rows later, and some of them twice; it is still the same table.
             return Counter(map(without_rows, before)) - Counter(map(without_rows, now))
         return before - now
 

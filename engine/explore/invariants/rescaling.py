@@ -1,7 +1,7 @@
 """V10: after a restore every key group has one owner, and all parts together are the whole, in state and in flight.
 
-What an attempt begins with is compared with what its checkpoint holds, as read by other code than that which spreads
-it: all handles of an operator are read into one more backend for each subtask, which takes what belongs to it.
+The state at the start of an attempt is compared with its checkpoint. Other code than the restore reads the checkpoint:
+all handles of an operator are read into one more backend for each subtask, which takes its own key groups.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from state_backends.snapshots import (
 )
 
 _MOST_BYTES = 64 * 1024
-"""Larger states are only asked for their key groups."""
+"""Of larger states only the key groups are checked."""
 
 
 class _Full(NamedTuple):
@@ -86,7 +86,7 @@ class WholeAfterRestore(Watcher):
         plan = self.view.execution.manager.plan
         try:
             if self._is_new:
-                # The first of them to run: nothing has been taken from a channel yet.
+                # The first task to run: no element was taken from a channel yet.
                 self._is_new = False
                 self._judge_channels(metadata, plan, tasks.values(), event.time_ns)
             for task in tasks.values():
@@ -119,7 +119,7 @@ class WholeAfterRestore(Watcher):
                 )
 
     def _in_full(self, metadata: CheckpointMetadata, uid: str, max_parallelism: int) -> _Full | None:
-        """``None`` when there is too much of it, or its key groups are others than the job's."""
+        """``None`` when it is too large, or its key groups differ from the job's."""
         known = self._handles.get(uid)
         if known is not None:
             return known
@@ -155,7 +155,7 @@ class WholeAfterRestore(Watcher):
         under_way = self._under_way()
         for task in tasks:
             if task.attempt != self._attempt:
-                # Another region: it has gone on all the while, and so have its records.
+                # Another region: it kept running, and its records kept moving.
                 for channel in task.inputs:
                     expected.pop(plan.edges[channel.plan.edge].name, None)
                 continue
@@ -167,7 +167,7 @@ class WholeAfterRestore(Watcher):
                     self._judge_owner(plan, edge, channel, batch, now_ns)
         for name, rows in sorted(expected.items()):
             if name not in edges or (counts[name] == rows.total() and found[name].total() < counts[name]):
-                # Or some are passing over a link of limited bandwidth, where nobody sees them.
+                # Or some are passing over a link of limited bandwidth, where they are not visible.
                 continue
             lost, more = rows - found[name], found[name] - rows
             if lost or more:
@@ -180,7 +180,7 @@ class WholeAfterRestore(Watcher):
                 )
 
     def _under_way(self) -> dict[int, list[Batch]]:
-        """By channel: what has left the sender and is not at the receiver yet."""
+        """By channel: batches that have left the sender and have not reached the receiver."""
         found: dict[int, list[Batch]] = {}
         for event in self.view.execution.kernel.pending():
             is_arrival = event.operation.startswith("arrive") and event.target.attempt == self._attempt
@@ -227,7 +227,7 @@ def _waiting(channel: Channel) -> Iterable[Batch]:
 
 
 def _digest(whole: _Full, max_parallelism: int, mine: KeyGroupRange) -> bytes:
-    """Of a backend that has read what belongs to some key groups."""
+    """Of a backend that has read the state of some key groups."""
     environment = BackendEnvironment(None, max_parallelism, mine, MemoryFileSystem(), "/work", "expected")
     backend = state_backend_named("heap").create_keyed_backend(environment)
     try:

@@ -1,5 +1,5 @@
-"""V18 to V20: a savepoint stays what its user was given, a job that is started from one begins there, and a drained job
-has nothing left to say."""
+"""V18 to V20: a savepoint does not change after its user got it, a job started from one begins there, and a drained job
+produces no more output."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _GONE = frozenset(("delete-referenced",))
 
 
 class _Taken(NamedTuple):
-    """A savepoint, as it was when it became complete. ``files``: digests, by path."""
+    """A savepoint, as it was when it completed. ``files``: digests, by path."""
 
     checkpoint_id: int
     directory: str
@@ -50,11 +50,11 @@ class SavepointsStay(Watcher):
     def __init__(self, shared: Shared | None = None) -> None:
         super().__init__(shared)
         self._taken: dict[str, _Taken] = {}
-        """By directory: those of all jobs that no job may have deleted yet."""
+        """By directory: savepoints of all jobs that no job may have deleted yet."""
         self._triggered: set[int] = set()
         """Savepoints of this job."""
         self._completed: list[int] = []
-        """Checkpoints of this job behind which it has not gone back."""
+        """Checkpoints of this job that are newer than any point it has gone back to."""
         self._newest = 0
         """The newest snapshot of this job that subsumes others."""
 
@@ -64,13 +64,13 @@ class SavepointsStay(Watcher):
             self.skipped = "no savepoint is taken"
 
     def job_started(self, view: CaseView) -> None:
-        """Its checkpoints lie elsewhere."""
+        """Its checkpoints are in another directory."""
         self._triggered.clear()
         self._completed.clear()
         self._newest = 0
 
     def process_died(self, view: CaseView) -> None:
-        """What the machine has lost with it is no savepoint."""
+        """A savepoint that the machine has lost does not count."""
         self._look(view.execution.kernel.now_ns)
 
     @hears(CheckpointTriggered)
@@ -79,7 +79,7 @@ class SavepointsStay(Watcher):
             return
         if self.shared.is_savepoint(event.checkpoint_id):
             self._triggered.add(event.checkpoint_id)
-        # What the last one to complete has led to is done by now.
+        # By now the effects of the last completed one are done.
         self._look(event.time_ns)
 
     @hears(CheckpointCompleted)
@@ -100,7 +100,7 @@ class SavepointsStay(Watcher):
         self._look(now_ns)
 
     def _judge_places(self, snapshot: SnapshotFile, now_ns: int) -> None:
-        """A checkpoint refers to no savepoint but the one that its job was started from, if that may be referred to."""
+        """A checkpoint refers to no savepoint but the one its job was started from, if the claim mode allows it."""
         number, start = snapshot.location.checkpoint_id, self.view.start
         lent = f"{start.path}/" if start is not None and start.restore.mode is not RestoreMode.NO_CLAIM else None
         for path in self._paths(snapshot):
@@ -145,12 +145,12 @@ class SavepointsStay(Watcher):
         self._completed = [number for number in self._completed if number <= restored]
         start = self.view.start
         if restored > max([*self._completed, 0 if start is None else start.checkpoint_id]):
-            # It became durable without anybody having seen it complete.
+            # It became durable, but no event said that it completed.
             self._completed.append(restored)
         self._look(event.time_ns)
 
     def _look(self, now_ns: int | None) -> None:
-        """Whether all is still there that must be."""
+        """Check that everything is still there that must be."""
         possible = faults_possible(self.view)
         if possible.isdisjoint(_GONE):
             files = self.view.world.checkpoints
@@ -167,7 +167,7 @@ class SavepointsStay(Watcher):
                 self.violated(f"{text}: savepoints do not count", now_ns, checkpoint_id=early[0], kind="retained")
 
     def finished(self, case: FinishedCase) -> None:
-        """Every byte is as it was; a claimed one is gone once it was subsumed."""
+        """Every byte is unchanged; a claimed savepoint is gone once it was subsumed."""
         if self.skipped is not None or not faults_possible(self.view).isdisjoint(_GONE):
             return
         self._look(None)
@@ -203,7 +203,7 @@ class StartsWhereItWasStopped(Watcher):
     def __init__(self, shared: Shared | None = None) -> None:
         super().__init__(shared)
         self._expected: dict[tuple[str, str], Counter[str]] = {}
-        """By uid and name of a list: what the savepoint holds."""
+        """By uid and name of a list: its content in the savepoint."""
         self._found: dict[tuple[str, str], Counter[str]] = {}
         self._waiting: set[str] = set()
         """Tasks that do not run yet."""
@@ -221,7 +221,7 @@ class StartsWhereItWasStopped(Watcher):
         if not view.case.savepoints or not self.shared.is_savepoint(number):
             return
         if any(edge.is_feedback for edge in view.plan.edges):
-            # What goes round when the barrier comes is part of the savepoint.
+            # Records in the loop when the barrier comes are part of the savepoint.
             return
         metadata = self._metadata(number)
         for operator in () if metadata is None else metadata.operators:
@@ -314,7 +314,7 @@ class NothingLeftAfterDrain(Watcher):
             content = SnapshotContent.at(snapshot.files, snapshot.location.directory)
             left = [one for one in content.entries() if one.state.startswith(_EVENT_TIMERS)]
         except (StateBackendError, OSError):
-            # V6 and V12 say so.
+            # V6 and V12 report it.
             return
         if left:
             shows = shown(f"{one.operator} at {one.value} for key {one.key!r}" for one in left)

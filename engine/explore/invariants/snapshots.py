@@ -1,6 +1,6 @@
-"""V6 and V12: what a completed checkpoint consists of, and which one an attempt goes on from.
+"""V6 and V12: the content of a completed checkpoint, and the checkpoint that an attempt resumes from.
 
-Files are read behind the back of the run, past whatever makes reads and writes fail: as they are on disk, and as a
+Files are read without the run noticing, and without the faults of its reads and writes: as they are on disk, and as a
 crash at this very instant would leave them.
 """
 
@@ -37,13 +37,13 @@ from state_backends.snapshots import (
 )
 
 _MAY_EXIST = "FINALIZE_CHECKPOINT_FAILURE"
-"""Why a checkpoint was aborted that may exist nevertheless, until it is deleted."""
+"""The reason of an aborted checkpoint that may exist all the same, until it is deleted."""
 
 _MOST_BYTES_WRITTEN_AGAIN = 64 * 1024
 """Larger states are not written a second time."""
 
 _ONE_CASE_IN = 4
-"""It costs more than everything else here together."""
+"""This check costs more than everything else here together."""
 
 
 def storage_of(view: CaseView, files: FileSystem) -> CheckpointStorage:
@@ -52,12 +52,12 @@ def storage_of(view: CaseView, files: FileSystem) -> CheckpointStorage:
 
 
 def after_a_crash(files: FileSystem) -> FileSystem:
-    """What a crash would leave of the files, where that is known."""
+    """The files as a crash would leave them, where that is known."""
     return files.survivors() if isinstance(files, MemoryFileSystem) else files
 
 
 class SnapshotFile(NamedTuple):
-    """One snapshot, and the files that it lies on."""
+    """One snapshot, and the file system that it is on."""
 
     files: FileSystem
     location: CheckpointLocation
@@ -68,7 +68,7 @@ class SnapshotFile(NamedTuple):
 
 
 def snapshot_of(view: CaseView, checkpoint_id: int, *, durable: bool) -> SnapshotFile:
-    """A snapshot in checkpoint storage, or elsewhere on its disk when it is a savepoint."""
+    """A snapshot in checkpoint storage; a savepoint may be elsewhere on the same disk."""
     manager_files = view.execution.manager.files
     said, job_dir = manager_files.location(checkpoint_id).directory, manager_files.storage.job_dir
     is_checkpoint = posixpath.dirname(said) == job_dir
@@ -77,10 +77,10 @@ def snapshot_of(view: CaseView, checkpoint_id: int, *, durable: bool) -> Snapsho
 
 
 def read_metadata(shared: Shared, snapshot: SnapshotFile) -> CheckpointMetadata:
-    """What a snapshot consists of. Equal bytes are read once: several invariants ask.
+    """The parsed metadata of a snapshot. Equal bytes are parsed once, because several invariants ask.
 
-    :raises CorruptStateError: when they are damaged, or belong to another checkpoint
-    :raises OSError: when there are none
+    :raises CorruptStateError: when it is damaged, or belongs to another checkpoint
+    :raises OSError: when there is none
     """
     content, path = snapshot.content(), snapshot.location.metadata_path
     metadata = shared.metadata.get(content)
@@ -92,7 +92,7 @@ def read_metadata(shared: Shared, snapshot: SnapshotFile) -> CheckpointMetadata:
 
 
 def readable_metadata(shared: Shared, snapshot: SnapshotFile) -> CheckpointMetadata | None:
-    """The same; ``None`` when it is damaged or gone, which V6 and V12 say."""
+    """The same; ``None`` when it is damaged or gone, which V6 and V12 report."""
     try:
         return read_metadata(shared, snapshot)
     except (StateBackendError, OSError):
@@ -114,7 +114,7 @@ class CompleteMeansWhole(Watcher):
         self._triggered: set[int] = set()
         self._aborted: dict[int, str] = {}
         self._newest = 0
-        """The newest completed checkpoint, behind which nothing may go back."""
+        """The newest completed checkpoint; no attempt may go back to an older one."""
 
     def process_started(self, view: CaseView) -> None:
         """Attempts count from 1 again."""
@@ -150,7 +150,7 @@ class CompleteMeansWhole(Watcher):
 
     @hears(CheckpointAborted)
     def _on_aborted(self, event: CheckpointAborted) -> None:
-        # Of one that was never triggered nobody has heard: the next job manager may take the number.
+        # A checkpoint that was never triggered is unknown to all tasks: the next job manager may take its number.
         if event.checkpoint_id in self._triggered:
             self._aborted[event.checkpoint_id] = event.reason
 
@@ -168,7 +168,7 @@ class CompleteMeansWhole(Watcher):
         if "delete-referenced" not in self._damage:
             has_files = self._verify(snapshot, now_ns, "is complete, but would not survive a crash now")
             if has_files:
-                # Older ones may refer to the same files; what is inlined nobody can take away.
+                # Older ones may refer to the same files; inlined state cannot be taken away.
                 self._verify_retained(self.view.world.checkpoints, now_ns)
         if posixpath.dirname(snapshot.location.directory) == self.view.execution.manager.files.storage.job_dir:
             self._newest = max(self._newest, number)
@@ -235,7 +235,7 @@ class CanonicalBytes(Watcher):
     def finished(self, case: FinishedCase) -> None:
         """In one of four cases state is written again: that of one subtask in the newest checkpoint."""
         chosen = crc32(self.view.case.seed.encode())
-        # Compressed bytes are the compressor's.
+        # Compressed bytes depend on the compressor.
         if chosen % _ONE_CASE_IN or self.skipped is not None or self.view.config.snapshot_compression != "none":
             return
         files = self.view.world.checkpoints

@@ -7,7 +7,7 @@ from engine.explore.run import CaseView, hears
 from engine.observe.trace_events import Send, TimerFired
 
 _OTHER_CLOCKS = frozenset(("clock-jump", "skew"))
-"""Faults that tear the clock of a task from the one that its timers are called by."""
+"""Faults that make the clock of a task differ from the one that its timers are called by."""
 
 
 class TimeGoesOn(Watcher):
@@ -53,7 +53,7 @@ class TimeGoesOn(Watcher):
         if event.due_ns > event.time_ns:
             text = f"a timer of {event.operator} in {event.task} is called {event.due_ns - event.time_ns} ns early"
             self.violated(text, event.time_ns, task=event.task)
-        # One that is due now may have been registered again by the call: then it is another one.
+        # The call may have registered the due timer again: then it is another one.
         if event.attempt == attempt and event.due_ns <= last_ns and event.due_ns < event.time_ns:
             self.violated(
                 f"the timer of {event.operator} in {event.task} that was due at {event.due_ns} ns is called behind the"

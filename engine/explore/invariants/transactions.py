@@ -1,9 +1,9 @@
-"""V7 and V8: what is committed and when, and by whom. (V9, what a log keeps of it: :mod:`.log_checks`.)
+"""V7 and V8: what is committed and when, and by which task. (V9, the content of a log: :mod:`.log_checks`.)
 
-Three kinds of sinks tell of their transactions. One in memory offers ``transactions()``: the subtask and checkpoint of
-each that was committed, in the order of commits. One that writes to a transactional log has it as ``log``, whose
-history of requests and entries are read; one that writes to a database has it as ``database``, with a history alone. Of
-every other sink only the rows are seen, by V1 and V2.
+Three kinds of sinks report their transactions. A sink in memory offers ``transactions()``: the subtask and checkpoint
+of each committed one, in the order of commits. A sink that writes to a transactional log has it as ``log``, whose
+history of requests and entries are read. A sink that writes to a database has it as ``database``, with a history alone.
+Of every other sink only the rows are visible, to V1 and V2.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from operators.log.memory_transaction_log import MemoryTransactionLog
 from operators.log.port import INTERRUPTED, OK, REPEATED, Exchange, Producer
 
 _TAKEN_AWAY = frozenset(("expire", "fence"))
-"""External faults that end a transaction for good, whatever its state: nobody can commit it any more."""
+"""External faults that end a transaction for good, whatever its state: it can never be committed after that."""
 
 
 class Owner(NamedTuple):
-    """Whose a transactional id is."""
+    """The owner of a transactional id."""
 
     uid: str
     subtask: int
@@ -61,8 +61,8 @@ def logs_of(world: World) -> Iterator[tuple[str, MemoryTransactionLog]]:
 
 
 def histories_of(world: World) -> Iterator[tuple[str, MemoryTransactionLog | DiskLog | ToldDatabase]]:
-    """The same with databases, and with logs on disk, of which the history alone is known here: a power cut may take
-    what nobody was promised."""
+    """The same with databases, and with logs on disk, of which only the history is known here: a power cut may take
+    records that were not promised."""
     for uid, sink in sorted(world.sinks.items()):
         log = getattr(sink, "log", None)
         if isinstance(log, MemoryTransactionLog | DiskLog):
@@ -82,15 +82,15 @@ class CommitOnCompletion(Watcher):
         self._newest = 0
         self._completed: set[int] = set()
         self._lost: set[int] = set()
-        """Completed checkpoints that an attempt did not begin from, for a disk was broken."""
+        """Completed checkpoints that an attempt did not begin from, because a disk was broken."""
         self._seen: dict[str, set[tuple[int, int]]] = {}
         self._operators: dict[str, list[tuple[str, int]]] = {}
         """By task: uid and subtask of its operators. Another parallelism may make other chains."""
         self._snapshots: dict[int, set[Owner]] = {}
-        """By checkpoint: who took a snapshot for it."""
+        """By checkpoint: the tasks that took a snapshot for it."""
         self._has_log = False
         self._timeline: list[tuple[dict[str, int], int]] = []
-        """Checkpoints as they became complete, or were restored, each behind how many requests to each log."""
+        """Completed or restored checkpoints, each with the number of requests to each log before that."""
 
     def process_started(self, view: CaseView) -> None:
         super().process_started(view)
@@ -101,14 +101,14 @@ class CommitOnCompletion(Watcher):
         self._has_log = any(True for _ in histories_of(view.world))
 
     def job_started(self, view: CaseView) -> None:
-        """Numbers are used again: what was to be committed with those of the last job never is."""
+        """Numbers are used again: transactions of the last job with those numbers are never committed."""
         start = 0 if view.start is None else view.start.checkpoint_id
         self._snapshots = {number: taken for number, taken in self._snapshots.items() if number <= start}
         self._completed = {number for number in self._completed if number <= start}
         self._newest = min(self._newest, start)
 
     def process_died(self, view: CaseView) -> None:
-        """What it had committed stays."""
+        """Its commits stay."""
         self._look_at(view.execution.kernel.now_ns)
 
     @hears(SnapshotTaken)
@@ -130,14 +130,14 @@ class CommitOnCompletion(Watcher):
         self._look_at(event.time_ns)
         self.shared.attempt_started(event)
         if self.shared.has_stopped_in_vain:
-            # What the savepoint covered is done again, in other transactions.
+            # Records that the savepoint covered are processed again, in other transactions.
             self._lost.update(range((event.restored_checkpoint or 0) + 1, self._newest + 1))
         if not DAMAGE.isdisjoint(faults_possible(self.view)):
-            # What a broken disk has lost is done again, in other transactions.
+            # Work that a broken disk has lost is done again, in other transactions.
             restored = event.restored_checkpoint or 0
             self._lost.update(number for number in self._completed if number > restored)
         if event.restored_checkpoint is not None:
-            # It may have become durable without anybody having seen it: its process died.
+            # It may have become durable without a completion event, because its process died.
             self._is_complete(event.restored_checkpoint)
 
     def _is_complete(self, number: int) -> None:
@@ -194,7 +194,7 @@ class CommitOnCompletion(Watcher):
             elif request.kind == "expire" or exchange.fate in _TAKEN_AWAY:
                 gone.add(producer)
             elif request.kind == "commit" and exchange.result in (OK, REPEATED, INTERRUPTED):
-                # One that broke off may have happened; who finds out says that it is repeated.
+                # A request that broke off may have been carried out; a later request then answers "repeated".
                 if exchange.result != INTERRUPTED:
                     committed.add(producer)
                 if producer not in covered and exchange.result != REPEATED:

@@ -1,4 +1,4 @@
-"""V21: which files of earlier checkpoints an incremental one may refer to."""
+"""V21: the files of earlier checkpoints that an incremental one may refer to."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ConfirmedBase(Watcher):
         super().__init__(shared)
         self._completed: dict[int, None] = {}
         self._complete_by_then: dict[tuple[int, str], frozenset[int]] = {}
-        """By checkpoint and task: what was complete when the job manager had its part."""
+        """By checkpoint and task: completed checkpoints when the job manager received its acknowledgement."""
         self._restored = 0
 
     def job_started(self, view: CaseView) -> None:
@@ -35,7 +35,7 @@ class ConfirmedBase(Watcher):
 
     @hears(AttemptStarted)
     def _on_attempt(self, event: AttemptStarted) -> None:
-        # What a restored checkpoint refers to was judged when that completed, by this job or by another one.
+        # References of a restored checkpoint were judged when that completed, by this job or by another one.
         self._restored = max(self._restored, event.restored_checkpoint or 0)
 
     @hears(SnapshotAcknowledged)
@@ -65,7 +65,7 @@ class ConfirmedBase(Watcher):
                 self.violated(text, event.time_ns, checkpoint_id=number, task=name)
 
     def _task_of(self, name: str) -> str:
-        """The task that an operator's subtask is chained into."""
+        """The task whose chain has the operator's subtask."""
         plan = self.view.plan
         for one in plan.subtasks:
             if name in plan.vertices[one.vertex].names_of(one.subtask):

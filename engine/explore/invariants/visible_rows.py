@@ -1,19 +1,19 @@
-"""V17: how many rows readers of a sink of files may see: those that its newest completed checkpoint covers.
+"""V17: readers of a file sink may see only the rows that its newest completed checkpoint covers.
 
-The tasks that a sink's writers are in receive so many records; what they had received when they took their snapshots
-of a checkpoint is what that covers. A row more than that was committed before its time, even if nothing ever fails: V2
-would notice only when the row is gone after a failure, or is another one.
+Received records are counted at the tasks of a sink's writers. A checkpoint covers the records that these tasks had
+received when they took their snapshots. Any row above that number was committed too early, even if nothing ever fails:
+V2 would notice only if the row is gone or different after a failure.
 
-A job that goes back to an older checkpoint, because the newer ones are damaged, takes back file by file what those had
-committed while its writers start. Until all of them run, readers may still see what the newest ever covered.
+A job that goes back to an older checkpoint, because the newer ones are damaged, takes back the files that those had
+committed, one by one, while its writers start. Until all writers run, readers may still see as many rows as ever.
 
-A sink may say that its readers see all rows of a checkpoint at once (``shows_whole_checkpoints``), as one with a global
-committer can. What a checkpoint has that was given up is then committed ahead of the next one, as a whole, too. So such
-readers see as many rows as the writers had received before their barriers of *one* checkpoint, each before its own; a
-writer that has not seen that barrier counts as at the one before.
+A sink may promise that its readers see all rows of a checkpoint at once (``shows_whole_checkpoints``), as one with a
+global committer can. Rows of an aborted checkpoint are then committed before those of the next one, also as a whole. So
+such readers see as many rows as the writers had received before their barriers of *one* checkpoint, each before its
+own; a writer that has not seen that barrier counts as at the one before.
 
-A record must be one row, so tables that are filled at the end are left to V1 and V2; and all tasks must restart
-together, or nobody knows what the others count from.
+A record must be one row, so tables that are filled at the end are left to V1 and V2. All tasks must restart together;
+otherwise it is unknown where the count of the others starts.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class CoveredRows(Watcher):
     def __init__(self, shared: Shared | None = None) -> None:
         super().__init__(shared)
         self._writers: dict[int, str] = {}
-        """By channel: the task that receives from it, if it writes to files."""
+        """By channel: the receiving task, if it writes to files."""
         self._tasks: dict[str, tuple[str, ...]] = {}
         """By uid of a sink: the tasks of its writers."""
         self._received: dict[str, int] = {}
         """By task: records in this attempt."""
         self._at_snapshot: dict[int, dict[str, int]] = {}
         self._base: dict[str, int] = {}
-        """By uid: what the checkpoint covers that this attempt began from."""
+        """By uid: rows covered by the checkpoint that this attempt began from."""
         self._covered: dict[int, dict[str, int]] = {0: {}}
         """By checkpoint: the same."""
         self._pending: dict[int, dict[str, int]] = {}
@@ -51,17 +51,17 @@ class CoveredRows(Watcher):
         self._newest = 0
         self._attempt = 0
         self._starting: set[str] = set()
-        """Writers' tasks that do not run yet in this attempt."""
+        """Tasks of writers that do not run yet in this attempt."""
         self._uncounted: set[str] = set()
-        """By uid: sinks whose records some process did not count."""
+        """By uid: sinks with records that were not counted in some process."""
         self._there: dict[str, int] | None = None
-        """By uid: rows that were there before the first process."""
+        """By uid: rows that existed before the first process."""
         self._whole: dict[str, set[int]] = {}
         """By uid, of sinks that show whole checkpoints: how many rows readers may see."""
 
     def process_started(self, view: CaseView) -> None:
         super().process_started(view)
-        # As its own tasks had counted, for now there may be others.
+        # With the counts of the dead process's tasks, because the next process may have others.
         self._book()
         self._pending = {one: self._covered_by(one) for one in self._at_snapshot}
         plan, outputs = view.plan, view.world.file_outputs
@@ -73,7 +73,7 @@ class CoveredRows(Watcher):
             head = plan.vertices[vertex].operators[0].uid
             if head in wanted:
                 tasks.setdefault(head, []).append(name)
-        # With another parallelism a writer may be chained to others, and nobody counts what it receives.
+        # With another parallelism a writer may be chained to others, and its received records are not counted.
         self._uncounted |= wanted - tasks.keys()
         self._tasks = {uid: tuple(mine) for uid, mine in tasks.items() if uid not in self._uncounted}
         writing = {task for mine in self._tasks.values() for task in mine}
@@ -93,7 +93,7 @@ class CoveredRows(Watcher):
         self._attempt = event.attempt
         restored = event.restored_checkpoint or 0
         if restored not in self._covered:
-            # It became durable without anybody having seen it complete.
+            # It became durable, but no event said that it completed.
             is_own = restored in self._at_snapshot or restored not in self._pending
             self._covered[restored] = self._covered_by(restored) if is_own else self._pending[restored]
         self._newest = restored
@@ -105,7 +105,7 @@ class CoveredRows(Watcher):
     @hears(TaskState)
     def _on_task_state(self, event: TaskState) -> None:
         if event.attempt != self._attempt:
-            # A zombie: no checkpoint covers what it takes.
+            # A zombie: no checkpoint covers the records that it takes.
             return
         if event.state == "running":
             self._starting.discard(event.task)
@@ -144,7 +144,7 @@ class CoveredRows(Watcher):
         }
 
     def _book(self) -> None:
-        """What writers have handed out for each checkpoint and those before it."""
+        """Note the rows that writers have handed out for each checkpoint and those before it."""
         for uid, numbers in self._whole.items():
             mine = dict.fromkeys(self._tasks.get(uid, ()), 0)
             for _, snapshots in sorted(self._at_snapshot.items()):
@@ -179,7 +179,7 @@ class CoveredRows(Watcher):
         try:
             return sum(map(len, world.file_outputs[uid].rows(world.files).values()))
         except StorageError:
-            # A file that is torn is V2's to find.
+            # V2 finds a torn file.
             return 0
 
     def finished(self, case: FinishedCase) -> None:
