@@ -1,4 +1,4 @@
-"""One run of a job: kernel, choices and job manager put together, and what came of it."""
+"""One run of a job: kernel, choices and job manager put together, and its result."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from state_backends.snapshots import CheckpointStorage
 
 _PROGRESS_EVERY_EVENTS = 2_000
 _FEW = 5
-"""So many names stand in a message; of the others it has the number."""
+"""A message lists this many names; of the others it gives the number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is."""
+    """How far a run has come."""
 
     virtual_ns: int
     source_records: int
@@ -45,7 +45,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionResult:
-    """What came of a run. Times are virtual."""
+    """The result of a run. Times are virtual."""
 
     state: str
     """``finished``, ``stopped`` (with a savepoint) or ``failed``."""
@@ -64,19 +64,19 @@ class ExecutionResult:
     notes: tuple[str, ...]
     events_executed: int
     losses: tuple[str, ...] = ()
-    """What completed checkpoints cover and sinks can never commit, each once; with one of them the run has not kept its
-    promise, whatever ``state`` says."""
+    """Records that completed checkpoints cover and sinks can never commit, each once. With one of them the run has not
+    kept its promise, whatever ``state`` says."""
     savepoints: tuple[SavepointReport, ...] = ()
-    """What came of each savepoint that was asked for, in the order of asking."""
+    """The outcome of each requested savepoint, in the order of the requests."""
     local_recovery: Mapping[str, int] | None = None
     """How often state was restored from local copies, and what became of them; ``None`` without local recovery."""
     messages: Mapping[str, int] = field(default_factory=dict)
     """Messages between job manager and tasks, by the method that takes them."""
     replayed_records: int = 0
-    """Those of ``source_records`` that were sent again: by a source that went back, or for want of an acknowledgement
+    """Those of ``source_records`` that were sent again: by a source that went back, or because no acknowledgement came
     (mode ``acking``). The others are the records of the input that were read, each once."""
     acking: AckingStatistics | None = None
-    """What mode ``acking`` has cost, and what came of it; ``None`` in other modes."""
+    """Costs and results of mode ``acking``; ``None`` in other modes."""
 
     def raise_on_failure(self) -> ExecutionResult:
         """Raise the job's error if it failed."""
@@ -90,10 +90,10 @@ _LARGE_CHANNELS = 10_000
 
 @contextmanager
 def long_lived(channels: int) -> Iterator[Callable[[], None]]:
-    """Around building and running a graph with so many channels; call what it gives between the two.
+    """Enter it around building and running a graph with so many channels; call the yielded function between the two.
 
     Tasks and channels live as long as their attempt. With a million of them every full garbage collection takes seconds
-    and finds nothing: most of the time of a large run went there. What is computed does not depend on it. Does nothing
+    and finds nothing: most of the time of a large run went there. The results do not depend on it. It does nothing
     for small graphs: a process that runs thousands of them is better off with the collector.
     """
     if channels < _LARGE_CHANNELS or not gc.isenabled():
@@ -121,7 +121,7 @@ def run(job: Job, config: RunConfig | None = None, **surroundings: Any) -> Execu
 
 
 class Execution:
-    """One run, from a fresh start or from what a storage directory holds."""
+    """One run, from a fresh start or from the contents of a storage directory."""
 
     def __init__(
         self,
@@ -148,10 +148,10 @@ class Execution:
         ``output_dir``   relative paths of sinks are below it;
         ``restore``      start from the newest usable checkpoint in ``storage`` (from nothing if there is none);
         ``restore_from`` the savepoint or checkpoint to start from, on ``savepoint_files``. With ``restore`` it is one
-                         more to choose from, and may be gone: the job was started from it once;
+                         more candidate, and may be gone: the job was started from it once;
         ``choices``      a recording to replay, ``None`` = draw from ``config.seed``;
-        ``interference`` who is asked what goes wrong, ``None`` = nothing does;
-        ``provenance``   who is told what caused what. Then every record is a batch of its own.
+        ``interference`` decides which faults happen, ``None`` = none;
+        ``provenance``   is told the causes of each record. Then every record is a batch of its own.
         """
         check_loops(plan, config)
         check_acking(plan, config)
@@ -195,9 +195,9 @@ class Execution:
         self.deaths.manager = self.manager
         self._restore_from = restore_from
         self._orders: list[tuple[int, str, object]] = []
-        """What is to happen to the job manager: when, which operation, with what payload."""
+        """Events planned for the job manager: when, which operation, with which payload."""
         self._appointments: list[tuple[int, str, Any, object]] = []
-        """What else is to happen: when on the virtual clock, which operation, of whom, with what payload."""
+        """Other planned events: when on the virtual clock, which operation, of which target, with which payload."""
 
     def kill(self, target: str, at_ns: int, cause: str = "killed") -> None:
         """Kill tasks, or the job manager, ``at_ns`` after the start of the run.
@@ -290,8 +290,8 @@ class Execution:
         return self._result(started_ns)
 
     def begin(self) -> int:
-        """Restore what there is to restore and deploy the tasks: all that comes before the first event. For whoever
-        runs the events one by one; :meth:`run` does everything. Returns the virtual time of the start."""
+        """Restore the state there is and deploy the tasks: everything before the first event. For callers that run the
+        events one by one; :meth:`run` does everything. Returns the virtual time of the start."""
         manager, kernel = self.manager, self.kernel
         restored, problems = self._starting_point()
         if restored is not None:
@@ -334,12 +334,12 @@ class Execution:
             return None, ()
         restored, problems = files.latest()
         if restored is None and (problems or self._restore_from is not None):
-            # Beginning again would commit a second time what these checkpoints have committed.
+            # A fresh start would commit a second time the records that these checkpoints have committed.
             raise StorageError("\n  ".join(["there is nothing to start from", *problems, *gone]))
         return restored, problems
 
     def _run_kernel(self, progress: Callable[[Progress], None] | None) -> None:
-        # Reports come between events, never as events: whoever watches must not change what happens.
+        # Reports come between events, never as events: a watcher must not change what happens.
         if progress is None:
             self.run_events()
             return
@@ -349,10 +349,10 @@ class Execution:
             progress(Progress(self.kernel.now_ns, manager.sources.records, completed, manager.job.attempt))
 
     def run_events(self, max_events: int | None = None) -> int:
-        """Run until nothing is left to happen, the job is over, or ``max_events`` events were executed; whoever is
-        struck down meanwhile dies. Returns the number of events.
+        """Run until nothing is left to happen, the job is over, or ``max_events`` events were executed. Actors that are
+        struck down meanwhile die. Returns the number of events.
 
-        Raises :class:`ProcessDiedError` when that is the whole process.
+        Raises :class:`ProcessDiedError` when the whole process dies.
         """
         return self.deaths.run(max_events)
 
@@ -392,7 +392,7 @@ class Execution:
 
 
 def who_waits(manager: JobManager) -> str:
-    """What the first few tasks that have not ended do, and what they wait for: those that cannot go on come first."""
+    """The first few tasks that have not ended, and what they wait for: those that cannot go on come first."""
     stuck, others = [], []
     for task in manager.tasks.values():
         if task.state not in ("finished", "canceled"):

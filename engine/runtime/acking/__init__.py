@@ -1,5 +1,5 @@
-"""Record acking in a run: ackers (``acker_task``), what tracks the tuples of a task (``bolt``), sources that send again
-(``spout``), channels that outlive tasks (``acked_channel``), and what all of them share (``acking_run``).
+"""Record acking in a run: ackers (``acker_task``), tracking of a task's tuples (``bolt``), sources that send again
+(``spout``), channels that outlive tasks (``acked_channel``), and the parts that all of them share (``acking_run``).
 
 It plugs in from above, as the parts of :mod:`engine.runtime.tasks.tracking`; in other modes a run has none of them.
 """

@@ -2,12 +2,12 @@
 
 Rules.
 
-* When the receiver dies, everything on the channel is lost, and so is what is sent before its successor is there.
-  Nobody is told; whoever tracks the records finds out by their timeout.
-* When the sender dies, what waits on its side is lost. What has left arrives.
-* What was promised about the stream holds whoever makes the promise: a new receiver is told again how far event time
-  is, whether the stream is idle and whether it has ended; a new sender does not say again what its predecessor said.
-* Behind the end of the data nothing is sent: all of it was acknowledged before.
+* When the receiver dies, everything on the channel is lost, and so is everything sent before its successor is there.
+  No task is told. The source that tracks the records finds out by their timeout.
+* When the sender dies, elements that wait on its side are lost. Elements that have left arrive.
+* The channel remembers what the sender has promised: how far event time is, whether the stream is idle, whether it has
+  ended. A new receiver is told again; a new sender does not repeat what its predecessor said.
+* After the end of the data nothing is sent: all of it was acknowledged before.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class AckedChannel(Channel):
     # -- sending ------------------------------------------------------------------------------------------------
 
     def put_batch(self, batch: Batch) -> None:
-        """Send records, if somebody reads them."""
+        """Send records; they are lost while there is no receiver."""
         if self._is_cut or self._ends:
             self._missed += len(batch)
             self.sent_records += len(batch)
@@ -46,7 +46,7 @@ class AckedChannel(Channel):
             super().put_batch(batch)
 
     def put_event(self, event: Event) -> None:
-        """Send an event, if that is news."""
+        """Send an event, if it says something new."""
         match event:
             case Watermark(timestamp_ms):
                 if timestamp_ms <= self._watermark_ms:
@@ -66,7 +66,7 @@ class AckedChannel(Channel):
     # -- death and return of the ends -------------------------------------------------------------------------------
 
     def receiver_died(self) -> int:
-        """Nobody reads any more. Returns how many records are lost."""
+        """The receiver is dead: drop everything on the channel. Returns how many records are lost."""
         lost = self.queued_records
         self._is_cut = True
         self._void_up_to = self.sent_elements
@@ -84,7 +84,7 @@ class AckedChannel(Channel):
         return lost
 
     def receiver_replaced(self) -> int:
-        """Somebody reads again, and is told what he missed, but for records. Returns how many of those."""
+        """A new receiver reads: tell it the promises it missed. Records are not repeated; returns how many they are."""
         assert self._is_cut, self.name
         self._is_cut = False
         missed, self._missed = self._missed, 0
@@ -97,7 +97,7 @@ class AckedChannel(Channel):
         return missed
 
     def sender_died(self) -> int:
-        """What has not left yet is lost. Returns how many records that are."""
+        """Drop elements that have not left yet. Returns how many records are lost."""
         rest = self._recall()
         waiting = [*(() if rest is None else (rest,)), *(self.outgoing or ())]
         lost = sum(len(element) for _, element in waiting if isinstance(element, Batch))

@@ -1,12 +1,12 @@
-"""An acker as a live object: it gets its messages from the kernel, ticks, dies and comes back knowing nothing.
+"""An acker as a live object: the kernel delivers its messages, it ticks, dies and comes back with empty memory.
 
-It ticks at whole multiples of the timeout since the start of the run, and only while it holds entries: to rotate an
-empty map changes nothing, and a job in which nothing is left to happen is found out by that.
+It ticks at whole multiples of the timeout since the start of the run, and only while it holds entries. Rotating an
+empty map changes nothing, and without such ticks the run can notice that nothing is left to happen in a job.
 
-Its network may deliver a message twice. An INIT that comes again is thrown away: with it the value of a root could be 0
-while tuples are still on their way, and a record be lost. (In Storm messages come over TCP, once.) An ACK that comes
-again does no such harm: a sum in which INIT is counted once is 0 only if every message was counted an odd number of
-times, for each edge is in two of them. It keeps the root from being complete, and that times out.
+Its network may deliver a message twice. A second INIT is thrown away: it could make the value of a root 0 while tuples
+are still on their way, and a record would be lost. (In Storm messages come over TCP, once.) A second ACK does no such
+harm: each edge is in two messages, so a sum in which INIT is counted once is 0 only if every message was counted an odd
+number of times. A second ACK keeps the root from completing, and the root times out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class AckerTask:
         self._ticks = False
         self._paused_until_ns = 0
         self.names = (self.name, ACKER)
-        """What it goes by."""
+        """The names it is known by."""
         self.worker = f"{WORKER}[{index}]"
         """The worker that holds it."""
 
@@ -81,12 +81,12 @@ class AckerTask:
                 self._tick_later()
 
     def pause(self, for_ns: int) -> None:
-        """Take nothing for a while; what comes meanwhile waits."""
+        """Take nothing for a while; messages that come meanwhile wait."""
         if self.is_up:
             self._paused_until_ns = max(self._paused_until_ns, self._run.kernel.now_ns + for_ns)
 
     def die(self, cause: str) -> None:
-        """What it knows is lost; a successor comes."""
+        """Its memory is lost; a successor comes."""
         if self.is_up:
             self.is_up, self._ticks = False, False
             self._paused_until_ns = 0

@@ -2,16 +2,16 @@
 
 Theory of operation.
 
-* Every task tells the acker of a root what it has done to its tree, over a network that takes as long as that between
-  tasks; the acker tells the source. :mod:`engine.protocols.acking` holds the rules, and whoever is named here only
-  carries messages.
-* Any of these messages may get lost, be late or come twice, without anybody being told: ``acker_init``,
-  ``acker_ack``, ``acker_fail``, ``acker_reset`` and ``acker_reply``, each under the name of the task that says or hears
-  it. What is lost, or an ACK that comes twice, keeps a root from ever being complete; it times out.
-* A task that dies is deployed anew alone, with nothing in its state. What was on its channels is lost, and sent again
-  by the sources once it has timed out. Tasks that live keep their state, and see what comes again a second time.
+* Every task tells the acker of a root how it has changed the root's tree, over a network as slow as that between tasks.
+  The acker tells the source. :mod:`engine.protocols.acking` holds the rules; the classes here only carry messages.
+* Any of these messages may get lost, be late or come twice, and no task is told: ``acker_init``, ``acker_ack``,
+  ``acker_fail``, ``acker_reset`` and ``acker_reply``, each under the name of the task that says or hears it. A lost
+  message, or an ACK that comes twice, keeps a root from ever being complete; the root times out.
+* A task that dies is deployed anew alone, with empty state. The records on its channels are lost; the sources send them
+  again after their timeout. Tasks that live keep their state, and see the records that are sent again a second time.
 * Sources commit, per split, the position before the lowest record that is not acknowledged: at most once in each
-  checkpoint interval, and when all has been read and acknowledged. A source that was restarted, or a run that was
+  checkpoint interval, and when all has been read and acknowledged. A restarted source, or a resumed run, goes on from
+  there. One file holds the positions of a job; it is replaced as a whole.
   resumed, goes on from there. One file holds the positions of a job; it is replaced as a whole.
 """
 
@@ -47,11 +47,11 @@ _MAGIC, _VERSION = b"WEIROFFS", 1
 _OFFSETS = map_of(text, map_of(text, row(anything, flag)))
 
 SplitPosition = tuple[Any, bool]
-"""Where reading goes on, and whether nothing is left to read."""
+"""Where reading goes on, and whether all records of the split were read."""
 
 
 class AckingRun:
-    """What all attempts of one run have in common. Implements :class:`engine.runtime.tasks.tracking.RunTracking`."""
+    """The part that all attempts of one run share. Implements :class:`engine.runtime.tasks.tracking.RunTracking`."""
 
     name = "acking"
     channel_class = AckedChannel
@@ -85,11 +85,11 @@ class AckingRun:
         self._storage = storage
         self._committed: dict[str, dict[str, SplitPosition]] = {}
         self._is_durable = True
-        """Whether what was committed last is in the file."""
+        """Whether the positions committed last are in the file."""
         self._started_ns = kernel.now_ns
 
     def attach(self, note: Callable[[str], None], tasks: Callable[[str], Task | None]) -> None:
-        """Get to know the job: what keeps notes, and what finds the task of a name, ``None`` while it is dead."""
+        """Get to know the job: ``note`` keeps notes, ``tasks`` finds the task of a name, ``None`` while it is dead."""
         self.note, self._tasks = note, tasks
 
     # -- parts of tasks -------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ class AckingRun:
     # -- messages -------------------------------------------------------------------------------------------------
 
     def send(self, sender: str, latency_ns: int, message: AckerMessage) -> None:
-        """A task, or a source, has something to say about a root."""
+        """A task, or a source, tells an acker about a root."""
         acker = self.ackers[acker_for(message.root, len(self.ackers))]
         kind = KIND_NAMES[type(message)]
         self._count(kind, sender, acker.name, message.root)
@@ -131,7 +131,7 @@ class AckingRun:
             self.kernel.schedule(now_ns + latency_ns + delay_ns, "receive", acker, message)
 
     def answer(self, acker: str, latency_ns: int, reply: Reply) -> None:
-        """An acker tells a source what has become of a root. Who is dead by then never hears of it."""
+        """An acker tells a source what has become of a root. A source that is dead by then does not hear of it."""
         self._count("reply", acker, reply.task, reply.root)
         task = self._tasks(reply.task)
         if task is not None:
@@ -184,7 +184,7 @@ class AckingRun:
         return self._committed.get(uid, {})
 
     def commit(self, uid: str, positions: Mapping[str, SplitPosition]) -> None:
-        """Remember positions, durably if that can be done."""
+        """Remember positions, durably if storage allows it."""
         splits = self._committed.setdefault(uid, {})
         if self._is_durable and all(splits.get(split) == position for split, position in positions.items()):
             return
@@ -197,7 +197,7 @@ class AckingRun:
             self.statistics.commits += 1
             self._is_durable = True
         except OSError as error:
-            # What is not durable is read again after the process has died, and only then. The next commit tries again.
+            # Positions not durable cost a second reading only if the process dies. The next commit tries again.
             self._is_durable = False
             self.note(f"offsets of {uid} could not be written: {error}")
 
@@ -208,7 +208,7 @@ class AckingRun:
         return tuple(acker for acker in self.ackers if target in (*acker.names, acker.worker))
 
     def unacknowledged(self) -> UnacknowledgedError:
-        """The error of a job in which nothing is left to happen, and records still wait."""
+        """The error of a job in which nothing is left to happen while records still wait for acknowledgement."""
         return UnacknowledgedError(
             "records were lost with a task that died, and nothing will send them again: timeouts are off"
             " (acking: timeout_ns is None)\n  set a timeout, longer than a record is ever under way"
@@ -238,7 +238,7 @@ def check_acking(plan: ExecutionPlan, config: RunConfig) -> None:
                     f" mode {config.mode} takes none: a task that came back would never hear of its part again\n"
                     "  use a source that knows its splits from the start, or mode at-least-once"
                 )
-            # Not the last operator alone: who commits may stand before the one that tells of it.
+            # Not the last operator alone: a committer may stand before the operator that reports the commit.
             is_source = vertex.is_source and one.position == 0
             if not is_source and holds_rows_back(one.factory()):
                 raise ConfigurationError(
@@ -250,6 +250,6 @@ def check_acking(plan: ExecutionPlan, config: RunConfig) -> None:
 
 
 def holds_rows_back(operator: Operator) -> bool:
-    """Whether what reaches a sink becomes visible with a later checkpoint only."""
+    """Whether rows that reach a sink become visible only with a later checkpoint."""
     commits = type(operator).notify_checkpoint_complete is not Operator.notify_checkpoint_complete
     return commits and not getattr(operator, "can_publish_at_once", False)

@@ -1,6 +1,6 @@
-"""Tracks what one task handles and sends: it acknowledges each tuple, and anchors to it what came of it.
+"""Tracks what one task handles and sends: it acknowledges each tuple, and anchors to it the tuples made from it.
 
-(Storm: a bolt.) The channels of a task that dies are cut: what is on them is lost.
+(Storm: a bolt.) The channels of a task that dies are cut: the records on them are lost.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Bolt:
         self.run = run
         self.new_id = IdStream(f"{run.seed}/{environment.incarnation}/{environment.attempt}/{task.name}")
         self.current: AnchoredTuple = UNTRACKED
-        """What is being handled: whatever is emitted is anchored to it."""
+        """The tuple being handled: everything emitted meanwhile is anchored to it."""
         self._task = task
         self._latency_ns = environment.cost.latency_ns(task.vertex.names_of(task.plan.subtask))
 

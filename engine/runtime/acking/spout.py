@@ -1,16 +1,16 @@
-"""How a source sends in mode ``acking``: one record at a time, and again what is not acknowledged (Storm: a spout).
+"""How a source sends in mode ``acking``: one record at a time; a record not acknowledged is sent again (Storm: spout).
 
 Rules.
 
-* A record on a channel is a tuple. A task handles one at a time; whatever its chain emits meanwhile is anchored to it,
-  in one tuple per receiver. Then it acknowledges it. What the chain emits outside of that (a window that ends, a timer,
-  the end of the input) comes from its state: it is anchored to nothing, for what it was made of was acknowledged.
+* A record on a channel is a tuple. A task handles one at a time. Everything its chain emits meanwhile is anchored to
+  it, in one tuple per receiver; then the task acknowledges it. Output that the chain emits at another time (a window
+  that ends, a timer, the end of the input) comes from its state. It has no anchor: its inputs were acknowledged.
 * A source sends one record at a time, whatever the size of batches.
-* A source record is a root, with split and number as its message id. It is kept until it is acknowledged. When it has
-  failed or timed out, the same record is sent again, under a new root, ahead of new ones.
-* A source has come to its end when all records were read and acknowledged. Only then is event time at its end, too;
-  until then it goes on as if nothing was ever sent again, so that a replay may be late for its window.
-* Nothing of this costs a record anything in other modes: there tasks have no such parts.
+* A source record is a root; split and number are its message id. It is kept until it is acknowledged. When it has
+  failed or timed out, the same record is sent again, under a new root, before new ones.
+* A source has come to its end when all records were read and acknowledged. Only then does event time end, too. Until
+  then event time advances as if no record was ever sent again, so a replay may be late for its window.
+* Other modes pay nothing for this: their tasks have no such parts.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Spout:
         self._send: Callable[[Batch], None]
 
     def before_open(self) -> None:
-        """See the contract: reading goes on where it was committed, and what is read comes here."""
+        """See the contract: reading goes on at the committed position, and records read come here."""
         source = self._task.source
         source.begin_at = dict(self._run.committed(self._uid))
         source.on_read = self._reads
@@ -121,7 +121,7 @@ class Spout:
         return not (self._has_read_all or self.book.is_full or self._kernel.now_ns < self._paused_until_ns)
 
     def send(self) -> None:
-        """Send one record: one again, if there is any that has to be. (Storm: ``nextTuple``.)"""
+        """Send one record, one that must be sent again first. (Storm: ``nextTuple``.)"""
         task = self._task
         if self._replays:
             with task.around("spout.replay"):
@@ -141,7 +141,7 @@ class Spout:
         self._emit(self._replays.popleft())
 
     def _pause(self) -> None:
-        # Only new records: what has to be sent again need not wait for them.
+        # Only new records: a record that must be sent again need not wait for them.
         now = self._task.clock_ns
         resume_ns = self._task.source.available_at_ns(now)
         assert resume_ns is not None, f"{self._task.name} waits for a coordinator, and has none"
@@ -149,7 +149,7 @@ class Spout:
         self._paused_until_ns = self._kernel.now_ns + resume_ns - now
         self._kernel.schedule(self._paused_until_ns, "receive_mail", self._task, ("wake", ()))
 
-    # -- what becomes of records ------------------------------------------------------------------------------------
+    # -- outcomes of records ----------------------------------------------------------------------------------------
 
     def acker_reply(self, reply: Reply) -> None:
         """An acker says what has become of a root (mail)."""
@@ -231,7 +231,7 @@ class Spout:
         )
 
     def before_end(self) -> None:
-        """See the contract. Before anybody hears of the end: whoever comes after has nothing to send behind it."""
+        """See the contract. It commits before any task hears of the end, so a successor has nothing more to send."""
         self.commit_offsets()
 
     def fingerprint(self) -> object:

@@ -1,7 +1,7 @@
-"""What is between two tasks, and at the ends of it. ``outputs`` splits what operators emit over channels;
+"""The connections between two tasks, and their ends. ``outputs`` splits the output of operators over channels;
 ``output_queue`` is the sender's half of a channel, ``channel`` the receiver's. ``checkpointed_input_gate`` reads the
-channels of a task and carries out what its barrier handler says; ``watermark_valve`` combines their event time,
-``debloating`` sets their credit. ``traced_batch`` carries causes, when somebody wants to know them.
+channels of a task and carries out the instructions of its barrier handler; ``watermark_valve`` combines their event
+time, ``debloating`` sets their credit. ``traced_batch`` carries causes, in a run that keeps a ledger of them.
 """
 
 from __future__ import annotations

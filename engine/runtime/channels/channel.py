@@ -1,21 +1,21 @@
 """A channel: the FIFO from one sending to one receiving subtask, bounded by credits, blockable by its consumer.
 
 Three parts: the sender's queue and the link, which may take time (``output_queue``), and the receiver's queue, here.
-What the sender does goes down the first two, and comes here when it arrives.
+An element passes the first two, and comes here when it arrives.
 
 Rules.
 1. Elements keep their order, except that priority events overtake everything but earlier priority events.
-2. Credit is counted in records. The receiver grants ``input_credit`` for what is under way or queued on its side;
-   whatever is more waits on the sender's side. A sender starts an element only while every one of its channels holds
-   less than ``capacity`` records on both sides together; what that element emits may overshoot. Events need no credit.
-3. A channel blocked by its consumer gets nothing more until it is resumed (barrier alignment). It is the sender's
-   queue that enforces it; what has come already, overtaken by a promoted barrier, may be read.
+2. Credit is counted in records. The receiver grants ``input_credit`` for records under way or queued on its side; more
+   records wait on the sender's side. A sender starts an element only while every one of its channels holds
+   less than ``capacity`` records on both sides together; output of that element may overshoot. Events need no credit.
+3. A channel blocked by its consumer gets nothing more until it is resumed (barrier alignment). The sender's queue
+   enforces it; elements that have come already, overtaken by a promoted barrier, may be read.
 4. ``sent_records`` and ``received_records`` are the counters of the cut oracle: a record is sent when it was put, and
    received when the consumer has taken it, whatever batch it travelled in.
-5. In-flight data of the input side is captured by arrival, not by consumption: what is queued when a checkpoint starts,
-   up to its barrier if that is here, and what arrives after, until its barrier does.
-6. The receiver may change what it grants (buffer debloating); the sender's side is held to the same proportion. To
-   grant less drops nothing: there is no new credit until so much has been taken.
+5. In-flight data of the input side is captured by arrival, not by consumption. Captured are the records queued when a
+   checkpoint starts, up to its barrier if that is here, and the records that arrive later, until its barrier does.
+6. The receiver may change the credit it grants (buffer debloating); the sender's side is held to the same proportion.
+   A smaller grant drops nothing: there is no new credit until enough records have been taken.
 7. A link of limited bandwidth carries one element at a time. A priority event cuts the batch under transfer at the
    record that is passing.
 """
@@ -98,7 +98,7 @@ class Channel(OutputQueue):
             self.full = True
             self.sender.full_outputs += 1
         if self._at_once and self._direct and self.incoming_records < self.input_credit:
-            # The short way through both halves, when nobody watches and the link takes no time.
+            # The short way through both halves, for a channel that is not traced, over a link that takes no time.
             self.sent_elements = number = self.sent_elements + 1
             self.incoming_records += count
             self.arrive((number, batch))
@@ -153,7 +153,7 @@ class Channel(OutputQueue):
         if position >= self.priority_events:
             promoted = self.queue[position]
             if len(self.queue) - position > self._arrived - self._barrier_mark:
-                # It was ahead of the mark, which moves up with everything else behind it.
+                # It was before the mark, which moves up with everything else after it.
                 self._barrier_mark -= 1
             del self.queue[position]
             self._arrived -= 1
@@ -238,7 +238,7 @@ class Channel(OutputQueue):
         self.capturing = self.capture.captures
         waiting = list(self.queue)
         if not self.capturing:
-            # Its barrier is here: what came after it is behind the cut.
+            # Its barrier is here: elements that came after it are after the cut.
             behind = self._arrived - self._barrier_mark
             waiting = waiting[: max(0, len(waiting) - behind)]
         return [element for _, element in waiting if isinstance(element, Batch)]
@@ -252,8 +252,8 @@ class Channel(OutputQueue):
     # -- restore ------------------------------------------------------------------------------------------------
 
     def restore(self, inputs: Iterable[Batch], outputs: Iterable[Batch]) -> None:
-        """Put restored in-flight data in front of everything new: what was the receiver's into its queue, what was the
-        sender's into the sender's, followed by the marker."""
+        """Put restored in-flight data in front of everything new: the receiver's part into its queue, the sender's part
+        into the sender's queue, followed by the marker."""
         for batch in inputs:
             count = len(batch)
             self.queue.append((self._restored_number(batch), batch))
@@ -296,7 +296,7 @@ class Channel(OutputQueue):
                 assert not isinstance(element, BarrierAnnouncement), (self.name, position, element)
 
     def fingerprint(self) -> object:
-        """What is queued and whether it may be read."""
+        """The elements queued, and whether they may be read."""
         return (
             self.blocked,
             self.input_credit,

@@ -1,16 +1,16 @@
-"""The input side of a task: its channels, which of them is read next, and everything about barriers on them.
+"""The input side of a task: its channels, the choice of the next one to read, and the handling of their barriers.
 
-The gate spans all inputs of a task (Flink: ``CheckpointedInputGate`` over a ``UnionInputGate``). It carries out what
-the barrier handler says as far as channels are concerned, and hands the rest to the checkpoints of the task.
+The gate spans all inputs of a task (Flink: ``CheckpointedInputGate`` over a ``UnionInputGate``). It carries out the
+instructions of the barrier handler that concern channels, and hands the others to the checkpoints of the task.
 
 Rules.
 1. Channels that hold priority events are read before all others; the others take turns, one element each.
 2. Records in flight are captured between ``StartCapture`` and ``StopCapture``, on every channel by its own state.
-3. After a restore with channel state: the receivers' part is read first, on all channels; then the channels connect
-   and the senders' part comes; then nothing until the markers of all channels are here. Back edges hold no marker.
+3. After a restore with channel state the gate first reads the receivers' part on all channels. Then these connect and
+   the senders' part comes; then the gate waits until the markers of all channels are here. Back edges hold no marker.
 4. Back edges come before other channels while a whole channel's worth of records waits on them: a loop takes nothing
-   new before it has coped with what it has.
-5. Nothing arrives between two instructions of the handler: resumed channels go on after the last of them. Else one
+   new before it has handled the records it holds.
+5. Nothing arrives between two instructions of the handler: resumed channels go on after the last of them. Otherwise one
    could bring the barrier of a later checkpoint while an earlier one, which the handler has just begun, is about to
    capture (Flink: a resume takes a message to the sender).
 """
@@ -51,20 +51,20 @@ from engine.runtime.kernel import TaskHook, nothing_around
 
 
 class GateReader(Protocol):
-    """What reads from a gate."""
+    """The reader of a gate: its task."""
 
     def wake(self) -> None:
-        """There may be something to read."""
+        """Something may be readable."""
 
     def priority_event_arrived(self) -> None:
-        """There is something that must be read before the next record."""
+        """A priority event has arrived: it must be read before the next record."""
 
     def input_recovered(self) -> None:
-        """All restored records in flight are behind us."""
+        """The task has read all restored records in flight."""
 
 
 class GateCheckpoints(Protocol):
-    """What takes the snapshots that the barriers on a gate ask for."""
+    """Takes the snapshots that the barriers on a gate ask for."""
 
     def snapshot_due(self, due: TriggerSnapshot) -> None:
         """Take the snapshot, now."""
@@ -133,7 +133,7 @@ class CheckpointedInputGate:
             if captures or back_edges:
                 channel.capture = capture.channels[channel.input_index]
 
-    # -- what channels tell ---------------------------------------------------------------------------------------
+    # -- reports of channels --------------------------------------------------------------------------------------
 
     def channel_readable(self, channel: Channel) -> None:
         """``channel`` has an element and is not listed yet."""
@@ -161,7 +161,7 @@ class CheckpointedInputGate:
         if self._hook is None:
             self._add_input(channel.capture.last, channel, batches)
         else:
-            # The sender's step goes on.
+            # The sender goes on with its step.
             with self._hook.alone():
                 self._add_input(channel.capture.last, channel, batches)
 
@@ -211,25 +211,25 @@ class CheckpointedInputGate:
             return channel
         if sum(one.queued_records for one in self._back_edges) < self._backlog_limit:
             return channel
-        # At the front, where its turn will be passed on from.
+        # Put it in front: the turn is passed on from there.
         self._readable.remove(waiting[0])
         self._readable.appendleft(waiting[0])
         return waiting[0]
 
     def next_back_edge(self) -> Channel | None:
-        """A back edge with something to read, whatever waits on other channels."""
+        """A back edge with something to read, even if elements wait on other channels."""
         for channel in self._back_edges:
             if channel.queue:
                 return channel
             if channel.listed:
-                # Or its next element would wake nobody.
+                # Otherwise its next element would not wake the task.
                 channel.listed = False
                 self._readable.remove(channel)
         return None
 
     def pass_turn(self, channel: Channel) -> None:
-        """Fairness: the channel just read goes behind the others, if it has more (Flink: ``moreAvailable``); else it
-        queues up anew with its next element."""
+        """Fairness: the channel just read goes to the end of the queue, if it has more (Flink: ``moreAvailable``).
+        Otherwise it queues up again with its next element."""
         readable = self._readable
         if readable:
             if readable[0] is channel:
@@ -277,7 +277,7 @@ class CheckpointedInputGate:
             match instruction:
                 case BlockChannel(index):
                     if index in resumed:
-                        # A chained source, held back by one checkpoint and at once by the next.
+                        # A chained source: one checkpoint holds it back, and the next one does so at once.
                         del resumed[index]
                     else:
                         with self._around("align.block"):
@@ -358,7 +358,7 @@ class CheckpointedInputGate:
         resumed = self._recovery.on_end_of_channel_state(index)
         if resumed:
             self._recovery = None
-            # Before the first of them is resumed: nothing new may be taken for restored.
+            # Before the first of them is resumed: no new record may be taken for a restored one.
             self._reader.input_recovered()
             for channel in resumed:
                 self.channels[channel].resume_sender()

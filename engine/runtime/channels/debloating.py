@@ -1,26 +1,26 @@
 """Buffer debloating: a task asks for no more records in flight than it can handle in a given time.
 
-What is queued in front of a task is time that a barrier has to wait (aligned), or data that a checkpoint has to store
+Records queued in front of a task are time that a barrier has to wait (aligned), or data that a checkpoint has to store
 (unaligned). So every period each task measures its throughput and sets the credit of its inputs accordingly (Flink:
 ``BufferDebloater``, ``BufferSizeEMA`` and ``ThroughputCalculator``, FLIP-183).
 
 Rules.
-1. Throughput is what the task took, divided by the time in which there was something to take. Time in which it waited
-   for its own outputs counts: a task that is held back is slow, whatever the reason. After a period without any such
-   time there is nothing to go by, and nothing is changed (Flink goes on with the last throughput, which may have been
-   that of a few records).
-2. Desired is throughput x target, divided by the number of channels that hold records now. It takes no look at what
-   each single channel carries: inputs of very different rates mislead it, as in Flink.
+1. Throughput is the number of records taken, divided by the time in which the inputs held any. Time in which the task
+   waited for its own outputs counts: a task that is held back is slow, whatever the reason. A period without any such
+   time gives no measurement, and changes nothing (Flink goes on with the last throughput, which may have been that of
+   a few records).
+2. Desired is throughput x target, divided by the number of channels that hold records now. It does not look at the
+   rate of each single channel: inputs of very different rates mislead it, as in Flink.
 3. The desired credit is smoothed (exponential moving average over ``samples`` periods; one step aims at no more than
    twice the present value, so that it grows no faster than it shrinks) and kept between ``min_records`` and the
-   configured credit. It is computed in thousandths of a record, for whole small numbers would never grow.
+   configured credit. It is computed in thousandths of a record, because small whole numbers would never grow.
 4. The inputs are told only when the change is at least ``threshold_percent`` of the credit they have, or reaches one of
-   the two bounds. So the credit settles beside what is desired: with 25 %, up to a third above it when it has shrunk,
+   the two bounds. So the credit settles near the desired value: with 25 %, up to a third above it when it has shrunk,
    and up to a fifth below it when it has grown (Flink's rule does the same, period by period).
 5. Credit is never taken back: a channel that holds more than it should gets nothing new until it holds less.
-6. Who has nothing to read all period long has no further periods, until there is something again; they go on at the
-   instants at which they would have ended all along. A job in which nothing moves has nothing left to do, and a stall
-   can be told from work (Flink's timer goes on for ever).
+6. A task that has nothing to read for a whole period has no further periods until there is something again. They then
+   go on at the instants at which they would have ended anyway. A job in which nothing moves has nothing left to do, so
+   a stall can be told from work (Flink's timer goes on for ever).
 
 Flink counts in bytes and resizes buffers; here credit is counted in records.
 """
@@ -39,7 +39,7 @@ _THOUSANDTHS = 1_000
 class ThroughputMeter:
     """How fast a task takes records while there are any (Flink: ``ThroughputCalculator``).
 
-    Told when the inputs run empty and when they are not any more; see rule 1.
+    It is told when the inputs run empty and when they are not empty any more; see rule 1.
     """
 
     __slots__ = ("_busy_ns", "_busy_since_ns")
@@ -49,23 +49,23 @@ class ThroughputMeter:
         self._busy_ns = 0
 
     def input_idle(self, now_ns: int) -> None:
-        """There is nothing to take; may be said again and again."""
+        """The inputs are empty; may be said repeatedly."""
         if self._busy_since_ns is not None:
             self._busy_ns += now_ns - self._busy_since_ns
             self._busy_since_ns = None
 
     def input_available(self, now_ns: int) -> None:
-        """There is something to take; may be said again and again."""
+        """The inputs hold something; may be said repeatedly."""
         if self._busy_since_ns is None:
             self._busy_since_ns = now_ns
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing to take."""
+        """Whether the inputs are empty."""
         return self._busy_since_ns is None
 
     def records_within(self, time_ns: int, records: int, now_ns: int) -> int | None:
-        """A period is over, in which the task took ``records``: as many as it would take in ``time_ns`` of work.
+        """A period in which the task took ``records`` is over: how many it would take in ``time_ns`` of work.
         ``None`` when there was no work."""
         if self._busy_since_ns is not None:
             self._busy_ns += now_ns - self._busy_since_ns
@@ -74,7 +74,7 @@ class ThroughputMeter:
         return records * time_ns // busy_ns if busy_ns else None
 
     def fingerprint(self, now_ns: int) -> object:
-        """What was measured, relative to now."""
+        """The measurements, relative to now."""
         since = self._busy_since_ns
         return (None if since is None else now_ns - since, self._busy_ns)
 
@@ -135,7 +135,7 @@ class TaskDebloater:
         self._received = 0
         self._due_ns = kernel.now_ns
         self.rests = False
-        """Whether nobody waits for the end of a period; see rule 6."""
+        """Whether no period runs, so that the task waits for no end of one; see rule 6."""
 
     def input_idle(self) -> None:
         """The task found nothing to read."""
@@ -158,7 +158,7 @@ class TaskDebloater:
             self.begin_period()
 
     def next_period(self) -> int:
-        """A period begins that somebody waits for: when it ends."""
+        """Begin a period that the task waits for; returns when it ends."""
         self.rests = False
         period_ns, now = self.settings.period_ns, self._kernel.now_ns
         self._due_ns += ((now - self._due_ns) // period_ns + 1) * period_ns

@@ -1,17 +1,17 @@
-"""The sender's half of a channel: its queue, for what may not leave yet, and the link, which may take time (Flink:
-``PipelinedSubpartition``). The receiver's half is :class:`engine.runtime.channels.channel.Channel`.
+"""The sender's half of a channel: its queue, for elements that may not leave yet, and the link, which may take time
+(Flink: ``PipelinedSubpartition``). The receiver's half is :class:`engine.runtime.channels.channel.Channel`.
 
 Rules.
-1. Elements leave in order while the receiver has credit (events need none), the link is free and nobody has blocked
-   the queue. A priority event goes to the front, behind earlier ones.
+1. Elements leave in order while the receiver has credit (events need none), the link is free and the queue is not
+   blocked. A priority event goes to the front, after earlier ones.
 2. A barrier in aligned form blocks the queue as it leaves: nothing follows it until the receiver resumes the channel.
-   Blocking is enforced here, so that what lies behind a barrier does not even reach the receiver.
-3. An unaligned barrier overtakes what is queued; the records it overtakes are the channel state of its checkpoint, in
+   Blocking is enforced here, so elements after a barrier do not even reach the receiver.
+3. An unaligned barrier overtakes the queue; the records it overtakes are the channel state of its checkpoint, in
    their order. Events keep their place and are no state.
-4. A timeoutable barrier that cannot leave at once reserves a slot of channel state. Taken in time, the slot is empty;
-   if its timeout comes first, the records ahead of it are the state, and it goes to the front as an unaligned one. A
-   second timeoutable barrier behind it fails the slot: one checkpoint at a time.
-5. What a restore put here leaves before anything new, followed by a marker that blocks the queue like a barrier.
+4. A timeoutable barrier that cannot leave at once reserves a slot of channel state. Taken in time, the slot is empty.
+   If its timeout comes first, the records ahead of it are the state, and it goes to the front as an unaligned one. A
+   second timeoutable barrier after it fails the slot: one checkpoint at a time.
+5. Elements that a restore put here leave before anything new. A marker after them blocks the queue like a barrier.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class OutputQueue(ABC):
         self._slot: tuple[int, ChannelStateWriter] | None = None
         self._limited = settings.cost.link_bytes_per_s is not None
         self._transfer: tuple[Numbered, int] | None = None
-        """What is passing over a limited link, and since when."""
+        """The element passing over a limited link, and since when."""
         self._transfer_number = 0
         self.hook: LinkHook | None = None
         self._at_once = instrument is None and not self._limited and not latency_ns and settings.hook is None
@@ -388,7 +388,7 @@ class OutputQueue(ABC):
             self.arrive(numbered)
 
     def happens(self, event: tuple[str, Any]) -> None:
-        """Something is due that the hook has arranged (kernel event)."""
+        """An event that the hook has arranged is due (kernel event)."""
         assert self.hook is not None, event
         self.hook.happens(event)
 

@@ -46,7 +46,7 @@ class RecordWriter:
 
 
 def _discard(batch: Batch) -> None:
-    """The output of a sink, or of a side output that nobody reads."""
+    """The output of a sink, or of a side output without a reader."""
 
 
 class ChainOutput:

@@ -6,7 +6,7 @@ Rules.
    count, until its own watermark has caught up with the task's.
 3. When all channels are idle the task is idle. If the last channel to go idle is the one that held the watermark
    back, the task first advances to the greatest watermark any channel has shown.
-4. A channel whose stream has ended shows the maximum watermark and holds nobody back.
+4. A channel whose stream has ended shows the maximum watermark and does not hold the others back.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class WatermarkValve:
         self._watermarks = [MIN_TIMESTAMP_MS] * channels
         self._active = [True] * channels
         self._aligned = [True] * channels
-        # (watermark, channel) of every aligned channel, and what was true of some of them earlier: with a thousand
-        # channels nobody looks at all of them for each watermark of one.
+        # (watermark, channel) of every aligned channel, and outdated entries of some of them: with a thousand channels
+        # the valve need not look at all of them for each watermark of one.
         self._lowest = [(MIN_TIMESTAMP_MS, channel) for channel in range(channels)]
         self.watermark_ms = MIN_TIMESTAMP_MS
         self.idle = False
@@ -70,7 +70,7 @@ class WatermarkValve:
         lowest = self._lowest
         heappush(lowest, (self._watermarks[channel], channel))
         if len(lowest) > 2 * len(self._watermarks) + 16:
-            # One channel holds the others back: their outdated entries would pile up behind its own.
+            # One channel holds the others back: their outdated entries would pile up after its own.
             lowest[:] = [(mark, at) for at, mark in enumerate(self._watermarks) if self._aligned[at]]
             heapify(lowest)
 

@@ -1,5 +1,5 @@
-"""How a run is set: ``run_config`` is what users write, ``cost`` what work takes in virtual time. All other rooms of
-the runtime read it.
+"""The settings of a run: ``run_config`` holds those that users write, ``cost`` the virtual time that work takes. All
+other rooms of the runtime read them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The cost model: what work takes in virtual time. It gives intervals and kill times a meaning.
+"""The cost model: the virtual time that work takes. It gives intervals and kill times a meaning.
 
 The default charges 1 µs per source record and nothing else, so that one million records take one virtual second and
-everything behind the sources happens at the instant its input arrives.
+everything after the sources happens at the instant its input arrives.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class CostModel:
         return round(base * next((self.stragglers[name] for name in names if name in self.stragglers), 1.0))
 
     def latency_ns(self, sender_names: Sequence[str]) -> int:
-        """Virtual ns an element of this sender is under way."""
+        """Virtual ns that an element of this sender is under way."""
         return next((self.slow_links[name] for name in sender_names if name in self.slow_links), self.link_latency_ns)
 
     def transfer_ns(self, records: int) -> int:

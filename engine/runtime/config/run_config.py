@@ -1,7 +1,7 @@
-"""How a job is run, apart from what it computes: mode, intervals, batch size, costs, restarts, seed.
+"""How a job is run, apart from its logic: mode, intervals, batch size, costs, restarts, seed.
 
-A setting that makes no sense, alone or beside another, is refused when the configuration is made: the error names the
-setting, says what it is and what to set instead. Nothing has been touched by then.
+A setting that makes no sense, alone or beside another, is refused when the configuration is made. The error names the
+setting, gives its value and the value to set instead. Nothing has been touched by then.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ PERIODS_PER_TARGET = 5
 
 @dataclass(frozen=True, slots=True)
 class DebloatSettings:
-    """How the inputs of all tasks of a run are kept short.
+    """Keeps the inputs of all tasks of a run short.
 
     ``target_ns``          virtual time in which a task should be able to take everything that is in flight to it;
     ``period_ns``          how often the credit is computed anew;
     ``min_records``        the least credit of a channel, at least 1;
-    ``threshold_percent``  changes below this part of the present credit are left;
+    ``threshold_percent``  changes below this part of the present credit are not applied;
     ``samples``            periods over which the credit is smoothed: one counts ``2 / (samples + 1)``.
     """
 
@@ -84,7 +84,7 @@ SNAPSHOTS = ("full", "incremental")
 """Whether a checkpoint holds all of its keyed state, or refers to what earlier ones have written."""
 
 FAILOVERS = ("full", "region")
-"""What dies with a task: the whole job, or the tasks it exchanges records with."""
+"""The tasks that die with a failed task: the whole job, or the tasks it exchanges records with."""
 
 
 def parse_duration_ns(text: str, what: str = "duration") -> int:
@@ -184,7 +184,7 @@ def _check_whole(name: str, value: object, least: int) -> None:
 
 def _check_type(config: RunConfig, name: str, allowed: tuple[type, ...], example: str) -> None:
     value = getattr(config, name)
-    # A class is of its protocol's type, too: NoRestart for NoRestart().
+    # A class passes for its protocol's type, too: NoRestart for NoRestart().
     if not isinstance(value, allowed) or isinstance(value, type):
         raise ConfigurationError(f"{name} is {value!r} of type {type(value).__name__}; write {example}")
 
@@ -221,19 +221,19 @@ class RunConfig:
     ``master_recovery_ns``       time between the death of the job manager and its successor;
     ``heartbeat_timeout_ns``     a task of which nothing is heard for longer counts as dead (Flink: 50 s);
     ``final_checkpoint_attempts``  failures in a row of the last checkpoint of a job that fail the job;
-    ``debloat_target_ns``        buffer debloating: the credit of channels is cut to what their task takes in this time;
-                                 ``None`` = it is always ``channel_capacity``;
+    ``debloat_target_ns``        buffer debloating: cut the credit of channels to the records that their task takes in
+                                 this time; ``None`` = it is always ``channel_capacity``;
     ``debloat_period_ns``        how often it is computed, ``None`` = a fifth of the target;
     ``debloat_min_records``      the least credit of a channel;
-    ``debloat_threshold_percent``  changes of the credit below this are left;
+    ``debloat_threshold_percent``  changes of the credit below this are not applied;
     ``debloat_samples``          periods over which it is smoothed;
-    ``state_backend``            what keyed state is kept in: ``heap``, ``lsm``, ``rocksdb``, ``changelog`` or
+    ``state_backend``            where keyed state is kept: ``heap``, ``lsm``, ``rocksdb``, ``changelog`` or
                                  ``changelog:`` and one of the others; or a state backend with settings of its own;
     ``snapshot``                 ``full``: a checkpoint holds all of its keyed state; ``incremental``: it refers to
-                                 what earlier ones have written. (A state backend that is given says so itself.)
+                                 files of earlier ones. (A state backend that is given says so itself.)
     ``snapshot_compression``     of full snapshots: ``none``, or ``zlib``, whose bytes differ between its versions;
-    ``local_recovery``           tasks keep a copy of their state beside them, to restore from after a failure;
-    ``materialization_interval_ns``  between two snapshots of the state behind a changelog, ``None`` = never;
+    ``local_recovery``           tasks keep a local copy of their state, to restore from after a failure;
+    ``materialization_interval_ns``  between two snapshots of the state under a changelog, ``None`` = never;
     ``acking``                   how mode ``acking`` tracks records; ``checkpoint_interval`` is how often sources commit
                                  their offsets there.
     """
@@ -298,7 +298,7 @@ class RunConfig:
         self._check_state()
 
     def _check_types(self) -> None:
-        """What another type would end in a bug's traceback, or pass for something it is not ('no' for true)."""
+        """Refuse values of a wrong type: they would end in a traceback, or pass for something else ('no' for true)."""
         _check_type(self, "mode", (str,), "mode='aligned'")
         _check_type(self, "seed", (str, int), "seed='0'")
         for name in _SWITCHES:

@@ -1,6 +1,6 @@
-"""Faults in a run: who dies in the middle of a step, falls silent, is slow, or gets its elements and messages late.
-``interference`` is the port: it answers what goes wrong. ``run_faults`` and ``task_faults`` ask it, ``deaths`` carries
-out who dies.
+"""Faults in a run: an actor dies in the middle of a step, falls silent, is slow, or gets elements and messages late.
+``interference`` is the port: it answers which fault happens. ``run_faults`` and ``task_faults`` ask it; ``deaths``
+carries out the deaths.
 
 They plug in from above, as the hooks of :mod:`engine.runtime.kernel.hook`; a run in which nothing goes wrong has none
 of them.

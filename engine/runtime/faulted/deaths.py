@@ -1,8 +1,8 @@
-"""Who dies, and when: between two events, once the step is over, or unwound, in which that was decided.
+"""Deaths happen between two events, after the step in which they were decided is over, or unwound.
 
-* Who is struck down dies at that instruction: :class:`StruckDown` unwinds the event, and is caught here.
-* Who is condemned was not at work: it dies as soon as the present event is over, before anything else happens.
-* With the process everything ends at once; what is in files is all there is to go on from.
+* An actor that is struck down dies at that instruction: :class:`StruckDown` unwinds the event, and is caught here.
+* An actor that is condemned was not at work: it dies when the present event is over, before anything else happens.
+* With the process everything ends at once; only the files are left to go on from.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ class Deaths:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self.condemned: list[tuple[str, str]] = []
-        """Who dies as soon as the present event is over, and why."""
+        """Actors that die when the present event is over, and why."""
 
     def condemn(self, target: str, cause: str) -> None:
-        """``target`` (a task, ``worker[i]``, ``job manager`` or ``process``) dies as soon as the present event is over,
-        before anything else happens: it was not the one who was at work."""
+        """``target`` (a task, ``worker[i]``, ``job manager`` or ``process``) dies when the present event is over,
+        before anything else happens: another actor was at work."""
         self.condemned.append((target, cause))
         self._kernel.stop()
 
     def survived(self, step: Callable[[], None]) -> None:
-        """Take a step of the run. Who is struck down in it dies.
+        """Take a step of the run. An actor that is struck down in it dies.
 
-        Raises :class:`ProcessDiedError` when that is the whole process.
+        Raises :class:`ProcessDiedError` when the whole process dies.
         """
         try:
             step()
@@ -47,9 +47,9 @@ class Deaths:
 
     def begun(self, begin: Callable[[], T]) -> T:
         """Look for the state to begin with. When the job manager dies of it, nothing was begun: its successor begins
-        like it.
+        in the same way.
 
-        Raises :class:`ProcessDiedError` when that is the whole process.
+        Raises :class:`ProcessDiedError` when the whole process dies.
         """
         while True:
             try:
@@ -60,10 +60,10 @@ class Deaths:
                     raise ProcessDiedError(struck.cause, self._kernel.now_ns) from struck
 
     def run(self, max_events: int | None) -> int:
-        """Run until nothing is left to happen, the job is over, or ``max_events`` events were executed; who is struck
-        down or condemned meanwhile dies. Returns the number of events.
+        """Run until nothing is left to happen, the job is over, or ``max_events`` events were executed. Actors that are
+        struck down or condemned meanwhile die. Returns the number of events.
 
-        Raises :class:`ProcessDiedError` when that is the whole process.
+        Raises :class:`ProcessDiedError` when the whole process dies.
         """
         kernel = self._kernel
         before = kernel.executed
@@ -82,9 +82,9 @@ class Deaths:
         return kernel.executed - before
 
     def settle(self, struck: StruckDown | None = None) -> None:
-        """Between two events: let those die whom the last one struck down or condemned.
+        """Between two events: the actors that the last one struck down or condemned die.
 
-        Raises :class:`ProcessDiedError` when that is the whole process.
+        Raises :class:`ProcessDiedError` when the whole process dies.
         """
         now = self._kernel.now_ns
         if struck is not None:
@@ -98,13 +98,13 @@ class Deaths:
             try:
                 self._strike(target, cause)
             except StruckDown as another:
-                # Only the whole process dies while somebody else does; see TaskFaults.alone.
+                # Only the whole process dies during another death; see TaskFaults.alone.
                 another.is_over = True
                 self._perish()
                 raise ProcessDiedError(another.cause, now) from another
 
     def _strike(self, target: str, cause: str) -> None:
-        """The job manager, an acker, a task or all tasks of a worker are dead."""
+        """The job manager, an acker, a task or all tasks of a worker die."""
         if target == JOB_MANAGER:
             self.manager.failover.kill_master(cause)
             return
@@ -119,7 +119,7 @@ class Deaths:
                 task.perish()
 
     def _tasks(self, target: str) -> list[TaskFaults]:
-        """The tasks that go by a name, or that a worker holds, of those that the job manager still counts upon."""
+        """Of the tasks that the job manager still counts on: those with this name, or in this worker."""
         found = []
         for task in self.manager.tasks.values():
             names = (f"{WORKER}[{task.plan.subtask}]", task.name, *task.vertex.names_of(task.plan.subtask))

@@ -1,7 +1,7 @@
-"""The port through which faults reach a run. With none attached the runtime asks nobody.
+"""The port through which faults reach a run. With none attached the runtime asks for none.
 
-The runtime says where it is and what it is about to send; the other side answers what goes wrong there. It never
-reaches into the runtime itself, except for what :class:`engine.runtime.execution.Execution` offers to everybody.
+The runtime says where it is and which message it is about to send; the other side answers which fault happens there.
+It never reaches into the runtime itself, except for the public methods of :class:`engine.runtime.execution.Execution`.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from typing import Protocol
 from engine.runtime.kernel import PROCESS
 
 DROPPED, OVERTAKES = -1, -2
-"""Instead of a delay, in a network that breaks what channels promise: an element never arrives, or arrives ahead of the
-one in front of it."""
+"""Instead of a delay, in a network that breaks the promises of channels: an element never arrives, or arrives before
+its predecessor."""
 
 
 ZOMBIE = "zombie "
-"""What is in front of the name of a task that was declared dead and goes on nevertheless."""
+"""Prefix to the name of a task that was declared dead and goes on nevertheless."""
 
 
 class StruckDown(BaseException):
-    """``target`` dies here, in the middle of what it does: a subtask's or worker's name, ``job manager`` or
-    ``process``. Not an :class:`Exception`, so that no error handling can survive it; the run catches it between two
-    events, declares the target dead and goes on, or ends when it is the process."""
+    """``target`` dies here, in the middle of its step: a subtask's or worker's name, ``job manager`` or ``process``.
+    Not an :class:`Exception`, so that no error handling can survive it. The run catches it between two events, declares
+    the target dead and goes on, or ends when the target is the process."""
 
     is_over = False
-    """Whether the run has dealt with it: until then whatever still happens is the unwinding of a dead process."""
+    """Whether the run has dealt with it: until then every further step is the unwinding of a dead process."""
 
     def __init__(self, target: str, cause: str) -> None:
         self.target, self.cause = target, cause
@@ -33,8 +33,8 @@ class StruckDown(BaseException):
 
 
 class ProcessDiedError(StruckDown):
-    """The whole process of a run is dead, at ``at_ns`` of virtual time: nothing was closed, ended or deleted. What is
-    in files is all there is to go on from."""
+    """The whole process of a run is dead, at ``at_ns`` of virtual time: nothing was closed, ended or deleted. Only the
+    files are left to go on from."""
 
     def __init__(self, cause: str, at_ns: int) -> None:
         super().__init__(PROCESS, cause)
@@ -42,21 +42,21 @@ class ProcessDiedError(StruckDown):
 
 
 class Interference(Protocol):
-    """What goes wrong in a run."""
+    """Decides the faults of a run."""
 
     def at(self, point: str, phase: str, actor: str) -> None:
         """``actor`` (a task, or ``job manager``) has come to a point of :mod:`engine.observe.points`.
 
-        Raises :class:`StruckDown` to have somebody die right here; any :class:`Exception` to have the step fail.
+        Raises :class:`StruckDown` to let an actor die right here; any :class:`Exception` to let the step fail.
         """
 
     def fates(self, message: str, task: str) -> tuple[int, ...]:
-        """When a message between the job manager, or an acker, and ``task`` arrives, as delays in ns: ``(0,)`` as
-        usual, ``()`` never, ``(0, 0)`` twice."""
+        """The delays in ns after which a message between the job manager, or an acker, and ``task`` arrives: ``(0,)``
+        as usual, ``()`` never, ``(0, 0)`` twice."""
 
     def element_delay_ns(self, channel: str, kind: str) -> int:
         """How much longer than usual an element (``records`` or the class of an event) is under way on a channel
-        (``sender->receiver``). A channel stays FIFO whatever the answers; but for :data:`DROPPED` and
+        (``sender->receiver``). A channel stays FIFO whatever the answers, except for :data:`DROPPED` and
         :data:`OVERTAKES`."""
 
     def clock_skew_ns(self, task: str) -> int:

@@ -1,4 +1,4 @@
-"""What a fault does to a run: the hooks of its tasks and channels, the points of others, the fates of messages."""
+"""The effects of faults on a run: the hooks of its tasks and channels, the points of other actors, lost messages."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from engine.runtime.tasks import Task
 
 class LinkFaults:
     """Implements :class:`engine.runtime.kernel.hook.LinkHook` for one channel: elements arrive later, never, or before
-    their predecessors. A channel stays FIFO whatever the delays are; only a network that breaks what channels promise
-    drops and overtakes."""
+    their predecessors. A channel stays FIFO whatever the delays are; only a network that breaks the promises of
+    channels drops and overtakes."""
 
     __slots__ = ("_channel", "_free_at_ns", "_interference", "_kernel", "_under_way")
 
@@ -30,7 +30,7 @@ class LinkFaults:
         self._kernel = kernel
         self._interference = interference
         self._under_way = 0
-        """Elements whose arrival was put off, and those behind them."""
+        """Elements whose arrival was put off, and those after them."""
         self._free_at_ns = 0
         """When the last of them arrives."""
 
@@ -48,7 +48,7 @@ class LinkFaults:
             self._kernel.schedule(arrives_ns, "happens", channel, ("arrive_ahead", numbered))
             return
         if self._under_way:
-            # What is in front of it arrives first, whatever held that up.
+            # Elements before it arrive first, whatever held them up.
             arrives_ns = max(arrives_ns + extra_ns, self._free_at_ns)
         else:
             arrives_ns += extra_ns

@@ -1,15 +1,15 @@
-"""What a fault does to one task: it says where it is and may die there, falls silent, has a clock that is off, is slow,
-or gets its watermarks late.
+"""The effects of faults on one task: it names the point it is at and may die there, falls silent, has a wrong clock, is
+slow, or gets its watermarks late.
 
 Rules.
 
-* A point is visited before and after its step. Who is struck down there is dead at that very instruction: nothing of it
+* A point is visited before and after its step. A task struck down there is dead at that very instruction: nothing of it
   is closed, deleted or said, as when its process is killed.
-* A paused task does nothing from the end of the present step on: what comes for it is held, in its order. A step has
-  no duration, so that what has begun is done, but for notifications and acknowledgements: in these it stops midway.
-* A task that the job manager has given up on is a *zombie* when it goes on: its mail is gone, but what it was about to
-  do it still does. Then it learns that nobody waits for it, and ends (Flink: a task manager whose heartbeat timed out).
-* What a task is asked to wait for it asks again after that, so that whoever answers needs to know nothing but the time.
+* A paused task does nothing from the end of the present step on: events for it are held, in their order. A step has no
+  duration, so a step that has begun is completed, except notifications and acknowledgements: these stop midway.
+* A task that the job manager has given up on is a *zombie* when it goes on. Its mail is gone, but it still
+  does its next step. Then it learns that it was given up, and ends (Flink: a task manager whose heartbeat timed out).
+* A task that was told to wait asks again after that time, so the answering side needs to know only the time.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _OF_A_SINK = {
 
 
 class TaskPause:
-    """A while in which a task does nothing. ``held``: the events that have come meanwhile, as ``(target, operation,
+    """A while in which a task does nothing. ``held``: the events that came meanwhile, as ``(target, operation,
     payload)``."""
 
     __slots__ = ("began_ns", "held", "until_ns")
@@ -59,7 +59,7 @@ class TaskPause:
         self.held.append((target, operation, payload))
 
     def fingerprint(self, now_ns: int) -> object:
-        """When it ends, and what is held."""
+        """When it ends, and the events held."""
         return (self.until_ns - now_ns, tuple((operation, str(payload)) for _, operation, payload in self.held))
 
 
@@ -69,7 +69,7 @@ class TaskFaults:
     def __init__(self, task: Task, interference: Interference, deaths: Deaths) -> None:
         self.task = task
         self.pause: TaskPause | None = None
-        """What has come meanwhile, while the task does nothing."""
+        """The present pause, with the events that came meanwhile."""
         self._interference = interference
         self._deaths = deaths
         self._is_reached = False
@@ -77,7 +77,7 @@ class TaskFaults:
         self._outlives_nothing = task.environment.tracking is not None
         """Whether its successor takes over its channels at once, so that there are no zombies."""
         self._kept_back: list[tuple[int, Watermark | WatermarkStatus]] = []
-        """What is kept from the task for a while: input channel and element."""
+        """Elements kept from the task for a while: input channel and element."""
         self._is_sink = [not (plan.chained_outputs or plan.edge_outputs) for plan in task.vertex.operators]
 
     # -- points ---------------------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ class TaskFaults:
     def visit(self, point: str, phase: str) -> None:
         """The task, or the zombie that it is, has come to a named point."""
         task = self.task
-        # Written out: of all that a fault may concern nothing is asked as often.
+        # Written out: this is asked more often than anything else about faults.
         self._interference.at(point, phase, f"{ZOMBIE}{task.name}" if task.disowned else task.name)
 
     def around(self, point: str | None, operator: Operator | None = None, rest: Rest | None = None) -> _Step:
@@ -142,8 +142,8 @@ class TaskFaults:
                 self.visit(point, phase)
 
     def die(self, error: Exception) -> None:
-        """The process that the task is in is gone. What it had open is closed by nobody, what it has left is deleted by
-        nobody; the job manager hears of it, for the connection is gone."""
+        """The process of the task is gone. Its open files are not closed, the files it has left are not deleted; the
+        job manager hears of it, because the connection is gone."""
         if self.task.is_alive:
             self.pause = None
             self.task.fail(error, self.task.perish)
@@ -236,12 +236,12 @@ class TaskFaults:
             kernel.schedule(kernel.now_ns + delay_ns, "receive_mail", self.task, ("release_watermarks", ()))
         self._kept_back.append((index, event))
         if event == Watermark(MAX_TIMESTAMP_MS):
-            # The end of data is behind it: what it lets happen must have happened by then.
+            # The end of data follows: the effects of the watermarks must come before it.
             self.release_watermarks()
         return True
 
     def release_watermarks(self) -> None:
-        """What was kept from the task comes now (mail)."""
+        """Release the watermarks that were kept from the task (mail)."""
         kept_back, self._kept_back = self._kept_back, []
         for index, event in kept_back:
             self.task.chain.take_time(index, event)
