@@ -1,8 +1,8 @@
-"""The job as a whole. ``job_manager`` hears what tasks report; ``task_deployment`` builds and starts the tasks of an
-attempt, and knows which go down together; ``checkpoint_driver`` carries out what the checkpoint coordinator says;
-``failover`` decides what is deployed after a failure. ``requested_savepoints`` are what users ask for,
-``operator_coordinators`` what operators bring along. ``end_of_input`` says who may finish when; ``job_state`` and
-``record_counts`` say how far the job has come.
+"""The job as a whole. ``job_manager`` takes the reports of tasks; ``task_deployment`` builds and starts the tasks of an
+attempt, and knows which go down together; ``checkpoint_driver`` carries out the checkpoint coordinator's instructions;
+``failover`` decides which tasks are deployed after a failure. ``requested_savepoints`` holds the savepoints that users
+ask for, ``operator_coordinators`` the coordinators that operators bring along. ``end_of_input`` decides which tasks may
+finish and when; ``job_state`` and ``record_counts`` say how far the job has come.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Carries out what the checkpoint coordinator says: timers on the kernel, files in storage, mail to tasks.
+"""Carries out the checkpoint coordinator's instructions: timers on the kernel, files in storage, mail to tasks.
 
-What is asked of storage is done at once, but the answer comes as an event of its own: between the two anything may
-happen that can happen, the death of the job manager included. Then the driver is dead with it, and nobody listens.
+Storage does each request at once, but the answer comes as an event of its own. Between the two any other event may
+happen, the death of the job manager included. Then the driver is dead with it, and takes no answer.
 (A deletion is answered while the coordinator's list is still being walked; the coordinator allows that, because its
 state is final when it returns.)
 """
@@ -67,7 +67,7 @@ class CheckpointsFailedError(WeirError):
 
 
 class CheckpointListener(Protocol):
-    """What the job does about the ends of checkpoints."""
+    """The job's reactions to the ends of checkpoints."""
 
     def checkpoint_completed(self, checkpoint_id: int) -> None:
         """Tasks are being told that a checkpoint is complete."""
@@ -86,7 +86,7 @@ class CheckpointListener(Protocol):
 
 
 class Unsettled:
-    """Checkpoints of which it is not known whether they are durable, and what waits for the answer.
+    """Checkpoints that may or may not be durable, and the events that wait for the answer.
 
     ``maybe``    failed while they were made durable, and may exist nevertheless;
     ``waiting``  kernel events, ``(operation, target, payload)``, that come once the outcome is known.
@@ -98,13 +98,13 @@ class Unsettled:
         self.waiting: list[tuple[str, object, object]] = []
 
     def settle(self) -> None:
-        """The outcome of a checkpoint is known: what has waited for it may go on."""
+        """The outcome of a checkpoint is known: events that have waited for it may go on."""
         waiting, self.waiting = self.waiting, []
         for operation, target, payload in waiting:
             self._kernel.schedule(self._kernel.now_ns, operation, target, payload)
 
     def forget(self) -> None:
-        """The job manager has died: its successor looks at what is durable."""
+        """The job manager has died: its successor looks at the files."""
         self.maybe.clear()
         self.waiting.clear()
 
@@ -173,7 +173,7 @@ class CheckpointDriver:
         }
 
     def die(self) -> None:
-        """The job manager is dead: what was under way to it, timers included, reaches nobody."""
+        """The job manager is dead: messages under way to it, timers included, are dropped."""
         self._dead = True
 
     def execute(self, instructions: Iterable[CoordinatorInstruction]) -> None:
@@ -240,7 +240,7 @@ class CheckpointDriver:
             self._trace(CheckpointCompleted(now, self._job.attempt, checkpoint_id, size))
             self._trace_cut(checkpoint_id, snapshots)
         else:
-            # It may exist nevertheless. The coordinator has it deleted, while nothing depends on the answer; if that
+            # It may exist nevertheless. The coordinator has it deleted while nothing depends on the answer. If that
             # fails too, the job manager settles it before the next attempt.
             self._unsettled.maybe[checkpoint_id] = None
         self._answer("metadata_answered", checkpoint_id, error)
@@ -387,8 +387,8 @@ class CheckpointDriver:
         if instruction.label != FINAL_CHECKPOINT:
             self._savepoints.failed(instruction.label, instruction.reason, instruction.checkpoint_id)
         elif instruction.reason is CheckpointFailureReason.CHECKPOINT_SUBSUMED:
-            # A younger one has completed, and it began behind the end of all input just as well. Trying again could
-            # go on forever when checkpoints take longer than their interval.
+            # A younger one has completed, and it began after the end of all input too. Trying again could go on
+            # for ever when checkpoints take longer than their interval.
             self._listener.final_checkpoint_completed()
         else:
             self._listener.final_checkpoint_failed(instruction.reason)
@@ -412,7 +412,7 @@ def _nothing_to_do(instruction: CoordinatorInstruction) -> None:
 
 
 def _try_io(action: Callable[[], object]) -> Exception | None:
-    """Run a step on storage; what the world may do to it is an answer to the coordinator, not a crash."""
+    """Run a step on storage; an error of the file system is an answer to the coordinator, not a crash."""
     try:
         action()
     except (OSError, StateBackendError, StorageError) as error:

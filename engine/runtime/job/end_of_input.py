@@ -1,16 +1,16 @@
-"""How a bounded job comes to its end: who has read everything, and who may finish when (a pure machine).
+"""How a bounded job comes to its end: which tasks have read everything, and when they may finish (a pure machine).
 
 Rules (Flink: FLIP-147, final checkpoints)
 ------------------------------------------
-* A task that has come to the end of its data finishes its operators and stays, so that a checkpoint can hold what they
-  have left behind. Sinks commit it when that checkpoint is complete; not before then may the task go.
-* A vertex goes as a whole: when all its subtasks have come to their end, and a checkpoint has completed that began
+* A task that has come to the end of its data finishes its operators and stays, so that a checkpoint can hold their
+  final state. Sinks commit it when that checkpoint is complete; the task may not finish before then.
+* A vertex finishes as a whole: when all its subtasks have come to their end, and a checkpoint has completed that began
   after that. Half a finished vertex could not be restored if it has union state, and the other half could never get
   its own checkpoint confirmed: no snapshot of it would be taken. A subtask closes once it may and all its inputs have
   closed; the other vertices run on.
-* When all tasks have come to their end, one last checkpoint is asked for. When it fails it is asked for again, but not
-  for ever: more than ``final_attempts`` failures in a row fail the job. If meanwhile a periodic one completes, that is
-  the last one: it began behind the end of all input just as well.
+* When all tasks have come to their end, the job asks for one last checkpoint. When it fails the job asks again, but not
+  for ever: more than ``final_attempts`` failures in a row fail the job. If a periodic one completes meanwhile, that is
+  the last one: it, too, began after the end of all input.
 * When tasks must not finish before the job does (checkpoints after tasks finish switched off), all of them stay until
   the last checkpoint.
 """
@@ -45,13 +45,13 @@ class EndOfInput:
         self._final_requested = False
         self.final_failures = 0
         """Failures in a row of the last checkpoint."""
-        # The first checkpoint that began behind the end of all input, once that is there.
+        # The first checkpoint that began after the end of all input, once it exists.
         self._final_from = 0
 
     # --- events ---------------------------------------------------------------------------------------------------
 
     def deployed(self, tasks: Iterable[TaskId]) -> None:
-        """These tasks begin anew."""
+        """These tasks start anew."""
         for task in tasks:
             if task in self.ended:
                 del self.ended[task]
@@ -96,8 +96,8 @@ class EndOfInput:
         return True
 
     def replaces_final(self, checkpoint_id: int) -> bool:
-        """A checkpoint is complete: whether the last one has failed and need not be asked for again, for this one began
-        behind the end of all input just as well."""
+        """A checkpoint is complete: whether the last one has failed and need not be repeated, because this one, too,
+        began after the end of all input."""
         if not self.final_failures or self._final_requested or not self.all_ended:
             return False
         self._final_requested = checkpoint_id >= self._final_from

@@ -1,24 +1,24 @@
-"""Failover: what a failure takes with it, whether and when that is deployed anew, and from which checkpoint.
+"""Failover: which tasks a failure takes with it, whether and when they are deployed anew, and from which checkpoint.
 
 Rules.
 
 * Full failover: a failed task takes the whole job with it. The job leaves the running state, and every pending and
   queued snapshot dies (CHECKPOINT_COORDINATOR_SUSPEND).
 * Regional failover: it takes its region with it (:func:`failover_regions`); the other tasks go on. Pending snapshots
-  die (JOB_FAILOVER_REGION): a part of them will never come. What is triggered before the region runs again
-  fails (NOT_ALL_REQUIRED_TASKS_RUNNING). A job of one region, one that is about to stop, and one with too many failed
+  die (JOB_FAILOVER_REGION): a part of them will never come. Snapshots triggered before the region runs again
+  fail (NOT_ALL_REQUIRED_TASKS_RUNNING). A job of one region, one that is about to stop, and one with too many failed
   checkpoints fail over as a whole. So does one in which other subtasks of a vertex of the region may finish, or have
-  finished, if that vertex has union state: no snapshot can be taken of a vertex of which a part of that is gone, so
-  that the part that comes back could never be confirmed (Flink would try for ever). The same holds for the whole job
-  where no checkpoint is taken once tasks have finished: the region that comes back would wait for one.
+  finished, if that vertex has union state: no snapshot can be taken of a vertex that has lost a part of it, so the part
+  that comes back could never be confirmed (Flink would try for ever). The same holds for the whole job if
+  no checkpoint is taken once tasks have finished: the region that comes back would wait for one.
 * In mode ``acking`` every task is a region of its own.
-* The restart strategy counts all failures of the job. What no restart can help ends the job at once.
-* Nothing is restored while it is unknown which checkpoint is the newest: the write of a ``_metadata`` that is under
-  way is waited for, and one that failed, and may have left something, is deleted first.
-* The job manager may die, too. Its tasks are cancelled with it, and what it only remembered is lost: the coordinator,
-  requests under way, timers. A successor finds what is durable and deploys the job from there; that is no failure of
-  the job, and no restart strategy is asked. (What the run as a whole knows survives: attempt numbers, which real
-  clusters take from a fencing token, and the statistics.)
+* The restart strategy counts all failures of the job. A failure that a restart cannot repair ends the job at once.
+* Nothing is restored until the newest checkpoint is known. Failover waits for the write of a ``_metadata`` under way;
+  one that failed, and may have left something, is deleted first.
+* The job manager may die, too. Its tasks are cancelled with it, and everything it only remembered is lost: the
+  coordinator, requests under way, timers. A successor finds the durable checkpoints and deploys the job from there.
+  That is no failure of the job, and no restart strategy is asked. (The state of the run as a whole survives: attempt
+  numbers, which real clusters take from a fencing token, and the statistics.)
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class TaskKilledError(WeirError):
 
 
 class HeartbeatTimeoutError(WeirError):
-    """Nothing was heard of a task for too long: it counts as dead, whatever it does."""
+    """No heartbeat of a task came for too long: it counts as dead, even if it still runs."""
 
     exit_code = JobFailedError.exit_code
 
@@ -114,7 +114,7 @@ def _named(attempts: Sequence[int]) -> str:
 
 
 class Deployer(Protocol):
-    """What deploys and cancels the tasks, and ends the job."""
+    """Deploys and cancels the tasks, and ends the job."""
 
     @property
     def driver(self) -> CheckpointDriver:
@@ -142,7 +142,7 @@ class Deployer(Protocol):
         """The job is over."""
 
     def end_run(self) -> None:
-        """Nothing more can come of the job."""
+        """The job can do nothing more."""
 
 
 class Failover:
@@ -178,7 +178,7 @@ class Failover:
         self._strategy = config.restart_strategy()
         self._times_ns: list[int] = []
         self._failures = 0
-        """Of tasks and job managers together: what a failure has planned is void after the next."""
+        """Of tasks and job managers together: plans made after a failure are void after the next."""
         self._regions = failover_regions(plan) if config.failover == "region" else ()
         if config.protocol.tracks_records:
             self._regions = single_task_regions(plan)
@@ -191,7 +191,7 @@ class Failover:
     # -- failures of tasks ----------------------------------------------------------------------------------------
 
     def task_failed(self, attempt: int, name: str, error: Exception) -> None:
-        """A task is dead. What an older attempt says means nothing any more."""
+        """A task is dead. Reports of an older attempt are ignored."""
         task = next(
             (
                 task
@@ -236,7 +236,7 @@ class Failover:
         self._restarting.clear()
         driver = self._deployer.driver
         driver.execute(driver.coordinator.on_job_failure(now))
-        # A task that nobody reaches has been given up, whatever it does.
+        # A task that cannot be reached has been given up, whatever it still does.
         ends = {task_id: "failed" if task.disowned else task.state for task_id, task in self._tasks.items()}
         self._savepoints.tasks_terminated(ends)
         delay_ns = self._delay_ns(error)
@@ -270,7 +270,7 @@ class Failover:
         return self._strategy.restart_delay_ns(self._times_ns, self._draw_jitter)
 
     def _note_end(self, attempt: int, scope: str, why: str) -> None:
-        """An attempt has ended, and another one follows. What ends several in a row is told once."""
+        """An attempt has ended, and another one follows. A reason that ends several in a row is noted once."""
         ends = self._ends
         if ends is None or (ends.scope, ends.cause) != (scope, _cause(why)):
             self._ends = ends = _Ends(scope, _cause(why), [], why, "")
@@ -304,21 +304,21 @@ class Failover:
             self._deployer.deploy(self._regions[region], *found)
 
     def waits(self, operation: str, payload: object) -> bool:
-        """Whether it is not known yet which checkpoint is the newest: then the operation comes again."""
+        """Whether the newest checkpoint is not known yet: then the operation comes again."""
         if self._deployer.driver.coordinator.pending.finalizing_id is None:
             return False
         self._unsettled.waiting.append((operation, self, payload))
         return True
 
     def _newest_completed(self) -> tuple[RestoredJob | None, tuple[str, ...]] | None:
-        """What to go on from, and what was wrong with newer ones; ``None`` when the job has failed over it."""
+        """The checkpoint to restore, and the problems of newer ones; ``None`` when the job has failed over it."""
         files = self._files
         try:
             self._settle()
             completed = self._deployer.driver.coordinator.retained.ids
             restored, problems = files.latest(completed)
             if completed and restored is None:
-                # Beginning again would commit a second time what these checkpoints have committed.
+                # A fresh start would commit a second time the records that these checkpoints have committed.
                 raise _nothing_usable(problems)
             files.discard_passed_over(restored)
         except (WeirError, StateBackendError, OSError) as error:
@@ -328,7 +328,7 @@ class Failover:
 
     def _settle(self) -> None:
         # A checkpoint that failed while it was made durable may exist nevertheless. It must not come back once this
-        # attempt has done anything: a resume would take it for the newest, and what it refers to would be gone.
+        # attempt has done anything: a resume would take it for the newest, and its files would be gone.
         for checkpoint_id in list(self._unsettled.maybe):
             self._files.discard(checkpoint_id)
             del self._unsettled.maybe[checkpoint_id]
@@ -340,7 +340,7 @@ class Failover:
         allowed = "no restart can help" if isinstance(error, NO_RESTART_HELPS) else self._strategy.description
         before = ""
         if self._ends is not None and self._ends.cause == _cause(why):
-            # It is told with the error of the job.
+            # The error of the job includes it.
             self._job.notes.remove(self._ends.note)
             before = f", like {_named(self._ends.attempts)}"
             self._ends = None
@@ -354,7 +354,7 @@ class Failover:
         self._deployer.shut_down(JobStatus.FAILED)
 
     def job_is_over(self, _payload: None = None) -> None:
-        """Nothing more can come of the last checkpoint (kernel event)."""
+        """The last checkpoint can have no further effects (kernel event)."""
         self._deployer.end_run()
 
     # -- failures of the job manager --------------------------------------------------------------------------------
@@ -369,7 +369,7 @@ class Failover:
             return
         died = self._deployer.driver.coordinator
         for task in self._tasks.values():
-            # Who does nothing hears of nothing.
+            # A silent task hears nothing.
             task.disowned = task.disowned or task.is_silent
         self._deployer.cancel_tasks()
         self._job.state = RECOVERING
@@ -385,12 +385,12 @@ class Failover:
         self._kernel.schedule(now + self._config.master_recovery_ns, "recover", self, self._failures)
 
     def recover(self, failure: int) -> None:
-        """A new job manager takes over from what is durable (kernel event)."""
+        """A new job manager takes over from the durable checkpoints (kernel event)."""
         if self._job.state != RECOVERING or failure != self._failures:
             return
         try:
             self._files.discard_leftovers()
-            # What is durable decides, not what the dead job manager knew (mutant "empty checkpoint chosen").
+            # The files decide, not the memory of the dead job manager (mutant "empty checkpoint chosen").
             restored, problems = self._files.latest()
             if restored is None and problems:
                 raise _nothing_usable(problems)

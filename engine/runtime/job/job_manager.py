@@ -1,13 +1,13 @@
-"""The job manager: deploys attempts, drives the checkpoint coordinator, hears what tasks report.
+"""The job manager: deploys attempts, drives the checkpoint coordinator, takes the reports of tasks.
 
 Theory of operation.
 
-* An *attempt* is one deployment of tasks. After a failure what has failed is deployed anew, as the next attempt, from
-  the newest usable completed checkpoint, or from nothing (:mod:`engine.runtime.job.failover`). What is still under way
-  to or from tasks of an older attempt is ignored: acknowledgements by their attempt number, elements and mail because
+* An *attempt* is one deployment of tasks. After a failure the failed tasks are deployed anew, as the next attempt, from
+  the newest usable completed checkpoint, or from nothing (:mod:`engine.runtime.job.failover`). Messages still under way
+  to or from tasks of an older attempt are ignored: acknowledgements by their attempt number, elements and mail because
   a dead task takes none.
 * The coordinator is a pure machine; the checkpoint driver carries out its instructions. Checkpoints begin once all
-  tasks run: one with restored records in flight does not yet.
+  tasks run. A task with restored records in flight does not run yet.
 * A bounded job ends in order, see :mod:`engine.runtime.job.end_of_input`. Without checkpoints its tasks finish at once.
 """
 
@@ -134,7 +134,7 @@ class JobManager:
         self.driver = self._new_driver()
         self._choices = choices
         self.is_over = False
-        """Whether nothing more can come of the job."""
+        """Whether the job can do nothing more."""
         self.swept: tuple[str, ...] = ()
         """Files in the shared scope that the last sweep has deleted: no checkpoint referred to them."""
         self.end = EndOfInput(
@@ -205,9 +205,9 @@ class JobManager:
         self.deploy_all(restored, problems)
 
     def take_over(self, restored: RestoredJob | None) -> None:
-        """Begin with what storage holds, up to ``restored``."""
+        """Begin with the contents of storage, up to ``restored``."""
         retained = [] if restored is None else self.files.retained(restored.checkpoint_id)
-        # Also on a fresh start: what lies there may all be damaged, and no number is used twice.
+        # Also on a fresh start: all files there may be damaged, and no number is used twice.
         next_id = self.files.next_checkpoint_id()
         self.files.discard_passed_over(restored)
         self._sweep()
@@ -299,7 +299,7 @@ class JobManager:
             self.end_run()
 
     def end_run(self) -> None:
-        """Nothing more can come of the job."""
+        """The job can do nothing more."""
         self.is_over = True
         self.kernel.stop()
 
@@ -313,7 +313,7 @@ class JobManager:
         self.coordinator.begin_attempt(self.job.attempt, TaskStatus.FAILED)
         self.driver = self._new_driver()
 
-    # -- what tasks report ----------------------------------------------------------------------------------------
+    # -- reports of tasks -----------------------------------------------------------------------------------------
 
     def task_failed(self, report: tuple[int, str, Exception]) -> None:
         """``(attempt, task, error)``: a task is dead (kernel event)."""
@@ -340,14 +340,14 @@ class JobManager:
         self.coordinators.barrier_processed(message)
 
     def task_recovered(self, task: Task) -> None:
-        """All restored records in flight are behind a task; when that is true of all, checkpoints begin."""
+        """A task has read all its restored records in flight; once all tasks have, checkpoints begin."""
         if not task.disowned and self.job.state == RUNNING and task.state == "running":
             self._runs(task)
             self._begin_to_checkpoint()
 
     def task_reached_end(self, task: Task) -> None:
         """All input of a task has ended."""
-        # What an attempt says that is over changes nothing (mutant "end of a zombie counts").
+        # A report of an attempt that is over changes nothing (mutant "end of a zombie counts").
         if task.disowned:
             return
         self.end.task_ended(task.task_id, self.coordinator.next_checkpoint_id)
@@ -416,15 +416,15 @@ class JobManager:
             self.driver.execute(self.coordinator.trigger_periodic(self.kernel.now_ns))
 
     def checkpoint_aborted(self, reason: CheckpointFailureReason) -> None:
-        """With an interval in records: try again a little later. There may be no record left to trigger the next one,
-        whose barriers alone free what some tasks hold back for the barriers of this one that will never come. The same
-        when nothing but somebody's wish triggers checkpoints, and this one has got lost on its way."""
+        """With an interval in records: try again a little later. No record may be left to trigger the next one, and
+        only its barriers free the records that some tasks hold back for the lost barriers of this one. The same
+        when checkpoints are triggered only by requests, and this one got lost on its way."""
         is_lost = reason is CheckpointFailureReason.CHECKPOINT_EXPIRED
         if self.sources.interval is not None or (self.config.checkpoint_interval is None and is_lost):
             again_ns = self.kernel.now_ns + _FINAL_RETRY_NS
             self.kernel.schedule(again_ns, "records_interval_over", self, self.job.deployment)
 
-    # -- what users ask -------------------------------------------------------------------------------------------
+    # -- requests of users ----------------------------------------------------------------------------------------
 
     def kill(self, order: tuple[tuple[TaskId, ...], str]) -> None:
         """Kill tasks (kernel event of a fault plan)."""
@@ -449,22 +449,22 @@ class JobManager:
         self.failover.kill_master(cause)
 
     def happens(self, event: tuple[str, Any]) -> None:
-        """Something is due that the hook has arranged (kernel event)."""
+        """An event that the hook has arranged is due (kernel event)."""
         assert self.hook is not None, event
         self.hook.happens(event)
 
     def declare_dead(self, task: Task, why: str) -> None:
-        """Give up on a task that cannot be reached. If it lives on nevertheless, nobody listens to it any more."""
+        """Give up on a task that cannot be reached. If it lives on nevertheless, its messages are ignored."""
         if self.job.state == RUNNING and task.state == "running" and self.tasks.get(task.task_id) is task:
             task.disowned = True
             self.failover.task_failed(task.attempt, task.name, HeartbeatTimeoutError(f"{task.name}: {why}"))
 
     def trigger_savepoint(self, number: int) -> None:
-        """The time of an order of a savepoint has come (kernel event)."""
+        """The time of a savepoint order has come (kernel event)."""
         self.savepoints.trigger(number)
 
     def resume_schedule_soon(self) -> None:
-        """Go on with periodic checkpoints once the coordinator has said what it has to say."""
+        """Go on with periodic checkpoints after the coordinator has given its instructions."""
         self.kernel.schedule(self.kernel.now_ns, "resume_schedule", self, self.job.deployment)
 
     def resume_schedule(self, deployment: int) -> None:

@@ -15,10 +15,10 @@ ENDED = (FINISHED, STOPPED, FAILED)
 
 
 class JobProgress:
-    """How a job is doing: what its parts read and write in common.
+    """The state of a job, which its parts read and write in common.
 
     ``attempt``     the newest deployment of tasks, ``deployment`` the newest one of all tasks together;
-    ``error``       why it has failed for good; ``notes``: what is worth knowing for the report.
+    ``error``       why it has failed for good; ``notes``: facts worth a line in the report.
     """
 
     def __init__(self, kernel: Kernel) -> None:
@@ -36,5 +36,5 @@ class JobProgress:
         return f"+{(self._kernel.now_ns - self.started_ns) / 1e6:g} ms"
 
     def note(self, text: str) -> None:
-        """Keep something worth knowing for the report."""
+        """Keep a fact for the report."""
         self.notes.append(text)

@@ -1,17 +1,17 @@
 """The operator coordinators of a job: fed by the job manager, cut from their subtasks at barriers, set back with them.
 
-Rules (Flink: ``OperatorCoordinatorHolder``; those about the gateways are told in
+Rules (Flink: ``OperatorCoordinatorHolder``; the rules of the gateways are in
 :mod:`engine.checkpoint.coordinator.subtask_gateways`, those that a coordinator relies on in
 :mod:`engine.elements.operator_coordination`)
 ----------------------------------------------------------------------------------------------------------------
-* An event travels as mail of the kernel. One of a subtask counts only while the attempt that sent it is neither failed
-  nor cancelled; one to a subtask that does not run is lost.
+* An event travels as mail of the kernel. An event of a subtask counts only while the attempt that sent it is neither
+  failed nor cancelled; an event to a subtask that does not run is lost.
 * State is encoded the moment it is taken, and the gateways close; the answer comes as an event of its own. A subtask
-  says that it has processed the barrier when its snapshot has been taken, before anything else happens to it. Towards
-  a subtask that does not run there is no barrier, and nothing closes.
+  reports that it has processed the barrier when its snapshot has been taken, before anything else happens to it. A
+  subtask that does not run gets no barrier, and its gateway does not close.
 * Start from a checkpoint and a new job manager: reset to that, then started. Restart of all tasks: reset, to the
   checkpoint or to nothing. Restart of a region: left alone, and told which of its subtasks were reset.
-* One that raises hears nothing more until it is reset, and the whole job fails over.
+* A coordinator that raises hears nothing more until it is reset, and the whole job fails over.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ Result = TypeVar("Result")
 
 
 class CoordinatedJob(Protocol):
-    """What the coordinators of a job need of it."""
+    """The services of the job for its coordinators."""
 
     post: Post
     tasks: dict[TaskId, Task]
 
     def note(self, text: str) -> None:
-        """Keep something worth knowing for the report."""
+        """Keep a fact for the report."""
 
     def coordinator_raised(self, error: CoordinatorError) -> None:
         """A coordinator has failed: the job fails as a whole, as soon as the present event is over."""
@@ -63,7 +63,7 @@ class CoordinatorHolder:
         self._is_started = False
         self._has_failed = False
         self._asked_for = 0
-        """The newest checkpoint that the coordinator was asked for its state for."""
+        """The newest checkpoint for which the coordinator was asked for its state."""
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -111,7 +111,7 @@ class CoordinatorHolder:
         self._tell("subtask_reset", lambda one: one.subtask_reset(subtask, checkpoint_id))
 
     def subtask_failed(self, subtask: int) -> None:
-        """A subtask has failed or was cancelled: what is kept back for it is lost with it."""
+        """A subtask has failed or was cancelled: events kept back for it are lost with it."""
         self._gateways.on_task_failed(subtask)
 
     def close(self) -> None:
@@ -128,7 +128,7 @@ class CoordinatorHolder:
     # -- events -------------------------------------------------------------------------------------------------------
 
     def handle_event(self, subtask: int, event: Any) -> None:
-        """A subtask has sent something."""
+        """A subtask has sent an event."""
         self._tell("handle_event", lambda one: one.handle_event(subtask, event))
 
     def send(self, subtask: int, event: Any) -> None:
@@ -163,7 +163,7 @@ class CoordinatorHolder:
         return default_codec().encode(state, f"state of the coordinator of {self._name!r}")
 
     def barrier_processed(self, checkpoint_id: int, subtask: int) -> None:
-        """Open the gateway to a subtask, which is behind the barrier now."""
+        """A subtask has processed the barrier: open the gateway to it."""
         self._deliver(subtask, self._gateways.on_barrier_processed(checkpoint_id, subtask))
 
     def aborted(self, checkpoint_id: int) -> None:
@@ -177,7 +177,7 @@ class CoordinatorHolder:
         """A checkpoint is durable."""
         self._tell("notify_checkpoint_complete", lambda one: one.notify_checkpoint_complete(checkpoint_id))
 
-    # -- what a coordinator raises ------------------------------------------------------------------------------------
+    # -- errors of a coordinator --------------------------------------------------------------------------------------
 
     def _tell(self, what: str, action: Callable[[OperatorCoordinator], Result]) -> Result | CoordinatorError:
         coordinator = self._coordinator
@@ -260,7 +260,7 @@ class OperatorCoordinators:
     # -- messages of tasks --------------------------------------------------------------------------------------------
 
     def operator_event(self, message: OperatorEvent) -> None:
-        """An operator has sent something to its coordinator."""
+        """An operator has sent an event to its coordinator."""
         if self._counts(message):
             self._holders[message.uid].handle_event(message.task[1], message.event)
 

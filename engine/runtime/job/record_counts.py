@@ -2,10 +2,10 @@
 
 Rules.
 
-* A task counts from its deployment on. What its predecessors counted is added up when it takes their place. In mode
-  ``acking`` it takes over their channels, whose counters go on; so what they show by then is subtracted.
-* What a source has read beyond the checkpoint that it goes back to, it will read again; in mode ``acking``, beyond the
-  positions committed last. Each record that is read after that counts as read again, until all of these are.
+* A task counts from its deployment on. When it takes the place of a predecessor, the predecessor's counts are added up.
+  In mode ``acking`` it takes over their channels, whose counters go on; so their values at that time are subtracted.
+* A source that goes back to a checkpoint will read again all records that it has read beyond it; in mode ``acking``,
+  beyond the positions committed last. Each record read after that counts as read again, until all of these are.
 * Nothing is counted here per record: the tasks and channels count anyway.
 """
 
@@ -23,7 +23,7 @@ _NOTHING = (0, 0)
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """What one subtask did in its last attempt, and in all of them together."""
+    """The counts of one subtask in its last attempt, and in all of them together."""
 
     name: str
     vertex: str
@@ -44,11 +44,11 @@ class RecordCounts:
         self._past: dict[TaskId, tuple[int, int]] = {}
         """Records in and out of earlier attempts."""
         self._taken_over: dict[TaskId, tuple[int, int]] = {}
-        """What the channels of a task showed when it was deployed."""
+        """The counters of a task's channels when it was deployed."""
         self._begins_at: dict[TaskId, int] = {}
-        """Records of a source that are behind it when it is deployed, since the start of the run."""
+        """Records that a source has passed when it is deployed, since the start of the run."""
         self._read_at: dict[int, dict[TaskId, int]] = {}
-        """By checkpoint: records of each source that are behind it."""
+        """By checkpoint: records that each source has passed."""
         self._owed = self._read_again = self._counted_up_to = 0
 
     def completed(
@@ -58,10 +58,10 @@ class RecordCounts:
         tasks: Iterable[Task],
         retained: Iterable[int],
     ) -> None:
-        """Every task has acknowledged a checkpoint. ``retained``: those that a restore may go back to besides."""
+        """Every task has acknowledged a checkpoint. ``retained``: others that a restore may go back to."""
         read_at = {one: self._read_at[one] for one in retained if one in self._read_at}
         read_at[checkpoint_id] = {
-            # Without a part in it, it had finished before, and reads no more.
+            # A task without a part in it had finished before, and reads no more.
             task.task_id: self._begins_at.get(task.task_id, 0)
             + (snapshots[task.task_id].read if task.task_id in snapshots else task.records_out)
             for task in tasks
@@ -89,11 +89,11 @@ class RecordCounts:
             self._taken_over[task.task_id] = _shown(task)
 
     def read_again(self, source_records: int) -> int:
-        """How many of so many records that were read had been read before."""
+        """How many of the ``source_records`` records read had been read before."""
         return self._read_again + self._since(source_records)
 
     def reports(self, tasks: Iterable[Task]) -> tuple[TaskReport, ...]:
-        """What each task did."""
+        """The counts of each task."""
         return tuple(self._report(task) for task in tasks)
 
     def _report(self, task: Task) -> TaskReport:

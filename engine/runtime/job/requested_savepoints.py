@@ -1,7 +1,7 @@
-"""The savepoints a user asks of a run, and what came of them; stopping the job with one of them.
+"""The savepoints that a user requests of a run, and their outcomes; stopping the job with one of them.
 
-An order is data, like a kill: when, where to, in which format, and whether the job stops with it. What stopping means
-is decided by :class:`engine.checkpoint.coordinator.stop_with_savepoint.StopWithSavepoint`.
+An order is data, like a kill: when, where to, in which format, and whether the job stops with it.
+:class:`engine.checkpoint.coordinator.stop_with_savepoint.StopWithSavepoint` decides how the job stops.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class StopFailedError(WeirError):
 
 @dataclass(frozen=True, slots=True)
 class SavepointOrder:
-    """A savepoint that somebody wants.
+    """A savepoint that a user requests.
 
     ``at_ns``   virtual time since the start of the run;
     ``target``  the directory in which the savepoint's own is made;
@@ -57,7 +57,7 @@ class SavepointOrder:
 
 @dataclass(slots=True)
 class SavepointReport:
-    """What came of an order. ``path``: of the savepoint, once it is complete. ``error``: why there is none, or, with a
+    """The outcome of an order. ``path``: of the savepoint, once complete. ``error``: why there is none, or, with a
     ``path``, why the job did not stop although there is one. Neither: the run was over before."""
 
     order: SavepointOrder
@@ -67,14 +67,14 @@ class SavepointReport:
 
 
 class StoppableJob(Protocol):
-    """What stopping with a savepoint asks of the job."""
+    """The services of the job for stopping with a savepoint."""
 
     @property
     def driver(self) -> CheckpointDriver:
         """That of the present job manager."""
 
     def resume_schedule_soon(self) -> None:
-        """Go on with periodic checkpoints once the coordinator has said what it has to say."""
+        """Go on with periodic checkpoints after the coordinator has given its instructions."""
 
     def fail_globally(self, why: str, error: Exception) -> None:
         """End the whole deployment, and perhaps begin another one."""
@@ -162,7 +162,7 @@ class Savepoints:
         return report.path is not None and report.error is None
 
     def master_died(self, labels: Iterable[str]) -> None:
-        """The job manager is gone, and with it whoever would have answered the pending requests."""
+        """The job manager is gone: fail the requests that it can no longer answer."""
         for label in labels:
             if label.startswith(_LABEL):
                 self._fail(self._report(label), "the job manager died")
@@ -184,7 +184,7 @@ class Savepoints:
                     assert number is not None
                     self._request(number)
                 case StartScheduler():
-                    # Not at once: the coordinator is still telling what the failure leads to.
+                    # Not at once: the coordinator is still giving the instructions that follow from the failure.
                     self._stoppable.resume_schedule_soon()
                 case FailGlobally(cause):
                     self._stoppable.fail_globally(cause, StopFailedError(cause))

@@ -1,4 +1,4 @@
-"""The tasks of a job: built for each attempt, put in the place of those that they succeed, and started."""
+"""The tasks of a job: built for each attempt, put in the place of their predecessors, and started."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Region = tuple[TaskId, ...]
 
 
 def single_task_regions(plan: ExecutionPlan) -> tuple[Region, ...]:
-    """Each task for itself: whoever lives sends again what a dead task had."""
+    """Each task is a region: the tasks that live send the records of a dead one again."""
     return tuple(((subtask.vertex, subtask.subtask),) for subtask in plan.subtasks)
 
 
@@ -27,8 +27,8 @@ def failover_regions(plan: ExecutionPlan) -> tuple[Region, ...]:
     """The regions of a plan, ordered by their first task; together they are all tasks (Flink:
     ``PipelinedRegionComputeUtil``).
 
-    All channels of Weir are pipelined: what a task has sent cannot be sent again without the task. So tasks that
-    exchange records, directly or through others, in either direction, have to go back to a checkpoint together. A
+    All channels of Weir are pipelined: records that a task has sent cannot be sent again without the task. So tasks
+    that exchange records, directly or through others, in either direction, must go back to a checkpoint together. A
     region is a weakly connected component of the graph of subtasks; there are no channels between two regions.
     """
     leader = {(subtask.vertex, subtask.subtask): (subtask.vertex, subtask.subtask) for subtask in plan.subtasks}
@@ -61,7 +61,7 @@ class Restore:
 
 
 class TaskDeployment:
-    """The tasks that are deployed. ``environment`` is what those of all attempts share."""
+    """The tasks that are deployed. ``environment`` is the part that tasks of all attempts share."""
 
     def __init__(
         self, environment: TaskEnvironment, config: RunConfig, files: CheckpointFiles, job: JobProgress
@@ -79,8 +79,8 @@ class TaskDeployment:
         return len(ids) == len(self._files.plan.subtasks)
 
     def build(self, ids: Region, restored: RestoredJob | None, problems: tuple[str, ...]) -> dict[TaskId, Task]:
-        """Build these tasks, which are all or a region, as the next attempt. They take the place of those that they
-        succeed; none is started."""
+        """Build these tasks, which are all or a region, as the next attempt. They take the place of their predecessors;
+        none is started."""
         common, plan, job, everything = self.environment, self._files.plan, self._job, self.is_everything(ids)
         job.attempt += 1
         now, checkpoint_id = common.kernel.now_ns, None if restored is None else restored.checkpoint_id
@@ -120,7 +120,7 @@ class TaskDeployment:
             elif task.hook is None:
                 self._start(task, restored)
             else:
-                # The others are deployed nevertheless: each in a process of its own.
+                # The other tasks are deployed nevertheless: each is in a process of its own.
                 with task.hook.alone():
                     self._start(task, restored)
 

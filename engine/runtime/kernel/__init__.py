@@ -1,6 +1,6 @@
 """Time, chance and faults: ``kernel`` is the virtual clock with the events still to come, ``choices`` the one source of
-what could go another way, ``hook`` all that the other rooms know of faults. The kernel's ``Post`` delivers the messages
-between tasks and job manager as events.
+nondeterminism, ``hook`` all that the other rooms know of faults. The kernel's ``Post`` delivers the messages between
+tasks and job manager as events.
 """
 
 from __future__ import annotations

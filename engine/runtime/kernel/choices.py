@@ -1,11 +1,11 @@
 """The choice recorder: the one source of nondeterminism of a run.
 
 Every decision that could have gone another way is a draw ``0 <= value < bound`` from a named stream. Streams are
-independent: one more draw in one never reshuffles another. What was drawn is recorded as ``(stream, value, bound)``,
-so that seed, replay, shrinking and exhaustive search are readers of one sequence:
+independent: one more draw in one never reshuffles another. Each draw is recorded as ``(stream, value, bound)``, so
+seed, replay, shrinking and exhaustive search are readers of one sequence:
 
 * :class:`ChoiceRecorder`     from a seed, or a recording from its beginning to its end;
-* :class:`SparseChoices`      first come, first served, except for a few draws that are given: what shrinking leaves;
+* :class:`SparseChoices`      first come, first served, except for a few given draws: the result of shrinking;
 * :class:`PriorityChoices`    the schedule by priorities with a few changes (PCT);
 * :class:`EnumeratedChoices`  one sequence after the other in lexicographic order, up to a depth.
 
@@ -57,7 +57,7 @@ class _SplitMix64:
 
 
 class ChoiceRecorder:
-    """Draws choices from a seed, or replays a recorded sequence, and records what was drawn."""
+    """Draws choices from a seed, or replays a recorded sequence, and records the draws."""
 
     def __init__(self, seed: str = "0", replay: Iterable[Choice] | None = None) -> None:
         self.seed = seed
@@ -65,7 +65,7 @@ class ChoiceRecorder:
         self._generators: dict[str, _SplitMix64] = {}
         self._replay = None if replay is None else iter(replay)
         self._schedule_generator: _SplitMix64 | None = None
-        # Only here: a subclass that reads draws another way means its draws of the schedule, too.
+        # Only here: a subclass that reads draws another way reads its draws of the schedule in that way, too.
         if replay is None and type(self) is ChoiceRecorder:
             self._schedule_generator = self._generators[SCHEDULE] = _SplitMix64(seed, SCHEDULE)
 
@@ -87,7 +87,7 @@ class ChoiceRecorder:
         schedule = self._schedule_generator
         if bound == 1 or schedule is None:
             return self.draw(SCHEDULE, bound)
-        # What every event of a run comes by, written out: the same as a draw.
+            # Every event of a run passes here, so this is written out: the same as a draw.
         value = schedule.below(bound)
         self.log.append(_new_tuple(Choice, (SCHEDULE, value, bound)))
         return value
@@ -119,8 +119,8 @@ class ChoiceRecorder:
 
 class SparseChoices(ChoiceRecorder):
     """The oldest ready event goes first, except where ``schedule`` says otherwise: ``number of the draw -> value``,
-    counting draws of the schedule from 0. A value past the bound means the last one, so that a schedule that was made
-    for a larger run is one for this run, too."""
+    counting draws of the schedule from 0. A value past the bound means the last one, so a schedule made for a larger
+    run is valid for this run, too."""
 
     def __init__(self, seed: str, schedule: Mapping[int, int]) -> None:
         super().__init__(seed)
@@ -147,7 +147,7 @@ class PriorityChoices(ChoiceRecorder):
     Probabilistic Guarantees of Finding Bugs, ASPLOS 2010).
 
     Each target gets a random priority when it is first seen, and of the ready ones that with the highest goes next. At
-    ``changes`` random draws of the schedule the target that would go next falls behind all others. A bug that needs d
+    ``changes`` random draws of the schedule the target that would go next falls to the lowest priority. A bug with d
     ordered events is found with a probability of at least 1/(n * k**(d-1)) with n targets and k draws, given d-1
     changes. As k is not known before the run, the changes are placed within a length that is itself drawn: 16, 32, …
     """
@@ -207,7 +207,7 @@ class EnumeratedChoices(ChoiceRecorder):
         return value
 
     def following(self, depth: int | None = None) -> tuple[int, ...] | None:
-        """The prefix of the run behind this one in lexicographic order, ``None`` when it was the last. Only the first
+        """The prefix of the next run in lexicographic order, ``None`` when this was the last. Only the first
         ``depth`` draws are varied, ``None`` = all."""
         drawn = self._drawn if depth is None else self._drawn[:depth]
         for number in range(len(drawn) - 1, -1, -1):

@@ -1,7 +1,7 @@
-"""The hook through which faults reach the runtime. It is absent when nobody interferes, and then nobody is asked.
+"""The hook through which faults reach the runtime. A run without faults has no hook, and asks for none.
 
-The runtime says *around* which named point of :mod:`engine.observe.points` it is, and asks whether it *may* do what it
-is about to do. What answers is built in :mod:`engine.runtime.faulted`; no other room of the runtime knows more than
+The runtime says *around* which named point of :mod:`engine.observe.points` it is, and asks whether it *may* take its
+next step. The answering classes are in :mod:`engine.runtime.faulted`; no other room of the runtime knows more than
 this. Parts that only say where they are get ``around`` itself, and :func:`nothing_around` when there is no hook.
 """
 
@@ -16,24 +16,24 @@ from engine.elements.events import Event
 from engine.elements.operator import Operator
 
 PROCESS, JOB_MANAGER, WORKER = "process", "job manager", "worker"
-"""Who may die besides single tasks. ``worker[1]``: all subtasks of that index (Flink: slot sharing)."""
+"""Actors that may die besides single tasks. ``worker[1]``: all subtasks of that index (Flink: slot sharing)."""
 
 Rest = tuple[str, tuple[Any, ...]]
-"""What is left of a step: an operation of the task, as in its mail, and the arguments."""
+"""The rest of a step: an operation of the task, as in its mail, and the arguments."""
 
 
 class Around(Protocol):
-    """Says where somebody is."""
+    """Reports where an actor is."""
 
     def __call__(
         self, point: str | None, operator: Operator | None = None, rest: Rest | None = None
     ) -> AbstractContextManager[bool]:
-        """A step at a named point (``None``: at none), of an operator perhaps. With a ``rest`` the step may be put off:
-        then what is entered is false, nothing of the step may be done, and the rest is carried out later."""
+        """A step at a named point (``None``: at none), of an operator perhaps. With a ``rest`` the step may be put off.
+        Then the entered value is false, nothing of the step may be done, and the rest is carried out later."""
 
 
 class TaskHook(Protocol):
-    """What may go wrong with one task."""
+    """Faults of one task."""
 
     def around(
         self, point: str | None, operator: Operator | None = None, rest: Rest | None = None
@@ -41,17 +41,17 @@ class TaskHook(Protocol):
         """See :class:`Around`."""
 
     def within_process(self, receive: Callable[[Batch], None]) -> Callable[[Batch], None]:
-        """What takes the records of an input, as a step at a point of its own."""
+        """A receiver for the records of an input, as a step at a point of its own."""
 
     def alone(self, *, is_dead: bool = False) -> AbstractContextManager[None]:
         """A step of another actor in which the task may die: that actor goes on. ``is_dead``: it has died already, and
         may not even come to the end of that."""
 
     def in_deployment(self, point: str, step: Callable[[], None]) -> None:
-        """A step of the deployment at a point of the task. It is taken whatever becomes of the task there."""
+        """A step of the deployment at a point of the task. It is taken even if the task dies there."""
 
     def may(self, operation: str, payload: object = None, target: object = None) -> bool:
-        """Whether the task, or a ``target`` that belongs to it, may do now what an event asks for. If not, it does so
+        """Whether the task, or a ``target`` that belongs to it, may now do what an event asks for. If not, it does so
         later, or never."""
 
     def hold_ns(self) -> int:
@@ -62,33 +62,33 @@ class TaskHook(Protocol):
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing can be heard of the task, and nothing reaches it."""
+        """Whether the task cannot be heard or reached."""
 
     def happens(self, event: tuple[str, Any]) -> None:
-        """Something is due that the hook has arranged."""
+        """An event that the hook has arranged is due."""
 
     def fingerprint(self) -> object:
-        """Everything that decides what goes wrong next with the task."""
+        """State that determines the next faults of the task."""
 
 
 class LinkHook(Protocol):
-    """What may go wrong on the way from one task to another."""
+    """Faults on the way from one task to another."""
 
     def propagate(self, numbered: tuple[int, Batch | Event]) -> None:
-        """An element has left; have it arrive, some time, or never."""
+        """An element has left; let it arrive at some time, or never."""
 
     def happens(self, event: tuple[str, Any]) -> None:
-        """Something is due that the hook has arranged."""
+        """An event that the hook has arranged is due."""
 
     def cut(self) -> None:
-        """Nothing that is under way arrives any more."""
+        """Elements under way do not arrive any more."""
 
     def fingerprint(self) -> object:
-        """What is under way, and for how long."""
+        """The elements under way, and for how long."""
 
 
 class RunHook(Protocol):
-    """What may go wrong in a run. Tasks and channels pass through: this module stands below both."""
+    """Faults of a run. Tasks and channels pass through: this module stands below both."""
 
     def for_task(self, task: Any) -> TaskHook:
         """The hook of a task that is being built."""
@@ -97,14 +97,14 @@ class RunHook(Protocol):
         """The hook of a channel that is being built."""
 
     def at(self, actor: str) -> Around:
-        """Says where somebody is who is no task: the job manager, an acker."""
+        """Reports where an actor is that is not a task: the job manager, an acker."""
 
     def delays_ns(self, message: str, task: str) -> tuple[int, ...]:
-        """When a message between ``task`` and the job manager, or an acker, arrives: ``(0,)`` at once, ``()`` never,
-        ``(0, 0)`` twice."""
+        """The delays after which a message between ``task`` and the job manager, or an acker, arrives: ``(0,)`` at
+        once, ``()`` never, ``(0, 0)`` twice."""
 
     def happens(self, event: tuple[str, Any]) -> None:
-        """Something is due that the hook has arranged."""
+        """An event that the hook has arranged is due."""
 
 
 _NOTHING = nullcontext(True)
@@ -113,10 +113,10 @@ _NOTHING = nullcontext(True)
 def nothing_around(
     point: str | None, operator: Operator | None = None, rest: Rest | None = None
 ) -> AbstractContextManager[bool]:
-    """Where somebody is, when nobody wants to know."""
+    """Takes the place of a hook when there is none."""
     return _NOTHING
 
 
 def around_of(hook: RunHook | None, actor: str) -> Around:
-    """Says where somebody is who is no task."""
+    """Reports where an actor is that is not a task."""
     return nothing_around if hook is None else hook.at(actor)

@@ -51,7 +51,7 @@ class Kernel:
         self._future: list[_Entry] = []
         self._choices = choices
         # While there are choices to make: the sequence numbers of the ready events of each target, oldest first. Nearly
-        # always it is one; with ten thousand targets nobody looks for it among all that is ready.
+        # always it is one; with ten thousand targets a search through all ready events would be slow.
         self._waiting: dict[Any, int | deque[int]] = {}
         self.stopped = False
         """Whether :meth:`stop` ended the last :meth:`run`."""
@@ -104,7 +104,7 @@ class Kernel:
         return executed - before
 
     def _next_instant(self) -> None:
-        """Nothing is left at this instant: move the clock to the next one, and make ready what happens then."""
+        """Nothing is left at this instant: move the clock to the next one, and make the events of it ready."""
         ready, future = self._ready, self._future
         first = heappop(future)
         now = self.now_ns = first[0]
@@ -118,8 +118,8 @@ class Kernel:
     # -- one event at a time, for a search that looks at every order --------------------------------------------------
 
     def alternatives(self) -> list[tuple[int, ScheduledEvent]]:
-        """What may happen next: of each target that something is ready for the first event, with its position among
-        all that is ready, which is what a choice recorder would have to answer. Moves the clock to the next instant
+        """The events that may happen next: the first event of each target with a ready one, with its position among all
+        ready events, which is the answer a choice recorder would give. Moves the clock to the next instant
         when nothing is left at this one; empty when nothing is left at all. Needs a choice recorder."""
         assert self._choices is not None, "without choices there is only one order"
         if not self._ready and self._future:
@@ -133,7 +133,7 @@ class Kernel:
         return found
 
     def operations(self) -> set[str]:
-        """Everything that is still to be done to anybody."""
+        """The operations of all pending events."""
         return {event[2] for event in (*self._ready, *self._future)}
 
     @property
@@ -179,7 +179,7 @@ class Kernel:
         return [ScheduledEvent(*event) for event in sorted([*self._ready, *self._future], key=_order)]
 
     def fingerprint(self) -> object:
-        """What is still to come, relative to now: two kernels with one fingerprint behave alike."""
+        """The events to come, relative to now: two kernels with one fingerprint behave alike."""
         return tuple(
             (event.time_ns - self.now_ns, event.operation, getattr(event.target, "name", None))
             for event in self.pending()
@@ -210,7 +210,7 @@ class Addressee(Protocol):
 
     @property
     def name(self) -> str:
-        """By which faults know it."""
+        """The name by which faults know it."""
 
     def receive_mail(self, mail: tuple[str, tuple[Any, ...]]) -> None:
         """A message has come (kernel event): which method takes it, and its arguments."""

@@ -1,7 +1,7 @@
 """Snapshots on disk, from the job's point of view. ``checkpoint_files`` begins, completes, discards and finds them;
-``storage_directory`` is held by one run at a time. ``shared_files`` is what several checkpoints refer to,
-``adopted_snapshot`` the one that the job was started from. ``restored_state`` and ``restored_channels`` give the parts
-to the subtasks of a plan. ``local_files`` lie beside the tasks while they run.
+``storage_directory`` is held by one run at a time. ``shared_files`` handles files that several checkpoints refer to,
+``adopted_snapshot`` the snapshot that the job was started from. ``restored_state`` and ``restored_channels`` give the
+parts to the subtasks of a plan. ``local_files`` lie beside the tasks while they run.
 """
 
 from __future__ import annotations

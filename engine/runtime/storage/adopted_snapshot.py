@@ -1,4 +1,4 @@
-"""A snapshot from elsewhere that a job was started from: what it counts as, and what a claim of it may delete."""
+"""A snapshot from elsewhere that a job was started from: its owner, and the files that a claim of it may delete."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from state_backends.snapshots import (
 
 @dataclass(frozen=True, slots=True)
 class AdoptedSnapshot:
-    """One that may be restored from, and whose it is."""
+    """A snapshot that may be restored from, and its owner."""
 
     location: CheckpointLocation
     mode: RestoreMode
@@ -32,7 +32,7 @@ class AdoptedSnapshot:
     own_files: tuple[str, ...]
 
     def discard(self) -> None:
-        """Delete it. Of a directory that Weir has not named only what the snapshot consists of: others may use it."""
+        """Delete it. In a directory that Weir has not named, delete only the snapshot's files: others may use it."""
         if checkpoint_id_of(self.location.directory) is None:
             self.location.discard_files(self.own_files)
         else:
@@ -49,7 +49,7 @@ class AdoptedSnapshot:
 
 
 def own_files(metadata: CheckpointMetadata, location: CheckpointLocation) -> tuple[str, ...]:
-    """The files that belong to a snapshot alone, once each."""
+    """The files that belong to this snapshot alone, once each."""
     files = (one for one in metadata.streams() if isinstance(one, FileStateHandle))
     return tuple(dict.fromkeys(location.full_path(one) for one in files if one.scope is StateScope.EXCLUSIVE))
 
@@ -61,8 +61,8 @@ def note_directories(
     file_system: FileSystem,
     mode: RestoreMode,
 ) -> None:
-    """Note in the job's own storage which directories of others the snapshot refers to: before a checkpoint of this job
-    refers there, and before a file there is deleted.
+    """Note in the job's own storage which directories of others the snapshot refers to. This comes before a checkpoint
+    of this job refers there, and before a file there is deleted.
 
     :param metadata: with paths as the job will use them
     :param location: where the snapshot lies, on ``file_system``
@@ -71,7 +71,7 @@ def note_directories(
     referred_to = directories_referred_to(metadata)
     if not referred_to or location.job_dir is None:
         return
-    # The right to delete in a directory of a third job only comes with the snapshot if its job has it.
+    # The right to delete in a directory of a third job comes with the snapshot only if its job has that right.
     listed = shared_directories(file_system, location.job_dir)
     own = file_system.real_path(location.job_dir)
     storage.may_refer_to(
@@ -83,7 +83,7 @@ def note_directories(
 
 
 def check_claimable(file_system: FileSystem, directory: str, mode: RestoreMode) -> None:
-    """Raise :class:`StorageError` for a snapshot to be claimed through a link: what it leads to would be deleted."""
+    """Raise :class:`StorageError` for a snapshot to be claimed through a link: the link's target would be deleted."""
     parent, name = posixpath.split(directory.rstrip("/"))
     if mode is RestoreMode.CLAIM and file_system.real_path(directory) != posixpath.join(
         file_system.real_path(parent), name

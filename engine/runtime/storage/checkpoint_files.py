@@ -1,11 +1,11 @@
 """The files of a job's snapshots, as the job manager sees them: begin, complete, discard, find the newest.
 
 Checkpoints lie in the job's storage. Savepoints lie where their user wants them, and so may the snapshot that the job
-was started from; who owns that one was said when it was given (Flink: ``RestoreMode``):
+was started from. The user says who owns that one when giving it (Flink: ``RestoreMode``):
 
 * CLAIM     it is a checkpoint of this job from now on, and deleted once it is subsumed;
-* NO_CLAIM  it is nobody's business but the user's: nothing refers to it, so the first checkpoint is a full one;
-* LEGACY    it is referred to, and never deleted.
+* NO_CLAIM  it belongs to the user alone: the job does not refer to it, so the first checkpoint is a full one;
+* LEGACY    the job refers to it, and never deletes it.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ class SavepointRestore:
 
 
 class CheckpointFiles:
-    """Checkpoint storage plus what the plan knows about operators.
+    """Checkpoint storage, and the plan's facts about operators.
 
-    ``plan`` is the job's until a snapshot is restored whose max parallelism wins over a derived one; then it is the
-    job's with that.
+    ``plan`` is the job's until a snapshot is restored whose max parallelism takes precedence over a derived one; then
+    it is the job's with that max parallelism.
     """
 
     def __init__(
@@ -96,8 +96,8 @@ class CheckpointFiles:
         around: Around = nothing_around,
     ) -> None:
         """``file_system``: where savepoints are written and read; a storage in memory is none for the user.
-        ``state_backend``: the name of what is to read keyed state. ``provenance``: who knows what caused the records in
-        flight."""
+        ``state_backend``: the name of the backend that reads keyed state. ``provenance``: knows the causes of the
+        records in flight."""
         self.storage = storage
         self.plan = plan
         self.savepoint_locations: dict[int, CheckpointLocation] = {}
@@ -110,8 +110,8 @@ class CheckpointFiles:
         self._around = around
         self._adopted: dict[int, AdoptedSnapshot] = {}
         self._undeleted: dict[int, bool] = {}
-        """Checkpoints whose deletion was begun and has not ended, and whether they lie outside of the storage: while
-        they may still exist, what they refer to stays."""
+        """Checkpoints whose deletion was begun and has not ended, and whether they lie outside of the storage. While
+        they may still exist, the files they refer to stay."""
 
     # -- writing ------------------------------------------------------------------------------------------------
 
@@ -121,7 +121,7 @@ class CheckpointFiles:
 
     def initialize_savepoint(self, checkpoint_id: int, target: str) -> None:
         """Make the directory of a savepoint below ``target``."""
-        # Its directory is not among the others, so only this tells that the number is used up.
+        # Its directory is not among the others, so only this records that the number is used.
         self.storage.note_used(checkpoint_id)
         self.savepoint_locations[checkpoint_id] = new_savepoint(
             self._file_system_of(target),
@@ -170,11 +170,11 @@ class CheckpointFiles:
                 for subtask in range(vertex.parallelism):
                     task = (vertex.index, subtask)
                     if fully_finished or task in finished.finished_subtasks:
-                        # What a finished operator had left is committed: nothing of it is needed again.
+                        # The output that a finished operator had left is committed: it is not needed again.
                         subtasks[subtask] = SubtaskSnapshot(finished=True)
                     elif task in snapshots:
                         subtasks[subtask] = snapshots[task].operators[operator.uid]
-                # Nobody is left to be coordinated in a vertex that has finished.
+                # A vertex that has finished has no subtasks left to coordinate.
                 state = None if fully_finished else coordinators.get(operator.uid)
                 assert state is None or isinstance(state, bytes), operator.uid
                 bounds = vertex.parallelism, vertex.max_parallelism
@@ -195,10 +195,10 @@ class CheckpointFiles:
     def delete_shared(self, handles: Iterable[object]) -> None:
         """Delete files that no retained checkpoint refers to.
 
-        None goes while a checkpoint that was to be deleted may still exist: it would be one without its files. The
+        None is deleted while a checkpoint that was to be deleted may still exist: it would lose its files. The
         sweep at the end of the run, or at the next start, finds them.
 
-        Raises :class:`OSError` when one cannot be deleted; the others are.
+        Raises :class:`OSError` when one cannot be deleted; the others are deleted.
         """
         if self._undeleted:
             return
@@ -213,7 +213,7 @@ class CheckpointFiles:
             raise problem
 
     def discard_private(self, checkpoint_id: int, snapshots: Iterable[SubtaskSnapshot]) -> None:
-        """Delete the files that a task has written for a snapshot that does not take them.
+        """Delete the files that a task has written for a snapshot that does not use them.
 
         Raises :class:`OSError` when one cannot be deleted.
         """
@@ -233,7 +233,7 @@ class CheckpointFiles:
             return self._adopted[checkpoint_id].location
         return self.storage.location(checkpoint_id)
 
-    # -- what an earlier process, or job manager, has left ----------------------------------------------------------
+    # -- files of an earlier process, or job manager ----------------------------------------------------------------
 
     def adopt(self, savepoint: SavepointRestore) -> None:
         """Count a snapshot from elsewhere among those that the job may be restored from.
@@ -261,7 +261,7 @@ class CheckpointFiles:
         )
 
     def is_adopted(self, checkpoint_id: int) -> bool:
-        """Whether a snapshot is the one that the job was started from, and none of its own."""
+        """Whether a snapshot is the one that the job was started from, not one of its own."""
         return checkpoint_id in self._adopted
 
     def _of_this_job(
@@ -271,7 +271,7 @@ class CheckpointFiles:
         return with_files_of_another_job(metadata, location, self.storage, may_be_referred_to=may_be_referred_to)
 
     def next_checkpoint_id(self) -> int:
-        """Above every id ever used in this directory, by checkpoints that never completed too.
+        """A number above every id ever used in this directory, by checkpoints that never completed too.
 
         Raises :class:`StorageError` when the directory cannot be read.
         """
@@ -281,7 +281,7 @@ class CheckpointFiles:
             raise unusable_storage(self.storage.job_dir, error) from error
 
     def retained(self, newest: int) -> list[CompletedCheckpoint]:
-        """The completed snapshots up to ``newest`` that there are to be restored from."""
+        """The completed snapshots up to ``newest`` that can be restored from."""
         found = [
             CompletedCheckpoint(
                 known, external_pointer=self.storage.location(known).directory, shared=self._shared_by(known)
@@ -297,11 +297,11 @@ class CheckpointFiles:
         try:
             return recovered_shared_state(self.storage.read_metadata(checkpoint_id))
         except (StateBackendError, OSError):
-            # A damaged one, passed over by what is restored. The sweep leaves everything as it is meanwhile.
+            # A damaged one, passed over by the restore. The sweep deletes nothing meanwhile.
             return ()
 
     def discard_leftovers(self) -> None:
-        """Delete what a job manager that has died had begun.
+        """Delete the unfinished files of a job manager that has died.
 
         Raises :class:`StorageError` when that fails.
         """
@@ -310,14 +310,14 @@ class CheckpointFiles:
             there = self.storage.list_checkpoints()
         except OSError as error:
             raise unusable_storage(self.storage.job_dir, error) from error
-        # What it was deleting in this storage is gone now, or among those that its successor knows.
+        # Files it was deleting in this storage are gone now, or among those that its successor knows.
         self._undeleted = {one: elsewhere for one, elsewhere in self._undeleted.items() if elsewhere or one in there}
 
     def discard_passed_over(self, restored: RestoredJob | None) -> None:
-        """Delete the checkpoints that are newer than what an attempt starts from, because they could not be read.
+        """Delete the checkpoints that are newer than the one an attempt starts from, because they could not be read.
 
-        A disk may give tomorrow what it refuses today. Then a resume would take one of them for the newest, while
-        this attempt has gone back behind it and taken away what it had committed.
+        A disk may give tomorrow the file it refuses today. Then a resume would take one of them for the newest,
+        although this attempt has gone back to an earlier one and taken away the newer one's commits.
 
         Raises :class:`StorageError` when one of them cannot be deleted.
         """
@@ -331,10 +331,10 @@ class CheckpointFiles:
             raise unusable_storage(self.storage.job_dir, error) from error
 
     def latest(self, known: Collection[int] | None = None) -> tuple[RestoredJob | None, tuple[str, ...]]:
-        """The newest usable snapshot, assigned to the plan's subtasks, and what was wrong with newer ones.
+        """The newest usable snapshot, assigned to the plan's subtasks, and the problems of newer ones.
 
-        ``known`` limits the choice to those whose completion was announced: one that may or may not have been
-        written must not be restored by the process that took it for failed.
+        ``known`` limits the choice to snapshots whose completion was announced. A snapshot that may or may not have
+        been written must not be restored by the process that took it for failed.
 
         Raises :class:`engine.elements.errors.JobChangedError` when the job does not fit its state, and
         :class:`StorageError` when the directory cannot be read.

@@ -1,7 +1,7 @@
 """The files that tasks keep beside them while they run: those of their state backends, and copies of their snapshots.
 
-They lie below the job's directory in checkpoint storage, so that one place holds all there is; on an object store,
-which is no place for them, below the output directory of the run. Nothing of it outlives the run.
+They lie below the job's directory in checkpoint storage, so that all files are in one place. An object store cannot
+hold them; then they lie below the output directory of the run. None of them outlives the run.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _LOCAL_ROOT = ".weir-local"
 
 
 def local_state_name(subtask: SubtaskPlan, vertex: VertexPlan) -> str:
-    """What the local state of a task goes by, whatever the attempt."""
+    """The name of a task's local state, the same in every attempt."""
     return f"{vertex.operators[0].uid}-{subtask.subtask}"
 
 
 class LocalFiles:
     """Where the local files of one run are.
 
-    ``counts``  what local recovery did;
+    ``counts``  the counts of local recovery;
     ``stores``  where tasks keep copies of their state, ``None`` = they keep none.
     """
 
@@ -44,12 +44,12 @@ class LocalFiles:
         self.stores = LocalStateStores(self.file_system, self._local_dir, self.counts) if keeps_state else None
 
     def deployed(self, plan: ExecutionPlan) -> None:
-        """All tasks are deployed: copies of others are of no use any more."""
+        """All tasks are deployed: delete copies of other tasks, which are useless now."""
         if self.stores is not None:
             self.stores.retain(local_state_name(one, plan.vertices[one.vertex]) for one in plan.subtasks)
 
     def sweep(self) -> None:
-        """Delete what an earlier run has left. No task runs.
+        """Delete the files of an earlier run. No task runs.
 
         Raises :class:`OSError` when something cannot be deleted.
         """
@@ -58,7 +58,7 @@ class LocalFiles:
             self.file_system.delete_tree(self._local_dir)
 
     def report(self) -> dict[str, int] | None:
-        """What local recovery did, ``None`` when it is off."""
+        """The counts of local recovery, ``None`` when it is off."""
         if self.stores is None:
             return None
         return {

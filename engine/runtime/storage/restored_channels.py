@@ -3,12 +3,12 @@
 Rules (Flink: ``TaskStateAssignment``, ``RecoveredInputChannel`` with ``DemultiplexingRecordDeserializer``)
 ---------------------------------------------------------------------------------------------------------
 * A channel is known by the stable name of its edge and the subtasks at its ends. Every new channel reads the pieces
-  that ``state_mapping`` gives it, the receiver's before the sender's, so per old channel the order is kept.
-* Where several new channels read one piece, each keeps only the records that today's partitioner sends to it: keyed
+  that ``state_mapping`` gives it, the receiver's before the sender's, so the order per old channel is kept.
+* Where several new channels read one piece, each keeps only the records that the current partitioner sends to it: keyed
   records by their key group, others by the user's partitioner.
-* Records that were under way without keys cannot go on to a keyed operator: where they belong is not known.
+* Records that were under way without keys cannot go on to a keyed operator: their subtask is not known.
 * In-flight data of an edge that the job does not have is an error, unless the user allows state to be dropped. An edge
-  that lies inside a chain now is one that the job does not have.
+  that lies inside a chain now counts as one that the job does not have.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _Pieces = dict[str, dict[tuple[int, int], list[RecordColumns]]]
 
 @dataclass(slots=True)
 class InFlight:
-    """Restored records of one channel: what was the receiver's, and what was the sender's."""
+    """Restored records of one channel: the receiver's and the sender's part."""
 
     inputs: list[Batch] = field(default_factory=list)
     outputs: list[Batch] = field(default_factory=list)
@@ -57,7 +57,7 @@ NOTHING_IN_FLIGHT = InFlight()
 
 @dataclass(slots=True)
 class RestoredChannels:
-    """``any``: whether the checkpoint holds records in flight; ``channels``: they, by index of the channel;
+    """``any``: whether the checkpoint holds records in flight; ``channels``: these records, by index of the channel;
     ``key_types``: by receiving vertex, the type of their keys; ``dropped``: edges whose records were dropped."""
 
     any: bool = False
@@ -74,7 +74,7 @@ def restore_channels(
     allow_non_restored_state: bool,
     provenance: Provenance | None = None,
 ) -> RestoredChannels:
-    """Give every channel of ``plan`` its records in flight, with what caused them if ``provenance`` is to know.
+    """Give every channel of ``plan`` its records in flight, with their causes if ``provenance`` is given.
 
     Raises :class:`JobChangedError` when the job lacks an edge, or cannot spread its records over other subtasks.
     """
@@ -147,7 +147,7 @@ def _read(reader: StateReader, handles: Iterable[ChannelStateHandle | None]) -> 
 
 
 class _Edge:
-    """One edge of the plan, as it is and as it was."""
+    """One edge, in today's plan and in that of the checkpoint."""
 
     def __init__(self, plan: ExecutionPlan, edge: EdgePlan, old_parallelism: Mapping[str, int]) -> None:
         source, target = plan.vertices[edge.source_vertex], plan.vertices[edge.target_vertex]
@@ -173,7 +173,7 @@ class _Edge:
         pieces: Mapping[tuple[int, int], list[RecordColumns]],
         causes_of: Callable[[tuple[int, int]], Sequence[Cause]] | None,
     ) -> Iterable[tuple[tuple[int, int], list[Batch]]]:
-        """What each new pair reads. ``causes_of``: of the records of an old pair, in their order."""
+        """The pieces that each new pair reads. ``causes_of``: of the records of an old pair, in their order."""
         if not pieces:
             return
         self._settle_key_type(pieces.values())

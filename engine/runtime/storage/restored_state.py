@@ -25,7 +25,7 @@ from state_backends.snapshots import (
 
 @dataclass(frozen=True, slots=True)
 class RestoredOperator:
-    """What one operator in one subtask gets back."""
+    """The state that one operator in one subtask gets back."""
 
     keyed: tuple[KeyedStateHandle, ...]
     operator: tuple[OperatorStateHandle, ...]
@@ -49,7 +49,7 @@ class RestoredJob:
     key_types: Mapping[int, KeyType] = field(default_factory=dict)
     """By vertex: the type of the keys among its records in flight."""
     plan: ExecutionPlan | None = None
-    """The plan to go on with when it is not the one that was asked for: state keeps its number of key groups, and a
+    """The plan to go on with when it differs from the requested one: state keeps its number of key groups, and a
     vertex whose number was only derived from its parallelism takes that over."""
     finished_vertices: frozenset[int] = frozenset()
     """Vertices that had finished as a whole: they are not run again."""
@@ -67,8 +67,8 @@ class RestoredJob:
         state_backend: str = "heap",
         provenance: Provenance | None = None,
     ) -> RestoredJob:
-        """Give every subtask of ``plan`` its part of the checkpoint. ``state_backend``: the name of what is to read it;
-        ``provenance``: who knows what caused the records in flight.
+        """Give every subtask of ``plan`` its part of the checkpoint. ``state_backend``: the name of the backend that
+        reads it; ``provenance``: knows the causes of the records in flight.
 
         Raises :class:`engine.elements.errors.JobChangedError` when the job does not fit its state.
         """
@@ -107,14 +107,14 @@ class RestoredJob:
         )
 
     def for_task(self, subtask: int, uids: Iterable[str]) -> dict[str, RestoredOperator]:
-        """What the operators ``uids`` of one subtask get back."""
+        """The state that the operators ``uids`` of one subtask get back."""
         return {uid: self.operators[uid, subtask] for uid in uids if (uid, subtask) in self.operators}
 
 
 def _max_parallelism(plan: ExecutionPlan, restore: RestorePlan) -> dict[int, int]:
-    """By vertex, the number of key groups to go on with where it is another one.
+    """By vertex, the number of key groups to go on with where it differs from the plan's.
 
-    Raises :class:`JobChangedError` when operators that one chain holds now were written with different numbers.
+    Raises :class:`JobChangedError` when operators that are in one chain now were written with different numbers.
     """
     changed: dict[int, int] = {}
     for vertex in plan.vertices:
@@ -133,7 +133,7 @@ def _max_parallelism(plan: ExecutionPlan, restore: RestorePlan) -> dict[int, int
 
 
 def _finished_vertices(metadata: CheckpointMetadata, plan: ExecutionPlan) -> frozenset[int]:
-    """Raises :class:`JobChangedError` when the graph does not go with the tasks that had finished."""
+    """Raises :class:`JobChangedError` when the graph does not fit the tasks that had finished."""
     if not any(subtask.finished for operator in metadata.operators for subtask in operator.subtasks.values()):
         return frozenset()
     vertices = [

@@ -1,14 +1,14 @@
 """Files that several checkpoints share, between the state handles of tasks and the coordinator's registry of them.
 
-A file goes by its path, which is never used twice. A task names every shared file of its keyed state: those that its
-snapshot has uploaded with their handle, all others as placeholders. The metadata of a checkpoint says it all, so that
-what an earlier process has left is registered from there.
+A file is known by its path, which is never used twice. A task names every shared file of its keyed state: files that
+its snapshot has uploaded with their handle, all others as placeholders. The metadata of a checkpoint names all of them,
+so files that an earlier process has left are registered from there.
 
 Paths are relative to the job's directory. A snapshot of another directory, from which the job was started, has files
-that later checkpoints of this job may refer to (CLAIM, LEGACY): those go by their absolute paths from then on. Where
-this job's storage cannot reach them, or must not (NO_CLAIM), they count as that snapshot's own, and the first
+that later checkpoints of this job may refer to (CLAIM, LEGACY): those are known by their absolute paths from then on.
+If this job's storage cannot reach them, or must not (NO_CLAIM), they count as that snapshot's own, and the first
 checkpoint uploads everything. The directories that these paths lead to are noted in the job's own
-(:mod:`state_backends.snapshots.file_places`): nothing else may be read or deleted on behalf of a path.
+(:mod:`state_backends.snapshots.file_places`): a path gives no right to read or delete in any other directory.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class StateFormError(JobChangedError):
 
 
 class SharedStreams:
-    """Streams into the shared scope for what one backend uploads between checkpoints."""
+    """Streams into the shared scope for the files that one backend uploads between checkpoints."""
 
     __slots__ = ("_factory", "_storage", "_unique")
 
@@ -75,7 +75,7 @@ def recovered_shared_state(metadata: CheckpointMetadata) -> tuple[SharedState, .
 def with_files_of_another_job(
     metadata: CheckpointMetadata, location: CheckpointLocation, storage: CheckpointStorage, *, may_be_referred_to: bool
 ) -> CheckpointMetadata:
-    """What a job is to be started from, with paths that mean the same in its own storage.
+    """The metadata a job is to be started from, with paths that mean the same in its own storage.
 
     :param location: where it lies
     :param storage: the job's own
@@ -87,7 +87,7 @@ def with_files_of_another_job(
             return stream
         path = location.full_path(stream)
         if shared_directory_of(path) is None:
-            # Where the user has named the snapshot by a relative path, or by one with "..".
+            # The user may have named the snapshot by a relative path, or by one with "..".
             path = storage.file_system.real_path(path)
         is_shared = may_be_referred_to and shared_directory_of(path) is not None and storage.reaches(path, stream)
         return replace(stream, path=path, scope=StateScope.SHARED if is_shared else StateScope.EXCLUSIVE)
@@ -118,7 +118,7 @@ def directories_referred_to(metadata: CheckpointMetadata) -> dict[str, None]:
 def check_forms(metadata: CheckpointMetadata, backend: str) -> None:
     """Raise :class:`StateFormError` when keyed state is in a form that the state backend of that name cannot read.
 
-    A backend of the user's own is left to judge for itself.
+    A backend of the user's own judges for itself.
     """
     outer, _, named = backend.partition(":")
     inner = (named or "heap") if outer == "changelog" else outer
@@ -137,7 +137,7 @@ def check_forms(metadata: CheckpointMetadata, backend: str) -> None:
 
 
 def _needed(handle: KeyedStateHandle) -> Iterator[str]:
-    """The kinds of backend and store that must be there to read it."""
+    """The kinds of backend and store that must be installed to read it."""
     if isinstance(handle, ChangelogKeyedStateHandle):
         yield "changelog"
         for materialized in handle.materialized:

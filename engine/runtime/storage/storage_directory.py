@@ -20,7 +20,7 @@ class OpenedStorage:
     storage: CheckpointStorage
     incarnation: int
     leftovers: tuple[str, ...]
-    """What a crash had left behind and was deleted."""
+    """Files that a crash had left, deleted at the start."""
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def open_storage(
     file_system: FileSystem | None = None,
     behind: int = 0,
 ) -> Iterator[OpenedStorage]:
-    """Lock the job's storage below ``directory`` and begin the next incarnation there, one behind ``behind`` at least.
+    """Lock the job's storage below ``directory`` and begin the next incarnation there, greater than ``behind``.
 
     Raises :class:`StorageError` when the directory is in use by another run, or cannot be written.
     """
@@ -50,7 +50,7 @@ def open_storage(
         raise unusable_storage(storage.job_dir, error) from error
     try:
         try:
-            # First of all, and durably: whatever this run names carries the number.
+            # First of all, and durably: every name that this run gives carries the number.
             incarnation = storage.next_incarnation(behind)
             leftovers = tuple(storage.discard_leftovers())
         except (StorageNotWritableError, CorruptStateError) as error:

@@ -1,8 +1,8 @@
 """One subtask in one attempt. ``task`` takes events from the kernel; ``source_task`` has a source in place of inputs.
 Their parts: ``operator_chain`` with a ``task_context`` and ``background`` work for each operator, ``task_timers``,
-``task_checkpoint`` with one ``async_snapshot`` for each checkpoint, ``task_end``. ``environment`` is what all tasks of
-an attempt share, and what a part of a task knows of it; ``feedback_loops`` what tasks in a circle need. ``attempt``
-builds tasks and channels from the plan. ``tracking`` (acking) and ``watched`` (causes) are absent mostly.
+``task_checkpoint`` with one ``async_snapshot`` for each checkpoint, ``task_end``. ``environment`` holds objects that
+all tasks of an attempt share, ``feedback_loops`` the classes for tasks in a circle. ``attempt`` builds tasks and
+channels from the plan. Most runs have neither ``tracking`` (acking) nor ``watched`` (causes).
 """
 
 from __future__ import annotations

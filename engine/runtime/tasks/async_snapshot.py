@@ -1,9 +1,9 @@
 """One snapshot of one task: the synchronous part at once, then the asynchronous part, one step per kernel event.
 
-The synchronous part takes the time that operators spend in ``snapshot_state``; the asynchronous one begins when it is
-over. A step takes as long as what it wrote takes on its way into checkpoint storage: the latency once per file, in the
-step that begins the file, and its bytes. State that is small enough to travel inside the acknowledgement is in no file
-and takes no time. The last steps write the records in flight, as soon as both parts of the channel state have ended.
+The synchronous part takes the time that operators spend in ``snapshot_state``; the asynchronous one begins after it. A
+step takes the time that its writes need to reach checkpoint storage: the latency once per file, in the step that begins
+the file, and the time of its bytes. State small enough to travel inside the acknowledgement is in no file and takes no
+time. The last steps write the records in flight, as soon as both parts of the channel state have ended.
 """
 
 from __future__ import annotations
@@ -72,16 +72,16 @@ class _Piece:
 
 
 class WorkingTask(Protocol):
-    """The task whose snapshot it is."""
+    """The task that takes the snapshot."""
 
     records_out: int
 
     @property
     def busy_until_ns(self) -> int:
-        """When the time is over that its operators have spent so far."""
+        """The end of the time that its operators have spent so far."""
 
     def fail(self, error: Exception) -> None:
-        """End it."""
+        """Fail the task."""
 
 
 @dataclass(slots=True, eq=False)
@@ -114,7 +114,7 @@ class AsyncSnapshot:
     persisted_records: int = 0
     """Records in flight that were written."""
     local: LocalSnapshot | None = None
-    """The copy that is kept beside the task, if one is."""
+    """The copy that is kept beside the task, if there is one."""
 
     @property
     def name(self) -> str:
@@ -137,7 +137,7 @@ class AsyncSnapshot:
                     operator.snapshot_state(self.barrier.checkpoint_id)
                 self._prepare(context)
         except Exception:
-            # Of errors alone: what is no error is a death, and a dead process cleans up nothing.
+            # Clean up after errors only: any other exception is a death, and a dead process cleans up nothing.
             self.cancel()
             raise
         if self.chain.watched is not None:
@@ -162,7 +162,7 @@ class AsyncSnapshot:
             try:
                 task = strategy.async_snapshot(resources, factory, options)
             except BaseException:
-                # From here on the snapshot's task would release them; there is none.
+                # From here on the snapshot's task would release them, but there is no such task.
                 resources.release()
                 raise
             self.pieces.append(_Piece(uid, operator, kind, task, streams))
@@ -192,7 +192,7 @@ class AsyncSnapshot:
             self._guard(lambda: self.owner.snapshot_declined(self.barrier.checkpoint_id, reason))
 
     def _take_channel_state(self) -> bool:
-        """Once all parts of the channel state have ended: append what writes it. Returns whether it has ended."""
+        """Once all parts of the channel state have ended: append steps that write it. Returns whether it has ended."""
         assert self.channel_state is not None
         checkpoint_id = self.barrier.checkpoint_id
         if not self.channel_state.is_complete(checkpoint_id):
@@ -220,7 +220,7 @@ class AsyncSnapshot:
         return True
 
     def _count_captured(self, state: ChannelState) -> None:
-        # See TaskSnapshot: what is stored is behind the receiver's cut, and not yet behind the sender's.
+        # See TaskSnapshot: stored records are after the receiver's cut, and not yet after the sender's.
         for channel in state.inputs:
             self.received[channel] += state.input_records(channel)
         for channel in state.outputs:
@@ -271,12 +271,12 @@ class AsyncSnapshot:
 
     def _failed(self, error: Exception) -> None:
         if isinstance(error, StateError):
-            # State that cannot be written now could never be: no later checkpoint would succeed either.
+            # State that cannot be written now cannot be written later: no later checkpoint would succeed either.
             raise error
         self.owner.snapshot_failed(self.barrier.checkpoint_id, error)
 
     def _guard(self, action: Callable[[], None]) -> None:
-        """Run what may reach user code; what it raises fails the task, as it would between two elements."""
+        """Run an action that may reach user code; an error in it fails the task, as it would between two elements."""
         try:
             action()
         except AssertionError:
@@ -300,7 +300,7 @@ class AsyncSnapshot:
             self.local.discard()
 
     def _discard_uploads(self, handle: object) -> None:
-        """Delete the shared files of a part that was finished: no registry has heard of them. Private ones go with the
+        """Delete the shared files of a finished part: no registry knows them. Private ones are deleted with the
         directory of the checkpoint. (A log of changes sends its files again, under their old names.)"""
         environment = self.place.environment
         if isinstance(handle, IncrementalKeyedStateHandle):
@@ -312,7 +312,7 @@ class AsyncSnapshot:
                     environment.master.note(f"{file.path} of {self.name} could not be deleted: {error}")
 
     def acknowledgement(self) -> Acknowledge:
-        """What the coordinator gets."""
+        """The task's message to the coordinator."""
         if self.local is not None:
             self.local.store()
         operators = {context.uid: SubtaskSnapshot() for context in self.chain.contexts}
@@ -345,7 +345,7 @@ class AsyncSnapshot:
         )
 
     def fingerprint(self) -> object:
-        """How far the asynchronous part is."""
+        """How far the asynchronous part has come."""
         barrier = barrier_fingerprint(self.barrier)
         return (barrier, self.position, self.steps, self.cancelled, self.waits, self.channel_state is None)
 
@@ -359,8 +359,8 @@ def _snapshot_type(barrier: CheckpointBarrier) -> SnapshotType:
 
 
 def shared_state(operators: Mapping[str, SubtaskSnapshot], subtask: int, checkpoint_id: int) -> tuple[SharedState, ...]:
-    """What one task tells of its shared state, by uid of its operators: files that its snapshot has uploaded with their
-    handles, all others as placeholders."""
+    """The report of one task on its shared state, by uid of its operators: files that its snapshot has uploaded with
+    their handles, all others as placeholders."""
     told: list[SharedState] = []
     for uid, snapshot in operators.items():
         if snapshot.keyed is not None:

@@ -1,8 +1,8 @@
 """Background work of one keyed state backend, such as compaction and materialisation, done in virtual time.
 
-One step is one kernel event, and the next one comes after what this one costs: its bytes, read and written, and the
-latency of the files that it began in checkpoint storage. What the task processes meanwhile meets half-done work. The
-work of one backend is done in the order in which it was submitted, one piece at a time. It ends with the task: what is
+One step is one kernel event. The next one comes after the time that this one costs: its bytes, read and written, and
+the latency of the files that it began in checkpoint storage. Records processed meanwhile meet half-done work. The
+work of one backend is done in the order in which it was submitted, one piece at a time. It ends with the task; work
 not done by then is cancelled.
 """
 
@@ -20,14 +20,14 @@ from state_backends.base import BackgroundWork
 
 @runtime_checkable
 class Materializing(Protocol):
-    """A keyed backend that takes snapshots of its own from time to time, whatever checkpoints do."""
+    """A keyed backend that takes snapshots of its own from time to time, independent of checkpoints."""
 
     @property
     def materialization_due_ms(self) -> int | None:
         """When the next is due, in virtual ms; ``None`` = never, or one is under way."""
 
     def materialize_if_due(self, now_ms: int) -> BackgroundWork | None:
-        """Begin it between two elements if it is due: what is left to do."""
+        """Begin it between two elements if it is due: returns the remaining work."""
 
 
 class TaskExecutor:
@@ -57,7 +57,7 @@ class TaskExecutor:
         self._is_closed = False
 
     def submit(self, work: BackgroundWork) -> None:
-        """Do it in the events to come, behind what was submitted before."""
+        """Do it in the events to come, after earlier submissions."""
         assert not self._is_closed, f"{self.name}: {work.name} comes after the end"
         self._queue.append(work)
         if len(self._queue) == 1:
@@ -89,7 +89,7 @@ class TaskExecutor:
         except AssertionError:
             raise
         except Exception as error:
-            # A local store whose disk fails can be trusted no longer: the task goes back to a checkpoint.
+            # A local store whose disk fails can no longer be trusted: the task goes back to a checkpoint.
             error.add_note(f"in {work.name} of {self.name}")
             self._fail(error)
             return
@@ -113,16 +113,16 @@ class TaskExecutor:
             )
 
     def close(self) -> None:
-        """The task is over: cancel what is not done. A second call does nothing."""
+        """The task is over: cancel the remaining work. A second call does nothing."""
         self._is_closed = True
         while self._queue:
             self._queue.popleft().cancel()
 
     def perish(self) -> None:
-        """The process of the task is gone: nothing is done any more, and nothing cancelled."""
+        """The process of the task is gone: work stops, and is not cancelled."""
         self._is_closed = True
         self._queue.clear()
 
     def fingerprint(self) -> object:
-        """What is still to be done."""
+        """The remaining work."""
         return (tuple(work.name for work in self._queue), self._bytes, self._is_closed)

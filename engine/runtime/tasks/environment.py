@@ -1,4 +1,4 @@
-"""What all tasks of one attempt share, and what a part of a task knows of it."""
+"""The objects that all tasks of one attempt share, and a task part's view of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OperatorEvent:
-    """What an operator sends to its coordinator. ``uid``: its own."""
+    """An event that an operator sends to its coordinator. ``uid``: its own."""
 
     uid: str
     task: TaskId
@@ -47,7 +47,7 @@ class BarrierProcessed:
 
 
 def plain_copy(event: Any, operator: str) -> Any:
-    """A copy of an event that shares nothing with it; raises :class:`StateError` when it is no plain value."""
+    """A copy of an event that shares nothing with it; raises :class:`StateError` when it is not a plain value."""
     try:
         return default_codec().copy(event)
     except StateBackendError as error:
@@ -55,7 +55,7 @@ def plain_copy(event: Any, operator: str) -> Any:
 
 
 class Master(Protocol):
-    """What a task may tell the job manager."""
+    """The messages of a task to the job manager."""
 
     def task_reached_end(self, task: Task) -> None:
         """All input of the task has ended and its operators have finished."""
@@ -64,7 +64,7 @@ class Master(Protocol):
         """The task is closed."""
 
     def task_recovered(self, task: Task) -> None:
-        """All restored records in flight are behind the task: it counts as running now."""
+        """The task has read all restored records in flight: it counts as running now."""
 
     def task_failed(self, report: tuple[int, str, Exception]) -> None:
         """``(attempt, task, error)`` (kernel event)."""
@@ -76,7 +76,7 @@ class Master(Protocol):
         """A task could not take its part of a checkpoint (kernel event)."""
 
     def operator_event(self, message: OperatorEvent) -> None:
-        """An operator has sent something to its coordinator (kernel event)."""
+        """An operator has sent an event to its coordinator (kernel event)."""
 
     def barrier_processed(self, message: BarrierProcessed) -> None:
         """The snapshot of a task whose operators have coordinators has been taken (kernel event)."""
@@ -85,16 +85,16 @@ class Master(Protocol):
         """A source has begun, or ended, to work off a backlog."""
 
     def note(self, text: str) -> None:
-        """Something a user should know that is no error."""
+        """A fact that a user should know and that is not an error."""
 
 
 class SourceProgress:
-    """Counts what all sources of a run emit, ``batch_size`` records at a time. Each time that ``interval`` more are
+    """Counts the records that all sources of a run emit, ``batch_size`` at a time. Each time that ``interval`` more are
     emitted, ``interval_over`` is called."""
 
     def __init__(self, batch_size: int, interval: int | None, interval_over: Callable[[], None]) -> None:
         self.records = 0
-        """Emitted, in all attempts together."""
+        """Emitted records, in all attempts together."""
         self.interval = interval
         self.missing = interval or 0
         """Records to the end of the interval."""
@@ -115,7 +115,7 @@ class SourceProgress:
                 self._interval_over()
 
     def slice_records(self) -> int:
-        """How many records a source may emit in one go: a batch, or what is missing to the end of the interval."""
+        """How many records a source may emit in one go: a batch, or the number missing to the end of the interval."""
         batch_size = self._batch_size
         if self.interval is None:
             return batch_size
@@ -132,7 +132,7 @@ class TaskEnvironment:
     kernel: Kernel
     master: Master
     sources: SourceProgress
-    """Told of what sources emit."""
+    """Counts the records that sources emit."""
     post: Post
     protocol: CheckpointProtocol
     cost: CostModel
@@ -144,27 +144,27 @@ class TaskEnvironment:
     instrument: Instrument | None
     state_backend: StateBackend
     local: LocalFiles
-    """What tasks keep beside them while they run."""
+    """The files that tasks keep beside them while they run."""
     snapshot_compression: str
     counters: dict[tuple[str, int], dict[str, int]] = field(default_factory=dict)
     """``(operator uid, subtask) -> counter name -> value``, over all attempts of the run."""
     losses: dict[str, None] = field(default_factory=dict)
-    """What sinks can never commit, in the order of telling, over all attempts of the run."""
+    """Records that sinks can never commit, in the order of the reports, over all attempts of the run."""
     starts_from_another_run: bool = False
     """Whether the attempt starts from the snapshot that the job was started from, not from one of its own."""
     allow_non_restored_state: bool = False
     """Whether operator state may be dropped that no operator asks for."""
     debloating: DebloatSettings | None = None
     hook: RunHook | None = None
-    """Absent when nobody interferes."""
+    """Absent in a run without faults."""
     provenance: Provenance | None = None
-    """Who is told what caused what, if anybody is."""
+    """Is told the causes of records; absent when the run keeps no ledger."""
     tracking: RunTracking | None = None
     """Absent when records are not tracked."""
     _key_types: dict[int, KeyTypeAgreement] = field(default_factory=dict, init=False)
 
     def key_type_agreement(self, vertex: int) -> KeyTypeAgreement:
-        """What all senders to a keyed vertex, and the state of its subtasks, agree on."""
+        """The key type that all senders to a keyed vertex, and the state of its subtasks, agree on."""
         return self._key_types.setdefault(vertex, KeyTypeAgreement())
 
     def target_input(self, edge: int) -> int:
@@ -172,7 +172,7 @@ class TaskEnvironment:
         return self.plan.edges[edge].target_input
 
     def channel_name(self, channel: ChannelPlan) -> ChannelName:
-        """What identifies a channel in a checkpoint, whatever index it has in this plan."""
+        """The identity of a channel in a checkpoint, whatever index it has in this plan."""
         edge = self.plan.edges[channel.edge]
         return ChannelName(edge.name, channel.sender_subtask, channel.receiver_subtask)
 
@@ -182,8 +182,8 @@ class TaskEnvironment:
 
 
 class TaskPlace:
-    """Where a task is: one subtask of one attempt, and its surroundings. The parts of a task get this instead of the
-    task. ``hook`` is absent without faults."""
+    """The place of a task: one subtask of one attempt, and its surroundings. The parts of a task get this instead of
+    the task. ``hook`` is absent without faults."""
 
     __slots__ = ("around", "attempt", "environment", "hook", "kernel", "name", "plan", "task_id", "vertex")
 

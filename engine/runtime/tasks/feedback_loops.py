@@ -2,21 +2,21 @@
 
 Rules.
 
-1. A feedback channel has credit without end. Any bound could be reached by all tasks of a loop at once, each waiting
-   for the next: then nothing would ever move again. What holds a loop back is its head, which takes nothing new while
+1. A feedback channel has credit without end. All tasks of a loop could reach any bound at once, each waiting
+   for the next: then the loop could never move again. Its head holds a loop back: it takes nothing new while
    a channel's worth of records waits on its back edges (see ``CheckpointedInputGate``).
 2. Watermarks and their status do not travel on feedback channels: that of the head would wait for itself. A feedback
    channel counts as idle.
 3. After a restore, a feedback channel holds no marker that its receiver would have to wait for (Flink: no
    ``EndOfOutputChannelStateEvent`` in a graph with loops).
 4. The input of a loop has ended when the end of data has come on every channel that leads into it from outside. The
-   loop is over when, after that, nothing is under way on any channel inside it (no record, and no event either, for a
-   watermark may still fire timers) and no operator holds its input, for it waits for something that it has begun.
-   Whoever of its tasks finds nothing to read has this looked at. All of it is seen at one instant, so neither clock nor
-   second look is needed. Timers of processing time are no reason to go on: as behind any end of data they do not fire
-   any more, from that instant on, in all tasks of the loop.
-5. Then the heads end their input, and the end of data goes round. What an operator of the loop still feeds back, from
-   ``finish`` or ahead of a barrier, is an error: nobody could take it.
+   loop is over when, after that, nothing is under way on any channel inside it (no record, and no event either, because
+   a watermark may still fire timers) and no operator holds its input (it would wait for work that it has begun).
+   A task of the loop that finds nothing to read triggers this check. It sees everything at one instant, so it needs
+   neither a clock nor a second look. Timers of processing time do not keep a loop going: from that instant on they do
+   not fire in any task of the loop, as after any end of data.
+5. Then the heads end their input, and the end of data goes round. Records that an operator of the loop still feeds
+   back, from ``finish`` or before a barrier, are an error: no task could take them.
 """
 
 from __future__ import annotations
@@ -213,12 +213,12 @@ class Loop:
         return not any(context.holds_input for task in self._tasks for context in task.contexts)
 
     def fingerprint(self) -> object:
-        """How far it is."""
+        """How far it has come."""
         return self._termination.fingerprint()
 
 
 def channel_classes(plan: ExecutionPlan) -> dict[int, type[LoopChannel]]:
-    """Of what class the channels inside loops are, by index."""
+    """The class of each channel inside loops, by index."""
     return {
         index: FeedbackChannel if plan.edges[plan.channels[index].edge].is_feedback else LoopChannel
         for loop in find_loops(plan)
@@ -240,7 +240,7 @@ def build_loops(
 
 
 def check_loops(plan: ExecutionPlan, config: RunConfig) -> None:
-    """Raise :class:`ConfigurationError` for settings that a plan with loops cannot be run with."""
+    """Raise :class:`ConfigurationError` for settings that do not go with loops."""
     if config.max_concurrent > 1 and any(edge.is_feedback for edge in plan.edges):
         raise ConfigurationError(
             f"max_concurrent is {config.max_concurrent}, but job {plan.job_name!r} has an iteration: a checkpoint logs"

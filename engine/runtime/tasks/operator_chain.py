@@ -1,7 +1,7 @@
-"""The operators of one task, with their contexts and outputs, and where event time stands for them.
+"""The operators of one task, with their contexts, outputs and event time.
 
-Records and event time enter at the head of the chain (Flink: ``OperatorChain``). Operators open last first, for what
-one emits while it opens must find the next one open; they close first to last.
+Records and event time enter at the head of the chain (Flink: ``OperatorChain``). Operators open last first: records
+that one emits while it opens must find the next one open. They close first to last.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class OperatorChain:
         self.contexts: list[TaskOperatorContext] = []
         self.valve = WatermarkValve(inputs)
         self.watched: WatchedChain | None = None
-        """Who tells what caused what, if anybody wants to know."""
+        """Reports the causes of records; absent when the run keeps no ledger."""
         self._place = place
         self._around = place.around
 
@@ -59,7 +59,7 @@ class OperatorChain:
             operator.setup(context, output)
 
     def receiver(self, target_input: int) -> Callable[[Batch], None]:
-        """What takes the records of an input of the head, 0 or 1."""
+        """The receiver for the records of an input of the head, 0 or 1."""
         head = self.operators[0]
         if target_input == 0:
             return head.process_batch
@@ -74,7 +74,7 @@ class OperatorChain:
         """Take over state and open."""
         for context in self.contexts:
             context.restore(restored.get(context.uid), checkpoint_id, local)
-        # Last first: what an operator emits while it opens must find the next one open (Flink does the same).
+        # Last first: records that an operator emits while it opens must find the next one open (Flink does the same).
         for operator in reversed(self.operators):
             with self._around("user.restore", operator):
                 take_over_state(operator)
@@ -91,13 +91,13 @@ class OperatorChain:
                     operator.finish()
 
     def close(self) -> None:
-        """Nothing more comes, and nothing more is expected."""
+        """The task has received everything, and waits for nothing more."""
         for operator in self.operators:
             with self._around("user.close"):
                 operator.close()
 
     def close_anyhow(self) -> None:
-        """The task is dead already; what closing still complains about must not hide why."""
+        """The task is dead already; an error while closing must not hide the cause."""
         for operator in self.operators:
             try:
                 with self._around("user.close"):
@@ -108,7 +108,7 @@ class OperatorChain:
                 self._note(f"closing {self._place.name} after a failure: {error}")
 
     def dispose(self) -> None:
-        """Close the state; what it leaves behind is swept with the next start."""
+        """Close the state; the next start sweeps the files it leaves."""
         for context in self.contexts:
             try:
                 context.close()
@@ -116,7 +116,7 @@ class OperatorChain:
                 self._note(f"local state of {self._place.name} could not be deleted: {error}")
 
     def perish(self) -> None:
-        """The process of the task is gone. What a dead process does not hold, open files above all, is let go."""
+        """The process of the task is gone. Release what a dead process does not hold, open files above all."""
         for operator in self.operators:
             try:
                 operator.abandon()
@@ -135,7 +135,7 @@ class OperatorChain:
     # -- event time ---------------------------------------------------------------------------------------------
 
     def take_time(self, index: int, event: Event) -> None:
-        """Event time of the input at ``index`` goes on, or stops to count."""
+        """Event time of the input at ``index`` advances, or no longer counts."""
         if isinstance(event, Watermark):
             self._take_watermark(index, event.timestamp_ms)
             return

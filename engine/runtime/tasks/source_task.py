@@ -24,7 +24,7 @@ class SourceTask(Task):
     def __init__(self, plan: SubtaskPlan, vertex: VertexPlan, environment: TaskEnvironment) -> None:
         super().__init__(plan, vertex, environment)
         self.spout = None if environment.tracking is None else environment.tracking.for_source(self)
-        """What reads and sends in its stead when records are tracked."""
+        """Reads and sends in its stead when records are tracked."""
 
     def _open(self, restored: Mapping[str, RestoredOperator], checkpoint_id: int | None) -> None:
         if self.spout is not None:
@@ -109,19 +109,19 @@ class SourceTask(Task):
         now = self.clock_ns
         resume_ns = self.source.available_at_ns(now)
         if resume_ns is None:
-            # What its coordinator sends will wake it.
+            # An event of its coordinator will wake it.
             return
         assert resume_ns > now, f"{self.name} has nothing to read, yet says it can be asked at once"
         self.rest(resume_ns - now)
         self.wake()
 
     def coordinator_event(self, position: int, event: Any) -> None:
-        """The coordinator has sent something, which may be something to read."""
+        """The coordinator has sent an event, perhaps with something to read."""
         super().coordinator_event(position, event)
         self.wake()
 
     def count(self, emitted: int) -> None:
-        """So many records were read; those of a task that was given up count for nobody."""
+        """``emitted`` records were read; those of a task that was given up are not counted."""
         if emitted and not self.disowned:
             self.records_out += emitted
             self.environment.sources.emitted(emitted)

@@ -2,14 +2,14 @@
 
 Theory of operation.
 
-* A task is woken when there may be something to do. Woken, it handles one element and, if more is there, wakes
-  itself again; between two elements everything else of the same instant may happen.
+* A task is woken when it may have work. It then handles one element and, if there are more, wakes itself again; between
+  two elements every other event of the same instant may happen.
 * Mail (triggers, notifications, timers) comes as kernel events, and is handled between two records, as priority
-  events are: the record in service is completed first, whether its time is charged by the cost model or spent by an
-  operator. What is planned after it is given up, so a *slice* is cut at exactly the right record, whatever the batch
-  size. Only death does not wait.
+  events are. The record in service is completed first, whether the cost model charges its time or an
+  operator spends it. Work planned after it is given up, so a *slice* is cut at exactly the right record, whatever the
+  batch size. Only death does not wait.
 * An element is started only while every output has credit; priority events are the exception.
-* A failed, cancelled or finished task ignores whatever is still on its way to it: that is the fence between
+* A failed, cancelled or finished task ignores everything still on its way to it: that is the fence between
   attempts on the data plane.
 """
 
@@ -86,7 +86,7 @@ class Task:
         self.kernel = environment.kernel
         self.state = CREATED
         self.disowned = False
-        """Whether the job manager has declared the task dead: what it still does means nothing."""
+        """Whether the job manager has declared the task dead: its further actions are ignored."""
         self.inputs: list[Channel] = []
         self.gate: CheckpointedInputGate
         self.writers: list[RecordWriter] = []
@@ -98,7 +98,7 @@ class Task:
         self.full_outputs = 0
         self.records_out = 0
         self.takes_single_records = False
-        """Whether operators are handed one record at a time, since they spend time on records."""
+        """Whether operators get one record at a time, since they spend time on records."""
         self.input_ended = False
         self.is_stopping = False
         """A savepoint that stops the job was taken: no element is processed any more."""
@@ -107,24 +107,24 @@ class Task:
         self.checkpointing: TaskCheckpointing
         self._record_bytes = environment.cost.record_bytes
         self._receivers: list[Callable[[Batch], None]] = []
-        """By input channel: what takes its records."""
+        """By input channel: the receiver of its records."""
         self.loop: Loop | None = None
         """The loop that the task is part of, if it is part of one."""
         self.watched: WatchedChain | None = None
-        """Who tells what caused what, if anybody wants to know."""
+        """Reports the causes of records; absent when the run keeps no ledger."""
         self._woken = False
         self._slice_channel: Channel | None = None
         self._slice_start_ns = 0
         self._slice_records = 0
         self._slice_number = 0
         self._mail: deque[Mail] = deque()
-        """What waits for the end of the record in service."""
+        """Mail that waits for the end of the record in service."""
         self._resting_until_ns = 0
         self._spent_until_ns = 0
-        """When the time is over that operators have charged for what they have done."""
+        """The end of the time that operators have charged for their work."""
         self.hook: TaskHook | None = None if environment.hook is None else environment.hook.for_task(self)
         self.place = TaskPlace(plan, vertex, environment, self.hook)
-        """What the parts of the task know of it."""
+        """The task's place, as its parts know it."""
         self.around = self.place.around
         self.timers = TaskTimers(self, self.kernel, self.around)
         self.tracking = None if environment.tracking is None else environment.tracking.for_task(self)
@@ -139,7 +139,7 @@ class Task:
         edges = self.environment.plan.edges
         looped = [channel for channel in self.inputs if edges[channel.plan.edge].is_feedback]
         for channel in looped:
-            # No watermark ever comes on it.
+            # No watermark ever comes on this channel.
             self.chain.valve.on_status(channel.input_index, True)
         self.checkpointing = checkpointing = TaskCheckpointing(self, self.place, self.chain, self.inputs, self.writers)
         self.end = TaskEnd(self, self.place, self.chain, self.timers, checkpointing, len(self.inputs), looped)
@@ -206,7 +206,7 @@ class Task:
             self.kernel.schedule(self.kernel.now_ns, "run", self)
 
     def priority_event_arrived(self) -> None:
-        """Something must be handled before the next record, whatever the task is about."""
+        """A priority event must be handled before the next record, whatever the task is doing."""
         self.wake()
 
     def credit_returned(self) -> None:
@@ -239,7 +239,7 @@ class Task:
             return
         try:
             if self._slice_records:
-                # Between two records: what is over of the slice is handled first.
+                # Between two records: the finished part of the slice is handled first.
                 self.interrupt()
             if self.state == RUNNING:
                 self._run_once()
@@ -302,7 +302,7 @@ class Task:
             self.wake()
 
     def work_stood_still(self, for_ns: int) -> int:
-        """No work was done for a while: the slice that this has cut lasts so much longer. Returns when it ends."""
+        """No work was done for a while: the interrupted slice lasts so much longer. Returns when it ends."""
         if self._slice_records:
             self._slice_start_ns += for_ns
             self._slice_number += 1
@@ -325,7 +325,7 @@ class Task:
         self.gate.pass_turn(channel)
 
     def notice_spending(self, spent_until_ns: int) -> None:
-        """Records were handed to the operators; before that, what they had spent was over at ``spent_until_ns``."""
+        """Records were handed to the operators; before that, their spent time was over at ``spent_until_ns``."""
         if self._spent_until_ns != spent_until_ns and not self.takes_single_records:
             # From now on barriers and mail come between two records, as they do when the cost model charges them.
             self.takes_single_records = not any(operator.spends_per_batch for operator in self.operators)
@@ -335,7 +335,7 @@ class Task:
         self._resting_until_ns = max(self._resting_until_ns, self.kernel.now_ns) + virtual_ns
 
     def spend(self, virtual_ns: int) -> None:
-        """What the task has just done takes ``virtual_ns``."""
+        """The last step of the task takes ``virtual_ns``."""
         self._spent_until_ns = self.busy_until_ns + virtual_ns
 
     # -- events in the stream -----------------------------------------------------------------------------------
@@ -358,7 +358,7 @@ class Task:
             case _:
                 self.gate.handle(channel, event, now)
 
-    # -- what the gate tells ------------------------------------------------------------------------------------
+    # -- reports of the gate ------------------------------------------------------------------------------------
 
     def channel_state_changed(self, checkpoint_id: int) -> None:
         """One of the slots of the output part of a checkpoint's channel state is filled, or failed."""
@@ -373,7 +373,7 @@ class Task:
         self.environment.master.source_backlog(self, is_backlog)
 
     def input_recovered(self) -> None:
-        """All restored records in flight are behind us."""
+        """The task has read all restored records in flight."""
         self.environment.master.task_recovered(self)
 
     def broadcast(self, event: Event) -> None:
@@ -394,7 +394,7 @@ class Task:
         self.end.output_consumed()
 
     def finish(self) -> None:
-        """Nothing more will come and nothing more is expected: close, unless something has to be waited for."""
+        """The task has received everything: close, unless it must wait for a checkpoint or its outputs."""
         with self.around(None, rest=("finish", ())) as goes_on:
             if goes_on:
                 self.end.finish()
@@ -411,8 +411,8 @@ class Task:
     # -- mail -----------------------------------------------------------------------------------------------------
 
     def start_finished(self) -> None:
-        """The restored checkpoint says that this task had finished: its operators are not run, and whoever reads from
-        it learns that nothing comes (Flink: ``FinishedOperatorChain``)."""
+        """The restored checkpoint says that this task had finished. Its operators are not run, and the tasks that read
+        from it learn that nothing comes (Flink: ``FinishedOperatorChain``)."""
         self.input_ended = True
         if self.loop is not None:
             self.loop.task_restored_finished()
@@ -424,8 +424,8 @@ class Task:
         self.environment.master.task_finished(self)
 
     def _await_barriers_coming_back(self) -> None:
-        """The job stops with a savepoint whose barrier has yet to come round: what comes back ahead of it is in the
-        savepoint, and is not processed."""
+        """The job stops with a savepoint whose barrier has yet to come round: records that come back before it are in
+        the savepoint, and are not processed."""
         while self.gate.handler.pending_checkpoint_ids:
             channel = self.gate.next_back_edge()
             if channel is None:
@@ -460,7 +460,7 @@ class Task:
         self._mail.append(mail)
 
     def read_mail(self, _payload: None = None) -> None:
-        """The record in service is done: carry out the mail that has come meanwhile (kernel event)."""
+        """The record in service is done: carry out the mail that came meanwhile (kernel event)."""
         if self.hook is not None and not self.hook.may("read_mail"):
             return
         while self._mail:
@@ -472,25 +472,25 @@ class Task:
 
     def _is_between_records(self) -> bool:
         if self._slice_records and self.state == RUNNING and self._free_at_ns() == self.kernel.now_ns:
-            # Operators may spend time on what is carried out here, on top of what the cost model charges.
+            # Operators may spend time on the mail carried out here, besides the time that the cost model charges.
             self._survives(self.interrupt)
         return self.state != RUNNING or self._free_at_ns() == self.kernel.now_ns
 
     def drop_mail(self) -> None:
-        """What has come is not read any more."""
+        """Mail that has come is not read any more."""
         self._mail.clear()
 
     def happens(self, event: tuple[str, Any]) -> None:
-        """Something is due that the hook has arranged (kernel event)."""
+        """An event that the hook has arranged is due (kernel event)."""
         assert self.hook is not None, event
         self.hook.happens(event)
 
     def carry_out(self, mail: Mail) -> None:
-        """Do what a message says, now."""
+        """Carry out a message, now."""
         operation, arguments = mail
         if self.state != RUNNING:
             if operation == "trigger_checkpoint" and self.state == FINISHED:
-                # It finished while the trigger was on its way: nobody else would ever say that it takes no part.
+                # It finished while the trigger was on its way: only it can tell the coordinator that it takes no part.
                 self.checkpointing.trigger_refused(arguments[0].checkpoint_id, is_closing=True)
             return
         try:
@@ -519,13 +519,13 @@ class Task:
         self.gate.on_trigger(barrier, self.kernel.now_ns)
 
     def coordinator_event(self, position: int, event: Any) -> None:
-        """The coordinator of the operator at ``position`` has sent something. Behind the end of the data, or behind the
-        savepoint that stops the job, nothing may come of it any more."""
+        """The coordinator of the operator at ``position`` has sent an event. After the end of the data, or after the
+        savepoint that stops the job, it must have no effect."""
         if not self.input_ended and not self.is_stopping:
             self.operators[position].on_coordinator_event(event)
 
     def timer_fires(self, position: int, time_ns: int) -> None:
-        """A timer is due that the operator at ``position`` has asked for."""
+        """A timer that the operator at ``position`` has asked for is due."""
         if self.environment.instrument is not None:
             name = self.contexts[position].name
             self.environment.instrument(TimerFired(self.kernel.now_ns, self.attempt, self.name, name, time_ns))
@@ -533,8 +533,8 @@ class Task:
 
     @property
     def takes_timers(self) -> bool:
-        """Whether something may still come of a timer: not behind the end of data, nor behind the savepoint that stops
-        the job."""
+        """Whether a timer may still have effects: not after the end of data, nor after the savepoint that stops the
+        job."""
         return not (self.input_ended or self.is_stopping)
 
     # -- end --------------------------------------------------------------------------------------------------------
@@ -549,7 +549,7 @@ class Task:
         return self.state not in (FINISHED, FAILED, CANCELED)
 
     def fail(self, error: Exception, last_step: Callable[[], None] | None = None) -> None:
-        """Stop at once and tell the job manager. ``last_step``: instead of closing and deleting what there is."""
+        """Stop at once and tell the job manager. ``last_step``: runs instead of closing and deleting."""
         if not self.is_alive:
             return
         self._set_state(FAILED, error)
@@ -582,7 +582,7 @@ class Task:
         self.chain.dispose()
 
     def perish(self) -> None:
-        """The process of the task is gone: nothing of it goes on, and nothing is cleaned up."""
+        """The process of the task is gone: all its work stops, and nothing is cleaned up."""
         self.checkpointing.perish()
         self.chain.perish()
 
@@ -605,7 +605,7 @@ class Task:
 
     @property
     def clock_ns(self) -> int:
-        """What the processing-time clock of the task shows: virtual time, unless a fault has set it wrong."""
+        """The processing-time clock of the task: virtual time, unless a fault has set it wrong."""
         return self.kernel.now_ns if self.hook is None else self.kernel.now_ns + self.hook.clock_skew_ns()
 
     def clock_ms(self) -> int:
@@ -614,12 +614,12 @@ class Task:
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing can be heard of the task, and nothing reaches it."""
+        """Whether the task cannot be heard or reached."""
         return self.hook is not None and self.hook.is_silent
 
     @property
     def busy_until_ns(self) -> int:
-        """When the time is over that operators have spent so far; now, if none is left."""
+        """The end of the time that operators have spent so far; now, if none is left."""
         return max(self._spent_until_ns, self.kernel.now_ns)
 
     @property
@@ -650,7 +650,7 @@ class Task:
             self.gate.fingerprint(),
             self.chain.valve.fingerprint(),
             tuple(writer.router.fingerprint() for writer in self.writers),
-            # One that has died while it took over its state, say, has none yet.
+            # A task that has died while it took over its state, say, has none yet.
             tuple(operator.fingerprint() for operator in self.operators) if self.state == RUNNING else None,
             tuple(context.fingerprint() for context in self.contexts),
             self.checkpointing.fingerprint(),

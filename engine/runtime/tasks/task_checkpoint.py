@@ -3,7 +3,7 @@
 On a due snapshot, in this order (barrier-handling rules; Flink: ``SubtaskCheckpointCoordinatorImpl``): the operators'
 pre-barrier hook, the barrier on all outputs, the output timer, the end of the output's channel state (reserved slots
 keep it open), the synchronous parts of all operators, and then the asynchronous part, one step per kernel event,
-interleaved with whatever the job does meanwhile. Its last steps write the records in flight, as soon as both parts of
+interleaved with other events of the job. Its last steps write the records in flight, as soon as both parts of
 the channel state have ended. A failing synchronous part fails the task; a failing asynchronous part only declines the
 checkpoint.
 """
@@ -45,7 +45,7 @@ from engine.runtime.tasks.task_end import TaskEnd
 from state_backends.local import TaskLocalRecovery
 
 _POINTS = {NotifyOperatorsComplete: "sink.commit", NotifyOperatorsAborted: "sink.abort", NotifyOperatorsSubsumed: None}
-"""Where a task is that tells its operators; only sinks commit and abort, the others just hear of it."""
+"""The point at which a task tells its operators; only sinks commit and abort, other operators just hear of it."""
 
 
 class StopAbortedError(WeirError):
@@ -59,17 +59,17 @@ class StopAbortedError(WeirError):
 
 
 class CheckpointedTask(WorkingTask, Protocol):
-    """The task whose checkpoints they are."""
+    """The task that takes the checkpoints."""
 
     @property
     def end(self) -> TaskEnd:
-        """What it waits for before it ends."""
+        """Everything it waits for before it ends."""
 
     def broadcast(self, event: Event) -> None:
         """Send ``event`` on all outputs."""
 
     def finish(self) -> None:
-        """No snapshot is being written any more: go on closing."""
+        """No snapshot is being written any more: continue closing."""
 
     def await_stop(self) -> None:
         """The savepoint that stops the job was taken."""
@@ -97,10 +97,10 @@ class TaskCheckpointing:
         self.channel_state = ChannelStateWriter()
         self._protocol = TaskCheckpointProtocol(None)
         self.local: TaskLocalRecovery | None = None
-        """The copies of this task's state that are kept beside it, if any are."""
+        """The copies of this task's state that are kept beside it, if there are any."""
         self._running: dict[int, AsyncSnapshot] = {}
         self._measured: tuple[int | None, SubtaskCheckpointMetrics | None] = (None, None)
-        """The last snapshot that failed, and what was measured of it; for the table only."""
+        """The last snapshot that failed, and its measurements; for the table only."""
 
     def restored(self, checkpoint_id: int | None) -> None:
         """The attempt starts from this checkpoint."""
@@ -111,14 +111,14 @@ class TaskCheckpointing:
             self.local = stores.for_task(local_state_name(place.plan, place.vertex))
             self.local.restoring(checkpoint_id)
 
-    # -- what happens to the task -----------------------------------------------------------------------------
+    # -- events of the task -----------------------------------------------------------------------------------
 
     def snapshot_due(self, due: TriggerSnapshot) -> None:
         """The barrier handler says that the snapshot is due: all barriers are here, or an unaligned one is."""
         checkpoint_id = due.barrier.checkpoint_id
         self._execute(self._protocol.on_snapshot_due(due.barrier, due.metrics))
         if checkpoint_id not in self._running:
-            # Refused, or aborted by the coordinator before its barrier came: what was captured is not wanted.
+            # Refused, or aborted by the coordinator before its barrier came: the captured records are not wanted.
             self.channel_state.abort(checkpoint_id)
 
     def alignment_finished(self, finished: AlignmentFinished) -> None:
@@ -135,7 +135,7 @@ class TaskCheckpointing:
 
     def capture_failed(self, checkpoint_id: int) -> None:
         """Not all barriers of an unaligned checkpoint will come. When its own abort is not reported (a cancel marker of
-        a later one made it vanish), its snapshot is declined here, for it could never be finished."""
+        a later one made it vanish), its snapshot is declined here, because it could never be finished."""
         snapshot = self._running.get(checkpoint_id)
         self._abandon_channel_state(checkpoint_id)
         if snapshot is not None:
@@ -152,7 +152,7 @@ class TaskCheckpointing:
         self._execute(self._protocol.on_alignment_aborted(abort.checkpoint_id, abort.reason))
 
     def trigger_refused(self, checkpoint_id: int, *, is_closing: bool) -> None:
-        """The coordinator triggered a task that does not run yet, or not any more."""
+        """The coordinator triggered a task that does not run yet, or does not run any more."""
         self._execute(self._protocol.on_trigger_refused(checkpoint_id, is_closing))
 
     def output_timeout(self, checkpoint_id: int) -> None:
@@ -167,11 +167,11 @@ class TaskCheckpointing:
             self._task.finish()
 
     def notify_stop_complete(self, checkpoint_id: int, last_subsumed_id: int) -> None:
-        """The savepoint with which the job stops is durable (mail). The coordinator says so until it is heard."""
+        """The savepoint with which the job stops is durable (mail). The coordinator repeats this until it is heard."""
         self.notify_checkpoint_complete(checkpoint_id, last_subsumed_id)
 
     def confirm(self, checkpoint_id: int) -> None:
-        """This checkpoint, or a newer one, is durable; nothing happens if that is known."""
+        """This checkpoint, or a newer one, is durable; does nothing if that is known."""
         instructions = self._protocol.on_complete(checkpoint_id)
         if instructions:
             self._execute(instructions)
@@ -195,7 +195,7 @@ class TaskCheckpointing:
         self._execute(self._protocol.on_snapshot_written(checkpoint_id))
 
     def snapshot_failed(self, checkpoint_id: int, error: Exception) -> None:
-        """The asynchronous part failed; what it wrote is deleted already."""
+        """The asynchronous part failed; its files are deleted already."""
         place = self._place
         self._measure(checkpoint_id)
         place.environment.master.note(f"checkpoint {checkpoint_id} failed in {place.name}: {error}")
@@ -205,24 +205,24 @@ class TaskCheckpointing:
         self._execute(self._protocol.on_snapshot_failed(checkpoint_id, reason))
 
     def snapshot_declined(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
-        """The asynchronous part can never end; what it wrote is deleted already."""
+        """The asynchronous part can never end; its files are deleted already."""
         self._measure(checkpoint_id)
         self._execute(self._protocol.on_snapshot_failed(checkpoint_id, reason))
 
     def _measure(self, checkpoint_id: int) -> None:
-        """A snapshot has failed: remember what was measured until then, for the decline that follows."""
+        """A snapshot has failed: keep its measurements for the decline that follows."""
         snapshot = self._running.pop(checkpoint_id, None)
         if snapshot is not None:
             self._measured = (checkpoint_id, snapshot.measured())
 
     def abandon(self) -> None:
-        """The task is dead or done: cancel what runs, delete what it wrote, tell nobody."""
+        """The task is dead or done: cancel running snapshots, delete their files, report nothing."""
         for snapshot in self._running.values():
             snapshot.cancel()
         self._running.clear()
 
     def perish(self) -> None:
-        """The process of the task is gone: what runs ends, and nobody cleans up behind it."""
+        """The process of the task is gone: running snapshots end, and their files are not cleaned up."""
         for snapshot in self._running.values():
             snapshot.cancelled = True
         self._running.clear()
@@ -237,7 +237,7 @@ class TaskCheckpointing:
         for writer in self._writers:
             yield from writer.channels
 
-    # -- what the protocol says -------------------------------------------------------------------------------
+    # -- instructions of the protocol -------------------------------------------------------------------------
 
     def _execute(self, instructions: TaskInstructions) -> None:
         task = self._task
@@ -265,7 +265,7 @@ class TaskCheckpointing:
     def _notify(
         self, instruction: NotifyOperatorsComplete | NotifyOperatorsAborted | NotifyOperatorsSubsumed, first: int = 0
     ) -> None:
-        """Operator by operator from the ``first`` on, each behind its state backend (Flink:
+        """Operator by operator from the ``first`` on, each after its state backend (Flink:
         ``AbstractUdfStreamOperator``)."""
         checkpoint_id, local = instruction.checkpoint_id, self.local
         if local is not None and not first:
@@ -297,7 +297,7 @@ class TaskCheckpointing:
     def notify_rest(
         self, instruction: NotifyOperatorsComplete | NotifyOperatorsAborted | NotifyOperatorsSubsumed, first: int
     ) -> None:
-        """Those operators hear of a checkpoint that had not heard of it when the task was paused."""
+        """Tell the operators that had not heard of the checkpoint when the task was paused."""
         self._notify(instruction, first)
 
     @property
@@ -329,11 +329,11 @@ class TaskCheckpointing:
                 with place.around("operator.prepare"):
                     operator.prepare_snapshot_pre_barrier(checkpoint_id)
         # The barrier leaves before the state is captured, but no record can come between the two: both happen
-        # between two elements, and what the pre-barrier hook emitted is ahead of the barrier.
+        # between two elements, and records emitted by the pre-barrier hook are before the barrier.
         sent = {channel.index: channel.sent_records for channel in self.output_channels()}
         received = {channel.index: channel.received_records for channel in self._input_channels}
         options = barrier.options
-        # It is open already where records that come back are logged, whatever form the barrier has.
+        # It is open already when records that come back are logged, whatever form the barrier has.
         has_state = options.needs_channel_state or checkpoint_id in self.channel_state.collecting
         state = self._open_channel_state(barrier) if has_state else None
         with place.around("barrier.forward"):
@@ -372,13 +372,13 @@ class TaskCheckpointing:
     def _open_channel_state(self, barrier: CheckpointBarrier) -> ChannelStateWriter:
         state, checkpoint_id = self.channel_state, barrier.checkpoint_id
         if checkpoint_id not in state.collecting:
-            # Aligned so far: nothing of the inputs is in flight, but the outputs may still be overtaken.
+            # Aligned so far: no input record is in flight, but the outputs may still be overtaken.
             state.open(checkpoint_id)
             state.finish_input(checkpoint_id)
         return state
 
     def acknowledge_late(self, checkpoint_id: int) -> None:
-        """Acknowledge behind a pause, if the snapshot is still wanted."""
+        """Acknowledge after a pause, if the snapshot is still wanted."""
         if checkpoint_id in self._running:
             self._acknowledge(checkpoint_id)
             if self._task.end.is_closing and not self._running:

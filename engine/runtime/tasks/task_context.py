@@ -21,7 +21,7 @@ from state_backends.snapshots import remote_only, restore_backend, safe_file_nam
 
 
 class Counters:
-    """Counters of one operator in one subtask, which live on through restarts."""
+    """Counters of one operator in one subtask, which keep their values across restarts."""
 
     __slots__ = ("_values",)
 
@@ -40,13 +40,13 @@ class OperatorHost(Protocol):
 
     @property
     def clock_ns(self) -> int:
-        """What its processing-time clock shows."""
+        """The time its processing-time clock shows."""
 
     def clock_ms(self) -> int:
         """The same in ms."""
 
     def spend(self, virtual_ns: int) -> None:
-        """What it has just done takes so long."""
+        """Its last step takes so long."""
 
     def credit_returned(self) -> None:
         """One full output has credit again."""
@@ -55,7 +55,7 @@ class OperatorHost(Protocol):
         """Its source has begun, or ended, to work off a backlog."""
 
     def fail(self, error: Exception) -> None:
-        """End it."""
+        """Fail the task."""
 
 
 class TaskOperatorContext:
@@ -116,7 +116,7 @@ class TaskOperatorContext:
         return self._task.clock_ns
 
     def file_system(self) -> FileSystem:
-        """The file system of sources and sinks."""
+        """The file system for sources and sinks."""
         return self._environment.file_system
 
     def resolve_path(self, path: str) -> str:
@@ -124,7 +124,7 @@ class TaskOperatorContext:
         return self._environment.resolve_path(path)
 
     def keyed_backend(self) -> KeyedStateBackend:
-        """Keyed state, with what was restored."""
+        """Keyed state, with its restored part."""
         if self.keyed is None:
             if not self.plan.keyed:
                 raise JobGraphError(f"operator {self.name!r} asks for keyed state but stands behind no key_by")
@@ -133,7 +133,7 @@ class TaskOperatorContext:
             else:
                 self.keyed = self._restore_keyed_backend(self._restored)
                 if self.keyed.key_type is not None:
-                    # Else a key that failed the last attempt would be the first one of this, and pass.
+                    # Otherwise a key that failed the last attempt would be the first one of this, and pass.
                     agreement = self._environment.key_type_agreement(self._place.plan.vertex)
                     agreement.adopt(self.keyed.key_type)
             self._await_materialization()
@@ -142,7 +142,7 @@ class TaskOperatorContext:
     def _create_keyed_backend(self, tried: int) -> KeyedStateBackend:
         assert not self._is_closed, f"{self.name}: keyed state after the end of the task"
         environment = self._environment
-        # An attempt deploys a subtask once, so that no two backends ever have one name, those of other runs included.
+        # An attempt deploys a subtask once, so two backends never have one name, not even in different runs.
         unique = safe_file_name(f"{self.uid}-{self.subtask}-{self.incarnation}-{self.attempt}-{tried}")
         uploads = SharedStreams(environment.storage, f"{unique}-background")
         self._executor = TaskExecutor(
@@ -180,19 +180,19 @@ class TaskOperatorContext:
         backend.dispose()
 
     def _await_materialization(self) -> None:
-        """Have the task come back when the backend is due to take a snapshot of its own."""
+        """Schedule the task's return for when the backend must take a snapshot of its own."""
         backend: object = self.keyed
         if self._awaits_materialization or self._is_closed or not isinstance(backend, Materializing):
             return
         due_ms, kernel = backend.materialization_due_ms, self._place.kernel
         if due_ms is not None:
             self._awaits_materialization = True
-            # The backend goes by the clock of the task.
+            # The backend uses the clock of the task.
             wait_ns = max(0, due_ms * 1_000_000 - self._task.clock_ns)
             kernel.schedule(kernel.now_ns + wait_ns, "receive_mail", self._task, ("materialize", (self.plan.position,)))
 
     def materialize(self) -> None:
-        """The time has come for the backend to take a snapshot of its own."""
+        """The backend must take a snapshot of its own now."""
         self._awaits_materialization = False
         if self._is_closed:
             return
@@ -219,13 +219,13 @@ class TaskOperatorContext:
             self._environment.local.file_system.delete_tree(directory)
 
     def perish(self) -> None:
-        """The process of the task is gone, and local files are left as they are until they are swept."""
+        """The process of the task is gone: local files stay until they are swept."""
         self._is_closed = True
         if self._executor is not None:
             self._executor.perish()
 
     def operator_backend(self) -> OperatorStateBackend:
-        """Operator state, with what was restored."""
+        """Operator state, with its restored part."""
         if self.operator is None:
             if self._restored is None or not self._restored.operator:
                 self.operator = OperatorStateBackend()
@@ -240,9 +240,9 @@ class TaskOperatorContext:
         return self.operator
 
     def refuse_unclaimed_state(self) -> None:
-        """The operator has asked for all the operator state that it wants. What else there is may be output that waits
-        for its checkpoint, or where a source stood: an operator of another kind, under the same uid, would lose it
-        without a word. (A union list would also grow with every restore.)
+        """The operator has asked for all the operator state that it wants. State left over may be output that waits
+        for its checkpoint, or the position of a source: an operator of another kind, under the same uid, would lose it
+        silently. (A union list would also grow with every restore.)
 
         Raises :class:`engine.elements.errors.JobChangedError`, unless such state may be dropped.
         """
@@ -282,7 +282,7 @@ class TaskOperatorContext:
         self._task.spend(virtual_ns)
 
     def hold_input(self) -> None:
-        """See the contract. To the task it is one more output without credit."""
+        """See the contract. For the task it is one more output without credit."""
         if not self.holds_input:
             self.holds_input = True
             self._task.full_outputs += 1
@@ -302,7 +302,7 @@ class TaskOperatorContext:
         self._environment.post.to_master(self._place.name, "operator_event", message)
 
     def fingerprint(self) -> object:
-        """Background work still to be done."""
+        """The remaining background work."""
         return None if self._executor is None else self._executor.fingerprint()
 
     def report_loss(self, what: str) -> None:

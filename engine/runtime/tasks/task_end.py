@@ -2,13 +2,13 @@
 
 Rules.
 
-* The input ends when the data of all inputs has ended; back edges are not awaited, but the head of a loop waits until
-  the loop is over. Then the operators finish, and whoever reads from the task is told.
+* The input ends when the data of all inputs has ended. Back edges are not awaited, but the head of a loop waits until
+  the loop is over. Then the operators finish, and the tasks that read from this one are told.
 * The task closes when all its inputs have closed, and
-  - a checkpoint behind the end of its data is complete, if checkpoints are taken at all: only that lets sinks commit
+  - a checkpoint after the end of its data is complete, if checkpoints are taken at all: only that lets sinks commit
     their last part. The job manager says when (:mod:`engine.runtime.job.end_of_input`);
-  - what it has sent is taken, if checkpoints are taken: a barrier may have overtaken records that are on their way, or
-    they were sent behind the last one, by an operator that heard of its completion;
+  - receivers have taken all its records, if checkpoints are taken: a barrier may have overtaken records on their way,
+    or an operator sent them after the last barrier, when it heard of the checkpoint's completion;
   - no snapshot is being written any more.
 * A savepoint that stops the job lets the task end without any of this.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class EndingTask(Protocol):
-    """The task whose end it is."""
+    """The task that ends."""
 
     input_ended: bool
     is_stopping: bool
@@ -43,7 +43,7 @@ class EndingTask(Protocol):
         """The last record has come."""
 
     def finish(self) -> None:
-        """Close, unless something has to be waited for; asks here."""
+        """Close, unless the task must wait; asks here."""
 
     def finish_now(self) -> None:
         """Close."""
@@ -53,8 +53,8 @@ class EndingTask(Protocol):
 
 
 class TaskEnd:
-    """What ``task`` still waits for before it ends. ``inputs``: how many it has; ``back_edges``: those on which records
-    come back; neither end of data nor of partition is awaited there."""
+    """The things ``task`` still waits for before it ends. ``inputs``: how many it has; ``back_edges``: the inputs on
+    which records come back; the task awaits neither end of data nor of partition there."""
 
     def __init__(
         self,
@@ -79,10 +79,10 @@ class TaskEnd:
         self._closed_channels = 0
         self._may_finish = False
         self.waits_to_finish = False
-        """Whether nothing is left to do but to hear that a checkpoint holds it."""
+        """Whether the task only waits for the news that a checkpoint holds it."""
         self._finish_when_consumed = False
         self.is_closing = False
-        """Nothing is left to do but to write what snapshots have begun."""
+        """The task only waits until running snapshots are written."""
 
     @property
     def open_inputs(self) -> int:
@@ -101,7 +101,7 @@ class TaskEnd:
         self._end_input_if_due()
 
     def end_of_partition(self, channel: Channel) -> None:
-        """Nothing at all comes on ``channel`` any more."""
+        """No element at all comes on ``channel`` any more."""
         if channel not in self._back_edges:
             self._closed_channels += 1
             if self._closed_channels == self._awaited_inputs:
@@ -113,14 +113,14 @@ class TaskEnd:
             self._task.end_input()
 
     def loop_is_over(self) -> None:
-        """Nothing is under way any more in the loop that the task is part of, and nothing may be added: timers are
-        quiet as behind the end of data, which the heads of the loop now send round."""
+        """Nothing is under way any more in the loop that the task is part of, and nothing may be added. Timers are
+        silent, as after the end of data, which the heads of the loop now send round."""
         self._timers.silence()
         if self._back_edges:
             self._kernel.schedule(self._kernel.now_ns, "receive_mail", self._task, ("end_loop", ()))
 
     def end_loop(self) -> None:
-        """The loop is over, and that is known at its head (mail)."""
+        """The loop is over, and its head knows that (mail)."""
         if not self._task.input_ended and not self._task.is_stopping:
             self._end_input_if_due()
 
@@ -129,7 +129,7 @@ class TaskEnd:
         task = self._task
         assert not task.input_ended
         task.input_ended = True
-        # What timers emitted would come behind the end of data (Flink quiesces the processing time service before it
+        # Output of timers would come after the end of data (Flink quiesces the processing time service before it
         # finishes an operator).
         self._timers.silence()
         self._chain.finish()
@@ -139,13 +139,13 @@ class TaskEnd:
     # -- closing --------------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Nothing more will come and nothing more is expected: close, unless something has to be waited for."""
+        """The task has received everything: close, unless it must wait for a checkpoint or its outputs."""
         task = self._task
         if not task.is_running:
             return
         if self._takes_checkpoints and not (self._may_finish and self._checkpointing.final_checkpoint_completed):
-            # Only a confirmed checkpoint behind the end of the data lets sinks commit their last part; and half a
-            # vertex must not be gone while the other half still waits for one.
+            # Only a confirmed checkpoint after the end of the data lets sinks commit their last part. And one half of a
+            # vertex must not be gone while the other half still waits for a checkpoint.
             self.waits_to_finish = True
             return
         if not self._is_output_consumed():
@@ -158,9 +158,9 @@ class TaskEnd:
             task.finish_now()
 
     def _is_output_consumed(self) -> bool:
-        """What a finished task has sent is in no checkpoint any more, unless its receivers have taken it: a barrier may
-        have overtaken records that are still on their way (Flink: ``allDataProcessed``), and what an operator sends
-        when it hears of a completed checkpoint comes behind the last barrier."""
+        """Records that a finished task has sent are in no later checkpoint, unless their receivers have taken them. A
+        barrier may have overtaken records still on their way (Flink: ``allDataProcessed``); records that an operator
+        sends when it hears of a completed checkpoint come after the last barrier."""
         if not self._takes_checkpoints:
             return True
         left = [channel for channel in self._checkpointing.output_channels() if channel.queued_records]
@@ -175,18 +175,18 @@ class TaskEnd:
             self._task.finish()
 
     def may_finish(self, confirmed_id: int | None = None) -> None:
-        """All tasks of the vertex have come to their end, and a checkpoint behind that is complete: finish as soon as
-        nothing more can come (mail). ``confirmed_id``: the newest checkpoint that is complete; the news of it may have
-        been lost, and there is no further one to make up for that."""
+        """All tasks of the vertex have come to their end, and a checkpoint after that is complete: finish as soon as
+        nothing more can come (mail). ``confirmed_id``: the newest complete checkpoint. The news of it may have been
+        lost, and no later checkpoint follows that would make up for it."""
         if confirmed_id is not None:
             self._checkpointing.confirm(confirmed_id)
         self._may_finish = True
-        # Nothing more can come to a source that may finish.
+        # A source that may finish receives nothing more.
         if self.waits_to_finish or self._is_source:
             self._task.finish()
 
     def fingerprint(self) -> object:
-        """What has ended, and what is waited for."""
+        """The inputs that have ended, and the events awaited."""
         return (
             self._may_finish,
             self.waits_to_finish,

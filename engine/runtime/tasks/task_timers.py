@@ -1,12 +1,12 @@
-"""The processing-time timers of a task: what its operators want to be called for, and when.
+"""The processing-time timers of a task: the times at which its operators want to be called.
 
 Rules.
 
-* A timer is a position in the chain and a time by the task's clock. Asked for twice it fires once.
-* How long it takes is settled when it is registered: what happens to the clock later changes nothing (Flink:
-  ``SystemProcessingTimeService.registerTimer``). So timers are due at an instant of virtual time: by a clock that was
-  set back, a timer that asks for the next one would be due again at once, and again, until the clock has caught up.
-* Behind the end of data, and behind the savepoint that stops the job, timers are quiet: none fires, none is taken.
+* A timer is a position in the chain and a time by the task's clock. A timer registered twice fires once.
+* Its delay is fixed when it is registered: later changes of the clock do not matter (Flink:
+  ``SystemProcessingTimeService.registerTimer``). So timers are due at an instant of virtual time. By a clock that was
+  set back, a timer that registers the next one would be due again at once, and again, until the clock has caught up.
+* After the end of data, and after the savepoint that stops the job, timers are silent: none fires, none is taken.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from engine.runtime.kernel import Around, Kernel
 
 
 class TimerOwner(Protocol):
-    """The task whose timers they are."""
+    """The task that has the timers."""
 
     @property
     def clock_ns(self) -> int:
-        """What its processing-time clock shows."""
+        """The time its processing-time clock shows."""
 
     @property
     def takes_timers(self) -> bool:
-        """Whether something may still come of a timer."""
+        """Whether a timer may still have effects."""
 
     @property
     def is_running(self) -> bool:
-        """Whether it takes part; it may die of a timer."""
+        """Whether the task is running; a timer may kill it."""
 
     def timer_fires(self, position: int, time_ns: int) -> None:
         """Call the operator at ``position``, which has asked for ``time_ns``."""
@@ -46,7 +46,7 @@ class TaskTimers:
         self._pending: list[tuple[int, int, int]] = []
         """A heap of instant, time by the task's clock, and position in the chain."""
         self._registered: set[tuple[int, int]] = set()
-        """Times and positions, to be asked for members only."""
+        """Times and positions, used only for membership tests."""
 
     def register(self, time_ns: int, position: int) -> None:
         """Call the operator at ``position`` at ``time_ns`` by the task's clock."""
@@ -80,7 +80,7 @@ class TaskTimers:
         self._registered.clear()
 
     def fingerprint(self, now_ns: int) -> object:
-        """What is due, and in how many nanoseconds."""
+        """The timers due, and in how many nanoseconds."""
         return tuple(
             sorted((instant_ns - now_ns, time_ns - now_ns, position) for instant_ns, time_ns, position in self._pending)
         )

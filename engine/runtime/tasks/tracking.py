@@ -1,4 +1,4 @@
-"""What a run in which records are tracked adds to its tasks. It is absent when they are not.
+"""The parts that tracking of records adds to the tasks of a run. They are absent when records are not tracked.
 
 Tasks know no more of acking than this; the parts are built in :mod:`engine.runtime.acking`.
 """
@@ -24,20 +24,20 @@ class TaskTracking(Protocol):
     """Tracks what one task handles and sends."""
 
     def receiver(self, process: Callable[[Batch], None]) -> Callable[[Batch], None]:
-        """What takes the records of an input, and acknowledges them."""
+        """Receives the records of an input, and acknowledges them."""
 
     def router(self, router: Router) -> Router:
-        """What sends records on, and tracks them."""
+        """Sends records on, and tracks them."""
 
     def task_died(self) -> None:
         """The task has failed, or was cancelled."""
 
     def fingerprint(self) -> object:
-        """Everything that decides what is said about records to come."""
+        """State that determines future messages about records."""
 
 
 class SourceTracking(Protocol):
-    """Reads a source, and sends again what is not acknowledged."""
+    """Reads a source, and sends again records that are not acknowledged."""
 
     def before_open(self) -> None:
         """The operators are about to open."""
@@ -59,7 +59,7 @@ class SourceTracking(Protocol):
         """Records of this attempt before the positions that were committed last."""
 
     def fingerprint(self) -> object:
-        """Everything that decides what is sent next."""
+        """State that determines which records are sent next."""
 
 
 class RunTracking(Protocol):
@@ -67,7 +67,7 @@ class RunTracking(Protocol):
 
     @property
     def channel_class(self) -> type[Channel]:
-        """Of channels that outlive the tasks at their ends."""
+        """The class of channels that outlive the tasks at their ends."""
 
     def for_task(self, task: Task) -> TaskTracking:
         """The part of a task that is being built."""

@@ -1,7 +1,7 @@
-"""What a run is built of when somebody wants to know what caused what (:mod:`engine.observe.provenance`).
+"""The parts of a run that keeps a ledger of causes (:mod:`engine.observe.provenance`).
 
-Everything here stands in for a part of a task when it is built: receivers that tell whose records come, outputs that
-tell who emits, routers that put the cause on what is sent. A run without provenance has none of them.
+Each class here takes the place of a part of a task when it is built: receivers that report whose records come, outputs
+that report which operator emits, routers that put the cause on records sent. A run without provenance has none of them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Watched(Protocol):
 
 
 class WatchedRouter:
-    """Puts the cause on whatever is sent."""
+    """Puts the cause on every record sent."""
 
     __slots__ = ("_router", "_sender")
 
@@ -58,7 +58,7 @@ class WatchedRouter:
 
 
 class _Reached(Operator):
-    """Stands before an operator whose state, or whose readers, records have effects on."""
+    """Stands before an operator that has state or is a sink, and reports the records that reach it."""
 
     def __init__(self, operator: Operator, uid: str, task: TaskProvenance) -> None:
         self._operator = operator
@@ -78,7 +78,7 @@ class _Reached(Operator):
 
 
 class WatchedOutput(ChainOutput):
-    """The output of one operator that tells who emits."""
+    """The output of one operator; it reports that this operator emits."""
 
     __slots__ = ("_facts", "_send", "_task")
 
@@ -121,12 +121,12 @@ def _receive(process: Callable[[Batch], None], uid: str | None, task: TaskProven
 
 
 class WatchedChain:
-    """The operators of one task, as whoever wants to know what caused what sees them."""
+    """The operators of one task, as the ledger of causes sees them."""
 
     def __init__(self, place: TaskPlace, provenance: TaskProvenance, facts: TaskFacts) -> None:
         self._environment = place.environment
         self.provenance = provenance
-        """What the task tells."""
+        """Takes the task's reports."""
         self._facts = facts.operators
 
     @classmethod
@@ -155,7 +155,7 @@ class WatchedChain:
         return WatchedOutput(self.provenance, self._facts[position])
 
     def seen(self, operator: Operator, position: int) -> Operator:
-        """What stands before a chained operator, or itself."""
+        """The wrapper around a chained operator, or the operator itself."""
         facts = self._facts[position]
         return _Reached(operator, facts.uid, self.provenance) if facts.role in (SINK, STATE) else operator
 
@@ -173,7 +173,7 @@ class WatchedChain:
                 self.provenance.stored(checkpoint_id, side, name.edge, name.sender, name.receiver, causes)
 
     def receiver(self, process: Callable[[Batch], None]) -> Callable[[Batch], None]:
-        """What stands before the head of the chain."""
+        """The receiver before the head of the chain."""
         head = self._facts[0]
         return partial(_receive, process, head.uid if head.role in (SINK, STATE) else None, self.provenance)
 
@@ -183,7 +183,7 @@ def _facts(operator: Operator, plan: OperatorPlan) -> OperatorFacts:
     if isinstance(operator, SourceOperator):
         role = SOURCE
     elif not plan.chained_outputs and not plan.edge_outputs:
-        # A sink that keeps its count, say, in the state commits nothing, but goes back with the checkpoint.
+        # A sink that keeps its count, say, in the state commits nothing; it goes back with the checkpoint.
         kind = type(operator)
         role = SINK
         if kind.notify_checkpoint_complete is not Operator.notify_checkpoint_complete:
