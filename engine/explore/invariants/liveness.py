@@ -24,7 +24,7 @@ from state_backends.snapshots import (
 
 LONGEST_NS = 3_600 * 1_000_000_000
 LONGEST_TIMES = 20
-"""The last attempt may take the first, or the second times the duration of all before it and a checkpoint's timeout."""
+"""Limit of the last attempt: the greater of the first, and the second times (time before it + checkpoint timeout)."""
 
 _ZOMBIES = {"pause", "partition"}
 """Faults after which a task that was given up may go on writing."""

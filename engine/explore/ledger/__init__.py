@@ -1,8 +1,8 @@
-"""The effect ledger: which source records were lost, applied twice, or seen in output that was taken back; and which
-crash and checkpoint did it.
+"""The effect ledger: which source records were lost, applied twice, or visible in output that was taken back, and which
+crash and checkpoint caused it.
 
-``EffectLedger`` is given to a run (``Execution(..., provenance=ledger)``), ``reference`` says what the effects should
-be, and ``findings`` compares the two.
+``EffectLedger`` is passed to a run (``Execution(..., provenance=ledger)``), ``reference`` computes the expected
+effects, and ``findings`` compares the two.
 """
 
 from __future__ import annotations

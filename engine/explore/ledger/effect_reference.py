@@ -1,8 +1,8 @@
-"""What each record should have effects on, and how often: the same job without faults, its sinks writing nothing.
+"""The expected effects of each record, with their numbers: the same job without faults, its sinks writing nothing.
 
-The job runs twice, with two orders of events. Where the two differ, the job itself leaves open what a record has
-effects on (a function that drops what comes late, say). All cells, or the output, of such an operator are not judged:
-if the order decides about one key, it may decide about others.
+The job runs twice, with two orders of events. Where the two differ, the job itself does not fix the effects of a record
+(for example because a function drops late records). All cells, or the output, of such an operator are not judged: if
+the order decides about one key, it may decide about others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from operators.basic import SinkOperator
 from state_backends.files import FileSystem, MemoryFileSystem
 
 Layers = dict[Origin, list[RangeSet]]
-"""By origin: what has had one effect or more, two or more, and so on."""
+"""By origin: the records with one effect or more, two or more, and so on."""
 
 OTHER_SEED = "another order"
 
@@ -39,25 +39,25 @@ class _Nowhere(SinkOperator):
     """A sink that writes nothing."""
 
     def process_batch(self, batch: Batch) -> None:
-        """Forget it."""
+        """Discard it."""
 
 
 class _NowhereCommitting(_Nowhere):
-    """The same for one that shows things when a checkpoint is complete."""
+    """The same for a sink that shows its rows when a checkpoint completes."""
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Nothing waits."""
+        """No row is waiting."""
 
 
 class _NowhereKept(_Nowhere):
-    """The same for one that keeps what it has counted in its state."""
+    """The same for a sink that keeps its counts in its state."""
 
     def snapshot_state(self, checkpoint_id: int) -> None:
         """Nothing is kept."""
 
 
 def by_origin(ledger: EffectLedger) -> dict[Place, Layers]:
-    """The effects of a ledger, in words that do not depend on it."""
+    """The effects of a ledger, named without reference to it."""
     return {
         place: {ledger.origins[split]: layers for split, layers in effects.splits.items() if layers}
         for place, effects in ledger.effects().items()
@@ -87,7 +87,7 @@ def reference(
 
 
 def without_sinks(plan: ExecutionPlan) -> ExecutionPlan:
-    """The plan with sinks that write nothing, and are seen by a ledger as those of the plan."""
+    """The plan with sinks that write nothing, but look to a ledger like those of the plan."""
     vertices = tuple(
         replace(vertex, operators=tuple(_silenced(operator) for operator in vertex.operators))
         for vertex in plan.vertices
@@ -100,7 +100,7 @@ def _silenced(operator: OperatorPlan) -> OperatorPlan:
         return operator
     kind = type(operator.factory())
     if not issubclass(kind, SinkOperator):
-        # A function whose output nobody reads.
+        # A function whose output is not read.
         return operator
     stand_in: type[Operator] = _Nowhere
     if kind.notify_checkpoint_complete is not Operator.notify_checkpoint_complete:

@@ -1,4 +1,4 @@
-"""The effect ledger as an invariant: every record has its effects, each as often as it should."""
+"""The effect ledger as an invariant: every record has each of its effects as often as expected."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.graph.plan import ExecutionPlan
 
 
 class EffectsInvariant(Invariant):
-    """Judges a case by its ledger, which is to be given to the run: ``run_case(..., provenance=invariant.ledger)``."""
+    """Judges a case by its ledger, which the run must get: ``run_case(..., provenance=invariant.ledger)``."""
 
     name = "effects"
     title = "every record has its effects, and none has them more often than is promised"
@@ -21,7 +21,7 @@ class EffectsInvariant(Invariant):
     source = "effect provenance: where-provenance of streams (Glavic et al., Ariadne, DEBS 2013)"
 
     def __init__(self, expected: EffectReference, promise: str) -> None:
-        """``expected``: the effects of the case without faults; ``promise``: what it is judged by."""
+        """``expected``: the effects of the case without faults; ``promise``: the promise that it is judged by."""
         super().__init__()
         self.ledger = self.provenance = EffectLedger()
         self.found: Findings | None = None
@@ -35,11 +35,11 @@ class EffectsInvariant(Invariant):
 
 
 def rows_of(sink: SinkInMemory) -> Seen:
-    """What readers of one sink see; a sink into a table says how its rows are written."""
+    """The rows that readers of one sink see; a sink into a table says how its rows are written."""
     return Seen(sink.committed_rows(), getattr(sink, "text_of", repr))
 
 
 def seen_in(world: World, plan: ExecutionPlan) -> Mapping[str, Seen]:
-    """What readers of a world see, sink by sink."""
+    """The rows that readers of a world see, sink by sink."""
     seen = {uid: rows_of(sink) for uid, sink in world.sinks.items() if getattr(sink, "delivery", "") != PER_KEY}
     return {**seen, **seen_in_files(plan, world.files, world.file_sinks)}

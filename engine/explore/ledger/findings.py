@@ -1,14 +1,14 @@
-"""What an effect ledger says in the end: which records were lost, applied twice, or seen though they must not be.
+"""The result of an effect ledger: which records were lost, applied twice, or visible though they must not be.
 
-A run is compared with its reference, record by record: cell by cell, and output by output. For each difference the
-restart is looked for that explains it:
+A run is compared with its reference, record by record: cell by cell, and output by output. For each difference, the
+code searches for the restart that explains it:
 
-* *applied twice*: the checkpoint holds the effect already, and the source (or whatever emitted) goes back to before it;
-* *lost*: the source goes on behind the record, but the checkpoint holds its effect neither in the cell nor in flight;
-  or it was in flight, and has not come from there.
+* *applied twice*: the checkpoint holds the effect already, and the source (or emitting operator) goes back before it;
+* *lost*: the source continues after the record, but the checkpoint holds its effect neither in the cell nor in flight;
+  or it was in flight, and was not read from there.
 
-Differences that no restart explains happened while the job ran: records went astray on their way. What follows from a
-difference (a window with one record too many emits another result) is not told again.
+Differences that no restart explains happened while the job ran: records were lost on their way. Consequences of a
+difference (a window with one record too many emits another result) are not reported again.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ KINDS = (LOST, TWICE, UNEXPECTED, VISIBLE)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Records of one origin that something is wrong with, in one cell or output, for one reason.
+    """Records of one origin with the same problem, in one cell or output, for one reason.
 
     ``kind``       ``lost``, ``applied twice`` (more often than it should be), ``unexpected`` (it should have no effect
                    here at all), ``visible though aborted``;
     ``place``      the cell or output, ``place_name``: in words;
-    ``origin``     where the records come from, ``ranges``: their numbers, ``records_name``: in words;
+    ``origin``     the source or state of the records, ``ranges``: their numbers, ``records_name``: in words;
     ``expected``   how many effects the first of them should have had here, ``found``: how many it has had;
-    ``restart``    what explains it, ``None`` = no restart does; ``why``: in words;
-    ``at_once``    whether it is about a sink that shows what comes as it comes, and so promises nothing.
+    ``restart``    the restart that explains it, ``None`` = none does; ``why``: in words;
+    ``at_once``    whether it is about a sink that shows records as they arrive, and so promises nothing.
     """
 
     kind: str
@@ -113,14 +113,14 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What readers of a sink see: ``rows`` as text, and how a record becomes such a text."""
+    """Readers' view of a sink: ``rows`` as text, and the function that turns a record into such a text."""
 
     rows: Sequence[str]
     text_of: Callable[[Any], str] = repr
 
 
 def seen_in_files(plan: ExecutionPlan, files: FileSystem, directories: Mapping[str, str]) -> dict[str, Seen]:
-    """What readers see of file sinks. ``directories``: by uid, where they write to."""
+    """Readers' view of file sinks. ``directories``: by uid, where they write to."""
     seen: dict[str, Seen] = {}
     for _, operator in plan.operators():
         sink = getattr(operator.factory, "__self__", None)
@@ -134,8 +134,8 @@ def seen_in_files(plan: ExecutionPlan, files: FileSystem, directories: Mapping[s
 @dataclass(frozen=True, slots=True)
 class Findings:
     """All findings of a run. ``unsettled``: cells and outputs that were not judged because the order of events decides
-    about them; ``consequences``: differences not told because they follow from others; ``problem``: why nothing, or not
-    everything, could be judged."""
+    about them; ``consequences``: differences not reported because they follow from others; ``problem``: why nothing, or
+    not everything, could be judged."""
 
     found: tuple[Finding, ...]
     unsettled: int = 0
@@ -143,14 +143,14 @@ class Findings:
     problem: str | None = None
 
     def paragraphs(self, ledger: EffectLedger) -> list[str]:
-        """What there is to say, records with the same fate together: what they are, where it shows, and why."""
+        """The findings in words, with records of the same fate together: which they are, where it shows, and why."""
         groups: dict[object, list[Finding]] = {}
         for one in self.found:
             groups.setdefault((one.kind, one.origin, one.why, one.expected, one.found), []).append(one)
         return [_paragraph(ledger, group) for group in groups.values()]
 
     def breaking(self, promise: str) -> tuple[Finding, ...]:
-        """Those that ``exactly-once``, ``at-least-once`` or ``at-most-once`` forbids."""
+        """The findings that ``exactly-once``, ``at-least-once`` or ``at-most-once`` forbids."""
         return tuple(one for one in self.found if _breaks(one, promise))
 
 
@@ -181,7 +181,7 @@ def _breaks(finding: Finding, promise: str) -> bool:
 
 
 def findings(ledger: EffectLedger, expected: EffectReference, *, seen: Mapping[str, Seen] | None = None) -> Findings:
-    """Compare a run with its reference. ``seen``: by uid of a sink, what its readers see in the end."""
+    """Compare a run with its reference. ``seen``: by uid of a sink, the rows that its readers see at the end."""
     unknown = [restart for restart in ledger.restarts if not restart.is_known]
     if unknown:
         began = f"attempt {unknown[0].attempt} began from checkpoint {unknown[0].checkpoint_id}"
@@ -254,11 +254,11 @@ class _Comparison:
             yield self._finding(kind, place, origin, rest, None)
 
     def _repeated_by(self, restart: Restart, place: Place, origin: Origin, rest: RangeSet) -> RangeSet:
-        """What has had its effect before a restart that goes back to before it."""
+        """Records that had their effect before a restart from a position before them."""
         return (rest & self._held(restart, place, origin)) - rest.below(self._position(restart, origin))
 
     def _lost_by(self, restart: Restart, place: Place, origin: Origin, rest: RangeSet) -> RangeSet:
-        """What the source goes on behind although a checkpoint holds its effect nowhere."""
+        """Records that the source has passed although no checkpoint holds their effect."""
         if restart.checkpoint_id is None:
             return RangeSet()
         return rest.below(self._position(restart, origin)) - self._held(restart, place, origin)
@@ -267,7 +267,7 @@ class _Comparison:
         return self._numbers.get(origin, -1)
 
     def _held(self, restart: Restart, place: Place, origin: Origin) -> RangeSet:
-        """What has had its effect by the checkpoint; of output: what readers had been shown, or are bound to be."""
+        """Records with an effect in the checkpoint; for output: those shown to readers by then, or certain to be."""
         number, held = self._number(origin), RangeSet()
         if place.kind == OUTPUT:
             for one in self._ledger.exposed:
@@ -280,7 +280,7 @@ class _Comparison:
         return held
 
     def _position(self, restart: Restart, origin: Origin) -> int:
-        """The first record that comes (again) after a restart."""
+        """The first record that is emitted (again) after a restart."""
         number = self._number(origin)
         parts = restart.parts()
         if origin.is_source:
@@ -291,7 +291,7 @@ class _Comparison:
     # --- what readers see ---------------------------------------------------------------------------------------
 
     def _visible(self, uid: str, seen: Seen) -> Iterable[Finding]:
-        """What readers see more, or less, than the ledger says they may."""
+        """Rows that readers see in excess of the ledger's account, or miss."""
         ledger = self._ledger
         shown = [one for one in ledger.exposed if one.uid == uid]
         rows = Counter(seen.rows)
@@ -372,7 +372,7 @@ def _in_flight(restart: Restart) -> dict[int, RangeSet]:
 
 
 def _matching(one: Exposed, seen: Seen, wanted: Counter[str]) -> list[RecordCause]:
-    """The causes of rows that are among those wanted, which are ticked off."""
+    """The causes of those rows that are wanted; each is removed from ``wanted``."""
     causes: list[RecordCause] = []
     if wanted:
         for cause, value in one.rows:

@@ -1,17 +1,17 @@
-"""The effect ledger: which source record has had which effects, as far as nothing has taken them back.
+"""The effect ledger: which effects each source record has had, except those that a restore has taken back.
 
-What is counted.
+Counted are:
 
-* A *cause* is ``(origin, number)``. An origin is a split of a source, and the number that of the record in it; or it is
-  state of an operator that emits on its own account (a timer, a window, a batch), and the number counts its emissions.
-  The latter go back with the state, so that what is emitted again after a restore is the same cause again.
+* A *cause* is ``(origin, number)``. An origin is either a split of a source, and the number that of the record in it;
+  or it is state of an operator that emits on its own (a timer, a window, a batch), and the number counts its emissions.
+  These numbers go back with the state, so that an emission repeated after a restore is the same cause again.
 * A *cell* is the state of one key of an operator, or all other state of an operator. A record has one effect on a cell
-  each time it reaches the operator (with that key), whatever the operator makes of it.
-* An *output* is a sink. What reaches one that commits is pending until a checkpoint behind it is complete; what reaches
-  any other is seen at once, and nothing takes it back.
+  each time it reaches the operator (with that key), whatever the operator does with it.
+* An *output* is a sink. At a sink that commits, a record is pending until the next checkpoint after it completes. At
+  any other sink it is visible at once, and cannot be taken back.
 
-Cells, emissions and pending output go into checkpoints with the task, and back with it: after a restart a task has what
-the checkpoint holds that it starts from, its own share of it when the number of subtasks has changed. One ledger serves
+Cells, emissions and pending output go into checkpoints with the task, and are restored with it. After a restart a task
+has the content of its checkpoint, or its own share of it when the number of subtasks has changed. One ledger serves
 all processes of a run, one after the other.
 """
 
@@ -39,7 +39,7 @@ from engine.observe.trace_events import AttemptStarted, CheckpointCompleted, Run
 class EffectLedger:
     """Implements :class:`engine.observe.provenance.Provenance`.
 
-    ``keeps_rows``: whether the value of each record that reaches a sink is kept, to be compared with what readers see;
+    ``keeps_rows``: whether the value of each record that reaches a sink is kept, to be compared with readers' rows;
     ``retains``: from how many of the newest completed checkpoints the run may start again.
     """
 
@@ -48,12 +48,12 @@ class EffectLedger:
         self._retains = retains
         self.origins: list[Origin] = []
         self.names: dict[str, str] = {}
-        """By uid: what the job calls the operator."""
+        """By uid: the operator's name in the job."""
         self.shown_at_once: dict[str, None] = {}
-        """Sinks that show what comes as it comes."""
+        """Sinks that show records as they arrive."""
         self.restarts: list[Restart] = []
         self.exposed: list[Exposed] = []
-        """What readers were shown, oldest first."""
+        """Output shown to readers, oldest first."""
         self.versions: dict[RecordCause, int] = {}
         """By emission of a cell: how many effects the cell had seen by then."""
         self.batches: dict[RecordCause, Effects] = {}
@@ -132,11 +132,11 @@ class EffectLedger:
             self._replace_all(restored, part)
 
     def _replace_all(self, checkpoint_id: int | None, part: CheckpointPart | None) -> None:
-        """A new process: nothing is left of the tasks there were, whatever those are called that come now."""
+        """A new process: all previous tasks are gone, whatever the names of the new ones."""
         tasks = {} if part is None else part.tasks
         for name in list(self._tasks):
             self._withdraw(name, checkpoint_id)
-        # Tasks that had finished by then are not started again, and what they have done stays done.
+        # Tasks that had finished by then are not started again, and their effects stay.
         self._tasks = {name: TaskBook.of_finished(self, task) for name, task in tasks.items() if task.has_finished}
 
     def _failure(self, event: TaskState) -> str:
@@ -148,7 +148,7 @@ class EffectLedger:
         part = self._checkpoint(checkpoint_id)
         for book in self._tasks.values():
             if book.has_finished and book.facts.task not in part.tasks:
-                # It takes no part any more, and what it has done stays done.
+                # It takes part no more, and its effects stay.
                 part.tasks[book.facts.task] = book.part()
             for one in book.take_pending(checkpoint_id):
                 self.show(one)
@@ -161,7 +161,7 @@ class EffectLedger:
         book = self._tasks.get(task)
         if book is not None and book.facts.attempt == attempt:
             book.has_finished = True
-            # Nothing is left when there are checkpoints: the last one is behind the end of the input.
+            # With checkpoints nothing is left here: the last one is after the end of the input.
             for one in book.take_open():
                 self.show(one)
 
@@ -175,7 +175,7 @@ class EffectLedger:
         return number
 
     def part_of(self, facts: TaskFacts, checkpoint_id: int | None) -> Iterator[TaskPart]:
-        """Parts of a checkpoint that are about operators of a task, its own first; nothing on a fresh start."""
+        """Parts of a checkpoint about operators of a task, its own first; nothing on a fresh start."""
         if checkpoint_id is None:
             return
         part = self._checkpoints.get(checkpoint_id)
@@ -189,18 +189,18 @@ class EffectLedger:
                 yield one
 
     def starts(self, book: TaskBook, checkpoint_id: int | None) -> None:
-        """A task begins: what it had before that no checkpoint has made visible is void."""
+        """A task begins: its earlier effects that no checkpoint has made visible are void."""
         restart = self.restarts[-1]
         for part in self.part_of(book.facts, checkpoint_id):
             for one in part.pending:
-                # In the state of a completed checkpoint: sinks commit it now, whether or not they were told before.
+                # In the state of a completed checkpoint: sinks commit it now, even if they were notified before.
                 self.show(one)
         restart.tasks.append(book.facts.task)
         self._withdraw(book.facts.task, checkpoint_id)
         self._tasks[book.facts.task] = book
 
     def _withdraw(self, task: str, checkpoint_id: int | None) -> None:
-        """What a task has written behind the checkpoint that it goes back to is not part of this history any more."""
+        """Remove what a task has written after the checkpoint to which it goes back."""
         why = f"attempt {self.restarts[-1].attempt} began from {checkpoint_text(checkpoint_id)}"
         before = self._tasks.get(task)
         if before is not None:
@@ -228,7 +228,7 @@ class EffectLedger:
         return part
 
     def show(self, exposed: Exposed) -> None:
-        """Readers see something from now on, if they have not before."""
+        """Readers see this output from now on, if they have not before."""
         if not exposed.shown:
             exposed.shown, exposed.era = True, len(self.restarts)
             self.exposed.append(exposed)
@@ -240,7 +240,7 @@ class EffectLedger:
     # --- what has come of it ------------------------------------------------------------------------------------
 
     def effects(self) -> dict[Place, Effects]:
-        """All effects that stand: on cells, and on what readers were shown."""
+        """All effects that stand: on cells, and on output shown to readers."""
         parts: dict[Place, list[Effects]] = {}
         for book in self._tasks.values():
             for place, cell in book.cells.items():
@@ -264,20 +264,20 @@ class EffectLedger:
         return self.versions.get((self._origin_numbers.get(origin, -1), number))
 
     def withdrawn(self) -> list[tuple[Exposed, str]]:
-        """What has reached sinks and must not be shown, because the run has gone back behind it; and why."""
+        """Output of sinks that must not be shown, because the run has gone back to before it; and why."""
         return [(one, why) for one, why in self._withdrawn if not one.shown]
 
     def unseen(self) -> list[Exposed]:
-        """What has reached sinks and no checkpoint has made visible."""
+        """Output of sinks that no checkpoint has made visible."""
         return [one for book in self._tasks.values() for one in book.unseen() if not one.shown]
 
     def size_bytes(self) -> int:
-        """What the ranges of cells and output take, those of checkpoints not counted."""
+        """The size of the ranges of cells and output; those of checkpoints are not counted."""
         cells = sum(cell.effects.size_bytes() for book in self._tasks.values() for cell in book.cells.values())
         return cells + sum(one.effects.size_bytes() for one in self.exposed)
 
     def fingerprint(self) -> object:
-        """Equal for ledgers that will say the same of the same future."""
+        """Equal for ledgers that will report the same on the same future."""
         return (
             tuple(self.origins),
             tuple((name, book.fingerprint()) for name, book in sorted(self._tasks.items())),

@@ -1,4 +1,4 @@
-"""What an effect ledger is made of, as plain data: causes, cells, output, and what checkpoints hold of them."""
+"""The parts of an effect ledger as plain data: causes, cells, output, and their copies in checkpoints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEY, WHOLE, OUTPUT = "key", "state", "output"
 
 
 class Place(NamedTuple):
-    """What records have effects on. ``kind``: ``key``, ``state`` or ``output``."""
+    """A target of effects. ``kind``: ``key``, ``state`` or ``output``."""
 
     uid: str
     kind: str
@@ -24,8 +24,8 @@ class Place(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where causes come from. A split of a source; or the state of an operator: of a key, perhaps of a window
-    (``namespace``), or all of a subtask (then ``split`` says which)."""
+    """The origin of causes: a split of a source, or state of an operator. The state belongs to a key, perhaps to a
+    window (``namespace``), or is all state of a subtask (then ``split`` names the subtask)."""
 
     uid: str
     split: str | None
@@ -43,14 +43,14 @@ _SUBTASK = "subtask "
 
 
 def subtask_split(subtask: int) -> str:
-    """How an origin is called that is all state of a subtask."""
+    """The name of an origin that is all state of a subtask."""
     return f"{_SUBTASK}{subtask}"
 
 
 class Cell:
-    """Effects on one cell, and how often its operator has emitted on its account, by namespace.
+    """Effects on one cell, and how often its operator has emitted from it, by namespace.
 
-    ``waiting``: records that are going to be emitted together; ``version`` counts the effects; ``epoch`` says between
+    ``waiting``: records that will be emitted together; ``version`` counts the effects; ``epoch`` says between
     which snapshots of the task the cell was last changed.
     """
 
@@ -76,9 +76,9 @@ class Cell:
 
 @dataclass(slots=True)
 class Exposed:
-    """What readers are shown in one go.
+    """Output that readers are shown in one step.
 
-    ``checkpoint_id`` covers it, ``None`` = it was shown as it came, or at the end of a job without checkpoints;
+    ``checkpoint_id`` covers it, ``None`` = it was shown on arrival, or at the end of a job without checkpoints;
     ``era``: how many starts there had been when it was shown; ``rows``: ``(cause, value)`` in their order.
     """
 
@@ -98,8 +98,8 @@ class Exposed:
 
 @dataclass(slots=True)
 class TaskPart:
-    """What a checkpoint holds of one task. Cells in it are not changed any more. ``has_finished``: it took no part
-    in it any more."""
+    """One task's part of a checkpoint. Its cells do not change any more. ``has_finished``: the task no longer
+    took part."""
 
     facts: TaskFacts
     cells: dict[Place, Cell]
@@ -110,7 +110,7 @@ class TaskPart:
 
 @dataclass(slots=True)
 class CheckpointPart:
-    """What a checkpoint holds: of each task, and in flight (by side, edge, sender and receiver)."""
+    """Content of a checkpoint: of each task, and in flight (by side, edge, sender and receiver)."""
 
     tasks: dict[str, TaskPart] = field(default_factory=dict)
     in_flight: dict[tuple[str, str, int, int], list[RecordCause]] = field(default_factory=dict)
@@ -120,8 +120,8 @@ class CheckpointPart:
 class Restart:
     """Tasks have begun anew: in ``attempt``, from ``checkpoint_id`` or from nothing, because of ``cause``.
 
-    ``part``: what the checkpoint holds; ``tasks``: which were deployed; ``is_known``: whether the ledger has seen the
-    checkpoint being taken.
+    ``part``: the content of the checkpoint; ``tasks``: which were deployed; ``is_known``: whether the ledger has seen
+    the checkpoint being taken.
     """
 
     number: int
@@ -135,5 +135,5 @@ class Restart:
     tasks: list[str] = field(default_factory=list)
 
     def parts(self) -> list[TaskPart]:
-        """What the tasks that begin anew start from. A new process deploys all, whatever they are called now."""
+        """The parts from which the new tasks start. A new process deploys all, whatever their names now."""
         return [part for name, part in self.part.tasks.items() if self.attempt == 1 or name in self.tasks]

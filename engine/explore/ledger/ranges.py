@@ -1,7 +1,7 @@
 """Sets and multisets of record numbers, compressed to ranges.
 
-Records come in order, so that what has had an effect is mostly a few long ranges per split. A number that stands alone
-takes 16 bytes. Everything here is plain data: it can be copied, compared and pickled in memory.
+Records come in order, so those with an effect are mostly a few long ranges per split. A single number takes 16 bytes.
+Everything here is plain data: it can be copied, compared and pickled in memory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Range = tuple[int, int]
 
 
 class RangeSet:
-    """A set of numbers of at least 0, as ranges that are ascending and apart."""
+    """A set of numbers of at least 0, as ranges that are ascending and not adjacent."""
 
     __slots__ = ("_ends", "_starts")
 
@@ -27,7 +27,7 @@ class RangeSet:
             self._append(first, end)
 
     def _append(self, first: int, end: int) -> None:
-        """Add a range none of whose numbers lies before the last range."""
+        """Add a range that has no number before the last range."""
         if first >= end:
             return
         if self._ends and first <= self._ends[-1]:
@@ -37,7 +37,7 @@ class RangeSet:
             self._ends.append(end)
 
     def add(self, number: int) -> bool:
-        """Put a number in; returns whether it is new."""
+        """Add a number; returns whether it is new."""
         starts, ends = self._starts, self._ends
         if not ends or number > ends[-1]:
             starts.append(number)
@@ -64,7 +64,7 @@ class RangeSet:
         return True
 
     def ranges(self) -> list[Range]:
-        """The ranges, ascending and apart."""
+        """The ranges, ascending and not adjacent."""
         return list(zip(self._starts, self._ends, strict=True))
 
     def __contains__(self, number: int) -> bool:
@@ -137,7 +137,7 @@ class RangeSet:
 class Effects:
     """How often each record had an effect: a multiset of ``(split, number)``, the split as a number.
 
-    Layer ``n`` of a split holds what has had more than ``n`` effects, so that the usual multiset is one range.
+    Layer ``n`` of a split holds the records with more than ``n`` effects, so the usual multiset is one range.
     """
 
     __slots__ = ("splits",)
@@ -215,7 +215,7 @@ def _summed(several: list[list[RangeSet]]) -> list[RangeSet]:
                 changes[first] = changes.get(first, 0) + 1
                 changes[end] = changes.get(end, 0) - 1
     ranges: list[list[Range]] = []
-    # Where the ranges that are open begin, the lowest layer first.
+    # The beginnings of the open ranges, the lowest layer first.
     begun: list[int] = []
     for number in sorted(changes):
         change = changes[number]

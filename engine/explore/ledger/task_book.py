@@ -1,4 +1,4 @@
-"""The ledger of one task in one attempt: what its operators tell, from the first record to the last."""
+"""The ledger of one task in one attempt: reports of its operators, from the first record to the last."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TaskBook:
 
     @classmethod
     def of_finished(cls, ledger: EffectLedger, part: TaskPart) -> TaskBook:
-        """Of a task that a checkpoint says had finished."""
+        """Of a task that had finished, according to a checkpoint."""
         book = cls(ledger, part.facts)
         book.cells, book.read_up_to, book.has_finished = dict(part.cells), dict(part.read), True
         return book
@@ -135,7 +135,7 @@ class TaskBook:
 
     @property
     def cause(self) -> RecordCause:
-        """Of what is being emitted."""
+        """Of the present emission."""
         assert self._cause is not None, f"{self.facts.task} emits, and nobody has said why"
         return self._cause
 
@@ -154,7 +154,7 @@ class TaskBook:
     # --- for operators ----------------------------------------------------------------------------------------
 
     def waits(self, uid: str, namespace: Any, records: int) -> None:
-        """Records of the present cause are going to be emitted together."""
+        """Records of the present cause will be emitted together."""
         waiting = self._cell(Place(uid, WHOLE)).waiting.setdefault(namespace, Effects())
         for _ in range(records):
             waiting.add(*self.cause)
@@ -162,27 +162,27 @@ class TaskBook:
     # --- for the ledger -----------------------------------------------------------------------------------------
 
     def speak(self, speaker: tuple[str, Any, Any] | None) -> None:
-        """From what an operator emits from now on."""
+        """Set the state from which an operator emits from now on."""
         self._speaker = speaker
 
     def part(self) -> TaskPart:
-        """What a checkpoint holds of the task now. Cells are copied when they change next."""
+        """The task's part of a checkpoint taken now. Cells are copied when they change next."""
         self._epoch = self._ledger.next_epoch()
         return TaskPart(self.facts, dict(self.cells), dict(self.read_up_to), tuple(self._pending), self.has_finished)
 
     def take_pending(self, checkpoint_id: int) -> list[Exposed]:
-        """What a completed checkpoint makes visible."""
+        """Output that a completed checkpoint makes visible."""
         taken = [one for one in self._pending if one.checkpoint_id is not None and one.checkpoint_id <= checkpoint_id]
         self._pending = [one for one in self._pending if one not in taken]
         return taken
 
     def take_open(self) -> list[Exposed]:
-        """What has reached sinks behind the last snapshot."""
+        """Output that has reached sinks since the last snapshot."""
         taken, self._open = list(self._open.values()), {}
         return taken
 
     def unseen(self) -> list[Exposed]:
-        """What has reached sinks and was not shown."""
+        """Output that has reached sinks and was not shown."""
         return [*self._pending, *self._open.values()]
 
     def _nothing_yet(self, uid: str) -> Exposed:
@@ -223,12 +223,12 @@ class OperatorLineage:
         self._uid = uid
 
     def emitting(self, key: Any, namespace: Any = None) -> None:
-        """What is emitted from now on comes from the state of ``key``; all state of the task when it is ``None``."""
+        """Emissions from now on come from the state of ``key``; from all state of the task when it is ``None``."""
         self._book.speak((self._uid, key, namespace))
 
     def emitted(self) -> None:
         self._book.speak(None)
 
     def waits(self, records: int, namespace: Any = None) -> None:
-        """Records wait in the operator's state for what will be emitted from a namespace."""
+        """Records wait in the operator's state for a later emission of a namespace."""
         self._book.waits(self._uid, namespace, records)

@@ -1,4 +1,4 @@
-"""How a ledger speaks: of records, cells and outputs, and of what explains a difference."""
+"""The words of a ledger for records, cells, outputs, and the restart that explains a difference."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from engine.explore.ledger.ledger import EffectLedger
 
 _SHOWN = 5
-"""So many ranges, or places, are named; the rest is counted."""
+"""How many ranges or places are named; the rest is counted."""
 
 
 def records_text(ledger: EffectLedger, origin: Origin, ranges: Sequence[Range]) -> str:
-    """``20 records, 100-119 of numbers/0``; of what an operator has emitted: ``emission 3 of window[key 'a']``."""
+    """``20 records, 100-119 of numbers/0``; for emissions of an operator: ``emission 3 of window[key 'a']``."""
     count = sum(end - first for first, end in ranges)
     noun = "record" if origin.is_source else "emission"
     head = noun if count == 1 else f"{count} {noun}s,"
@@ -76,7 +76,7 @@ def restart_text(ledger: EffectLedger, restart: Restart) -> str:
 
 
 def checkpoint_text(checkpoint_id: int | None) -> str:
-    """What a start goes on from."""
+    """The checkpoint that a start begins from."""
     return "nothing" if checkpoint_id is None else f"checkpoint {checkpoint_id}"
 
 

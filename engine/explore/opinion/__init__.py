@@ -1,11 +1,11 @@
-"""A second opinion on a job: what it commits, worked out without the engine.
+"""A second opinion on a job: its committed output, computed without the engine.
 
-:func:`second_opinion` evaluates a plan record by record, from the meaning that the pages under ``docs/`` give to each
-operator. It runs the functions of the user and none of the engine's windows, timers, joins, states, patterns, sinks,
-channels or checkpoints. So a mistake of those shows as a difference.
+:func:`second_opinion` evaluates a plan record by record, by the meaning that the pages under ``docs/`` give to each
+operator. It runs the functions of the user, but none of the engine's windows, timers, joins, states, patterns, sinks,
+channels or checkpoints. So a mistake in any of those shows as a difference.
 
-A job is evaluated in several orders. Only when these disagree does its output depend on the order of its records.
-:func:`compare_outputs` says what one output has and another one has not.
+A job is evaluated in several orders. If these disagree, the job's output depends on the order of its records.
+:func:`compare_outputs` lists the rows that only one of two outputs has.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Steps over columns, which see one record at a time (docs/columnar.md): what a function does with its columns must not
-depend on where they begin and end."""
+"""Steps over columns, which get one record at a time here (docs/columnar.md): the result of a function over columns
+must not depend on where the batches begin and end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _value(name: str, column: Any) -> Any:
 
 
 class MapColumns(EvaluatedStep):
-    """The columns that the function returns are all that there are."""
+    """The result has exactly the columns that the function returns."""
 
     def on_record(self, record: Record, which: int) -> None:
         made: Mapping[str, Any] = self.spec.given["fn"](_columns(record))
@@ -63,7 +63,7 @@ class ToColumns(EvaluatedStep):
 
 
 class ToRows(EvaluatedStep):
-    """Dicts; with one field its plain values, with several tuples of them."""
+    """Dicts, plain values of the only field, or tuples of several fields."""
 
     def on_record(self, record: Record, which: int) -> None:
         fields = self.spec.given["fields"]

@@ -1,4 +1,4 @@
-"""What flows through the evaluator, and what one operator of a job is to it: a *step*.
+"""The elements that flow through the evaluator, and its form of an operator: a *step*.
 
 A step is the meaning of one operator in one subtask, taken from the pages under ``docs/``. It runs the functions that
 the user gave to the operator, and none of the operator's own code.
@@ -15,12 +15,12 @@ from engine.elements.batch import MIN_TIMESTAMP_MS
 
 
 class NotModelled(BaseException):
-    """The evaluator does not know what an operator makes of its records. Not an ``Exception``: a function of the user
-    that catches those must not hide it."""
+    """The evaluator cannot compute the result of an operator. Not an ``Exception``: a function of the user that catches
+    those must not hide it."""
 
 
 class Record(NamedTuple):
-    """``at_ms``: how long the sources had waited when it was read. That alone orders records of different channels."""
+    """``at_ms``: how long the sources had waited when it was read. Only this orders records of different channels."""
 
     value: Any
     stamp: int | None = None
@@ -29,7 +29,7 @@ class Record(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A watermark; ``idle``: instead, the stream has become idle, or (``False``) is active again."""
+    """A watermark; with ``idle`` instead: the stream has become idle, or (``False``) is active again."""
 
     ms: int = MIN_TIMESTAMP_MS
     at_ms: int = 0
@@ -43,11 +43,11 @@ Element = Record | Mark
 class Order:
     """One of the orders in which a job may be evaluated.
 
-    ``deep``      whether what was emitted is handled before more is read, or everything is read first;
+    ``deep``      whether emitted records are handled before more is read, or everything is read first;
     ``last``      whether the last of several channels comes first;
     ``in_turn``   whether channels take turns record by record, or each is emptied before the next;
-    ``mixed``     a number that mixes up the order of channels, 0 = not at all;
-    ``every``     after how many records of a source a watermark follows; 0 = only where one must, as before a pause.
+    ``mixed``     a seed that shuffles the order of channels, 0 = no shuffling;
+    ``every``     after how many records of a source a watermark follows; 0 = only where required, as before a pause.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Order:
 
 @dataclass(slots=True)
 class Spec:
-    """One operator in one subtask. ``given``: what its class was given by the job, by the names of its parameters."""
+    """One operator in one subtask. ``given``: the arguments that its class got from the job, by parameter name."""
 
     uid: str
     kind: str
@@ -70,12 +70,12 @@ class Spec:
     order: Order
     keyed: bool
     owner: Any = None
-    """The object whose ``create_operator`` makes the operator, of a sink."""
+    """Of a sink: the object whose ``create_operator`` makes the operator."""
 
 
 @dataclass(slots=True)
 class Targets:
-    """Where the elements of a step go: ``records`` by side output (``None`` = the main one), ``marks`` everywhere."""
+    """Receivers of a step's elements: ``records`` by side output (``None`` = the main one), ``marks`` everywhere."""
 
     records: dict[str | None, list[Callable[[Record], None]]] = field(default_factory=dict)
     marks: list[Callable[[Mark], None]] = field(default_factory=list)
@@ -95,7 +95,7 @@ class EvaluatedStep:
         raise TypeError(f"{type(self).__name__} takes no records")
 
     def on_watermark(self, ms: int) -> None:
-        """Event time has come to ``ms``, which is more than before. The watermark follows what this emits."""
+        """Event time has reached ``ms``, which is more than before. The watermark follows the records emitted here."""
 
     def take(self, record: Record, which: int = 0) -> None:
         self.at_ms = max(self.at_ms, record.at_ms)
@@ -113,12 +113,12 @@ class EvaluatedStep:
         self.mark(mark)
 
     def emit(self, value: Any, stamp: int | None, tag: str | None = None) -> None:
-        """Send a record on. Keys end here: the function may have changed what they were taken from."""
+        """Send a record on, without its key: the function may have changed the fields that gave the key."""
         for send in self.outlet.records.get(tag, ()):
             send(Record(value, stamp, None, self.at_ms))
 
     def emit_all(self, values: Any, stamp: int | None) -> None:
-        """The same for what a function returned: any number of records, or ``None`` for nothing."""
+        """The same for the return value of a function: any number of records, or ``None`` for no record."""
         for value in () if values is None else list(values):
             self.emit(value, stamp)
 
@@ -129,7 +129,7 @@ class EvaluatedStep:
 
 
 class Pass(EvaluatedStep):
-    """Every record goes on, with its timestamp."""
+    """Sends every record on, with its timestamp."""
 
     def on_record(self, record: Record, which: int) -> None:
         self.emit(record.value, record.stamp)

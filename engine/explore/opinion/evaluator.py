@@ -1,16 +1,16 @@
-"""Evaluates a job: hands the elements of its sources through its operators, one at a time, in one order.
+"""Evaluates a job: passes the elements of its sources through its operators, one at a time, in one order.
 
 No task, no batch, no buffer of bounded size, no barrier and no failure: a channel is a list. At every moment some
 channels have elements; the :class:`engine.explore.opinion.elements.Order` says whose first one is handled next.
 
 Rules.
 
-* A channel keeps the order of its elements (docs/architecture.md). Nothing else orders them, but for pauses of sources.
+* A channel keeps the order of its elements (docs/architecture.md). Otherwise only pauses of sources give an order.
 * The watermark of a subtask is the least of its channels that are not idle, of both inputs together; it never falls.
-* Watermarks do not travel on feedback edges. The head of a loop sees the end of its input only when nothing is under
+* Watermarks do not travel on feedback edges. The head of a loop sees the end of its input only when no element is under
   way any more (docs/iterations.md).
-* What an operator makes of its records may be unknown here (:class:`NotModelled`). Then so is everything after it, and
-  the rest of the job is evaluated without.
+* The result of an operator may be unknown here (:class:`NotModelled`). Then everything after it is unknown too, and the
+  rest of the job is evaluated without it.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ STEPS: Mapping[str, Callable[[Spec], EvaluatedStep]] = {
 }
 
 MOST_ELEMENTS = 5_000_000
-"""Handled in one evaluation: a loop that never ends must not keep it."""
+"""Limit of elements handled in one evaluation, because a loop may never end."""
 
 
 def read_inputs(
     plan: ExecutionPlan, files: FileSystem, dropped: Mapping[str, Ranges]
 ) -> tuple[dict[Place, Input], dict[Place, str]]:
-    """What every source reads, and why some cannot be read here. ``dropped``: by ``uid/split``."""
+    """The records that every source reads, and why some sources cannot be read here. ``dropped``: by ``uid/split``."""
     found: dict[Place, Input] = {}
     unknown: dict[Place, str] = {}
     for vertex in plan.vertices:
@@ -81,17 +81,17 @@ def _read(operator: OperatorPlan, files: FileSystem, dropped: Mapping[str, Range
 
 @dataclass(slots=True)
 class Evaluated:
-    """``rows``: by sink, what it was given; ``unknown``: by sink, why that is not known."""
+    """``rows``: by sink, its records; ``unknown``: by sink, why these are not known."""
 
     rows: dict[str, sink_outputs.Rows] = field(default_factory=dict)
     unknown: dict[str, str] = field(default_factory=dict)
 
 
 def evaluate(plan: ExecutionPlan, inputs: Mapping[Place, Input], unknown: dict[Place, str], order: Order) -> Evaluated:
-    """What the job commits when its records are handled in this order. ``unknown`` operators are left out; those that
-    turn out to be are added.
+    """The output that the job commits when its records are handled in this order. ``unknown`` operators are left out;
+    operators found unknown on the way are added to it.
 
-    Raises whatever a function of the user raises.
+    Raises any exception of a user function.
     """
     while True:
         evaluation = _Evaluation(plan, inputs, unknown, order)
@@ -113,7 +113,7 @@ class _Channel:
 
 
 class _Subtask:
-    """The chain of one vertex in one subtask: its head is told of records and watermarks."""
+    """The chain of one vertex in one subtask: its head gets records and watermarks."""
 
     def __init__(self, vertex: int, depth: int) -> None:
         self.vertex, self.depth = vertex, depth
@@ -133,7 +133,7 @@ class _Subtask:
         self.settle(element.at_ms)
 
     def settle(self, at_ms: int, *, ends: bool = False) -> None:
-        """Send on what the channels have come to together."""
+        """Send on the watermark that the channels have reached together."""
         forward = [channel for channel in self.channels if not channel.is_feedback]
         active = [channel.watermark_ms for channel in forward if not channel.idle]
         if active and (min(active) < MAX_TIMESTAMP_MS or not self.is_loop_head or ends):
@@ -149,7 +149,7 @@ class _Evaluation:
     ) -> None:
         self._plan, self._inputs, self._order = plan, inputs, order
         self.place: Place = (0, 0)
-        """The operator that is made or runs."""
+        """The operator that is being made or is running."""
         self._unknown = closure_of(plan, unknown)
         self._ready: list[tuple[Any, ...]] = []
         self._channels: list[_Channel] = []
@@ -178,7 +178,7 @@ class _Evaluation:
     def _channels_of(
         self, edge: EdgePlan, subtasks: Mapping[tuple[int, int], _Subtask]
     ) -> dict[tuple[int, int], _Channel]:
-        """By sender and receiver; those of an operator that is not known send nothing."""
+        """By sender and receiver; unknown operators send nothing."""
         if (edge.source_vertex, edge.source_position) in self._unknown or (edge.target_vertex, 0) in self._unknown:
             return {}
         senders = self._plan.vertices[edge.source_vertex].parallelism
@@ -205,7 +205,7 @@ class _Evaluation:
         subtask: _Subtask,
         channels: Mapping[int, Mapping[tuple[int, int], _Channel]],
     ) -> None:
-        """Make the steps of a chain, the last one first, each with where it sends to."""
+        """Make the steps of a chain, the last one first, each with its targets."""
         steps: dict[int, EvaluatedStep] = {}
         for operator in reversed(vertex.operators):
             self.place = (vertex.index, operator.position)
@@ -286,7 +286,7 @@ class _Evaluation:
             heappush(self._ready, (*self._rank(channel), channel.number))
 
     def _rank(self, channel: _Channel) -> tuple[int, ...]:
-        """What decides which channel comes next: the pauses of sources before all else, then the order."""
+        """The sort key of channels: the pauses of sources first, then the order."""
         order, number = self._order, channel.number
         if order.mixed:
             # Lehmer's generator: the same numbers everywhere.
@@ -313,7 +313,7 @@ class _Evaluation:
                     raise NotModelled(f"more than {MOST_ELEMENTS:,} elements were handled, and the job has not ended")
             for subtask in subtasks.values():
                 if subtask.is_loop_head and (subtask.vertex, 0) not in self._unknown:
-                    # Nothing is under way any more: the end of data goes round.
+                    # No element is under way any more: the end of data travels round the loop.
                     self.place = (subtask.vertex, 0)
                     subtask.settle(0, ends=True)
             if not self._ready:
@@ -332,7 +332,7 @@ class _Evaluation:
 
 
 def sink_named(plan: ExecutionPlan, uid: str) -> sink_outputs.SinkRows:
-    """The sink with this uid. Raises :class:`ConfigurationError` when how it writes is not known here."""
+    """The sink with this uid. Raises :class:`ConfigurationError` when its way of writing is not known here."""
     vertex, operator = next(one for one in plan.operators() if one[1].uid == uid)
     try:
         return sink_outputs.sink_of(spec_of(vertex, operator, 0, Order("")))

@@ -20,7 +20,7 @@ def _result(spec: Spec, record: Record, which: int) -> Any:
 
 
 class Map(EvaluatedStep):
-    """One record out for each record in, with its timestamp; of two inputs each has its function."""
+    """One record out for each record in, with its timestamp; of two inputs each has its own function."""
 
     def on_record(self, record: Record, which: int) -> None:
         self.emit(_result(self.spec, record, which), record.stamp)
@@ -44,7 +44,7 @@ class Filter(EvaluatedStep):
 class Process(EvaluatedStep):
     """A process function, with keyed state and event-time timers where the stream is keyed.
 
-    Timers fire when the watermark reaches them and before it goes on; what they emit has their time.
+    Timers fire when the watermark reaches them, before it is sent on; their emissions have their time.
     """
 
     methods: tuple[str, ...] = ("process_element",)
@@ -86,7 +86,7 @@ class CoProcess(Process):
 
 
 class _ReadOnly:
-    """Broadcast state as the data side has it."""
+    """Broadcast state as seen from the data side."""
 
     def __init__(self, state: MapCell) -> None:
         self.get, self.contains, self.entries = state.get, state.contains, state.entries
@@ -99,7 +99,7 @@ class _ReadOnly:
 
 
 class _BroadcastContext(Context):
-    """``writes``: whether it is that of the broadcast side, which may change the states and has no key."""
+    """``writes``: whether this is the context of the broadcast side, which may change the states and has no key."""
 
     def __init__(self, step: BroadcastProcess, *, writes: bool) -> None:
         super().__init__(step, step.cells, step.timers)
@@ -111,7 +111,7 @@ class _BroadcastContext(Context):
         return found if self._writes else _ReadOnly(found)
 
     def apply_to_keyed_state(self, state: Any, function: Callable[[Any, Any], None]) -> None:
-        """For all keys of the subtask that have something there, ordered by key group and encoded key."""
+        """For all keys with this state in the subtask, ordered by key group and encoded key."""
         cells = self._owner.cells
         kind = type(state).__name__.removesuffix("StateDescriptor").lower()
         more = {"value": (getattr(state, "default", None),), "reducing": (getattr(state, "reduce", None),)}
@@ -125,7 +125,7 @@ class _BroadcastContext(Context):
 
 
 class BroadcastProcess(Process):
-    """Input 1 is the data; input 2 goes to every subtask, each of which keeps the broadcast states for itself."""
+    """Input 1 is the data; input 2 goes to every subtask, and each subtask keeps its own broadcast states."""
 
     methods = ("process_element", "process_broadcast_element")
 
@@ -147,7 +147,7 @@ class BroadcastProcess(Process):
 
 
 class Reduce(EvaluatedStep):
-    """For every record the reduction of its key so far, the first value as it is."""
+    """For every record the reduction of its key so far; the first value is unchanged."""
 
     def __init__(self, spec: Spec) -> None:
         super().__init__(spec)
@@ -185,7 +185,7 @@ class Watermarks:
         self.ms = MIN_TIMESTAMP_MS
 
     def stamped(self, record: Record) -> Record:
-        """With the event time that the strategy gives it; otherwise it keeps its own."""
+        """With the event time of the strategy; without a strategy's time it keeps its own."""
         function = self.strategy.timestamp_fn
         if function is not None:
             record = record._replace(stamp=function(record.value))
@@ -195,10 +195,10 @@ class Watermarks:
 
 
 class Timestamps(EvaluatedStep):
-    """New event times and watermarks; those from before end here, but for the one that ends the stream.
+    """New event times and watermarks. Incoming watermarks end here, except the one that ends the stream.
 
-    Watermarks follow at intervals of time, so that how many records lie between two is a matter of the order; they do
-    before a pause.
+    Watermarks follow at intervals of time, so the order decides how many records lie between two; before a pause one is
+    always sent.
     """
 
     def __init__(self, spec: Spec) -> None:
@@ -232,7 +232,7 @@ class Timestamps(EvaluatedStep):
 
 
 class _Request(NamedTuple):
-    """What a service may know beside the record."""
+    """The facts that a service may use besides the record."""
 
     attempt: int
     timestamp_ms: int | None
@@ -243,9 +243,9 @@ class _Request(NamedTuple):
 
 
 class AsyncMap(EvaluatedStep):
-    """The answers to each record: in the order of the records, or in any between two watermarks.
+    """The answers to each record: in the order of the records, or in any order between two watermarks.
 
-    The service says how long an answer takes, so that retries and the timeout (of all attempts together) are known.
+    The service says how long an answer takes, so retries and the timeout (of all attempts together) can be computed.
     """
 
     def __init__(self, spec: Spec) -> None:

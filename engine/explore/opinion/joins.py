@@ -10,7 +10,7 @@ from engine.explore.opinion.elements import EvaluatedStep, NotModelled, Record, 
 
 
 class _Pair:
-    """What the function over a pair may ask."""
+    """The context of the function over a pair."""
 
     def __init__(self, step: EvaluatedStep, left_ms: int, right_ms: int) -> None:
         self._step, self.left_timestamp_ms, self.right_timestamp_ms = step, left_ms, right_ms
@@ -23,8 +23,8 @@ class _Pair:
 class IntervalPairs(EvaluatedStep):
     """Pairs of one key with ``lower <= right - left <= upper``, each once, with the greater of both times.
 
-    A record below the watermark is late and meets nothing. One that was in time is kept as long as something in time
-    can still meet it, so that what is kept for longer changes nothing: here it is kept for ever.
+    A record below the watermark is late and meets no other. A record in time must be kept as long as another record in
+    time can still meet it. Keeping it longer changes no result, so here it is kept for ever.
     """
 
     def __init__(self, spec: Spec) -> None:
@@ -49,8 +49,8 @@ class IntervalPairs(EvaluatedStep):
 
 
 class RegularJoin(EvaluatedStep):
-    """All pairs of one key, as changes; a row of a side that an outer join keeps leaves with ``None`` as long as it has
-    met nothing."""
+    """All pairs of one key, as changes. A row of a side that an outer join keeps is emitted with ``None`` while it has
+    no partner."""
 
     def __init__(self, spec: Spec) -> None:
         super().__init__(spec)
@@ -67,7 +67,7 @@ class RegularJoin(EvaluatedStep):
         mine = self._rows[which].setdefault(record.key, [])
         others = self._rows[1 - which].setdefault(record.key, [])
         if not adds:
-            # Of equal rows the oldest goes; a row that is not there has no effect.
+            # Of equal rows the oldest is removed; removing a row that is not there has no effect.
             at = next((at for at, row in enumerate(mine) if row == value or repr(row) == repr(value)), None)
             if at is None:
                 return

@@ -1,4 +1,4 @@
-"""The opinion: the outputs of a job in several orders, and what they say together."""
+"""The opinion: the outputs of a job in several orders, and the conclusion from them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ORDERS: tuple[Order, ...] = (
     Order("mixed up", mixed=20_011),
     Order("mixed up differently, watermarks only where they must be", mixed=977, every=0),
 )
-"""Those of several channels that have something: which is next, how far ahead sources are, when watermarks come."""
+"""They vary which of several waiting channels is next, how far ahead sources are, and when watermarks come."""
 
 Rows = Mapping[str, Sequence[str]]
 
@@ -29,7 +29,7 @@ Rows = Mapping[str, Sequence[str]]
 @dataclass(frozen=True, slots=True)
 class Opinion:
     """``endings``: the different outputs, the first one first, by ``uid`` or ``uid/bucket``; ``unknown``: by uid, why
-    nothing can be said of what a sink commits; ``dependent``: how another order differed, ``None`` when all agree."""
+    the output of a sink is unknown; ``dependent``: how another order differed, ``None`` when all agree."""
 
     endings: tuple[dict[str, list[str]], ...]
     unknown: Mapping[str, str] = field(default_factory=dict)
@@ -43,14 +43,14 @@ def second_opinion(
     dropped: Mapping[str, Ranges] | None = None,
     orders: Sequence[Order] = ORDERS,
 ) -> Opinion:
-    """What the job commits, in each order.
+    """The output that the job commits, in each order.
 
-    ``plans``    the job as it is, and with other parallelisms that it must be right with, too;
-    ``files``    where its sources read;
-    ``sinks``    the uids of those whose output is asked for;
+    ``plans``    the job as it is, and with other parallelisms in which it must be right too;
+    ``files``    the file system that its sources read;
+    ``sinks``    the uids of the sinks whose output is requested;
     ``dropped``  records that are left out, by ``uid/split``.
 
-    Raises whatever a function of the user raises.
+    Raises any exception of a user function.
     """
     found: list[tuple[Order, Evaluated]] = []
     for number, plan in enumerate(plans):
@@ -75,7 +75,7 @@ def second_opinion(
 def read_records(
     plan: ExecutionPlan, files: FileSystem, dropped: Mapping[str, Ranges] | None = None
 ) -> dict[str, list[Any]]:
-    """By uid of a source: its records, split after split. One that cannot be read here has no entry."""
+    """By uid of a source: its records, split after split. A source that cannot be read here has no entry."""
     inputs, _ = read_inputs(plan, files, dropped or {})
     return {
         plan.vertices[vertex].operators[0].uid: [
@@ -86,7 +86,7 @@ def read_records(
 
 
 def text_of(plan: ExecutionPlan, uid: str, record: Any) -> str:
-    """How readers of a sink see a record."""
+    """A record as readers of a sink see it."""
     return sink_named(plan, uid).text_of(record)
 
 

@@ -1,10 +1,10 @@
-"""The reference run: committed output of a run with faults against that of the same job without.
+"""The reference run: compare committed output of a run with faults with that of the same job without faults.
 
-Exactly-once means: the same rows, each as often (compared as multisets, for parallel subtasks may commit in another
-order). Losing rows, committing rows twice and committing rows that the reference run never made are told apart,
+Exactly-once means: the same rows, each as often (compared as multisets, because parallel subtasks may commit in another
+order). Lost rows, duplicated rows and rows that the reference run never produced are distinguished,
 because they have different causes. *Never* judge by "no duplicates" alone: lost output has none.
 
-Pure functions over ``{partition: rows}``, the form in which sinks give their committed output back.
+Pure functions over ``{partition: rows}``, the form in which sinks return their committed output.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ class CountDifference:
 
     @property
     def lost(self) -> int:
-        """How many of this row are missing."""
+        """How many copies of this row are missing."""
         return max(0, self.expected - self.actual)
 
     @property
     def duplicated(self) -> int:
-        """How many too many there are of a row that belongs there."""
+        """How many copies too many there are of an expected row."""
         return max(0, self.actual - self.expected) if self.expected else 0
 
     @property
     def unexpected(self) -> int:
-        """How often a row is there that does not belong there at all."""
+        """How many copies there are of a row that is not expected at all."""
         return 0 if self.expected else self.actual
 
 
 @dataclass(frozen=True, slots=True)
 class DifferenceCounts:
-    """Differences added up, over a partition, a key or everything."""
+    """Sums of differences, over a partition, a key or everything."""
 
     lost: int = 0
     duplicated: int = 0
@@ -77,7 +77,7 @@ class OutputComparison:
 
     @property
     def complete(self) -> bool:
-        """Whether no row is missing: what at-least-once promises, for jobs whose rows do not depend on state."""
+        """Whether no row is missing: the promise of at-least-once, for jobs whose rows do not depend on state."""
         return not self.counts.lost
 
     @property
@@ -103,7 +103,7 @@ class OutputComparison:
 def compare_outputs(expected: CommittedOutput, actual: CommittedOutput) -> OutputComparison:
     """Compare the committed rows of a run with those of the reference run, as a multiset per partition.
 
-    A partition without rows and one that is not there are the same.
+    A partition without rows equals a missing partition.
     """
     differences: list[CountDifference] = []
     for partition in sorted({**expected, **actual}):
@@ -120,7 +120,7 @@ def compare_by_key(
 ) -> dict[str, DifferenceCounts]:
     """Lost, duplicated and unexpected rows of each key that differs; ``key_of`` takes the key from a row.
 
-    Partitions are put together first: a key whose rows went to another partition differs in nothing.
+    Partitions are merged first: a key whose rows went to another partition does not differ.
     """
     comparison = compare_outputs({"": _all_rows(expected)}, {"": _all_rows(actual)})
     return _grouped(comparison.differences, lambda one: key_of(one.row))

@@ -1,5 +1,5 @@
-"""Patterns, by what a match is (docs/patterns.md), and not by an automaton: every sequence of records that the rules
-allow, looked for anew with each record that may end one."""
+"""Patterns, by the definition of a match (docs/patterns.md), not by an automaton: every sequence of records that the
+rules allow, searched anew with each record that may end one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine.explore.opinion.elements import EvaluatedStep, NotModelled, Record, 
 from engine.explore.opinion.plain_state import Timers
 
 MOST_RECORDS = 400
-"""Of one key: looking for every sequence takes long."""
+"""Of one key: the search for every sequence takes long."""
 
 
 class _Event(NamedTuple):
@@ -27,8 +27,8 @@ class _Begun(NamedTuple):
 
 
 class Patterns(EvaluatedStep):
-    """By event time records wait until the watermark has reached them, and are taken in order, those of one millisecond
-    by ``order_by`` or as they came; otherwise they are taken as they come."""
+    """By event time, records wait until the watermark has reached them and are then taken in order, those of one
+    millisecond by ``order_by`` or in order of arrival. Otherwise they are taken on arrival."""
 
     def __init__(self, spec: Spec) -> None:
         super().__init__(spec)
@@ -71,7 +71,7 @@ class Patterns(EvaluatedStep):
                 self._next(key, value, time_ms, time_ms)
 
     def _next(self, key: Any, value: Any, time_ms: int, stamp: int | None) -> None:
-        """The next record of a key, and the matches that end with it: those that begin first come first."""
+        """Take the next record of a key, and emit the matches that end with it: those that begin first come first."""
         events = self._events.setdefault(key, [])
         events.append(_Event(value, time_ms))
         if len(events) > MOST_RECORDS:
@@ -112,7 +112,7 @@ class Patterns(EvaluatedStep):
                 guard.takes(value, matched) and (guard.contiguity == "not_followed_by" or number == at + 1)
                 for guard in self._guards[stage]
             ):
-                # Forbidden, up to and including the next record of the match.
+                # This record is forbidden, up to and including the next record of the match.
                 return
             for target in list(targets):
                 one, is_same = self._stages[target], target == stage
@@ -125,7 +125,7 @@ class Patterns(EvaluatedStep):
                     longer = _Begun((*begun.taken, (number, target)), begun.size + 1 if is_same else 1)
                     yield from self._ended(events, longer, last)
                 if contiguity == "strict" or (contiguity == "relaxed" and takes):
-                    # Nothing may lie between, or nothing that the stage would have taken.
+                    # No record may lie between, or none that the stage would have taken.
                     targets.remove(target)
 
     def _reachable(self, stage: int, *, is_done: bool) -> list[int]:

@@ -1,6 +1,6 @@
 """Keyed state, timers and contexts of the evaluator: dicts and lists (docs/state.md).
 
-A value that state hands out is a copy where it can be changed, as on every backend but the heap.
+State returns a copy of a value that can be changed in place, as on every backend but the heap.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _encode = default_codec().encode
 
 
 def by_encoding(value: Any) -> bytes:
-    """Sorts what has no order of its own: keys, and entries of maps."""
+    """A sort key for values without an order of their own: keys, and entries of maps."""
     return _encode(value, "key")
 
 
@@ -28,7 +28,7 @@ def copied(value: Any) -> Any:
 
 
 class Cells:
-    """All keyed state of a step. ``key``: the current one; ``scope``: the window in hand, ``None`` = no window."""
+    """All keyed state of a step. ``key``: the current one; ``scope``: the current window, ``None`` = no window."""
 
     def __init__(self) -> None:
         self.key: Any = None
@@ -98,7 +98,7 @@ class ListCell(_State):
         self._write(list(elements))
 
     def join(self, first: Any, second: Any) -> Any:
-        """Of two windows that have become one."""
+        """Of two windows that were merged."""
         return [*first, *second]
 
 
@@ -114,7 +114,7 @@ class ReducingCell(_State):
         return self._read()
 
     def add(self, value: Any) -> None:
-        """The first value as it is, further ones by the function."""
+        """The first value unchanged, further ones combined by the function."""
         before = self._read()
         self._write(value if before is None else self.join(before, value))
 
@@ -153,8 +153,8 @@ class MapCell(_State):
 
 
 class CellStates:
-    """The states of the current key by name, as user functions ask for them. ``prefix`` keeps the names of triggers
-    and those of window functions apart; ``scoped``: whether a state is one of the window in hand."""
+    """The states of the current key by name, as user functions request them. ``prefix`` separates the names of triggers
+    from those of window functions; ``scoped``: whether a state belongs to the current window."""
 
     def __init__(self, cells: Cells, prefix: str = "", *, scoped: bool = False) -> None:
         self._cells, self._prefix, self._scoped = cells, prefix, scoped
@@ -178,7 +178,7 @@ class CellStates:
 
 
 class Timers:
-    """Event-time timers: a set of ``(time, key, window)``. Those that are due fire by time, then by encoded key."""
+    """Event-time timers: a set of ``(time, key, window)``. Due timers fire by time, then by encoded key."""
 
     def __init__(self) -> None:
         self._timers: list[tuple[int, bytes, Any, Any]] = []
@@ -190,13 +190,13 @@ class Timers:
             insort(self._timers, timer, key=lambda one: one[:3])
 
     def remove(self, time_ms: int, key: Any, scope: Any = ()) -> None:
-        """Unknown ones are no error."""
+        """Removing an unknown timer is no error."""
         timer = (time_ms, by_encoding(key), scope, key)
         if timer in self._timers:
             self._timers.remove(timer)
 
     def next_due(self, watermark_ms: int) -> tuple[int, Any, Any] | None:
-        """Take out the next one that the watermark has reached. One at a time: it may set further ones."""
+        """Remove and return the next timer that the watermark has reached. One at a time: it may set further timers."""
         if not self._timers or self._timers[0][0] > watermark_ms:
             return None
         time_ms, _, scope, key = self._timers.pop(0)
@@ -204,7 +204,7 @@ class Timers:
 
 
 class Context(CellStates):
-    """What a process function may ask: the contexts of docs/state.md and docs/two-inputs.md in one."""
+    """The context of a process function: the contexts of docs/state.md and docs/two-inputs.md in one."""
 
     def __init__(self, step: EvaluatedStep, cells: Cells, timers: Timers) -> None:
         super().__init__(cells)
@@ -224,7 +224,7 @@ class Context(CellStates):
         raise NotModelled("it asks for the virtual clock, which depends on costs and schedules")
 
     def side_output(self, tag: str, value: Any) -> None:
-        """With the timestamp of the record or timer in hand."""
+        """With the timestamp of the current record or timer."""
         self._step.emit(value, self.timestamp_ms, tag)
 
     def register_event_time_timer(self, time_ms: int) -> None:

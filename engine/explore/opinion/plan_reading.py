@@ -1,4 +1,4 @@
-"""What the evaluator reads of a plan: what an operator was given, and where its records go."""
+"""The evaluator's reading of a plan: the arguments of an operator, and the routes of its records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Place = tuple[int, int]
 
 
 def spec_of(vertex: VertexPlan, operator: OperatorPlan, subtask: int, order: Order) -> Spec:
-    """The operator as the job has declared it: found on what makes it, a ``partial`` or a bound method."""
+    """The operator as declared by the job, taken from its factory: a ``partial`` or a bound method."""
     factory: Any = operator.factory
     kind = getattr(factory, "func", factory)
     name = f"{getattr(kind, '__module__', '')}.{getattr(kind, '__qualname__', type(kind).__qualname__)}"
@@ -26,7 +26,7 @@ def spec_of(vertex: VertexPlan, operator: OperatorPlan, subtask: int, order: Ord
 
 
 def closure_of(plan: ExecutionPlan, unknown: Mapping[Place, str]) -> dict[Place, str]:
-    """Those that are not known, and all after them, each with the reason."""
+    """The unknown operators and all operators after them, each with the reason."""
     found = dict(unknown)
     waiting = list(unknown)
     while waiting:
@@ -42,7 +42,7 @@ def closure_of(plan: ExecutionPlan, unknown: Mapping[Place, str]) -> dict[Place,
 
 
 def depths_of(plan: ExecutionPlan) -> dict[int, int]:
-    """How far each vertex is from the sources, feedback aside."""
+    """The distance of each vertex from the sources, without feedback edges."""
     depths = dict.fromkeys(range(len(plan.vertices)), 0)
     for _ in plan.vertices:
         for edge in plan.edges:
@@ -52,19 +52,19 @@ def depths_of(plan: ExecutionPlan) -> dict[int, int]:
 
 
 def given_of(kind: Any, factory: Any) -> dict[str, Any]:
-    """What a class was given, by the names of its parameters."""
+    """The arguments that a class got, by parameter name."""
     if not isinstance(factory, partial):
         return {}
     return dict(inspect.signature(kind).bind_partial(*factory.args, **factory.keywords).arguments)
 
 
 def route_of(edge: EdgePlan, target: VertexPlan, channels: int) -> Callable[[Record], tuple[Record, list[int]]]:
-    """To which of its channels a sender gives a record; behind ``key_by`` the record gets its key."""
+    """The channels to which a sender gives a record; after ``key_by`` the record gets its key."""
     partitioner: Any = edge.partitioner
     if partitioner.name == "hash":
         select = partitioner.value
         if select is not None:
-            # Of a window join: each record travels with the number of its side.
+            # Of a window join: each record carries the number of its side.
             side = _SIDES.get(f"{getattr(select, '__module__', '')}.{getattr(select, '__qualname__', '')}")
             select = select if side is None else partial(_with_side, side)
 

@@ -19,7 +19,7 @@ class _Kept(EvaluatedStep):
 
 
 class First(_Kept):
-    """The first record of each key, as it comes."""
+    """The first record of each key, on arrival."""
 
     def on_record(self, record: Record, which: int) -> None:
         if record.key not in self.kept:
@@ -28,8 +28,8 @@ class First(_Kept):
 
 
 class Best(_Kept):
-    """The last record of a key as it comes, or the first or last by event time, as changes. Of two with the same time
-    the first that came is the first, the last that came the last."""
+    """As changes: the last record of a key by arrival, or the first or last by event time. At equal times, arrival
+    decides."""
 
     def on_record(self, record: Record, which: int) -> None:
         keeps_last = self.spec.given["keep"] == "last"
@@ -46,8 +46,8 @@ class Best(_Kept):
 
 
 class FirstInTime(_Kept):
-    """The record with the least timestamp of each key, once the watermark has reached it; others of the key, and those
-    at or below the watermark, are dropped."""
+    """The record with the least timestamp of each key, once the watermark has reached it. Others of the key are
+    dropped, and so are records at or below the watermark."""
 
     def __init__(self, spec: Spec) -> None:
         super().__init__(spec)
@@ -64,12 +64,12 @@ class FirstInTime(_Kept):
         while (timer := self._timers.next_due(ms)) is not None:
             time_ms, key, _ = timer
             if self.kept[key][0] == time_ms:
-                # What comes now has a later time, or is late: nothing is less.
+                # Any further record has a later time, or is late: none is less.
                 self.emit(self.kept[key][1], time_ms)
 
 
 class TopN(_Kept):
-    """The ``n`` greatest records of each key, or the least, as changes. Equal ones are ranked by their encoding."""
+    """The ``n`` greatest records of each key, or the least, as changes. Equal records are ranked by their encoding."""
 
     def __init__(self, spec: Spec) -> None:
         super().__init__(spec)
@@ -100,7 +100,7 @@ class TopN(_Kept):
 
 
 def _ranked(before: list[Any], after: list[Any]) -> list[Any]:
-    """Rank by rank: what another record has taken is updated, what is new inserted, what is gone deleted."""
+    """Rank by rank: a rank with another record is updated, a new rank inserted, a rank that is gone deleted."""
     changes: list[Any] = []
     for at in range(max(len(before), len(after))):
         if at >= len(after):
@@ -113,7 +113,7 @@ def _ranked(before: list[Any], after: list[Any]) -> list[Any]:
 
 
 def _unranked(before: list[Any], after: list[Any]) -> list[Any]:
-    """What has left, then what has come."""
+    """Records that left, then records that entered."""
     left, come = list(before), []
     for row in after:
         same = next((at for at, one in enumerate(left) if by_encoding(one) == by_encoding(row)), None)

@@ -1,8 +1,8 @@
-"""Sinks: what readers must see of the records that a sink was given, in the words of ``World.committed()``.
+"""Sinks: the rows that readers must see of a sink's records, in the form of ``World.committed()``.
 
 Rules (docs/sources-and-sinks.md, docs/file-sink.md, docs/partition-commit.md, docs/database-sinks.md): every record
-once. A sink of files has one list of lines per bucket, sorted; a table one row per record; an upsert sink the row that
-was written last for each key.
+appears once. A file sink has one sorted list of lines per bucket; a table has one row per record; an upsert sink has
+the last written row of each key.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from engine.elements.batch import Batch
 from engine.explore.opinion.elements import EvaluatedStep, NotModelled, Pass, Record, Spec, is_a
 
 Rows = dict[str, list[str]]
-"""By bucket, ``""`` for a sink that has none."""
+"""By bucket, ``""`` for a sink without buckets."""
 
 
 class SinkRows(EvaluatedStep):
-    """Base: keeps what comes."""
+    """Base: keeps all records."""
 
     def __init__(self, spec: Spec) -> None:
         super().__init__(spec)
@@ -29,7 +29,7 @@ class SinkRows(EvaluatedStep):
             self.rows.append((bucket, row))
 
     def rows_of(self, record: Record) -> list[tuple[str, Any]]:
-        """What a record adds: bucket and text."""
+        """The rows that a record adds: bucket and text."""
         return [("", repr(record.value))]
 
     def text_of(self, value: Any) -> str:
@@ -37,7 +37,7 @@ class SinkRows(EvaluatedStep):
         return row
 
     def seen(self, rows: Sequence[tuple[str, Any]]) -> Rows:
-        """What readers see of the rows of all subtasks."""
+        """The rows of all subtasks as readers see them."""
         found: Rows = {}
         for bucket, row in rows:
             found.setdefault(bucket, []).append(row)
@@ -54,7 +54,7 @@ class _BucketContext(NamedTuple):
 
 
 class Files(SinkRows):
-    """A sink of files: its assigner names the bucket, its format writes the line, and reads it again."""
+    """A file sink: its assigner names the bucket, its format writes the line, and reads it again."""
 
     def __init__(self, spec: Spec) -> None:
         super().__init__(spec)
@@ -159,7 +159,7 @@ _KINDS: tuple[tuple[str, type[SinkRows]], ...] = (
 
 
 def sink_of(spec: Spec) -> SinkRows:
-    """The step for a sink. Raises :class:`NotModelled` for one of another kind."""
+    """The step for a sink. Raises :class:`NotModelled` for an unknown kind."""
     for name, kind in _KINDS:
         if is_a(spec.owner, name):
             return kind(spec)
@@ -167,5 +167,5 @@ def sink_of(spec: Spec) -> SinkRows:
 
 
 def rows_of(sinks: Sequence[SinkRows]) -> Rows:
-    """What readers see of a sink, all its subtasks together."""
+    """The rows of a sink as readers see them, all its subtasks together."""
     return sinks[0].seen([row for sink in sinks for row in sink.rows])

@@ -1,15 +1,15 @@
-"""What the sources of a job read: each subtask's elements, with event times, watermarks, and the waits between them.
+"""The elements that the sources of a job read: for each subtask, with event times, watermarks and waits.
 
-Records are read by the source's own split readers: they are the input, which nothing else can tell. The records that a
+The source's own split readers read the records: these are the input, and only the source knows it. Records that a
 case drops are left out by their numbers.
 
 Rules (docs/sources-and-sinks.md, docs/event-time-and-windows.md).
 
-* Subtask ``i`` reads the splits ``i``, ``i + p``, … of ``p`` subtasks, in turns of 256 records; one without a record
-  loses its turn. Where splits are given out to whichever subtask asks, any other assignment is as right: it is a matter
-  of the order.
-* The watermark is the least of the splits that are not over and not idle; it never falls. How often it is sent is a
-  matter of the order, but it is sent before a wait that is longer than its interval.
+* Of ``p`` subtasks, subtask ``i`` reads the splits ``i``, ``i + p``, …, in turns of 256 records; a split without a
+  record loses its turn. If any subtask that asks gets the next split, every other assignment is right too: it is a
+  matter of the order.
+* The watermark is the least of the splits that have not ended and are not idle; it never falls. How often it is sent is
+  a matter of the order, but it is sent before a wait of at least its interval.
 * Only waits of a millisecond or more order the records of different channels.
 """
 
@@ -26,7 +26,7 @@ from state_backends.files import FileSystem
 
 RECORDS_PER_TURN = 256
 MOST_RECORDS, MOST_WAITS = 100_000, 1_000
-"""Of one split, and in a row: a source without an end must not keep the evaluator."""
+"""Of one split; and in a row. A source without an end must not keep the evaluator busy."""
 
 _MS = 1_000_000
 _ROOM = 64
@@ -46,7 +46,7 @@ class Input:
 
 
 class _Context:
-    """What the source sees of its operator."""
+    """The source's view of its operator."""
 
     attempt = 1
 
@@ -63,10 +63,10 @@ class _Context:
         self._read.aside += [(tag, record) for record in _records(batch)]
 
     def count(self, name: str, amount: int = 1) -> None:
-        """Nobody asks."""
+        """Ignored."""
 
     def report_backlog(self, is_backlog: bool) -> None:
-        """Nobody asks."""
+        """Ignored."""
 
 
 def _records(batch: Batch) -> list[Record]:
@@ -75,7 +75,7 @@ def _records(batch: Batch) -> list[Record]:
 
 
 def read_source(read: Input, source: Any, name: str, files: FileSystem, dropped: Mapping[str, Ranges]) -> Input:
-    """Fill in the records of every split. ``dropped``: by split, which are left out."""
+    """Fill in the records of every split. ``dropped``: by split, the records left out."""
     context = _Context(name, files, read)
     for split in source.splits(context):
         reader = source.open_split(split, None, context)
@@ -185,12 +185,12 @@ class SubtaskInput:
             self.elements.append(Mark(self._sent_ms, self._at_ms))
 
     def _wait(self, left: list[_Split], until_ns: int) -> None:
-        """Nothing can be read before then: the watermark is sent, and splits become idle."""
+        """No record can be read before then: the watermark is sent, and splits become idle."""
         strategy = self._strategy
         if strategy is not None and until_ns - self._now_ns >= strategy.interval_ns:
             self._send_watermark()
             if strategy.idle_timeout_ms is not None:
-                # Looked at on the grid of watermarks, from the first look that finds no record on.
+                # Idleness is checked on the grid of watermarks, from the first check that finds no record on.
                 slack_ns = 2 * strategy.interval_ns + _MS
                 timeout_ns = strategy.idle_timeout_ms * _MS + slack_ns
                 waiting = sorted({one.waits_from_ns for one in left if not one.idle})

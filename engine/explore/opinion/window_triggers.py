@@ -1,6 +1,6 @@
-"""When a window is computed, and from which records: the triggers and evictors of docs/event-time-and-windows.md.
+"""The time at which a window is computed, and its records: the triggers and evictors of docs/event-time-and-windows.md.
 
-They are written anew here; those of the user run as they are."""
+They are written anew here; triggers and evictors of the user run as they are."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Never:
         """Several windows have become this one."""
 
     def clear(self, window: Any, ctx: Any) -> None:
-        """The window goes, with its timers."""
+        """The window is deleted, with its timers."""
 
 
 class AtTheEnd(Never):
@@ -73,7 +73,7 @@ class EveryCount(Never):
 
 class EveryInterval(AtTheEnd):
     """When the watermark passes multiples of an interval, counted from the first record, and at the end. A watermark
-    that jumps over several fires for each; a global window does not go through the rest of time."""
+    that jumps over several fires for each; a global window does not fire for the rest of time."""
 
     def __init__(self, interval_ms: int) -> None:
         self._interval_ms = interval_ms
@@ -109,7 +109,7 @@ class EveryInterval(AtTheEnd):
 
 
 class Purging(Never):
-    """As another one, and empties the window each time it fires."""
+    """Like another trigger, but empties the window each time it fires."""
 
     def __init__(self, trigger: Any) -> None:
         self._trigger = trigger
@@ -127,7 +127,7 @@ def _purging(result: TriggerResult) -> TriggerResult:
 
 
 class Keep:
-    """An evictor: before the window is computed or after, only some records stay."""
+    """An evictor: before or after the window is computed, only some records stay."""
 
     def __init__(self, keep: Callable[[list[Any]], list[Any]], *, after: bool) -> None:
         self._keep, self._after = keep, after
@@ -140,7 +140,7 @@ class Keep:
 
 
 def evictor_of(given: Any) -> Any:
-    """The evictor that stands for the one of the job: the last so many records, or those of the last so many ms."""
+    """The evaluator's form of the job's evictor: the last so many records, or those of the last so many ms."""
     name = f"{type(given).__module__}.{type(given).__qualname__}"
     if name == "operators.windows.evictors.CountEvictor":
         count = given.max_count
@@ -158,7 +158,7 @@ def _newest(elements: list[Any], span_ms: int) -> list[Any]:
 
 
 def trigger_of(given: Any) -> Any:
-    """The trigger that stands for the one of the job. Raises :class:`NotModelled` for those of the virtual clock."""
+    """The evaluator's form of the job's trigger. Raises :class:`NotModelled` for those of the virtual clock."""
     name = f"{type(given).__module__}.{type(given).__qualname__}"
     if name in ("operators.windows.triggers.EventTimeTrigger", "operators.windows.triggers.EndOfStreamTrigger"):
         return AtTheEnd()

@@ -2,14 +2,14 @@
 
 Rules, for a window whose last millisecond is *m*, with watermark *w* and allowed lateness *l*.
 
-* A record is added to each of its windows that is not gone: *w* < *m* + *l*. When no window took it, and its own time
-  plus *l* has been reached too, it is late: to the side output for late records, or dropped.
+* A record is added to each of its windows that still exists: *w* < *m* + *l*. If no window took it, and *w* has reached
+  its own time plus *l* too, it is late: it goes to the side output for late records, or is dropped.
 * The default trigger fires when *w* reaches *m*, and at once for every record after that. A result has timestamp *m*
-  and leaves before the watermark that caused it; several leave by time, then by encoded key.
-* When *w* reaches *m* + *l* the window is forgotten, with its trigger's state and timers.
-* A session opens at a record and lasts one gap. Sessions that overlap or touch become one before the record is added;
-  then the contents are joined in the order of time. If the joined session is gone, nothing is joined and the record is
-  late.
+  and is sent before the watermark that caused it; several results are sent by time, then by encoded key.
+* When *w* reaches *m* + *l* the window is deleted, with its trigger's state and timers.
+* A session opens at a record and lasts one gap. Sessions that overlap or touch are merged before the record is added;
+  then the contents are merged in the order of time. If the merged session would be deleted already, nothing is merged
+  and the record is late.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _scope(window: Any) -> tuple[int, int]:
 
 
 def windows_of(assigner: Any, value: Any, stamp: int | None) -> Sequence[Any]:
-    """The windows of a record; an assigner of the user says it itself."""
+    """The windows of a record; an assigner of the user returns them itself."""
     name = type(assigner).__name__
     if not type(assigner).__module__.startswith("operators."):
         found: Sequence[Any] = assigner.assign(value, stamp, _no_clock)
@@ -52,7 +52,7 @@ def windows_of(assigner: Any, value: Any, stamp: int | None) -> Sequence[Any]:
 
 
 class _NoClock(int):
-    """Handed to an assigner of the user as the time of the virtual clock: to look at it ends the evaluation."""
+    """Passed to an assigner of the user as the time of the virtual clock: reading it ends the evaluation."""
 
     def _look(self, *_: Any) -> Any:
         raise NotModelled("its windows go by the virtual clock, which depends on costs and schedules")
@@ -64,7 +64,7 @@ _no_clock = _NoClock()
 
 
 class _TriggerContext(CellStates):
-    """What a trigger or evictor may ask about the window in hand."""
+    """The context of a trigger or evictor for the current window."""
 
     end_of_time_ms = MAX_TIMESTAMP_MS
 
@@ -83,23 +83,23 @@ class _TriggerContext(CellStates):
     register_processing_time_timer = processing_time_ms
 
     def delete_processing_time_timer(self, time_ms: int) -> None:
-        """None was ever set."""
+        """No such timer exists."""
 
     def register_event_time_timer(self, time_ms: int) -> None:
         self._step.timers.add(time_ms, self._cells.key, self._cells.scope)
 
     def delete_event_time_timer(self, time_ms: int) -> None:
-        """Of the window in hand; the one that cleans it up is not the trigger's, and stays."""
+        """Of the current window; its cleanup timer does not belong to the trigger, and stays."""
         if time_ms != self._step.cleanup_of_scope():
             self._step.timers.remove(time_ms, self._cells.key, self._cells.scope)
 
     def of_merged(self, name: str) -> list[Any]:
-        """The values of a state in the windows that have just become one."""
+        """The values of a state in the windows that were just merged."""
         cells = [self._cells.cells.get((f"trigger.{name}", _scope(window)), {}) for window in self.merged]
         return [cell.pop(self._cells.key) for cell in cells if self._cells.key in cell]
 
     def merge_state(self, state: ListCell | ReducingCell) -> None:
-        """Move what the merged windows had into the state of the new one."""
+        """Move the state of the merged windows into the new one."""
         if not hasattr(state, "join"):
             raise TypeError("merge_state takes a list or reducing state")
         for value in self.of_merged(state.name.removeprefix("trigger.")):
@@ -110,7 +110,7 @@ class _TriggerContext(CellStates):
 
 
 class _WindowContext:
-    """What a window function may ask."""
+    """The context of a window function."""
 
     def __init__(self, step: WindowStep) -> None:
         self._step = step
@@ -147,7 +147,7 @@ class WindowStep(EvaluatedStep):
         self._evictor = None if given.get("evictor") is None else evictor_of(given["evictor"])
         self._contents: dict[Any, dict[Any, Any]] = {}
         self._open: dict[Any, list[Any]] = {}
-        """By key, the windows that are not gone, in order of time."""
+        """By key, the existing windows, in order of time."""
         if not self.assigner.is_event_time:
             raise NotModelled("its windows go by the virtual clock, which depends on costs and schedules")
         self._trigger = trigger_of(given.get("trigger") or self.assigner.default_trigger())
@@ -155,7 +155,7 @@ class WindowStep(EvaluatedStep):
         self._object, self._call = self._function(given)
 
     def _function(self, given: Any) -> tuple[Any, Callable[[Any, Any, Any], Any]]:
-        """The function object, if there is one, and what gives the records of a window from key, window, result."""
+        """The function object, if there is one, and the function from key, window and result to a window's records."""
         process, single = given.get("process_function"), given.get("window_function")
         if single is not None:
             return None, lambda key, window, result: (single(key, window, result),)
@@ -219,7 +219,7 @@ class WindowStep(EvaluatedStep):
         return copied(value) if before is None else function(before, value)
 
     def _merge(self, key: Any, window: Any) -> Any:
-        """The session that a record belongs to once it has been joined with those that it meets; ``None``: too late."""
+        """The session of a record after merging it with the sessions that it touches; ``None``: too late."""
         sessions = self._open.setdefault(key, [])
         met = sorted(one for one in sessions if one.start <= window.end and window.start <= one.end)
         result = TimeWindow(min(one.start for one in (window, *met)), max(one.end for one in (window, *met)))
@@ -255,7 +255,7 @@ class WindowStep(EvaluatedStep):
             time_ms, key, scope = timer
             window = next((one for one in self._open.get(key, ()) if _scope(one) == scope), None)
             if window is None:
-                # Of a session that has become part of another one.
+                # Of a session that was merged into another one.
                 continue
             self.cells.key, self.cells.scope = key, scope
             self._obey(self._trigger.on_event_time(time_ms, window, self._context), key, window)
@@ -268,7 +268,7 @@ class WindowStep(EvaluatedStep):
                 self._open[key].remove(window)
 
     def _forget(self, key: Any, window: Any) -> None:
-        """Timers and trigger state of a window."""
+        """Delete timers and trigger state of a window."""
         self.cells.scope = _scope(window)
         self._trigger.clear(window, self._context)
         self.timers.remove(self._cleanup_ms(window), key, _scope(window))
@@ -279,7 +279,7 @@ class WindowStep(EvaluatedStep):
         return min(int(window.max_timestamp) + int(self._lateness_ms), MAX_TIMESTAMP_MS)
 
     def cleanup_of_scope(self) -> int | None:
-        """When the window in hand is forgotten; ``None``: never."""
+        """When the current window is deleted; ``None``: never."""
         start, end = self.cells.scope
         return None if start == end else min(end - 1 + self._lateness_ms, MAX_TIMESTAMP_MS)
 

@@ -1,6 +1,6 @@
-"""One case carried out and judged: ``runner`` makes its processes in the world of a ``job_under_test`` and tells each
-``invariant``. ``references`` says what a job must commit, ``measure`` how large it is. ``selfcheck`` and ``fences``
-find what is not deterministic.
+"""Carry out and judge one case: ``runner`` makes its processes in the world of a ``job_under_test`` and informs each
+``invariant``. ``references`` computes what a job must commit, ``measure`` its size. ``selfcheck`` and ``fences``
+find nondeterminism.
 """
 
 from __future__ import annotations

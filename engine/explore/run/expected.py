@@ -1,16 +1,16 @@
-"""``expected()`` of a job file: what the job must commit, said by its author.
+"""``expected()`` of a job file: the rows that the job must commit, stated by its author.
 
-For what the second opinion cannot evaluate: operators of the job's own, services with effects outside of it, whatever
-goes by the virtual clock::
+It serves jobs that the second opinion cannot evaluate: with operators of their own, services with effects outside, or
+dependence on the virtual clock::
 
     def expected(inputs, keys="3"):
         return {"out": [(number % int(keys), number) for number in inputs["numbers"]]}
 
 * It returns rows by sink: by ``uid``, or ``uid/bucket``. A row that is a ``str`` is the text that readers see (for a
   sink in memory, the ``repr`` of the record); anything else is a record, and is written as the sink writes it.
-* It is given those parameters of ``job()`` that it names, as texts, and with ``inputs`` the records of each source, by
-  uid, split after split. Without ``inputs`` it speaks of the whole input only: of part of it, as a smaller case has,
-  it is not asked.
+* Its arguments are those parameters of ``job()`` that it names, as texts, and as ``inputs`` the records of each source,
+  by uid, split after split. Without ``inputs`` it is valid for the whole input only: it is not called for part of the
+  input, as in a smaller case.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Expected:
     path: str
 
     def rows(self, inputs: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-        """What it returns. Raises :class:`JobFileError` when it raises anything, or returns anything else."""
+        """Its return value. Raises :class:`JobFileError` when it raises an exception, or returns anything else."""
         try:
             said = self.call(inputs=inputs) if self.takes_inputs else self.call()
         except WeirError:

@@ -1,15 +1,15 @@
-"""Fences: a user's function that asks the real world for something gets an error that names the call.
+"""Fences: if a user's function asks the real world for something, it gets an error that names the call.
 
-A function that reads the clock, draws random numbers, hashes text, starts threads or opens sockets gives something else
-when it is run again, and run again it is: after every restart, in every replay. Nobody would notice until two runs
-differ. Inside :func:`fenced` it is noticed at the call.
+Some functions give another result when run again: those that read the clock, draw random numbers, hash text, start
+threads or open sockets. And functions are run again: after every restart, in every replay. Without fences this shows
+only when two runs differ. Inside :func:`fenced` it shows at the call.
 
-How: the interpreter tells of every call of a function written in C (``sys.setprofile``), however it was imported. The
-callers are walked up to the first one that belongs to somebody: if that is the engine, the call is none of the user's;
-if it is any other code than Python's own library, it is. What C code calls by itself (``map(time.time, ...)``) is not
-told of, nor is the order of a set of text; the self-check of determinism is for those.
+Method: the interpreter reports every call of a function written in C (``sys.setprofile``), however it was imported. The
+callers are searched up to the first frame outside Python's own library: if that frame is the engine's, the call is
+allowed; otherwise it is the user's. Calls from within C code (``map(time.time, ...)``) are not reported, nor is the
+order of a set of text; the self-check of determinism finds those.
 
-This costs a Python call for each call the run makes: ten times slower is usual.
+This costs a Python call for each call of the run: ten times slower is usual.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OURS = (
     *(os.path.join(_ROOT, name) + os.sep for name in _PACKAGES),
     *(os.path.join(site, name) + os.sep for site in _SITE for name in _DEPENDENCIES),
 )
-"""The engine, and what it is built on."""
+"""The engine and the libraries that it is built on."""
 
 CLOCK = "the time of day is not part of the run; take it from the records, or from the context's clock"
 RANDOM = "random numbers differ when the record is processed again; derive them from the record"
@@ -82,7 +82,7 @@ def reason_against(function: object) -> str | None:
 
 
 def _hidden_generator() -> object:
-    # That of the module's own functions. A generator that the function has seeded itself repeats what it does.
+    # The generator of the module's own functions. A generator that the function has seeded itself is repeatable.
     return random.random.__self__  # type: ignore[attr-defined]
 
 
@@ -117,14 +117,14 @@ def _caller(frame: FrameType | None) -> FrameType | None:
         if path.startswith(OURS):
             return None
         if path.startswith(_SITE) or not path.startswith(_LIBRARY):  # Installed packages may lie below Python's own.
-            # `__hash__` is called by dictionaries, and may use what it likes to answer them.
+            # Dictionaries call `__hash__`, which may use any function for its answer.
             return None if frame.f_code.co_name == "__hash__" or _is_called_by_collector(frame) else frame
         frame = frame.f_back
     return None
 
 
 def _is_called_by_collector(frame: FrameType) -> bool:
-    # Garbage is collected in the middle of anything; who wants to hear of it is not called by whoever was at work.
+    # The collector may run inside any code; its callbacks are not called by the code that it interrupts.
     return any(getattr(one, "__code__", None) is frame.f_code for one in gc.callbacks)
 
 

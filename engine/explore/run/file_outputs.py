@@ -1,15 +1,15 @@
-"""What readers see of sinks that write files: how each kind is read, and which of its files must not stay behind.
+"""Readers' view of sinks that write files: how to read each kind, and which of its files must be deleted.
 
-A sink of files takes part by two members of the object whose ``create_operator`` makes its operators (or of that
+A file sink takes part by these members of the object whose ``create_operator`` makes its operators (or of that
 object's ``sink``, where one sink is made of several operators):
 
 * ``path``                          its directory, relative to the output directory of the run;
-* ``read_output(files, directory)`` what a reader sees there: bucket -> rows, as text;
-* ``shows_whole_checkpoints``       optional: true if readers see all rows of a checkpoint at once, as V17 then asks.
+* ``read_output(files, directory)`` the rows that a reader sees there: bucket -> rows, as text;
+* ``shows_whole_checkpoints``       optional: true if readers see all rows of a checkpoint at once; V17 uses it.
 
-Whoever announces partitions of a table (``PartitionCommitterSpec``) has readers who wait for that. With a trigger that
-goes by the time of partitions, what is announced must be whole: the rows of the partition are part of the announcement
-as it is compared.
+Readers of a table whose partitions are announced (``PartitionCommitterSpec``) wait for the announcement. With a trigger
+that uses the time of partitions, an announced partition must be complete: its rows are then part of the announcement
+when it is compared.
 """
 
 from __future__ import annotations
@@ -38,32 +38,32 @@ class SinkOfFiles(Protocol):
     path: str
 
     def read_output(self, fs: FileSystem, directory: str) -> Rows:
-        """What readers see there: bucket -> rows, sorted."""
+        """The rows that readers see there: bucket -> rows, sorted."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileOutput:
-    """``directory``: where it is in a world; ``sink``: what knows how it is read."""
+    """``directory``: its place in a world; ``sink``: the object that reads it."""
 
     directory: str
     sink: SinkOfFiles
 
     def rows(self, files: FileSystem) -> dict[str, list[str]]:
-        """What readers see now: bucket -> rows. Raises :class:`engine.elements.errors.StorageError` when they find a
-        file that is torn."""
+        """The rows that readers see now: bucket -> rows. Raises :class:`engine.elements.errors.StorageError` when they
+        find a torn file."""
         if not files.exists(self.directory):
             return {}
         return {bucket: list(rows) for bucket, rows in self.sink.read_output(files, self.directory).items()}
 
     def is_visible(self, path: str) -> bool:
-        """Whether a change of ``path`` may be one that readers see."""
+        """Whether readers may see a change of ``path``."""
         prefix = f"{self.directory}/"
         return path.startswith(prefix) and not posixpath.basename(path).startswith(".")
 
     def left_behind(self, files: FileSystem, *, was_disturbed: bool) -> list[str]:
         """Files that must be gone when the job has finished; ``was_disturbed``: whether an attempt of it has failed."""
         if not files.exists(self.directory) or (was_disturbed and isinstance(self.sink, BucketingSink)):
-            # What crashed attempts of a bucketing sink have left is deleted by nobody, as in Flink.
+            # As in Flink, files left by crashed attempts of a bucketing sink are not deleted.
             return []
         is_unfinished = _unfinished(self.sink)
         return [path for path in files.walk_files(self.directory) if is_unfinished(path)]
@@ -86,7 +86,7 @@ _OPEN = (IN_PROGRESS, PENDING)
 
 
 def output_of(owner: object) -> SinkOfFiles | None:
-    """The sink of files that an object makes operators of, if that is the one under whose name its output goes."""
+    """The file sink for which an object makes operators, if the output has that sink's name."""
     if isinstance(owner, StagingFinalizer):
         return owner.sink
     return owner if isinstance(owner, SinkOfFiles) else None
@@ -105,7 +105,7 @@ def announced(spec: PartitionCommitterSpec, files: FileSystem, directory: str, r
 
 
 def without_rows(announcement: str) -> str:
-    """An announcement as its readers know it: what is there, and not how much of it."""
+    """An announcement without its number of rows: its readers know only that the partition exists."""
     return announcement.partition(_WITH)[0]
 
 
@@ -115,11 +115,11 @@ def directory_in(output_dir: str, path: str) -> str:
 
 
 _CHANGES = frozenset(["open_write", "truncate", "rename", "link", "delete", "delete_tree"])
-"""Not writes: what readers see is never written to."""
+"""Writes are not among them: visible files are never written to."""
 
 
 class NotedFileSystem(WrappedFileSystem):
-    """Passes every call on to the disk of a world, and says afterwards which path is, or is no more, what it was."""
+    """Passes every call on to the disk of a world, and reports afterwards each path that was changed or removed."""
 
     def __init__(self, inner: FileSystem, changed: Callable[[str], None]) -> None:
         super().__init__(inner)
@@ -128,7 +128,7 @@ class NotedFileSystem(WrappedFileSystem):
     def _call(self, operation: str, *arguments: Any, **options: Any) -> Any:
         answer = super()._call(operation, *arguments, **options)
         if operation in _CHANGES:
-            # A link leaves the file that it is made to as it was.
+            # A link does not change the file that it points to.
             for path in arguments[operation == "link" :]:
                 if type(path) is str:
                     self._changed(path)

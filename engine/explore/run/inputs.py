@@ -1,4 +1,4 @@
-"""Input with records left out: what remains of a source after shrinking has taken records from it."""
+"""Input with records left out: the rest of a source after shrinking has removed records from it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.faults.external import CountingReader
 class PrunedSource:
     """A source without some records of some splits, by their number in the split (from 0).
 
-    Positions are pairs: the inner one, and how many records of the split were read so far, left out ones included.
+    Positions are pairs: the inner one, and how many records of the split were read so far, omitted ones included.
     """
 
     def __init__(self, source: Source, dropped: Mapping[str, Ranges]) -> None:
@@ -25,7 +25,7 @@ class PrunedSource:
         return self._source.splits(context)
 
     def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
-        """The split from a position of this source."""
+        """Open the split at a position of this source."""
         inner, number = (None, 0) if position is None else (position[0], position[1])
         reader = self._source.open_split(split, inner, context)
         return _PrunedReader(reader, number, self._dropped.get(split, ()))
@@ -37,7 +37,7 @@ class _PrunedReader(CountingReader):
         self._dropped = dropped
 
     def read(self, max_records: int) -> Batch | None:
-        """Records that are left; an empty batch means, as always, that there are none now."""
+        """The remaining records; an empty batch means, as always, that there are none now."""
         while True:
             first, batch = self.number, super().read(max_records)
             if batch is None or not len(batch):

@@ -1,8 +1,8 @@
-"""What every invariant is: an instrument that watches one case from its first event to its last.
+"""The base of every invariant: an instrument that watches one case from its first event to its last.
 
-An invariant never changes a run. It is told of trace events of the kinds that it names, of the beginning of each
-process (a process that died is followed by the next incarnation), and of the end. What it has found is a list of
-violations, each of which says what happened in the words of the job.
+An invariant never changes a run. It receives trace events of the kinds that it names, the beginning of each process (a
+process that died is followed by the next incarnation), and the end. Its result is a list of violations, each of which
+describes in the words of the job what happened.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HandlerT = TypeVar("HandlerT", bound=Callable[..., None])
 
 
 def hears(*kinds: type[Any]) -> Callable[[HandlerT], HandlerT]:
-    """Marks a method of an invariant that is to be called with trace events of these classes."""
+    """Marks a method of an invariant that receives trace events of these classes."""
 
     def mark(handler: HandlerT) -> HandlerT:
         handler._hears = kinds  # type: ignore[attr-defined]
@@ -49,7 +49,7 @@ class Invariant:
     """Base of invariants. Subclasses set the four texts, mark what :func:`hears`, and override what they need.
 
     ``name``    short and unique (``V4``); ``title``: what must hold, in a sentence; ``reason``: why it must;
-    ``source``  where the rule, or the mistake that it catches, comes from.
+    ``source``  the source of the rule, or of the mistake that it catches.
     """
 
     name: str = ""
@@ -57,9 +57,9 @@ class Invariant:
     reason: str = ""
     source: str = ""
     every_events: int = 0
-    """How many events of the kernel apart it is asked between two of them, 0 = never."""
+    """How many kernel events lie between two calls of :meth:`between_events`, 0 = never called."""
     provenance: Provenance | None = None
-    """What the run tells which record caused what, if this invariant judges by that."""
+    """Receives from the run which record caused which effect, if this invariant judges by that."""
 
     _heard: ClassVar[Mapping[type[Any], str]] = {}
     """By class of trace event: the method that is called with it."""
@@ -76,28 +76,28 @@ class Invariant:
         return None
 
     def handlers(self) -> Mapping[type[Any], Callable[[Any], None]]:
-        """By class of trace event: what is to be called with it."""
+        """By class of trace event: the handler to call with it."""
         return {kind: getattr(self, name) for kind, name in self._heard.items()}
 
     def process_started(self, view: CaseView) -> None:
         """A process of the case is about to run (the first one, or a resumed one); ``view.execution`` is it."""
 
     def files_changed(self) -> None:
-        """Files that readers of sinks may see have changed. Asked of those that override it only."""
+        """Files that readers of sinks may see have changed. Called only where a subclass overrides it."""
 
     def between_events(self) -> None:
-        """Two events are done. Asked of the first invariant that sets ``every_events`` only."""
+        """Two events are done. Called only on the first invariant that sets ``every_events``."""
 
     def process_dies(self, view: CaseView) -> None:
-        """The process is about to die; what it has written is there to the last byte, durable or not."""
+        """The process is about to die; everything that it has written is there to the last byte, durable or not."""
 
     def process_died(self, view: CaseView) -> None:
-        """The process is dead; another one is resumed from what is durable."""
+        """The process is dead; the next one resumes from the durable files."""
 
     def finished(self, case: FinishedCase) -> None:
-        """The case is over: judge what can only be judged now."""
+        """The case is over: judge here what earlier events cannot decide."""
 
     def violated(self, text: str, at_ns: int | None = None, **details: Any) -> None:
-        """Note a breach. One of each text is enough."""
+        """Note a violation. Of equal texts only one is kept."""
         if len(self.violations) < 20:
             self.violations.append(Violation(self.name, text, at_ns, details))

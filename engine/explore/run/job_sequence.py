@@ -1,14 +1,14 @@
-"""The jobs of a case, one after the other, and the user who takes savepoints and starts each from that of the last.
+"""The jobs of a case, one after the other, and the user who takes savepoints and starts each job from the last one's.
 
-A job that goes on from a savepoint is one as ``weir run --from`` starts it: it has a storage directory of its own, an
-incarnation above all that there were, and perhaps other settings. Output and savepoints outlive all jobs.
+A job that resumes from a savepoint is like one started by ``weir run --from``: it has its own storage directory, an
+incarnation above all earlier ones, and perhaps other settings. Output and savepoints outlive all jobs.
 
 Rules.
-* What a case orders is asked for once, in whichever process is alive at that instant. What fails is not tried again.
-* A job that has stopped is gone on with from its savepoint.
-* A user who has been told that such a savepoint is complete goes on from it after a crash, too: what the savepoint has
-  committed would be committed again from a checkpoint, which is older.
-* A user cancels a job only if no newer checkpoint is complete by then: what that has committed would come again.
+* Each order of a case is requested once, in the process that is alive at that instant. A failed request is not retried.
+* A job that has stopped is resumed from its savepoint.
+* A user who has been told that such a savepoint is complete resumes from it after a crash, too: a checkpoint is older,
+  and from it the savepoint's commits would be repeated.
+* A user cancels a job only if no newer checkpoint is complete by then: its commits would be repeated.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from state_backends.files import FileSystem
 from state_backends.snapshots import CheckpointStorage
 
 SAVEPOINTS_DIR = "/savepoints"
-"""On the disk of checkpoints, which may refer to files of savepoints."""
+"""On the disk of checkpoints, because checkpoints may refer to files of savepoints."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +50,13 @@ class Start:
 
 
 class Jobs:
-    """Which job of a case runs, and what its user wants of it. ``number`` counts from 1; ``start``: ``None`` = it
-    begins from nothing; ``has_begun``: whether it has had a process; ``cancelled``: by its user, just now."""
+    """The current job of a case, and its user's wishes. ``number`` counts from 1; ``start``: ``None`` = it begins from
+    nothing; ``has_begun``: whether it has had a process; ``cancelled``: by its user, just now."""
 
     name = "user"
 
     def __init__(self, case: Case) -> None:
-        """Raises :class:`ConfigurationError` when a job of the case would have settings that make no sense."""
+        """Raises :class:`ConfigurationError` when a job of the case would have invalid settings."""
         self._case = case
         self._settings: Mapping[str, Setting] = case.config
         self._asked = [False] * len(case.savepoints)
@@ -85,19 +85,19 @@ class Jobs:
 
     @property
     def cancels(self) -> bool:
-        """Whether the user waits to be told of a savepoint, in order to cancel the job."""
+        """Whether the user waits for the completion of a savepoint in order to cancel the job."""
         return any(order.kind == CANCEL for order in self._case.savepoints)
 
     @property
     def has_stopped_in_vain(self) -> bool:
-        """Whether tasks have heard of a savepoint with which the job then did not stop. As in Flink it restarts from a
-        checkpoint, which is older: a sink that finds its output ahead of that may have to give up."""
+        """Whether tasks were notified of a savepoint with which the job then did not stop. As in Flink it restarts from
+        a checkpoint, which is older: a sink that finds its output ahead of that may have to give up."""
         stops = (report for order, report in self._reports if order.stop is not None)
         return self._stopped_in_vain or any(one.path is not None and one.error is not None for one in stops)
 
     @property
     def may_be_refused(self) -> bool:
-        """Whether the job may find its savepoint in a form that its state backend does not read."""
+        """Whether the job's savepoint may have a form that its state backend does not read."""
         return self.start is not None and self.start.order.native and "state_backend" in self.start.order.settings
 
     @contextmanager
@@ -112,8 +112,8 @@ class Jobs:
         instruments: Sequence[Callable[[TraceEvent], None]] = (),
         provenance: Provenance | None = None,
     ) -> Iterator[Execution]:
-        """The next process of the job, whose storage directory is held meanwhile. ``behind``: the incarnation that the
-        job before has had, if this is the first one of another job."""
+        """The next process of the job, which holds its storage directory. ``behind``: the incarnation of the previous
+        job, if this process is the first one of another job."""
         inline, start = self.config.inline_state_bytes, self.start
         with open_storage(
             self.storage_dir, plan.job_name, inline_state_bytes=inline, file_system=checkpoints, behind=behind
@@ -153,11 +153,11 @@ class Jobs:
         manager.trigger_savepoint(asked)
 
     def hear(self, event: TraceEvent) -> None:
-        """Of completed savepoints, as an instrument."""
+        """Completed savepoints (as an instrument)."""
         if event.__class__ is CheckpointCompleted:
             assert self._execution is not None, "a process runs"
             if event.checkpoint_id in self._execution.manager.files.savepoint_locations:
-                # Not before the job manager knows.
+                # Only after the job manager knows.
                 self._execution.kernel.schedule(event.time_ns + 1, "savepoint_is_complete", self, None)
 
     def savepoint_is_complete(self, _payload: None) -> None:
@@ -171,7 +171,7 @@ class Jobs:
             execution.condemn(PROCESS, "its user cancelled the job")
 
     def fingerprint(self) -> object:
-        """What decides what the user does next, and where jobs begin; nothing where no savepoints are taken."""
+        """The state that decides the user's next action and the start of jobs; empty where no savepoints are taken."""
         if not self._asked:
             return None
         told = tuple((order.at_ns, report.checkpoint_id, report.path) for order, report in self._reports)
@@ -183,14 +183,14 @@ class Jobs:
         self._reports.clear()
 
     def may_go_on(self, disk: FileSystem) -> bool:
-        """Whether the user has a savepoint to go on from, as :meth:`goes_on` would: a job that did not stop properly
-        names it, and may fail for good because the output is ahead of its checkpoints."""
+        """Whether the user has a savepoint for :meth:`goes_on`: a job that did not stop properly names it, and may fail
+        for good because the output is ahead of its checkpoints."""
         assert self._execution is not None, "a process has run"
         return self._newest_report(disk, self._execution.plan.job_name) is not None
 
     def goes_on(self, disk: FileSystem) -> bool:
-        """A process has ended or died, and ``disk`` is what is left: whether the user starts a new job, which is then
-        the one that runs."""
+        """A process has ended or died, and ``disk`` is left. Returns whether the user starts a new job, which is the
+        current one from then on."""
         assert self._execution is not None, "a process has run"
         found = self._newest_report(disk, self._execution.plan.job_name)
         self._forget_reports()
@@ -207,7 +207,7 @@ class Jobs:
         return True
 
     def _newest_report(self, disk: FileSystem, job_name: str) -> tuple[Savepoint, SavepointReport] | None:
-        """The savepoint that the user goes on from, if there is one that is newer than every checkpoint."""
+        """The savepoint that the user resumes from, if there is one that is newer than every checkpoint."""
         complete = [one for one in self._reports if one[0].ends_job and one[1].path is not None]
         if not complete:
             return None

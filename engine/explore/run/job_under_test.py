@@ -1,14 +1,14 @@
 """The job under test, and the world of one run of it: files, outputs and inputs that no other run sees.
 
-A job's plan is made once; each case gets it with sinks of its own. A sink in memory takes part by three methods, found
-on the object whose ``create_operator`` makes its operators:
+A job's plan is made once; each case gets it with its own sinks. A sink in memory takes part by two methods of the
+object whose ``create_operator`` makes its operators:
 
-* ``fresh()``           another sink like it, with nothing in it;
-* ``committed_rows()``  what a reader sees now, as text, in the order of commits.
+* ``fresh()``           another sink like it, empty;
+* ``committed_rows()``  the rows that a reader sees now, as text, in the order of commits.
 
-Sinks of files write to the world's file system and are read like a reader would
-(:mod:`engine.explore.run.file_outputs`). The input files of a job are read from disk once, and lie in each world as
-they were. Everything else (Spark, the network) is as it is, and no case for this.
+Sinks of files write to the world's file system and are read as a reader would read them
+(:mod:`engine.explore.run.file_outputs`). The input files of a job are read from disk once, and each world has an
+unchanged copy. Everything else (Spark, the network) is not isolated, and not suited for this.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class SinkInMemory(Protocol):
         """Another one, with nothing in it."""
 
     def committed_rows(self) -> list[str]:
-        """What a reader sees, as text, in the order of commits."""
+        """The rows that a reader sees, as text, in the order of commits."""
 
 
 @dataclass(slots=True)
 class World:
-    """What outlives the processes of one case. ``checkpoints``: of checkpoint storage; ``files``: of sources and sinks;
-    ``sinks``: by uid, those in memory; ``file_outputs``: by uid, those in files; ``announcers``: by uid, who says which
-    partitions of a table are there."""
+    """Everything that outlives the processes of one case. ``checkpoints``: the disk of checkpoint storage; ``files``:
+    of sources and sinks; ``sinks``: by uid, those in memory; ``file_outputs``: by uid, those in files; ``announcers``:
+    by uid, the committers that announce partitions of a table."""
 
     checkpoints: FileSystem = field(default_factory=MemoryFileSystem)
     files: FileSystem = field(default_factory=MemoryFileSystem)
@@ -75,13 +75,13 @@ class World:
         return {uid: output.directory for uid, output in self.file_outputs.items()}
 
     def committed(self) -> dict[str, list[str]]:
-        """What readers see now: ``uid`` or ``uid/bucket`` -> rows; those of files are sorted. Raises
-        :class:`engine.elements.errors.StorageError` when they find a file that is torn."""
+        """The rows that readers see now: ``uid`` or ``uid/bucket`` -> rows; those of files are sorted. Raises
+        :class:`engine.elements.errors.StorageError` when they find a torn file."""
         output = {uid: sink.committed_rows() for uid, sink in self.sinks.items()}
         return output | self.committed_in_files()
 
     def committed_in_files(self) -> dict[str, list[str]]:
-        """The part of it that is in files, and what is said of it."""
+        """The rows that are in files, and their announcements."""
         output: dict[str, list[str]] = {}
         tables: dict[str, Rows] = {}
         for uid, found in self.file_outputs.items():
@@ -93,7 +93,7 @@ class World:
         return output
 
     def durable_in_files(self) -> dict[str, list[str]]:
-        """As :meth:`committed_in_files`, what readers would see if the machine went down now and came up again."""
+        """As :meth:`committed_in_files`, but as readers would see it if the machine lost power now and restarted."""
         if not isinstance(self.files, MemoryFileSystem):
             return self.committed_in_files()
         return replace(self, files=self.files.survivors()).committed_in_files()
@@ -112,9 +112,9 @@ class Subject:
         job_digest: str = "",
         expected: Expected | None = None,
     ) -> None:
-        """``build(parallelism)`` makes the job, ``None`` = with its own parallelism; ``path`` and ``params`` say which
-        file it comes from, for tokens and commands, ``job_digest`` what was in that file when it was loaded, and
-        ``expected`` what it says that the job commits."""
+        """``build(parallelism)`` makes the job, ``None`` = with its own parallelism; ``path`` and ``params`` name the
+        file of the job, for tokens and commands, ``job_digest`` the content of that file when it was loaded, and
+        ``expected`` the output that the file says the job commits."""
         self.label, self.path, self.params, self.job_digest = label, path, dict(params or {}), job_digest
         self.expected = expected
         self._build = build
@@ -122,7 +122,7 @@ class Subject:
         self._references: References | None = None
         self._measure: Measure | None = None
         self.kept: dict[object, Any] = {}
-        """For those who judge its runs: what they have found out about the job, by a key of theirs."""
+        """A store for judges of its runs: facts about the job, by a key of theirs."""
         self._inputs: dict[tuple[str, ...], dict[str, bytes]] = {}
         """By the paths of a source: its files, as they were when the first case began."""
 
@@ -134,7 +134,7 @@ class Subject:
         return plan
 
     def in_world(self, plan: ExecutionPlan, world: World, dropped: Mapping[str, Ranges] | None = None) -> ExecutionPlan:
-        """The plan with the sinks of a world, and without the records that are dropped."""
+        """The plan with the sinks of a world, and without the dropped records."""
         vertices = []
         for vertex in plan.vertices:
             operators = tuple(self._operator_in(operator, world, dropped or {}) for operator in vertex.operators)
@@ -162,13 +162,13 @@ class Subject:
             return operator
         source = source_of(factory)
         if source is not None:
-            # Somebody may listen to what is read.
+            # A listening source may be wrapped around it.
             files = getattr(source, "inner", source)
             if isinstance(files, FileSource):
                 self._put_inputs(files.paths, world.files)
             elif isinstance(source, LogSource):
                 self._put_inputs((source.path,), world.files)
-            # A split may be called like a path, with slashes of its own.
+            # The name of a split may be like a path, with slashes of its own.
             prefix = f"{operator.uid}/"
             mine = {key.removeprefix(prefix): ranges for key, ranges in dropped.items() if key.startswith(prefix)}
             if mine:
@@ -182,7 +182,7 @@ class Subject:
             try:
                 inputs = {path: disk.read_bytes(path) for path in list_files(disk, paths)}
             except (ConfigurationError, OSError):
-                # They may lie in the world already; if not, the source says what is missing.
+                # They may be in the world already; if not, the source reports the missing ones.
                 inputs = {}
             self._inputs[paths] = inputs
         for path, content in inputs.items():
@@ -191,7 +191,7 @@ class Subject:
 
     @property
     def is_scalable(self) -> bool:
-        """Whether the parallelism given to ``build`` changes anything: some operator names none of its own."""
+        """Whether the parallelism given to ``build`` has an effect: some operator names none of its own."""
         try:
             one, two = self.plan(1), self.plan(2)
         except JobGraphError:
@@ -199,20 +199,20 @@ class Subject:
         return [vertex.parallelism for vertex in one.vertices] != [vertex.parallelism for vertex in two.vertices]
 
     def reference(self, dropped: Mapping[str, Ranges] | None = None) -> Reference:
-        """What the job must commit, made once for each input. Raises :class:`engine.elements.errors.ConfigurationError`
-        when it does not end even then."""
+        """The rows that the job must commit, computed once for each input. Raises
+        :class:`engine.elements.errors.ConfigurationError` when it does not end even without faults."""
         if self._references is None:
-            # Not at the top: a reference is a run, and a run is of a subject.
+            # Not at the top: computing a reference runs the job, and a run needs a subject.
             from engine.explore.run.references import References
 
             self._references = References(self)
         return self._references.of(dropped)
 
     def measure(self) -> Measure:
-        """How large the job is, found out once. Raises :class:`engine.elements.errors.ConfigurationError` when it does
+        """The size of the job, computed once. Raises :class:`engine.elements.errors.ConfigurationError` when it does
         not end without faults."""
         if self._measure is None:
-            # Not at the top: it is measured by a run.
+            # Not at the top: measuring runs the job.
             from engine.explore.run.measure import Measure
 
             self._measure = Measure.of(self)

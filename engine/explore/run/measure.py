@@ -1,4 +1,4 @@
-"""How large a job is: what a search goes by when it draws intervals, bounds and chances of faults."""
+"""The size of a job: a search uses it when it draws intervals, bounds and chances of faults."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _OF_SINKS = tuple(name for name in POINTS if name.startswith(("sink.", "operator
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """How large a job is, from one run without faults: intervals and chances are measured against it.
+    """The size of a job, from one run without faults: intervals and chances are measured against it.
 
-    ``duration_ns``: virtual, with the usual costs, or what it waits for its records if that is more; ``records``: of
-    its sources; ``events``: of the kernel; ``visits``: of named points, each as often as chance counts it; ``names``:
-    of vertices and subtasks; ``tasks``: how many; ``scales``: whether its parallelism can be changed; ``requests``: to
-    external systems, by kind.
+    ``duration_ns``: virtual, with the usual costs, or the time it waits for its records if that is longer; ``records``:
+    of its sources; ``events``: of the kernel; ``visits``: of named points, each as often as chance counts it;
+    ``names``: of vertices and subtasks; ``tasks``: how many; ``scales``: whether its parallelism can be changed;
+    ``requests``: to external systems, by kind.
     """
 
     duration_ns: int
@@ -36,15 +36,15 @@ class Measure:
     scales: bool
     requests: Mapping[str, int]
     absent: frozenset[str] = frozenset()
-    """Named points of sinks that the job's sinks never come by."""
+    """Named points of sinks that the job's sinks never pass."""
     goes_on_drained: bool = True
-    """Whether a job may go on after it was drained: no sink fills its table at the end."""
+    """Whether a job may continue after it was drained: no sink fills its table at the end."""
     overlaps: bool = True
     """Whether its checkpoints may overlap: those of a job with an iteration cannot."""
 
     @classmethod
     def of(cls, subject: Subject) -> Measure:
-        """Measure a job by running it. Whoever has the job at hand asks :meth:`Subject.measure`, which does it once.
+        """Measure a job by running it. Callers that have the job use :meth:`Subject.measure`, which does it once.
         Raises :class:`ConfigurationError` when it does not end even without faults, or is too long to be searched."""
         injector, records = FaultInjector(), sum(map(len, subject.reference().rows.values()))
         case = Case(scheduler=FIFO, config={"batch_size": 2, "checkpoint_interval": f"{max(1, records // 5)}rec"})
@@ -68,5 +68,5 @@ class Measure:
 
 
 def _rounded(count: int) -> int:
-    """Up to a power of two: a seed is to mean the same when the engine takes an event more or less."""
+    """Up to a power of two: a seed must mean the same when the engine takes an event more or less."""
     return 1 << count.bit_length()

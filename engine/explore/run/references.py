@@ -1,14 +1,14 @@
-"""What a job must commit: the reference that the output of its runs is judged by, those without faults included.
+"""The rows that a job must commit: the reference that the output of its runs is judged by, also without faults.
 
-It comes from the best of these that can speak for a sink:
+For each sink it comes from the first of these that can give its rows:
 
 1. ``expected()`` of the job file (:mod:`engine.explore.run.expected`);
 2. the *second opinion* (:mod:`engine.explore.opinion`), which evaluates the job without the engine;
 3. a few runs without faults, under several schedules, batch sizes, costs and parallelisms.
 
-When the second opinion in one order differs from that in another, or one of those runs from another, the job depends on
-the order in which its records meet: no rows can be its reference. Then the effect ledger judges
-(:mod:`engine.explore.invariants.promised_output`): nothing lost, nothing applied twice.
+If two orders of the second opinion differ, or two of those runs, the job depends on the order in which its records
+meet: no rows can be its reference. Then the effect ledger judges (:mod:`engine.explore.invariants.promised_output`):
+nothing lost, nothing applied twice.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from engine.graph.plan import ExecutionPlan
 Output = Mapping[str, list[str]]
 
 EXPECTED, OPINION, RUNS, LEDGER = "expected()", "second opinion", "runs without faults", "ledger"
-"""What output is judged by."""
+"""The judges of output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
     """``rows``: by partition; ``order_dependent``: how another order differs, ``None`` when all agree; ``endings``: the
-    different outputs that were seen, the first one first; ``judges``: by uid of a sink, what its rows come from;
-    ``not_evaluated``: by uid, why the second opinion cannot say them."""
+    different outputs that were seen, the first one first; ``judges``: by uid of a sink, the origin of its rows;
+    ``not_evaluated``: by uid, why the second opinion does not know them."""
 
     rows: Output
     order_dependent: str | None = None
@@ -45,14 +45,14 @@ class Reference:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What output is judged by."""
+        """The judges of the output."""
         if self.order_dependent is not None:
             return (LEDGER,)
         return tuple(kind for kind in (EXPECTED, OPINION, RUNS) if kind in self.judges.values()) or (RUNS,)
 
     @property
     def judged_by(self) -> str:
-        """The same for people: sink by sink, where it is not the same for all."""
+        """The same for people: sink by sink, unless all have the same judge."""
         if len(self.kinds) == 1:
             return self.kinds[0]
         sinks = {kind: ", ".join(uid for uid, one in self.judges.items() if one == kind) for kind in self.kinds}
@@ -60,22 +60,22 @@ class Reference:
 
     @property
     def is_independent(self) -> bool:
-        """Whether all rows come from elsewhere than runs of the engine."""
+        """Whether no row comes from runs of the engine."""
         return self.order_dependent is None and bool(self.judges) and RUNS not in self.judges.values()
 
 
 _BOUNDS = Bounds(attempts=2)
-"""When nothing goes wrong, nothing has to be tried again."""
+"""Without faults no retry is needed."""
 
 MOST_EVENTS = _BOUNDS.events // 5
-"""Of a job that is to be searched, without faults. With them, in batches of one record, it takes up to three times as
-many, and a run that is cut off at its bounds counts as one that never ends."""
+"""Limit for a job that is to be searched, without faults. With faults, in batches of one record, it takes up to three
+times as many events, and a run that is cut off at its bounds counts as one that never ends."""
 
 Dropped = tuple[tuple[str, Ranges], ...]
 
 
 class References:
-    """The references of one job, by what is left out of its input."""
+    """The references of one job, by the records left out of its input."""
 
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
@@ -92,7 +92,7 @@ class References:
         return known
 
     def _made(self, dropped: Mapping[str, Ranges]) -> Reference:
-        # A job that fails by itself is told so, with its own error, before anything else.
+        # A job that fails by itself must raise its own error before any other.
         first = None if dropped else self._output(Case(scheduler=FIFO))
         world, plans = self._plans()
         sinks = [*world.sinks, *world.file_outputs, *world.announcers]
@@ -109,7 +109,7 @@ class References:
         return Reference(endings[0], dependent, tuple(endings), judges, opinion.unknown)
 
     def _plans(self) -> tuple[World, list[ExecutionPlan]]:
-        """The job in a world of its own, and with another parallelism if it can have one."""
+        """The job in a world of its own; also with another parallelism if it can have one."""
         from engine.explore.run.job_under_test import World
 
         world, subject = World(), self._subject
@@ -119,7 +119,7 @@ class References:
         return world, plans
 
     def _said(self, plan: ExecutionPlan, world: World, dropped: Mapping[str, Ranges]) -> dict[str, list[str]]:
-        """What ``expected()`` says, as readers see it."""
+        """The rows of ``expected()``, as readers see them."""
         expected = self._subject.expected
         if expected is None or (dropped and not expected.takes_inputs):
             return {}
@@ -143,19 +143,19 @@ class References:
             return Opinion(({},))
         try:
             if dropped and self.of().order_dependent is None:
-                # A job that does not depend on the order with all of its input does not with less: one will do.
+                # A job that is order-independent with all of its input is so with less: one order is enough.
                 return second_opinion(plans[:1], world.files, sinks, dropped, ORDERS[:1])
             return second_opinion(plans, world.files, sinks, dropped)
         except Exception as error:
-            # The engine has run the same functions. Whatever it is, it is no opinion.
+            # The engine has run the same functions without an error. Whatever the cause, there is no opinion.
             return Opinion(({},), dict.fromkeys(sinks, f"evaluating it raised {type(error).__name__}: {error}"))
 
     def _runs(self, first: Output | None, dropped: Mapping[str, Ranges], sinks: Sequence[str]) -> Reference:
-        """What runs without faults say of some sinks."""
+        """The rows of some sinks according to runs without faults."""
         rows = _of(self._output(Case(scheduler=FIFO, dropped=dropped)) if first is None else first, sinks)
         endings, reason = [rows], None
         if dropped:
-            # A job that does not depend on the order with all of its input does not with less.
+            # A job that is order-independent with all of its input is so with less.
             return Reference(rows, self.of().order_dependent, (rows,))
         for case in calm_cases(self._subject, self._duration_ns)[1:]:
             output = _of(self._output(case), sinks)
@@ -202,13 +202,13 @@ def undisturbed(
 
 
 _ANOTHER = 3
-"""A parallelism that a job which can be scaled must be right with, too."""
+"""Another parallelism in which a scalable job must also be right."""
 
 
 def calm_cases(subject: Subject, duration_ns: int) -> list[Case]:
     """Runs without faults: first come, first served; and under other schedules, settings and parallelisms.
-    ``duration_ns``: of such a run. A job that waits for its records takes long without doing much, and need
-    not take a checkpoint in every instant of it."""
+    ``duration_ns``: of such a run. A job that waits for its records runs long but does little, so it need
+    not take a checkpoint in every instant."""
     another = _ANOTHER if subject.is_scalable else None
     often, seldom = (f"{max(least_ns, duration_ns // 8)}ns" for least_ns in (20_000, 50_000))
     others: list[dict[str, Setting]] = [

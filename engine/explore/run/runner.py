@@ -1,12 +1,12 @@
 """Carries out one case: processes that run, die and are resumed, watched by invariants, until the job has ended.
 
-A process that dies takes everything with it that is in no file; the next one is another incarnation in the same
-storage directory, as ``weir resume`` would be. A case always comes to an end: what goes on for too long is cut off.
+A process that dies loses everything that is not in a file; the next one is another incarnation in the same
+storage directory, like one of ``weir resume``. A case always ends: a run that takes too long is cut off.
 
-What the runner itself finds, apart from the invariants it was given:
+The runner itself reports, apart from the invariants it was given:
 
-* ``V13``        the job did not end: too many events or too much virtual time, nothing left to happen while somebody
-                 still waits, or it failed although it may restart as often as it likes;
+* ``V13``        the job did not end: too many events or too much virtual time, no event left while a task
+                 still waits, or it failed although it may restart any number of times;
 * ``assertion``  an exception that is about neither the world nor the job: an assertion of the engine, or a bug.
 """
 
@@ -37,24 +37,24 @@ from state_backends.base import StateBackendError
 from state_backends.files import FileSystem, MemoryFileSystem
 
 NOTHING_IS_LEFT = "nothing is left to happen"
-"""How the assertion of an execution begins that has nothing left to do and has not ended."""
+"""The first words of an execution's assertion when it has no event left and has not ended."""
 
 _LOOK_EVERY_EVENTS = 500
-"""How often somebody looks whether a case has used up what it may take."""
+"""After how many events the runner checks the limits of a case."""
 
 LIVENESS, ASSERTION = "V13", "assertion"
-"""The names of what the runner itself finds."""
+"""The names of violations that the runner itself reports."""
 
 CUT_OFF, REFUSED, BROKEN = "cut off", "refused", "broken"
 """Outcomes besides those of :mod:`engine.runtime.job.job_state`: the case took too long; a process could not start,
-with an error that says why; an exception that nobody expects ended it."""
+with an error that says why; an unexpected exception ended it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """How long a case may take: ``events`` of the kernel, ``virtual_ns`` since its start, ``processes``, and
-    ``attempts`` of each of these (``None`` = any number). Whoever replays a case that was cut off must do so with the
-    same ones."""
+    ``attempts`` of each of these (``None`` = any number). A replay of a case that was cut off must use the
+    same bounds."""
 
     events: int = 60_000
     virtual_ns: int = 24 * 3_600 * 1_000_000_000
@@ -64,9 +64,9 @@ class Bounds:
 
 @dataclass(slots=True)
 class CaseView:
-    """What invariants may look at while a case runs; it is updated as processes come and go, and jobs after each other.
-    ``job`` counts these from 1; ``start``: the savepoint that the job goes on from, ``storage_dir``: where it keeps its
-    checkpoints; ``cancelled``: its user has just cancelled it."""
+    """The view that invariants have of a running case; it is updated as processes and jobs follow each other.
+    ``job`` counts these from 1; ``start``: the savepoint that the job resumes from, ``storage_dir``: the directory of
+    its checkpoints; ``cancelled``: its user has just cancelled it."""
 
     subject: Subject
     case: Case
@@ -83,13 +83,13 @@ class CaseView:
 
 @dataclass(slots=True)
 class FinishedCase:
-    """What came of a case.
+    """The result of a case.
 
     ``outcome``   ``finished``, ``stopped``, ``failed``, ``refused``, ``cut off`` or ``broken``;
     ``results``   one for each process that ended by itself (the last one did, unless the case was cut off);
     ``faults``    those that struck, exactly; ``unused``: those of the case that never did;
     ``points``    ``(point, phase)`` -> visits;
-    ``choices``   everything that was drawn, in order; ``committed``: what readers see at the end.
+    ``choices``   all draws, in order; ``committed``: the rows that readers see at the end.
     """
 
     view: CaseView
@@ -105,7 +105,7 @@ class FinishedCase:
     outcome: str = ""
     unused: tuple[Fault, ...] = ()
     judged_by_ledger: bool = False
-    """Whether the ledger has judged its effects, because its rows can be compared with nothing."""
+    """Whether the ledger has judged its effects, because there is no reference for its rows."""
 
     @property
     def result(self) -> ExecutionResult:
@@ -120,7 +120,7 @@ class FinishedCase:
 
 
 def choices_of(case: Case) -> ChoiceRecorder:
-    """The reader of choices that a case asks for."""
+    """The reader of choices that a case requests."""
     if case.scheduler == FIFO:
         return SparseChoices(case.seed, case.schedule)
     if case.scheduler == PCT:
@@ -142,11 +142,11 @@ def run_case(
 ) -> FinishedCase:
     """Run a case to its end and judge it.
 
-    ``world`` is one of the caller's, to be looked at afterwards; ``interference`` and ``choices`` take the place of
-    those that the case asks for; ``provenance`` is told what caused what, in all processes. Without one, a ledger
+    ``world`` belongs to the caller, who can look at it afterwards; ``interference`` and ``choices`` replace those that
+    the case requests; ``provenance`` receives causes and effects, in all processes. Without one, a ledger
     judges output that has no reference, if V1 is among the invariants.
 
-    :raises ConfigurationError: when the case asks for something that makes no sense
+    :raises ConfigurationError: when the case has an invalid setting
     """
     if choices is None:
         choices = choices_of(case)
@@ -167,7 +167,7 @@ def run_case(
 
 
 class InvariantError(WeirError):
-    """An invariant itself is broken: what it says of the run is worth nothing."""
+    """An invariant itself is broken: its verdict on the run is worth nothing."""
 
 
 class _InvariantFailed(BaseException):
@@ -175,12 +175,12 @@ class _InvariantFailed(BaseException):
 
 
 class _CutOffError(Exception):
-    """The case has used up what it may take."""
+    """The case has exceeded its bounds."""
 
 
 @dataclass
 class _CaseRun:
-    """One case on its way."""
+    """One running case."""
 
     _subject: Subject
     _case: Case
@@ -246,7 +246,7 @@ class _CaseRun:
             return {}
 
     def _processes(self) -> str:
-        """One process after the other, until one ends by itself and nothing speaks for another one."""
+        """One process after the other, until one ends by itself and no further one is due."""
         for _ in range(self._bounds.processes):
             struck_before = self._struck_count()
             try:
@@ -271,14 +271,14 @@ class _CaseRun:
                 return BROKEN
             if state in (FAILED, REFUSED):
                 if self._struck_count() > struck_before and self._may_end_the_job():
-                    # As somebody would who has looked after the disk: once more, from what is durable.
+                    # Like an operator who has repaired the disk: try once more, from the durable files.
                     continue
                 if state == REFUSED or not self._jobs.may_go_on(self._world.checkpoints):
                     self._judge_failure(state)
                     return state
             elif state != STOPPED:
                 return state
-            # Another job goes on from the savepoint; between the two the machine may go down, too.
+            # Another job resumes from the savepoint; between the two the machine may lose power, too.
             self._process_died()
         text = f"{self._bounds.processes} processes came to nothing, one after the other"
         self._found.append(Violation(LIVENESS, text))
@@ -325,7 +325,7 @@ class _CaseRun:
         return result.state
 
     def _noted(self, world: World) -> FileSystem:
-        """The files of a world, and whoever wants to know is told of changes."""
+        """The files of a world; changes are reported to the invariants that need them."""
         told = [one.files_changed for one in self._invariants if type(one).files_changed != Invariant.files_changed]
         outputs = list(world.file_outputs.values())
         if not told or not outputs:
@@ -350,7 +350,7 @@ class _CaseRun:
             or (isinstance(error, JobChangedError) and (self._is_chained_otherwise() or self._jobs.may_be_refused))
         ):
             # Records in flight on an edge that cannot be divided otherwise, or that another parallelism has turned
-            # into a call within a task; a native savepoint for another state backend. To refuse is right.
+            # into a call within a task; a native savepoint for another state backend. Refusing it is right.
             return
         if state == FAILED:
             text = f"the job failed for good: {_whole(error)}"
@@ -359,7 +359,7 @@ class _CaseRun:
         self._found.append(Violation(LIVENESS, text, self._now_ns()))
 
     def _is_chained_otherwise(self) -> bool:
-        """Whether some process had other operators in one task than another one."""
+        """Whether the operators of a task differ between two processes."""
         first, *others = (
             [[one.uid for one in vertex.operators] for vertex in self._subject.plan(parallelism).vertices]
             for parallelism in self._parallelisms
@@ -379,7 +379,7 @@ class _CaseRun:
         for invariant in self._invariants:
             invariant.process_dies(view)
         if injector is not None:
-            # Real files are real: what was written is there.
+            # Real files survive: all writes are there.
             injector.storage.process_died(
                 {name: disk for name, disk in disks.items() if isinstance(disk, MemoryFileSystem)}
             )
@@ -390,14 +390,14 @@ class _CaseRun:
         if self._jobs.goes_on(world.checkpoints):
             self._parallelism = self._jobs.parallelism
             if injector is not None:
-                # A rescale was about the job before.
+                # A requested rescale was meant for the previous job.
                 injector.processes.next_parallelism = None
         else:
             assert view.execution.manager.job.state not in ENDED, "a job that has ended is gone on with by another one"
         self._parallelisms.append(self._parallelism)
 
     def _may_end_the_job(self) -> bool:
-        """Whether something has struck after which a job may end with an error, instead of finishing."""
+        """Whether a fault has struck after which a job may end with an error, instead of finishing."""
         return self._injector is not None and self._injector.may_end_the_job
 
     def _now_ns(self) -> int | None:
@@ -431,18 +431,18 @@ class _CaseRun:
 
 
 _CONSEQUENCES = (LIVENESS, "V1", "V2")
-"""What comes of most mistakes in the end. Whatever else is violated says more about the cause."""
+"""The usual consequences of most mistakes. Any other violation says more about the cause."""
 
 
 def _causes_first(violation: Violation) -> tuple[int, bool, int]:
-    """Causes in the order in which they were seen, what was seen in the end last; then consequences."""
+    """Causes in the order in which they were seen, those seen at the end last; then consequences."""
     name, at_ns = violation.invariant, violation.at_ns
     return (1 + _CONSEQUENCES.index(name) if name in _CONSEQUENCES else 0, at_ns is None, at_ns or 0)
 
 
 class CheckpointTrigger:
-    """Triggers a checkpoint at an instant that the case names; a target of kernel events. It goes by the name of what
-    triggers periodic ones, and does the same."""
+    """Triggers a checkpoint at an instant that the case names; a target of kernel events. It has the name of the
+    trigger of periodic checkpoints, and does the same."""
 
     name = "checkpoint driver"
 
@@ -464,7 +464,7 @@ def _whole(error: BaseException | None) -> str:
 
 
 class _Dispatcher:
-    """One instrument for all invariants: each hears only of the kinds of events that it asked for."""
+    """One instrument for all invariants: each receives only the kinds of events that it asked for."""
 
     def __init__(self, invariants: Sequence[Invariant]) -> None:
         self.by_kind: dict[type[Any], tuple[Callable[[Any], None], ...]] = {}

@@ -1,15 +1,15 @@
-"""The self-check: does one job with one seed behave the same twice, down to the bytes it stores?
+"""The self-check: does one job with one seed do the same twice, down to the bytes that it stores?
 
-Determinism is promised by everything below; here it is checked on a whole job, user's functions included. Two runs
-are made in surroundings of their own, in memory, and compared on four things, each of which can differ alone:
+Everything below promises determinism; the self-check tests it on a whole job, user's functions included. Two runs
+in separate surroundings, in memory, are compared in four respects, each of which can differ alone:
 
 * how the run ended;
-* the *choices* it drew, in order: a difference means that another question was asked (or asked of another seed);
+* the *choices* that it drew, in order: a difference means that another choice was requested (or another seed used);
 * its *trace*, event by event: a difference means that something happened otherwise;
-* the *files* it left, byte by byte: checkpoints, and the output of sinks that write where they were told to. Only
-  these see values: a function that returns something else each time may leave the trace as it was.
+* its *files*, byte by byte: checkpoints, and the output of sinks that write where they were told to. Only
+  these show values: a function that returns another value each time may leave the trace unchanged.
 
-The first difference of each kind is reported, for it is the nearest to the cause.
+The first difference of each kind is reported, because it is the nearest to the cause.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _EVENT_DIGEST_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What an execution of the self-check is built with. Both runs get fresh ones.
+    """The parts that an execution of the self-check is built with. Both runs get fresh ones.
 
     ``storage``      for checkpoints; its files are compared;
-    ``file_system``  an empty one in memory, for jobs that read no real files: what their sinks write is compared;
+    ``file_system``  an empty one in memory, for jobs that read no real files: the files of their sinks are compared;
     ``instruments``  must be attached, or the traces cannot be compared.
     """
 
@@ -47,7 +47,7 @@ ExecutionFactory = Callable[[Surroundings], Execution]
 
 @dataclass(frozen=True, slots=True)
 class RunFootprint:
-    """What one run left behind."""
+    """The remains of one run."""
 
     state: str
     error: str | None
@@ -60,7 +60,7 @@ class RunFootprint:
 
 @dataclass(frozen=True, slots=True)
 class SelfCheckReport:
-    """Both runs, and every way in which they differ; no difference is the good news."""
+    """Both runs, and every difference between them; no difference is the good news."""
 
     first: RunFootprint
     second: RunFootprint
@@ -87,7 +87,7 @@ def self_check(
 ) -> SelfCheckReport:
     """Run a job twice and compare.
 
-    ``second`` is another way to build the same run; left out, ``first`` is asked twice.
+    ``second`` is another way to build the same run; by default ``first`` is called twice.
     """
     first_tape = _EventTape()
     first_run, first_choices = _run(first, first_tape, job_name)

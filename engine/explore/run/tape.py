@@ -1,4 +1,4 @@
-"""The tape: every trace event of a case, and a digest that names what the case did."""
+"""The tape: every trace event of a case, and a digest that names the behaviour of the case."""
 
 from __future__ import annotations
 
