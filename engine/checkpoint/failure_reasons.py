@@ -1,8 +1,8 @@
 """Why a checkpoint failed, and what each reason means for the failure budget (Flink: ``CheckpointFailureReason``).
 
-Two facts hang on a reason. *Counted*: does it use up the tolerable failures? Only five do; the others say that the
+A reason has two properties. *Counted*: does it use up the tolerable failures? Only five do; the others say that the
 checkpoint came at a bad moment, not that checkpointing is broken. *Pre-flight*: it happens before any task saw the
-trigger, so that no task can be blamed for it.
+trigger, so no task can be blamed for it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """When a task takes its snapshot: one handler for each way to treat barriers (``aligned``, ``unaligned``,
 ``alternating``, ``at_least_once``; with a channel that leads back, ``back_edges`` and ``back_edge_tracker``).
-``barrier_handler`` is the face that all of them show, ``single_checkpoint`` what most of them share.
-``handler_instructions`` is what they answer.
-``channel_capture`` says which records in flight belong to an unaligned checkpoint.
+``barrier_handler`` is the interface of all of them, ``single_checkpoint`` the common part of most of them.
+``handler_instructions`` are their answers.
+``channel_capture`` decides which records in flight belong to an unaligned checkpoint.
 """
 
 from __future__ import annotations

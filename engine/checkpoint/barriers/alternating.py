@@ -23,16 +23,16 @@ end of a channel    only counted                   complete: aligned snapshot.  
                                                    Expired: timeout               U1: complete: finish
 =================== ============================== ============================== =============================
 
-* Whether all barriers are here is asked *before* whether they are late.
+* The handler asks *first* whether all barriers are here, then whether they are late.
 * Two clocks decide that a checkpoint is late: the timer, armed when the id is first seen, for ``timestamp + timeout``
   but not before now; and a check at every barrier and end of channel, strict: ``timeout < now - timestamp``. Both
   count from the creation of the barrier, so it may arrive expired.
-* With announcements only, a timeout merely changes the state: the snapshot comes with the first barrier, promoted past
-  the records. With one barrier taken, the timeout itself triggers.
+* With announcements only, a timeout merely changes the state: the snapshot comes with the first barrier, which is
+  promoted past the records. With one barrier taken, the timeout itself triggers.
 * Channels that are blocked at the switch, or deliver an aligned-form barrier after it, stay blocked until the
   checkpoint ends.
-* A timer is void once its checkpoint is not pending any more, or unaligned already. Only ``ALIGNED`` barriers with a
-  timeout ever expire, forced-aligned ones do not.
+* A timer is void once its checkpoint is not pending any more, or is unaligned already. Only ``ALIGNED`` barriers with a
+  timeout ever expire; forced-aligned ones do not.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class AlternatingBarrierHandler(UnalignedBarrierHandler):
         now_ns: int,
         out: list[HandlerInstruction],
     ) -> None:
-        # It is here: there is nothing left to promote.
+        # The barrier is here: nothing is left to promote.
         self._announced.discard(channel)
         if self._state in _ALIGNED_STATES:
             if barrier.options.alignment is not AlignmentType.UNALIGNED:
@@ -145,7 +145,7 @@ class AlternatingBarrierHandler(UnalignedBarrierHandler):
         self._announced.discard(channel)
 
     def validate(self) -> None:
-        """Assert the invariants: what is announced waits on an open channel for an aligned checkpoint."""
+        """Assert the invariants: each announced barrier waits on an open channel for an aligned checkpoint."""
         super().validate()
         assert not self._announced or (self._is_pending and self._state in _ALIGNED_STATES), self._announced
         assert self._announced.isdisjoint(self._aligned), (self._announced, self._aligned)

@@ -1,9 +1,9 @@
-"""At-least-once: count barriers, block nobody (Flink: ``CheckpointBarrierTracker``).
+"""At-least-once: count barriers, block no channel (Flink: ``CheckpointBarrierTracker``).
 
 Theory of operation
 -------------------
-Records are processed whenever they come, so a snapshot taken at the last barrier also holds effects of records behind
-earlier barriers: after a restore these are applied again, which is what *at least once* means.
+Records are processed whenever they come. So a snapshot taken at the last barrier also holds effects of records after
+earlier barriers. After a restore these records are applied again: that is the meaning of *at least once*.
 
 ``pending``  entries in id order, each with the channels seen, its target (channels open when it began) and whether it
 was cancelled; at most 50, the oldest is forgotten beyond that. ``latest``  highest id that ever had an entry.
@@ -84,7 +84,7 @@ class AtLeastOnceTracker(BarrierHandler):
             self._flag_cancelled(self._pending.pop(0), out)
         if self._pending and self._pending[0].checkpoint_id == cancelled:
             self._flag_cancelled(self._pending[0], out)
-            # Still counted, so that the entry goes once every channel has delivered its barrier or marker.
+            # Still counted, so that the entry is dropped once every channel has delivered its barrier or marker.
             if self._pending[0].count(channel):
                 del self._pending[0]
         elif cancelled > self._latest:
@@ -167,7 +167,7 @@ class AtLeastOnceTracker(BarrierHandler):
 
     def _complete(self, position: int, now_ns: int, out: list[HandlerInstruction]) -> None:
         entry = self._pending[position]
-        # Older entries are subsumed without a word: the coordinator learns it from this checkpoint's completion.
+        # Older entries are subsumed silently: the coordinator learns it from this checkpoint's completion.
         del self._pending[: position + 1]
         if entry.is_aborted:
             return

@@ -4,14 +4,14 @@ Theory of operation, around a tracker of the **forward** channels, which decides
 
 * Then the back edges whose barrier is not here are logged, the snapshot is triggered, and its barrier goes round. Each
   back edge is logged until it delivers that barrier; with the last one the log, and so the snapshot, is complete.
-* A barrier that comes on a back edge ahead of the snapshot is noted: nothing of that channel has to be logged. Records
-  behind it may be counted twice, as at-least-once allows. A cancel marker ahead of the snapshot is noted as well: the
+* A barrier that comes on a back edge before the snapshot is noted: nothing of that channel has to be logged. Records
+  after it may be counted twice, as at-least-once allows. A cancel marker before the snapshot is noted as well: the
   checkpoint is then reported as cancelled when its snapshot is due. At most 50 ids are noted.
 * Only one log is kept. A newer checkpoint whose snapshot is due subsumes the one whose log has not ended; a cancel
-  marker for the logged checkpoint, or for a newer one, ends it. Where the barrier of a newer checkpoint comes on a back
-  edge, or waits there already, the log cannot be delimited any more: the checkpoint is aborted as subsumed.
-* ``last`` is the highest id triggered or reported as cancelled. Everything about ids up to it, but for the log, is
-  obsolete: a marker that the task itself has sent round says nothing new.
+  marker for the logged checkpoint, or for a newer one, ends it. If the barrier of a newer checkpoint comes on a back
+  edge, or waits there already, the log has no clear end any more: the checkpoint is aborted as subsumed.
+* ``last`` is the highest id triggered or reported as cancelled. Messages about ids up to it are obsolete, unless they
+  concern the log: a marker that the task itself has sent round says nothing new.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ class BackEdgeTracker(BarrierHandler):
             return self._returned(channel, now_ns)
         out: HandlerInstructions = ()
         if channel in self._awaited and barrier.checkpoint_id > self._last:
-            # The one that is logged was dropped on the way round, which trackers do without a word.
+            # The barrier of the logged checkpoint was dropped on the way round, which trackers do silently.
             out = self._log_aborted(CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED)
         self._note(barrier.checkpoint_id, channel)
         return out
 
     def on_cancel(self, channel: int, marker: CancelCheckpointMarker, now_ns: int) -> HandlerInstructions:
-        """Abort the id and everything older; on a back edge only what is logged, or take note."""
+        """Abort the id and everything older; on a back edge only the logged checkpoint, or take note."""
         cancelled = marker.checkpoint_id
         if cancelled == self._logged:
             return self._log_aborted(CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER)
@@ -152,7 +152,7 @@ class BackEdgeTracker(BarrierHandler):
     # --- the rules ------------------------------------------------------------------------------------------------
 
     def _carried_on(self, told: Iterable[HandlerInstruction], now_ns: int) -> HandlerInstructions:
-        """What the tracker says, with the log of the back edges around it."""
+        """The tracker's instructions, with the log of the back edges around them."""
         out: list[HandlerInstruction] = []
         for instruction in told:
             match instruction:
@@ -163,7 +163,7 @@ class BackEdgeTracker(BarrierHandler):
                     self._pass(checkpoint_id)
                     out.append(instruction)
                 case TriggerSnapshot() | AbortCheckpoint():
-                    # Of the past: the tracker remembers nothing of what a single channel has triggered or cancelled.
+                    # Obsolete: the tracker forgets the ids that a single channel has triggered or cancelled.
                     pass
                 case _:
                     raise AssertionError(f"the tracker never says {instruction!r}")
@@ -189,7 +189,7 @@ class BackEdgeTracker(BarrierHandler):
         out.append(due)
 
     def _pass(self, checkpoint_id: int) -> set[int]:
-        """``checkpoint_id`` is settled here, and with it all older ones; returns what was noted of it."""
+        """``checkpoint_id`` is settled here, and with it all older ones; returns the channels noted for it."""
         self._last = checkpoint_id
         noted = self._notes.pop(checkpoint_id, set())
         self._notes = {known: channels for known, channels in self._notes.items() if known > checkpoint_id}

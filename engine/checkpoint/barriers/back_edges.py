@@ -1,20 +1,20 @@
 """Exactly-once in a loop: the barrier handler of a task to which some channels lead back (back edges).
 
-Without a rule of its own such a task would wait for ever: the barrier on a back edge is the one that it has to send
-first. Theory of operation, on top of the alternating handler, for every form of barrier (Carbone et al. 2015, ABS on
-cyclic graphs; nothing of this is in Flink, whose iterations lose their records in flight):
+Without a rule of its own such a task would wait for ever: it must itself send the barrier it awaits on a back edge.
+Theory of operation, on top of the alternating handler, for every form of barrier (Carbone et al. 2015, ABS on
+cyclic graphs; Flink has nothing like it, and its iterations lose their records in flight):
 
 * *Aligned-form barriers.* The snapshot is due when every **forward** channel has delivered its barrier or ended. Then
   the back edges whose barrier is not here are logged (a capture, as for unaligned checkpoints, but on them alone), the
   snapshot is triggered with the barrier in its aligned form, and all blocked channels are resumed. The barrier goes
   round the loop; each back edge is logged until it delivers it. With the last one the log, and so the snapshot, is
   complete: ``StopCapture``, ``AlignmentFinished``.
-* A barrier may come on a back edge *ahead* of the snapshot, from a part of the loop that another subtask of the head
-  feeds. It counts, and blocks its channel, until the snapshot: what lies behind it is behind the cut. Nobody waits for
-  such a barrier, so this cannot lock the loop. When no forward channel is open, it is itself what triggers.
-* *Behind* the snapshot a barrier blocks no back edge: whatever is still blocked there is resumed at once.
+* A barrier may come on a back edge *before* the snapshot, from a part of the loop that another subtask of the head
+  feeds. It counts, and blocks its channel, until the snapshot: records after it are after the cut. The task does not
+  wait for such a barrier, so this cannot lock the loop. When no forward channel is open, that barrier itself triggers.
+* *After* the snapshot a barrier blocks no back edge: a back edge that is still blocked is resumed at once.
 * *Unaligned barriers* are treated as on any channel: the first one, wherever it comes from, triggers; all channels are
-  captured until theirs comes. A timeout ahead of the snapshot goes unaligned likewise; once the log has begun it
+  captured until theirs comes. A timeout before the snapshot goes unaligned likewise; once the log has begun it
   changes nothing here.
 * The coordinator's trigger stands for a barrier on every open forward channel. When none is open it is the cut.
 * The alignment takes until the last barrier, so it contains the way round the loop.
@@ -127,7 +127,7 @@ class BackEdgeBarrierHandler(AlternatingBarrierHandler):
 
     @property
     def _is_cut(self) -> bool:
-        """Whether nothing of this side of the cut can come any more on a forward channel."""
+        """Whether no record before the cut can come any more on a forward channel."""
         return all(channel in self._aligned for channel in self._forward if self._is_open[channel])
 
     @property
@@ -135,7 +135,7 @@ class BackEdgeBarrierHandler(AlternatingBarrierHandler):
         return tuple(channel for channel in self._back_edges if self._is_open[channel] and channel not in self._aligned)
 
     def _trigger_at_once(self, barrier: CheckpointBarrier, now_ns: int, out: list[HandlerInstruction]) -> None:
-        # One of the forward channels, all of which have ended, stands for the trigger: somebody is aligned.
+        # One of the forward channels, all of which have ended, stands for the trigger: one must be aligned.
         self._aligned.add(self._forward[0])
         self._target += 1
         self._clock.start(self._current, barrier.timestamp_ns, now_ns)
@@ -171,7 +171,7 @@ class BackEdgeBarrierHandler(AlternatingBarrierHandler):
         self._logs = False
 
     def validate(self) -> None:
-        """Assert the invariants: a log is kept behind a cut, and nobody waits for a way round that nobody takes."""
+        """Assert the invariants: a log is kept after a cut, and the task never waits for a barrier that cannot come."""
         super().validate()
         assert not self._logs or (self._state is _BEHIND_THE_SNAPSHOT and self._is_cut), (self._logs, self._state)
         assert not self._logs or self._awaited_back_edges, f"the log of {self._current} has no end"

@@ -1,11 +1,11 @@
-"""The face that all barrier handlers show to a task, and what they share: open channels and the alignment clock.
+"""The interface of all barrier handlers, and their common parts: open channels and the alignment clock.
 
 Theory of operation. A task has ``channels`` inputs, all gates together. Its driver hands over every barrier, cancel
 marker, announcement and end of partition in the order it consumes them, and carries out the returned instructions
 before it consumes anything else. Records do not pass through here: a blocked channel yields none, and of the others
-only the size is reported (``on_bytes``). ``EndOfData`` has no effect on barriers. The coordinator's abort notifications
-are not a handler's business either (as in Flink): the barriers of such a checkpoint go on being aligned and the task
-protocol then sends a cancel marker instead of taking a snapshot.
+only the size is reported (``on_bytes``). ``EndOfData`` has no effect on barriers. Handlers ignore the coordinator's
+abort notifications, too (as in Flink): the barriers of such a checkpoint go on being aligned, and the task protocol
+then sends a cancel marker instead of taking a snapshot.
 
 A source chained into a task with inputs is one more channel. Its barrier is the coordinator's trigger, handed to
 ``on_barrier``.
@@ -31,7 +31,7 @@ _NOTHING_MEASURED = -1
 
 
 def barrier_fingerprint(barrier: CheckpointBarrier) -> tuple[object, ...]:
-    """What of the barrier decides how a task goes on, as plain values. (Its timestamp only if it may time out.)"""
+    """The fields of a barrier that determine the task's behaviour. (Its timestamp only if it may time out.)"""
     options = barrier.options
     return (
         barrier.checkpoint_id,
@@ -97,7 +97,7 @@ class AlignmentClock:
         self._bytes += count
 
     def metrics(self, checkpoint_id: int) -> AlignmentMetrics:
-        """What was measured for ``checkpoint_id``; zeros when another one is being measured."""
+        """The measurements for ``checkpoint_id``; zeros when another one is being measured."""
         if checkpoint_id != self._checkpoint_id:
             return AlignmentMetrics()
         return AlignmentMetrics(self._start_delay_ns, self._alignment_ns, self._bytes)
@@ -140,7 +140,7 @@ class BarrierHandler(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """The task ends: nothing is pending any more and nobody is told."""
+        """The task ends: nothing is pending any more, and no message is sent."""
 
     def on_announcement(self, channel: int, barrier: CheckpointBarrier, now_ns: int) -> HandlerInstructions:
         """``barrier`` waits in the queue of ``channel``; of interest only to a handler that can let it overtake."""
@@ -171,7 +171,7 @@ class BarrierHandler(ABC):
 
     @abstractmethod
     def fingerprint(self) -> tuple[object, ...]:
-        """All state that decides what happens next; what is merely measured is left out."""
+        """All state that determines future behaviour, without mere measurements."""
 
     def on_bytes(self, count: int) -> None:
         """The task took a batch of ``count`` bytes."""

@@ -3,15 +3,15 @@
 Rules, for one channel:
 
 * ``last`` is the highest barrier id recognised, or whose capture was started; ``status`` says what it means:
-  *idle* nothing runs, *waiting* records that arrive now are in flight, *received* the barrier of ``last`` is here.
+  *idle* no capture runs, *waiting* records that arrive now are in flight, *received* the barrier of ``last`` is here.
 * A barrier is recognised when it **arrives** (not when the task takes it; announcements do not count), iff its id is
   at least ``last`` (above it when idle). Obsolete barriers neither end a capture nor delimit it.
 * A capture is single: while the barrier of a newer id is here, an older one is refused, and so is its checkpoint.
 * Starting a newer id always waits for the barrier of that id, even where an older one was received.
 * Stopping an id leaves a newer barrier alone.
 
-What is captured is decided by arrival: at the start whatever is queued ahead of the barrier of that id (all of it when
-the barrier is not here yet), later each record that arrives while ``captures``.
+Arrival decides which records are captured: at the start all records queued before the barrier of that id (all of the
+queue when the barrier is not here yet), later each record that arrives while ``captures``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NO_CHECKPOINT = -1
 
 
 class CaptureStatus(Enum):
-    """What ``ChannelCapture.last`` stands for."""
+    """The meaning of ``ChannelCapture.last``."""
 
     IDLE = "idle"
     WAITING = "waiting"
@@ -48,15 +48,15 @@ class ChannelCapture:
         return self.status is not CaptureStatus.RECEIVED or self.last <= checkpoint_id
 
     def start(self, checkpoint_id: int) -> None:
-        """The checkpoint begins. The caller takes what is queued ahead of its barrier."""
+        """The checkpoint begins. The caller takes the records queued before its barrier."""
         assert self.can_start(checkpoint_id), f"barrier {self.last} is here, {checkpoint_id} is subsumed"
         if checkpoint_id > self.last:
             self.status = CaptureStatus.WAITING
             self.last = checkpoint_id
 
     def barrier_arrived(self, checkpoint_id: int) -> bool:
-        """A barrier enters the channel; whether it is recognised: it then ends the capture of its id, or delimits a
-        later start of it."""
+        """A barrier enters the channel; returns whether it is recognised. If so, it ends the capture of its id, or
+        delimits a later start of it."""
         if checkpoint_id < self.last or (checkpoint_id == self.last and self.status is CaptureStatus.IDLE):
             return False
         self.status = CaptureStatus.RECEIVED

@@ -1,4 +1,4 @@
-"""What a barrier handler tells its driver to do. Plain values; the tuple they come in is the order of execution."""
+"""A barrier handler's instructions to its driver. Plain values; the tuple they come in is the order of execution."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine.elements.events import CheckpointBarrier
 
 @dataclass(frozen=True, slots=True)
 class AlignmentMetrics:
-    """How long barriers of one checkpoint took to meet in one task (Flink: ``CheckpointMetrics``).
+    """The time in which barriers of one checkpoint meet in one task (Flink: ``CheckpointMetrics``).
 
     ``start_delay_ns``  from the creation of the barrier to the first channel aligned, never negative;
     ``alignment_ns``    from the first to the last channel aligned, 0 with a single open channel;
@@ -59,7 +59,7 @@ class AbortCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class StartCapture:
-    """Open channel-state writing for the checkpoint, then start its capture on every channel (but chained sources:
+    """Open channel-state writing for the checkpoint, then start its capture on every channel (except chained sources:
     their records are never channel state). Comes before the ``TriggerSnapshot`` of every unaligned checkpoint."""
 
     checkpoint_id: int
@@ -69,9 +69,9 @@ class StartCapture:
 class StopCapture:
     """Stop the capture on every channel: the input part of the in-flight data ends.
 
-    ``failed``: not all barriers came, what was captured is worthless and the channel state of this checkpoint has to
-    fail, *after* the instructions that come with this one. Usually those abort the same checkpoint; but a cancel marker
-    of a newer one makes the pending one vanish without an abort of its own, and then this is all one hears of it.
+    ``failed``: not all barriers came, so the captured records are worthless and the channel state of this checkpoint
+    must fail, *after* the instructions that come with this one. Usually those abort the same checkpoint. But a cancel
+    marker of a newer one makes the pending one vanish without an abort of its own: then this is the only message.
     """
 
     checkpoint_id: int
@@ -88,15 +88,15 @@ class AlignmentFinished:
 
 @dataclass(frozen=True, slots=True)
 class PromoteBarrier:
-    """Move the announced barrier of this channel ahead of the records it waits behind."""
+    """Move the announced barrier of this channel to the front, past the records before it."""
 
     channel: int
 
 
 @dataclass(frozen=True, slots=True)
 class ArmAlignmentTimer:
-    """Call ``on_timeout(checkpoint_id)`` of the handler at virtual time ``at_ns``. It need not be disarmed: a call that
-    is no longer of any use does nothing."""
+    """Call ``on_timeout(checkpoint_id)`` of the handler at virtual time ``at_ns``. It need not be disarmed: an outdated
+    call does nothing."""
 
     checkpoint_id: int
     at_ns: int

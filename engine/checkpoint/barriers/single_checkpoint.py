@@ -1,21 +1,21 @@
-"""The core of every handler that tracks one checkpoint at a time (Flink: ``SingleCheckpointBarrierHandler``), and the
-plainest of them, which aligns.
+"""The core of every handler that tracks one checkpoint at a time (Flink: ``SingleCheckpointBarrierHandler``), and its
+simplest subclass, which aligns.
 
 Theory of operation
 -------------------
 ``current``  highest id ever seen; ``done``  last id completed or aborted; *pending* iff ``current != done``.
 ``aligned``  set of channels that delivered the barrier of ``current`` or ended meanwhile: a channel that does both
              counts once. ``target``  number of channels that were open when ``current`` started.
-``blocked``  channels whose aligned-form barrier was taken, and which must be resumed one day.
+``blocked``  channels whose aligned-form barrier was taken, and which must be resumed later.
 
 * The newest id wins. A barrier of a higher id aborts the pending one (subsumed) and starts its own; one of a lower or
   finished id is obsolete: its channel is resumed at once and nothing else changes.
 * A cancel marker acts iff its id is higher than ``current``, or equal with at least one channel aligned. For a higher
-  id only that id is reported; the pending one vanishes silently, its channels are released.
+  id only that id is reported; the pending one vanishes silently, and its channels are released.
 * An abort is, in order: forget the checkpoint, stop its capture, resume its channels, tell the task. The task is told
   after the resume, and before it takes any further record.
-* What a *mode* does with a channel that delivered its barrier or ended is up to the subclass, and so is what it has to
-  undo besides (``_leave``). It may refuse to go on (``CheckpointRefused``): the checkpoint is then aborted.
+* The subclass decides what a *mode* does with a channel that delivered its barrier or ended, and what else it has to
+  undo (``_leave``). It may refuse to go on (``CheckpointRefused``): the checkpoint is then aborted.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ class SingleCheckpointHandler(BarrierHandler):
 
     @property
     def captured_channels(self) -> tuple[int, ...]:
-        """All open ones but chained sources: what a source has not emitted is in its position."""
+        """All open ones except chained sources: records a source has not emitted are covered by its position."""
         return tuple(channel for channel in self.open_channels if channel not in self._source_channels)
 
-    # --- what a mode adds -----------------------------------------------------------------------------------------
+    # --- hooks for a mode -----------------------------------------------------------------------------------------
 
     @abstractmethod
     def _on_channel_aligned(
@@ -106,7 +106,7 @@ class SingleCheckpointHandler(BarrierHandler):
         assert self._is_open[channel], f"barrier {barrier.checkpoint_id} behind the end of channel {channel}"
         blocks = barrier.options.needs_alignment
         if self._is_obsolete(barrier.checkpoint_id):
-            # Taken in aligned form it blocks its channel like any other, and nobody else would ever resume that.
+            # A barrier in aligned form blocks its channel like any other, and only this handler can resume it.
             waits = blocks and channel not in self._blocked
             return (BlockChannel(channel), ResumeChannels((channel,))) if waits else ()
         out: list[HandlerInstruction] = []
@@ -149,13 +149,13 @@ class SingleCheckpointHandler(BarrierHandler):
             self._finish()
             out += self._snapshot_without_alignment(barrier, now_ns)
         for channel in self.open_channels:
-            # Those that were aligned before may leave nobody to wait for before the last one's turn.
+            # The channels aligned before may complete the checkpoint before the turn of the last one.
             if self._is_pending:
                 self._align(channel, barrier, False, now_ns, out)
         return tuple(out)
 
     def close(self) -> None:
-        """The task ends: forget what is pending; nobody is resumed or told."""
+        """The task ends: forget the pending checkpoint; no channel is resumed, and no message is sent."""
         self._blocked.clear()
         self._finish()
 
@@ -228,13 +228,13 @@ class SingleCheckpointHandler(BarrierHandler):
         self._first_barrier = None
 
     def _abort(self, checkpoint_id: int, reason: CheckpointFailureReason, out: list[HandlerInstruction]) -> None:
-        """Give up ``checkpoint_id``, and with it whatever is pending."""
+        """Give up ``checkpoint_id``, and with it any pending one."""
         if self._is_pending:
             self._leave(self._current, out)
         self._resume_blocked(out)
         self._current = max(self._current, checkpoint_id)
         self._finish()
-        # Only the newest id is ever aborted: what was being measured is gone.
+        # Only the newest id is ever aborted: the present measurement is void.
         self._clock.reset_all()
         out.append(AbortCheckpoint(checkpoint_id, reason))
 
@@ -243,7 +243,7 @@ class SingleCheckpointHandler(BarrierHandler):
     def _block(self, channel: int, out: list[HandlerInstruction]) -> None:
         assert channel not in self._blocked, f"channel {channel} yielded a barrier while it was blocked"
         self._blocked.add(channel)
-        # What comes after the barrier waits: it is not in the snapshot (mutant "alignment skipped").
+        # Records after the barrier wait: they are not in the snapshot (mutant "alignment skipped").
         out.append(BlockChannel(channel))
 
     def _resume_blocked(self, out: list[HandlerInstruction]) -> None:
@@ -252,13 +252,13 @@ class SingleCheckpointHandler(BarrierHandler):
             self._blocked.clear()
 
     def _complete_aligned(self, barrier: CheckpointBarrier, out: list[HandlerInstruction]) -> None:
-        # Snapshot first: a record released before it would be counted although it lies behind the cut.
+        # Snapshot first: a record released before it would be counted although it comes after the cut.
         out.append(TriggerSnapshot(barrier, self._clock.metrics(self._current)))
         self._resume_blocked(out)
 
     def _close_channel(self, channel: int) -> None:
         super()._close_channel(channel)
-        # Nobody is left to be resumed.
+        # An ended channel need not be resumed.
         self._blocked.discard(channel)
 
     def validate(self) -> None:
@@ -293,13 +293,13 @@ class AlignedBarrierHandler(SingleCheckpointHandler):
     """Exactly-once by blocking: each channel waits at its barrier until all barriers of the checkpoint have arrived
     (Flink: ``SingleCheckpointBarrierHandler.aligned``).
 
-    * A barrier blocks its channel. Records behind it wait upstream until the channel is resumed. A chained source is
+    * A barrier blocks its channel. Records after it wait upstream until the channel is resumed. A chained source is
       blocked likewise, by its own trigger.
     * The last barrier (or the end of the last missing channel) takes the snapshot and *then* resumes all blocked
-      channels. So the snapshot follows every record before a barrier and precedes every record behind one, on every
+      channels. So the snapshot follows every record before a barrier and precedes every record after one, on every
       channel: the cut is consistent and holds no in-flight data.
-    * A newer barrier behind a blocked channel simply waits in FIFO order until the channel is resumed.
-    * A channel that ends is not blocked any more: there is nobody to resume.
+    * A newer barrier on a blocked channel simply waits in FIFO order until the channel is resumed.
+    * A channel that ends is not blocked any more: its sender needs no resume.
     * Announcements are ignored.
     """
 
@@ -327,7 +327,7 @@ class AlignedBarrierHandler(SingleCheckpointHandler):
             self._complete_aligned(barrier, out)
 
     def validate(self) -> None:
-        """Assert the invariants: someone is aligned while pending, and only those are blocked."""
+        """Assert the invariants: a pending checkpoint has an aligned channel, and only aligned ones are blocked."""
         super().validate()
         assert self._aligned or not self._is_pending, self._current
         assert self._aligned.issuperset(self._blocked), (self._blocked, self._aligned)

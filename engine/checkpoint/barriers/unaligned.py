@@ -5,13 +5,13 @@ Theory of operation, on top of the single-checkpoint core:
 * The first barrier of a checkpoint opens channel-state writing, starts the capture of in-flight records on every
   channel and triggers the snapshot. Each further barrier only ends the capture of its channel (by its arrival there,
   see ``channel_capture``); the last one ends the input part and completes the metrics.
-* Unaligned barriers block nobody. One that still comes in aligned form blocks its channel until the checkpoint ends,
+* Unaligned barriers block no channel. One still in aligned form blocks its channel until the checkpoint ends,
   because its sender waits for a resume.
 * An announcement starts the checkpoint, and its barrier is moved to the front of its channel at once.
-* The end of a channel counts as its barrier, but cannot be what triggers.
+* The end of a channel counts as its barrier, but cannot trigger.
 * A channel that holds the barrier of a newer checkpoint refuses the capture: the checkpoint is aborted as subsumed.
-* Chained sources are blocked while the capture runs. So they emit nothing between a snapshot that a barrier from
-  elsewhere triggered and their own trigger, and need no channel state.
+* Chained sources are blocked while the capture runs. So they emit nothing between a snapshot that another channel's
+  barrier triggered and their own trigger, and need no channel state.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from engine.elements.events import CheckpointBarrier
 
 
 class AlignmentState(Enum):
-    """What became of the current checkpoint so far (Flink: one class of ``BarrierHandlerState`` each)."""
+    """The state of the current checkpoint (Flink: one class of ``BarrierHandlerState`` each)."""
 
     ALIGNED_WAITING = "aligned, no barrier yet"
     ALIGNED_COLLECTING = "aligned, collecting barriers"
@@ -43,7 +43,7 @@ class AlignmentState(Enum):
 
 
 class UnalignedBarrierHandler(SingleCheckpointHandler):
-    """Takes the snapshot at the first barrier and captures what the others are late for."""
+    """Takes the snapshot at the first barrier and captures the records before the other barriers."""
 
     _first_state = AlignmentState.UNALIGNED_WAITING
 
@@ -66,7 +66,7 @@ class UnalignedBarrierHandler(SingleCheckpointHandler):
             return ()
         out: list[HandlerInstruction] = []
         started = self._start_if_new(barrier, out)
-        # A notice that comes later than what it announces has nothing left to promote.
+        # An announcement that comes after its barrier has nothing left to promote.
         if channel not in self._aligned:
             self._on_announced(channel, out)
         if started:
@@ -85,7 +85,7 @@ class UnalignedBarrierHandler(SingleCheckpointHandler):
         now_ns: int,
         out: list[HandlerInstruction],
     ) -> None:
-        # The trigger of a chained source finds it blocked already, and a barrier that was late is recorded.
+        # Blocked already: a chained source when its trigger comes, and a channel whose barrier came late.
         if blocks and channel not in self._blocked:
             self._block(channel, out)
         if self._state is AlignmentState.UNALIGNED_WAITING:

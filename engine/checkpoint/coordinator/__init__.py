@@ -1,7 +1,7 @@
 """When a checkpoint begins, what it waits for, when it is complete, and how long it is kept. ``coordinator`` takes the
-events; its docstring says what each of its parts does. ``coordinator_messages`` is what tasks send to it and what it
-answers. Beside it: ``subtask_gateways`` (events of operator coordinators around a barrier), ``stop_with_savepoint``,
-and ``checkpoint_statistics``, the table.
+events; its docstring describes each of its parts. ``coordinator_messages`` holds the messages of tasks and the
+coordinator's answers. Beside it: ``subtask_gateways`` (events of operator coordinators around a barrier),
+``stop_with_savepoint``, and ``checkpoint_statistics``, the table.
 """
 
 from __future__ import annotations

@@ -1,21 +1,21 @@
-"""How a checkpoint ends: what its tasks deliver, then completion or abort, and what a failure does to the job.
+"""How a checkpoint ends: messages of its tasks, then completion or abort, and the effects of a failure on the job.
 
 *Messages of tasks* (``TaskMessages``)
 
 * *Shared state* is registered before anything else is done with an acknowledgement, from any sender and however late:
   the task that uploaded it may build on it already. Only a savepoint's files are its own. A message to a coordinator
-  that has died is not looked at: what that one made durable, savepoints above all, is not known here.
+  that has died is ignored: its durable snapshots, savepoints above all, are not known here.
 * The state in a message that does not count is deleted, unless it is, or may be, part of a durable checkpoint.
 
 *The end* (``CheckpointEnding``)
 
 * All tasks have acknowledged -> write the metadata -> only when that is durable: retain it, subsume surplus ones,
-  abort older pending ones, then notify the tasks; delete what was subsumed last. Metadata is written for one checkpoint
-  at a time, and nothing aborts a checkpoint whose metadata is being written: it may be durable already. (Flink has
+  abort older pending ones, then notify the tasks; delete the subsumed ones last. Metadata is written for one checkpoint
+  at a time. Nothing aborts a checkpoint whose metadata is being written: it may be durable already. (Flink has
   both because it holds the coordinator's lock meanwhile.)
 * A plain savepoint is not retained, subsumes nothing and notifies no task. A synchronous one notifies, and aborts
   older pending checkpoints, but is not retained either.
-* The end of a checkpoint is told to its requester, to the failure budget and to the table.
+* The requester, the failure budget and the table are told of the end of a checkpoint.
 
 *The failure budget* (``CheckpointFailureManager``, as in Flink)
 
@@ -131,11 +131,11 @@ class TaskMessages:
         self._statistics = statistics
 
     def on_acknowledge(self, ack: Acknowledge, now_ns: int, out: Out, *, is_over: bool) -> bool:
-        """A task has delivered its part; whether that was the last one missing. ``is_over``: the job is."""
+        """A task has delivered its part; returns whether it was the last one missing. ``is_over``: the job is."""
         why = self._why_ignored(ack, is_over)
         pending = self._pending.by_id.get(ack.checkpoint_id)
         is_refused = False
-        # Nothing of a foreign one is taken and nothing deleted: storage was tidied up at the start.
+        # Nothing of a foreign message is used and nothing deleted: storage was tidied up at the start.
         is_foreign = self._deployment.is_foreign(ack)
         is_registrable = not is_over and (pending is None or not pending.is_savepoint)
         if ack.shared and is_registrable and not is_foreign:
@@ -154,14 +154,14 @@ class TaskMessages:
         out.append(MessageIgnored(ack, why))
         # A duplicate carries the state that is already taken: deleting it would break the checkpoint. (Flink deletes
         # it when the checkpoint has completed meanwhile; its transport delivers no message twice, ours may.)
-        # A stranger's state is part of nothing, and neither is another one than was taken.
+        # State of an unknown sender is in no checkpoint, nor is state other than that already taken.
         is_taken = why is IgnoredBecause.DUPLICATE or is_foreign or self._is_durable(ack)
         if (ack.state is not None or ack.discardable_shared) and not is_taken:
             out.append(DiscardAcknowledgedState(ack))
         return False
 
     def on_decline(self, decline: Decline, now_ns: int, out: Out, *, is_over: bool) -> bool:
-        """A task will not deliver its part; whether the checkpoint is to be aborted for it."""
+        """A task will not deliver its part; returns whether the checkpoint must be aborted for it."""
         why = self._why_ignored(decline, is_over)
         pending = self._pending.by_id.get(decline.checkpoint_id)
         if why is None and pending is not None and not pending.can_be_aborted:
@@ -213,7 +213,7 @@ class CheckpointEnding:
     # --- completion -----------------------------------------------------------------------------------------------
 
     def finalize_next(self, now_ns: int, out: Out) -> None:
-        """Have the metadata written of the checkpoint whose turn it is, if any."""
+        """Have the metadata written of the next checkpoint in turn, if there is one."""
         # One at a time: which checkpoint is the newest durable one must be known when the next one is written.
         while self._pending.fully_acknowledged and self._pending.finalizing_id is None:
             pending = self._pending.by_id[self._pending.fully_acknowledged.pop(0)]
@@ -223,7 +223,7 @@ class CheckpointEnding:
                 self.abort(pending, CheckpointFailureReason.CHECKPOINT_DECLINED_TASK_CLOSING, now_ns, out)
                 continue
             self._pending.finalize(pending)
-            # The timeout must not abort what may be durable already.
+            # The timeout must not abort a checkpoint that may be durable already.
             out += (DisarmTimeout(pending.checkpoint_id), write)
 
     def complete(self, pending: PendingCheckpoint, pointer: object, now_ns: int, out: Out) -> None:
@@ -268,7 +268,7 @@ class CheckpointEnding:
         cause: str = "",
         keep_state: bool = False,
     ) -> None:
-        """End a checkpoint. ``keep_state``: its files may be part of a durable checkpoint after all."""
+        """End a checkpoint. ``keep_state``: its files may be part of a durable checkpoint nevertheless."""
         checkpoint_id, request = pending.checkpoint_id, pending.request
         self._pending.remove(pending, expired=reason is CheckpointFailureReason.CHECKPOINT_EXPIRED)
         if pending.can_be_aborted:
@@ -302,7 +302,7 @@ class CheckpointEnding:
     # --- requests without a checkpoint ----------------------------------------------------------------------------
 
     def drop(self, request: TriggerRequest, reason: CheckpointFailureReason, out: Out) -> None:
-        """A request leaves the queue without having been tried. It counts against no budget."""
+        """A request leaves the queue without a try. It counts against no budget."""
         _answer_failed(request, reason, out)
 
     def refuse(self, request: TriggerRequest, reason: CheckpointFailureReason, out: Out) -> None:

@@ -1,19 +1,19 @@
 """The checkpoint table: counts, history, per-subtask rows and summaries (Flink: ``CheckpointStatsTracker``).
 
-It only listens; nothing is decided by it, so it is no part of any fingerprint. The counts and the summary cover the
-whole run; the history is bounded, and so are the subtask rows in it: the oldest go first.
+It only listens and decides nothing, so it is no part of any fingerprint. The counts and the summary cover the
+whole run; the history is bounded, and so are the subtask rows in it: the oldest are dropped first.
 
 Rules (Flink: ``PendingCheckpointStats``, ``TaskStateStats``, ``StatsSummary``, ``CheckpointStatsHistory``):
 
-* A subtask reports once for a checkpoint; sizes of a checkpoint are sums over what was reported.
+* A subtask reports once for a checkpoint; sizes of a checkpoint are sums over the reports.
 * A subtask that had finished before the trigger counts as acknowledged, with zeros.
-* A subtask whose checkpoint was aborted may still tell what it had measured until then (Flink:
+* A subtask whose checkpoint was aborted may still report its measurements until then (Flink:
   ``reportIncompleteStats``). It counts like the others and its row says that it was aborted. A completed checkpoint
   takes no such report.
-* Times count from the trigger. A request may have waited before it; when it was made is told beside.
+* Times count from the trigger. A request may have waited before it; the time of the request has its own column.
 * End to end: from the trigger to the latest report; of a failed checkpoint, to the failure.
 * A completed savepoint is the latest *savepoint*, never the latest completed checkpoint; the summary has both.
-* What averages and percentiles are is said in ``engine.checkpoint.coordinator.spread``.
+* ``engine.checkpoint.coordinator.spread`` defines averages and percentiles.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class CheckpointStatus(Enum):
 
 
 class CheckpointType(Enum):
-    """What the table calls a snapshot (Flink: ``RestAPICheckpointType``)."""
+    """The table's name for a snapshot (Flink: ``RestAPICheckpointType``)."""
 
     CHECKPOINT = "CHECKPOINT"
     UNALIGNED_CHECKPOINT = "UNALIGNED_CHECKPOINT"
@@ -73,11 +73,11 @@ class CheckpointType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SubtaskRow:
-    """What one subtask reported.
+    """The report of one subtask.
 
     ``end_to_end_ns``  from the trigger to the report;
     ``is_finished``    the subtask had finished before the trigger: it had nothing to measure;
-    ``is_aborted``     it did not complete its part, and tells what it had measured.
+    ``is_aborted``     it did not complete its part, and reports its measurements.
     """
 
     task: TaskId
@@ -104,7 +104,7 @@ class CheckpointRow:
     """One line of the history.
 
     ``triggered_at_ns``      when it was triggered;
-    ``requested_at_ns``      when it was asked for: earlier, if it had to wait for others;
+    ``requested_at_ns``      when it was requested: earlier, if it had to wait for others;
     ``task_count``           subtasks it has, finished ones included;
     ``savepoint_format``     of a savepoint: ``CANONICAL`` or ``NATIVE``;
     ``ended_at_ns``          when it became durable, or failed;
@@ -138,7 +138,7 @@ class CheckpointRow:
 
     @property
     def subtasks(self) -> tuple[SubtaskRow, ...]:
-        """What subtasks reported, in that order; empty once the details are dropped."""
+        """The reports of subtasks, in their order; empty once the details are dropped."""
         return tuple(self._reported.values())
 
     @property
@@ -165,7 +165,7 @@ class CheckpointRow:
 
     @property
     def end_to_end_ns(self) -> int | None:
-        """Trigger to the latest report, or to the failure; ``None`` while nobody has reported."""
+        """Trigger to the latest report, or to the failure; ``None`` while no subtask has reported."""
         end = self.ended_at_ns if self.status is CheckpointStatus.FAILED else self.latest_acknowledgement_ns
         return None if end is None else max(0, end - self.triggered_at_ns)
 
@@ -184,7 +184,7 @@ class CheckpointRow:
         return found
 
     def report(self, row: SubtaskRow) -> bool:
-        """Take in what a subtask reports; ``False`` if it has reported already, or nobody can tell any more."""
+        """Take in a subtask's report; ``False`` if it has reported already, or the details were dropped."""
         if self.are_details_dropped or row.task in self._reported:
             return False
         self._reported[row.task] = row
@@ -197,7 +197,7 @@ class CheckpointRow:
         return True
 
     def drop_details(self) -> int:
-        """Forget the subtask rows, and say how many there were."""
+        """Forget the subtask rows, and return how many there were."""
         dropped = len(self._reported)
         self._reported.clear()
         self.are_details_dropped = True
@@ -206,7 +206,7 @@ class CheckpointRow:
 
 @dataclass(frozen=True, slots=True)
 class RestoreRow:
-    """One restore. ``external_path``: where the state came from, if anybody said so."""
+    """One restore. ``external_path``: where the state came from, if the driver gave it."""
 
     checkpoint_id: int
     restored_at_ns: int
@@ -318,7 +318,7 @@ class CheckpointStatistics:
             self._report(row, task, metrics, now_ns)
 
     def on_incomplete(self, checkpoint_id: int, task: TaskId, metrics: SubtaskCheckpointMetrics, now_ns: int) -> None:
-        """A subtask tells what it had measured of a checkpoint that was aborted, or is about to be."""
+        """A subtask reports its measurements of a checkpoint that was aborted, or is about to be."""
         row = self._pending.get(checkpoint_id) or self.history.get(checkpoint_id)
         if row is not None and row.status is not CheckpointStatus.COMPLETED:
             self._report(row, task, metrics, now_ns, is_aborted=True)
@@ -333,7 +333,7 @@ class CheckpointStatistics:
         else:
             self.latest_completed = _newer(self.latest_completed, row)
         for column, summary in self._summary.items():
-            # Flink would add -1 for a checkpoint that nobody had to acknowledge, and then leave it out.
+            # Flink would add -1 for a checkpoint without any acknowledgement, and then leave it out.
             value = row.end_to_end_ns if column == "end_to_end_ns" else getattr(row, column)
             if value is not None:
                 summary.add(value)
@@ -403,7 +403,7 @@ class CheckpointStatistics:
             self._drop_details(oldest)
 
     def _drop_details(self, row: CheckpointRow) -> None:
-        # A row that is still pending keeps them until its end: it must tell whether a subtask has reported.
+        # A row that is still pending keeps them until its end: it must know whether a subtask has reported.
         if self._detailed.pop(row.checkpoint_id, None) is not None:
             self._details -= row.drop_details()
 

@@ -1,11 +1,11 @@
-"""The checkpoint coordinator: when a checkpoint begins, what it waits for, when it is complete (or not).
+"""The checkpoint coordinator: when a checkpoint begins, which answers it waits for, when it is complete (or not).
 
 Theory of operation (Flink: ``CheckpointCoordinator``)
 -----------------------------------------------------
 *Life.* IDLE: requests are served, periodic ones fail. SCHEDULING (``start``: all tasks run): the timer is armed too.
 ``stop`` (the job left the running state, for whatever reason) aborts everything queued and pending. SHUT_DOWN is final.
 
-This class takes events and returns instructions. Each of its parts holds one piece of what it remembers, and the
+This class takes events and returns instructions. Each of its parts holds one piece of its memory, and the
 rules for it. From outside, parts are only read:
 
 =================== =================================================================================================
@@ -19,7 +19,7 @@ rules for it. From outside, parts are only read:
 ``retained_checkpoints`` the completed ones, their shared state, and deletions
 =================== =================================================================================================
 
-Whatever ends may have been in the way of a waiting request or of a checkpoint whose metadata is to be written, so
+The end of a checkpoint may unblock a waiting request or a checkpoint whose metadata is to be written, so
 every such event ends with a look at both (``_rechecked``). A later process begins with ids above those that it finds.
 
 Every ``InitializeLocation``, ``WriteMetadata``, ``DiscardPendingCheckpoint`` and ``DiscardCheckpoint`` must be
@@ -124,7 +124,7 @@ class CheckpointCoordinator:
         return self._trigger.next_id
 
     def restore_point(self) -> CompletedCheckpoint | None:
-        """What a failed job is restored from. Only to be asked once no metadata is being written."""
+        """The checkpoint to restore a failed job from. Ask only while no metadata is being written."""
         self._assert_all_outcomes_known()
         return self.retained.latest
 
@@ -135,7 +135,7 @@ class CheckpointCoordinator:
     # --- life -----------------------------------------------------------------------------------------------------
 
     def recover(self, entries: Sequence[CompletedCheckpoint], now_ns: int, next_id: int = 1) -> CoordinatorInstructions:
-        """Take over what storage holds, before anything else happens. ``next_id``: above every id found there,
+        """Take over the contents of storage, before anything else happens. ``next_id``: above every id found there,
         also by checkpoints that never completed."""
         assert self._trigger.next_id == 1, "recover comes first"
         self.retained.recover(entries)
@@ -152,7 +152,7 @@ class CheckpointCoordinator:
         self.schedule.forget_backlog(tasks)
 
     def on_task_status(self, task: TaskId, status: TaskStatus) -> None:
-        """A task of the current attempt has changed. When one fails use ``on_job_failure``."""
+        """The state of a task of the current attempt has changed. When one fails use ``on_job_failure``."""
         self.deployment.on_status(task, status)
 
     def start(
@@ -172,7 +172,7 @@ class CheckpointCoordinator:
         return self._rechecked(now_ns, out)
 
     def stop(self, now_ns: int) -> CoordinatorInstructions:
-        """The job has left the running state: everything queued and pending dies."""
+        """The job has left the running state: drop all queued requests and abort all pending checkpoints."""
         if self._job_status is not None:
             return ()
         out: Out = []
@@ -192,8 +192,8 @@ class CheckpointCoordinator:
         return self.stop(now_ns)
 
     def on_region_failure(self, tasks: Sequence[TaskId], now_ns: int) -> CoordinatorInstructions:
-        """Tasks failed or were cancelled, and the others go on: what is pending can never be complete. Queued requests
-        stay, and so does the timer; what is triggered before the region is back fails."""
+        """Tasks failed or were cancelled, and the others go on: pending checkpoints can never be complete. Queued
+        requests stay, and so does the timer; checkpoints triggered before the region is back fail."""
         for task in tasks:
             self.deployment.on_status(task, TaskStatus.FAILED)
         return self.abort_pending(CheckpointFailureReason.JOB_FAILOVER_REGION, now_ns)
@@ -260,18 +260,18 @@ class CheckpointCoordinator:
         return _finished(out)
 
     def trigger_periodic(self, now_ns: int, label: str | None = None) -> CoordinatorInstructions:
-        """A periodic checkpoint is wanted (for drivers that count records instead of time)."""
+        """Request a periodic checkpoint (for drivers that count records instead of time)."""
         return self._request(now_ns, TriggerRequest(self._next_sequence, now_ns, label, is_periodic=True))
 
     def trigger_manual(
         self, label: str | None, now_ns: int, form: RequestedForm = RequestedForm.CONFIGURED
     ) -> CoordinatorInstructions:
-        """A user wants a checkpoint; with a ``label`` the outcome is told under it."""
+        """A user requests a checkpoint; with a ``label`` the outcome is reported under it."""
         return self._request(now_ns, TriggerRequest(self._next_sequence, now_ns, label, form=form))
 
     def trigger_final(self, now_ns: int) -> CoordinatorInstructions:
-        """All input has ended: one more checkpoint, so that the last transactions are committed. Its outcome is told
-        under the label ``"final"``; after a failure ask again."""
+        """All input has ended: one more checkpoint, so that the last transactions are committed. Its outcome is
+        reported under the label ``"final"``; after a failure ask again."""
         return self.trigger_manual(FINAL_CHECKPOINT, now_ns)
 
     def trigger_savepoint(
@@ -283,8 +283,8 @@ class CheckpointCoordinator:
         stop: StopMode | None = None,
         savepoint_format: SavepointFormat = SavepointFormat.CANONICAL,
     ) -> CoordinatorInstructions:
-        """A user wants a savepoint. ``synchronous``: the job stops with it; ``stop`` says how, and tells its tasks.
-        The caller stops the schedule first, so that nothing else is pending or comes in between."""
+        """A user requests a savepoint. ``synchronous``: the job stops with it; ``stop`` says how, and is sent to its
+        tasks. The caller stops the schedule first, so that nothing else is pending or comes in between."""
         request = TriggerRequest(
             self._next_sequence,
             now_ns,
@@ -298,7 +298,7 @@ class CheckpointCoordinator:
         return self._request(now_ns, request)
 
     def refuse_next_id(self, reason: CheckpointFailureReason) -> None:
-        """No ids can be had: the next trigger that would draw one fails with ``reason``, and no id is consumed
+        """No id is available: the next trigger that would draw one fails with ``reason``, and no id is consumed
         (Flink: a failing ``CheckpointIDCounter``)."""
         self._trigger.refuse_next_id(reason)
 
@@ -312,7 +312,7 @@ class CheckpointCoordinator:
         return self._rechecked(now_ns, out)
 
     def _rechecked(self, now_ns: int, out: Out) -> CoordinatorInstructions:
-        """Look at the metadata to be written and at the queue again: something ended that may have been in the way."""
+        """Look at the metadata to be written and at the queue again: the event may have unblocked one of them."""
         if self.pending.fully_acknowledged:
             self._ending.finalize_next(now_ns, out)
         while self._follow(self.requests.choose(self._situation(now_ns)), now_ns, out):
@@ -353,7 +353,7 @@ class CheckpointCoordinator:
     def on_location_failed(
         self, checkpoint_id: int, reason: CheckpointFailureReason, now_ns: int, cause: str = ""
     ) -> CoordinatorInstructions:
-        """The place could not be made: IO_EXCEPTION, or TRIGGER_CHECKPOINT_FAILURE for whatever is no I/O error."""
+        """The place could not be made: IO_EXCEPTION, or TRIGGER_CHECKPOINT_FAILURE for any other error."""
         return self._abort(checkpoint_id, reason, now_ns, cause=cause)
 
     def on_operator_coordinator_state(
@@ -410,8 +410,8 @@ class CheckpointCoordinator:
         maybe_written: bool = False,
         cause: str = "",
     ) -> CoordinatorInstructions:
-        """The metadata could not be written (FINALIZE_CHECKPOINT_FAILURE). ``maybe_written``: it may be there all the
-        same (a failed directory fsync), so no file is deleted; the driver must settle it before the next restore."""
+        """The metadata could not be written (FINALIZE_CHECKPOINT_FAILURE). ``maybe_written``: it may exist nevertheless
+        (a failed directory fsync), so no file is deleted; the driver must settle it before the next restore."""
         out: Out = []
         pending = self.pending.finalized(checkpoint_id)
         self._ending.abort(pending, reason, now_ns, out, cause=cause, keep_state=maybe_written)
@@ -432,7 +432,7 @@ class CheckpointCoordinator:
         return self._rechecked(now_ns, out) if is_last else _finished(out)
 
     def on_decline(self, decline: Decline, now_ns: int) -> CoordinatorInstructions:
-        """A task will not deliver its part: the checkpoint is over, whichever task says so."""
+        """A task will not deliver its part: the checkpoint is over, whichever task sent this."""
         out: Out = []
         if not self._messages.on_decline(decline, now_ns, out, is_over=self._job_status is not None):
             return _finished(out)
@@ -476,7 +476,7 @@ class CheckpointCoordinator:
             assert not self.requests.queued, self.requests.queued
 
     def undisturbed_fingerprint(self, now_ns: int) -> tuple[object, ...]:
-        """What decides what happens next as long as nothing fails: without attempts, and without what is complete."""
+        """State that determines future behaviour if nothing fails: without attempts and completed checkpoints."""
         return (
             self._job_status and self._job_status.value,
             self._trigger.next_id,

@@ -57,7 +57,7 @@ class CoordinatorConfig:
     ``num_retained``        completed checkpoints that are kept;
     ``tolerable_failures``  failures in a row that do not fail the job, ``None`` = any number;
     ``after_tasks_finish``  whether checkpoints go on once some tasks have finished;
-    ``retention``           what becomes of completed checkpoints when the job ends;
+    ``retention``           whether completed checkpoints are kept when the job ends;
     ``interval_during_backlog_ns``  takes the place of the interval while a source works off a backlog; 0 = no periodic
                             triggers meanwhile, ``None`` = the interval as always.
     """

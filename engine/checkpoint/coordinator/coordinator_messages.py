@@ -1,4 +1,4 @@
-"""What passes between tasks and coordinator, and what the coordinator tells its driver to do.
+"""The messages between tasks and coordinator, and the coordinator's instructions to its driver.
 
 Messages carry the attempt they were sent in; state handles are opaque here. Instructions are plain values, and the
 tuple they come in is the order of execution.
@@ -53,13 +53,13 @@ class SubtaskCheckpointMetrics:
 class Acknowledge:
     """A task's part of a checkpoint is durable (Flink: ``AcknowledgeCheckpoint``).
 
-    ``state``               whatever the driver needs to write it into the metadata, or to delete it; ``None`` = none;
+    ``state``               everything the driver needs to write it into the metadata, or to delete it; ``None`` = none;
     ``operators_finished``  the task's operators had finished before the barrier, and it waits for its last completion;
     ``finished_on_restore`` the task was restored as finished: it ran no operator;
     ``uses_union_state``    the task holds union list state, which must not be partly finished;
     ``shared``              the shared state among ``state``: uploads, and placeholders for earlier ones;
-    ``is_registered``       set by the coordinator: the registry looks after ``shared`` now, so that discarding this
-                            message deletes private files only. Until then its uploads go too, never placeholders.
+    ``is_registered``       set by the coordinator: the registry manages ``shared`` now, so discarding this message
+                            deletes private files only. Until then its uploads are deleted too, never placeholders.
     """
 
     checkpoint_id: int
@@ -75,7 +75,7 @@ class Acknowledge:
 
     @property
     def discardable_shared(self) -> tuple[object, ...]:
-        """Shared files that go when this message is discarded."""
+        """Shared files that are deleted when this message is discarded."""
         if self.is_registered:
             return ()
         return tuple(state.handle for state in self.shared if state.handle is not None)
@@ -84,7 +84,7 @@ class Acknowledge:
 @dataclass(frozen=True, slots=True)
 class Decline:
     """A task will not take its part (Flink: ``DeclineCheckpoint``). ``cause`` is for the reader of the table, and so
-    are ``metrics``: what the task had measured by then (Flink: ``reportIncompleteStats``)."""
+    are ``metrics``: the task's measurements by then (Flink: ``reportIncompleteStats``)."""
 
     checkpoint_id: int
     attempt: int
@@ -99,7 +99,7 @@ class Decline:
 
 @dataclass(frozen=True, slots=True)
 class ArmPeriodicTimer:
-    """Call ``on_timer`` at ``at_ns``. Replaces the arming before; an outdated call is ignored anyway."""
+    """Call ``on_timer`` at ``at_ns``. Replaces the earlier one; an outdated call is ignored anyway."""
 
     at_ns: int
 
@@ -126,9 +126,9 @@ class DisarmTimeout:
 
 @dataclass(frozen=True, slots=True)
 class InitializeLocation:
-    """Make the place where the snapshot goes; answer ``on_location_ready`` or ``on_location_failed``.
+    """Make the directory of the snapshot; answer ``on_location_ready`` or ``on_location_failed``.
 
-    ``label``  of the request: the driver knows where the requester wants his savepoint.
+    ``label``  of the request: the driver knows where its requester wants the savepoint.
     """
 
     checkpoint_id: int
@@ -163,7 +163,7 @@ class SendTrigger:
 
 @dataclass(frozen=True, slots=True)
 class FinishedState:
-    """What the metadata records about finished operators.
+    """The metadata's record of finished operators.
 
     ``fully_finished_vertices``  all subtasks have finished: their state is dropped;
     ``finished_subtasks``        finished ones of vertices that are only partly finished.
@@ -228,7 +228,7 @@ class NotifyCoordinatorsAborted:
 
 @dataclass(frozen=True, slots=True)
 class DiscardPendingCheckpoint:
-    """Delete what an aborted checkpoint received and its location; answer ``on_discarded``."""
+    """Delete the parts received for an aborted checkpoint and its location; answer ``on_discarded``."""
 
     checkpoint_id: int
     acknowledgements: tuple[Acknowledge, ...]
@@ -243,14 +243,14 @@ class DiscardCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class DiscardAcknowledgedState:
-    """Delete the state in a message that no checkpoint takes. Nothing to answer."""
+    """Delete the state in a message that no checkpoint takes. Needs no answer."""
 
     acknowledgement: Acknowledge
 
 
 @dataclass(frozen=True, slots=True)
 class DiscardSharedState:
-    """Delete shared files that no retained checkpoint uses. Nothing to answer; a file that is gone already is fine
+    """Delete shared files that no retained checkpoint uses. Needs no answer; a file may be gone already
     (a message that was late or came twice may have brought its name back)."""
 
     handles: tuple[object, ...]
@@ -272,7 +272,7 @@ class IgnoredBecause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MessageIgnored:
-    """For the record: a message changed nothing, and why."""
+    """For the record: a message was ignored, and why."""
 
     message: Acknowledge | Decline
     why: IgnoredBecause
@@ -329,4 +329,4 @@ CoordinatorInstruction = (
 )
 CoordinatorInstructions = tuple[CoordinatorInstruction, ...]
 Out = list[CoordinatorInstruction]
-"""What the parts of the coordinator append their instructions to."""
+"""The list to which the parts of the coordinator append their instructions."""

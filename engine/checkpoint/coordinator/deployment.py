@@ -10,11 +10,11 @@ Rules of a plan (Flink: ``DefaultCheckpointPlanCalculator``)
 * All tasks running: trigger the sources, wait for all. Those that were waited for hear of the completion or the abort.
 * A finished task, with checkpoints after tasks finish switched off, refuses the plan. So does any task that would
   have to be waited for and does not run.
-* Otherwise finished tasks are left out, and triggered are the unfinished tasks that have no unfinished predecessor:
-  over an all-to-all edge any unfinished subtask of the vertex before counts, over a pointwise edge only connected ones.
+* Otherwise finished tasks are left out. The unfinished tasks without an unfinished predecessor are triggered: over an
+  all-to-all edge any unfinished subtask of the vertex before counts, over a pointwise edge only connected ones.
 * At completion: all subtasks of a vertex finished (when the plan was made, or restored as finished) means fully
   finished, state dropped; some finished means these are marked. A vertex with union list state must not be partly
-  finished, nor must the operators of only some of its tasks have finished: the share of those would be lost, or taken
+  finished, nor must the operators of only some of its tasks have finished. The share of those would be lost, or taken
   over by one of the others (Flink: ``DefaultCheckpointPlan.fulfillFinishedTaskStatus``). A task whose operators have
   finished is not marked itself: its state is that of a task at the end of its data.
 """
@@ -30,7 +30,7 @@ from engine.graph.plan import ExecutionPlan
 
 
 class TaskStatus(Enum):
-    """As far as a checkpoint cares (Flink: ``ExecutionState``)."""
+    """A task's state in the terms of a checkpoint (Flink: ``ExecutionState``)."""
 
     DEPLOYING = "deploying"
     RUNNING = "running"
@@ -73,8 +73,8 @@ class CheckpointGraph:
 
     @classmethod
     def of(cls, plan: ExecutionPlan) -> CheckpointGraph:
-        """The part of an execution plan that matters here. No task waits for what comes back to it: feedback edges are
-        none of its predecessors."""
+        """The part of an execution plan that checkpoints need. A task does not wait for records that come back to it:
+        feedback edges are none of its predecessors."""
         feeders: dict[int, dict[int, list[int]]] = {}
         for edge in plan.edges:
             if edge.partitioner.pointwise:
@@ -142,7 +142,7 @@ def _has_unfinished_source(
 
 
 def finished_state(plan: CheckpointPlan, acknowledgements: Mapping[TaskId, Acknowledge]) -> FinishedState:
-    """What a completing checkpoint records about finished operators; raises
+    """The record of finished operators in a completing checkpoint; raises
     :class:`PartlyFinishedUnionStateError`."""
     gone: list[list[TaskId]] = [[] for _ in plan.parallelisms]
     for task in plan.finished:
@@ -178,7 +178,7 @@ class Deployment:
         """The current attempt."""
         # That of this coordinator; 0 before it has begun.
         self._first_attempt = 0
-        # An older attempt than the current one for tasks that a regional restart left alone.
+        # Tasks that a regional restart left alone are in an older attempt than the current one.
         self._attempts: dict[TaskId, int] = dict.fromkeys(self.tasks, 0)
         self._statuses: dict[TaskId, TaskStatus] = dict.fromkeys(self.tasks, TaskStatus.DEPLOYING)
 
@@ -195,7 +195,7 @@ class Deployment:
             self._statuses[task] = status
 
     def on_status(self, task: TaskId, status: TaskStatus) -> None:
-        """A task of its current attempt has changed."""
+        """The state of a task in its current attempt has changed."""
         assert task in self._statuses, task
         self._statuses[task] = status
 

@@ -1,11 +1,11 @@
-"""A wish for a checkpoint, and the checkpoint between its id and its end (Flink: ``PendingCheckpoint``).
+"""A request for a checkpoint, and the checkpoint between its id and its end (Flink: ``PendingCheckpoint``).
 
 Phases, only ever forward::
 
     INITIALIZING -> PREPARING -> TRIGGERED -> FULLY_ACKNOWLEDGED -> FINALIZING
 
-In the last one the metadata is being written and may become durable at any instant: from there on nothing aborts the
-checkpoint but the failure of that write. One checkpoint at a time is prepared, and one at a time is finalized.
+In the last one the metadata is being written and may become durable at any instant: from there on only the failure of
+that write aborts the checkpoint. One checkpoint at a time is prepared, and one at a time is finalized.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _REMEMBERED_EXPIRED = 16
 
 
 class RequestedForm(Enum):
-    """What a user asks for when requesting a checkpoint (Flink: ``CheckpointType``)."""
+    """The form that a user requests (Flink: ``CheckpointType``)."""
 
     CONFIGURED = "configured"
     FULL = "full"
@@ -33,11 +33,11 @@ class RequestedForm(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TriggerRequest:
-    """One wish for a snapshot.
+    """One request for a snapshot.
 
     ``sequence``     order of submission, unique;
     ``requested_ns`` when it was made; its checkpoint, if one is triggered, has a time of its own;
-    ``label``        by which the requester wants to hear the outcome, ``None`` when nobody waits for it;
+    ``label``        names the request when its outcome is reported, ``None`` when no requester waits for it;
     ``is_forced``    may exceed ``max_concurrent`` (a savepoint while unaligned checkpoints are off);
     ``is_synchronous``  a savepoint that stops the job (Flink: stop-with-savepoint);
     ``stop``         how it stops the job (``None``: the driver does not tell tasks);
@@ -68,7 +68,7 @@ class TriggerRequest:
         return SnapshotKind.CHECKPOINT
 
     def fingerprint(self) -> tuple[object, ...]:
-        """As plain values, without its time: the queue's order already tells what follows from it."""
+        """As plain values, without its time: the order of the queue already contains the effects of that."""
         by_rank = (self.is_savepoint, self.is_forced, self.is_periodic)
         savepoint = (self.stop and self.stop.value, self.savepoint_format and self.savepoint_format.value)
         return (*by_rank, self.label, self.is_synchronous, self.form.value, *savepoint)
@@ -86,7 +86,7 @@ class PendingPhase(IntEnum):
 
 @dataclass(slots=True)
 class PendingCheckpoint:
-    """What is known of one pending checkpoint.
+    """The known facts of one pending checkpoint.
 
     ``coordinators``, ``hooks``: the names of those that deliver before its tasks are triggered: operator coordinators,
     then master hooks. ``waiting``: the tasks that have yet to acknowledge; ``is_savepoint``: the user will own it.
@@ -117,7 +117,7 @@ class PendingCheckpoint:
 
     @property
     def has_location(self) -> bool:
-        """Whether there is something in storage to delete when it fails."""
+        """Whether storage holds something to delete when it fails."""
         return self.phase is not PendingPhase.INITIALIZING
 
     @property
@@ -161,8 +161,8 @@ class PendingCheckpoint:
         return tuple(self.acknowledgements[task] for task in sorted(self.acknowledgements))
 
     def delivered_states(self) -> dict[TaskId, object]:
-        """The state of each task, by which a message that comes twice is told from another one. Nothing for a
-        savepoint: it is never subsumed, so nobody would ever forget it again."""
+        """The state of each task, to tell a message that comes twice from another one. Empty for a savepoint: it is
+        never subsumed, so the entry would never be dropped."""
         if self.is_savepoint:
             return {}
         return {task: acknowledgement.state for task, acknowledgement in self.acknowledgements.items()}
@@ -173,7 +173,7 @@ class PendingCheckpoint:
         return tuple(by_key.values())
 
     def write_instruction(self) -> WriteMetadata:
-        """What makes it durable; raises ``PartlyFinishedUnionStateError``."""
+        """The instruction that makes it durable; raises ``PartlyFinishedUnionStateError``."""
         finished: FinishedState = finished_state(self.plan, self.acknowledgements)
         return WriteMetadata(
             self.checkpoint_id,
@@ -217,7 +217,7 @@ class PendingCheckpoint:
 
 class PendingSet:
     """All pending checkpoints of a job. Knows which one is being prepared, which ones wait for their metadata to be
-    written and which one's is being written, and the ids that have expired last."""
+    written and whose metadata is being written, and the ids that have expired last."""
 
     def __init__(self) -> None:
         self.by_id: dict[int, PendingCheckpoint] = {}
@@ -260,14 +260,14 @@ class PendingSet:
         self.preparing_id = pending.checkpoint_id
 
     def triggered(self, pending: PendingCheckpoint) -> None:
-        """Everything that comes before the barriers is done."""
+        """All steps before the barriers are done."""
         pending.phase = PendingPhase.TRIGGERED
         self.preparing_id = None
-        # It may wait for no task at all.
+        # The checkpoint may wait for no task at all.
         self._queue_if_acknowledged(pending)
 
     def acknowledge(self, pending: PendingCheckpoint, part: Acknowledge) -> bool:
-        """Take the part of a task it waits for; whether every task has delivered by that."""
+        """Take the part of a task it waits for; returns whether every task has delivered now."""
         pending.record(part)
         return self._queue_if_acknowledged(pending)
 

@@ -1,24 +1,24 @@
-"""What is durable: the retained checkpoints, the shared state that they use, and what is being deleted.
+"""The durable checkpoints: those retained, the shared state that they use, and those being deleted.
 
 Order of deletion (rules G6 and G7 of ``shared_state_registry``)
 ---------------------------------------------------------------
-* A completed checkpoint enters the store. What that subsumes is deleted last, after the tasks are told: until then a
-  crash must find the older checkpoint whole.
-* First the registry says which shared files the checkpoints that remain do not use, then the cleaner which subsumed
-  checkpoints may go, then these are deleted, then the files: a crash in between leaves files too many, never a
-  checkpoint without its files.
+* A completed checkpoint enters the store. The checkpoints it subsumes are deleted last, after the tasks are told: until
+  then a crash must find the older checkpoint whole.
+* First the registry finds the shared files that no remaining checkpoint uses, then the cleaner finds the subsumed
+  checkpoints that may be deleted. Then these are deleted, then the files: a crash in between leaves files too many,
+  never a checkpoint without its files.
 * Every deletion is answered, well or badly. As long as too many are under way nothing new is triggered.
 
 Retained and subsumed (Flink: ``CheckpointSubsumeHelper``, ``CheckpointsCleaner``)
 ---------------------------------------------------------------------------------
-* After an add, while more than ``num_retained`` are there, walk from the oldest to the newest: never the entry just
-  added; a savepoint always goes; if the new entry is a synchronous savepoint anything goes; otherwise anything but
+* After an add, while there are more than ``num_retained``, walk from the oldest to the newest: never drop the entry
+  just added; always drop a savepoint; if the new entry is a synchronous savepoint drop anything; otherwise anything but
   the newest real checkpoint. So the size may stay above ``num_retained``, and one real checkpoint always remains.
-* *lowest* is the id of the oldest real checkpoint. Shared files that nothing from there on uses are released by the
-  registry of shared state. Then the cleaner looks at the subsumed entries below *lowest*. One whose files a restored or
-  newer snapshot still uses stays, and is looked at again at the next completion. The others leave, and of these only
-  ours are deleted: never a savepoint, never an entry that was restored without a claim.
-* What happens at the end of the job is the retention policy's business.
+* *lowest* is the id of the oldest real checkpoint. The registry of shared state releases shared files that nothing from
+  there on uses. Then the cleaner looks at the subsumed entries below *lowest*. An entry whose files a restored or
+  newer snapshot still uses stays, and is looked at again at the next completion. The others leave, and only those that
+  the job owns are deleted: never a savepoint, never an entry that was restored without a claim.
+* The retention policy decides about the end of the job.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ class CompletedCheckpoint:
     """One durable snapshot.
 
     ``is_unclaimed``      restored without taking ownership (NO_CLAIM): never deleted, never referenced by later ones;
-    ``external_pointer``  whatever the driver needs to find or read it again;
+    ``external_pointer``  everything the driver needs to find or read it again;
     ``shared``            the shared state it uses, every placeholder resolved;
     ``restored_sharing``  for a snapshot of another kind that was claimed and counts as a checkpoint of this job from
-                          then on (CLAIM): the rule of what it was.
+                          then on (CLAIM): the rule of its former kind.
 
-    A savepoint among the entries was restored in mode LEGACY: others may refer to its files, nobody deletes them.
+    A savepoint among the entries was restored in mode LEGACY: others may refer to its files, and no job deletes them.
     """
 
     checkpoint_id: int
@@ -86,7 +86,7 @@ class CompletedCheckpoint:
     @property
     def may_be_deleted(self) -> bool:
         """Whether it is deleted once subsumed."""
-        # What the job does not own it does not delete (mutant "claim mode ignored").
+        # The job does not delete checkpoints that it does not own (mutant "claim mode ignored").
         return not self.is_savepoint and not self.is_unclaimed
 
     @property
@@ -106,18 +106,18 @@ class CompletedCheckpoint:
 
 
 class CheckpointsCleaner:
-    """Holds subsumed snapshots until they may go (Flink: ``CheckpointsCleaner``)."""
+    """Holds subsumed snapshots until they may be deleted (Flink: ``CheckpointsCleaner``)."""
 
     def __init__(self) -> None:
         self._subsumed: list[CompletedCheckpoint] = []
 
     @property
     def waiting_ids(self) -> tuple[int, ...]:
-        """Subsumed and still there, in the order of subsumption."""
+        """Subsumed ones that still exist, in the order of subsumption."""
         return tuple(entry.checkpoint_id for entry in self._subsumed)
 
     def add(self, subsumed: Iterable[CompletedCheckpoint]) -> None:
-        """Take over what has been subsumed."""
+        """Take over the subsumed ones."""
         self._subsumed += subsumed
 
     def take_back(self, checkpoint_id: int) -> CompletedCheckpoint | None:
@@ -128,7 +128,7 @@ class CheckpointsCleaner:
         return None
 
     def clean(self, up_to: int | None, in_use: Container[int] = ()) -> tuple[int, ...]:
-        """Ids to delete now: subsumed ones below ``up_to`` (``None``: all) that nobody uses and that are ours."""
+        """Ids to delete now: subsumed ones below ``up_to`` (``None``: all) that the job owns and no other one uses."""
         kept: list[CompletedCheckpoint] = []
         leaving: list[CompletedCheckpoint] = []
         for entry in self._subsumed:
@@ -141,7 +141,7 @@ class CheckpointsCleaner:
         assert len(set(self.waiting_ids)) == len(self.waiting_ids), self.waiting_ids
 
     def fingerprint(self) -> tuple[int, ...]:
-        """All state that decides what happens next; what an id may do is told by who added it."""
+        """All state that determines future behaviour; the adder of an id knows its other facts."""
         return self.waiting_ids
 
 
@@ -183,7 +183,7 @@ class CompletedCheckpointStore:
         return next((entry.checkpoint_id for entry in self._entries if not entry.is_unclaimed), None)
 
     def recover(self, entries: Sequence[CompletedCheckpoint]) -> None:
-        """Take over what an earlier process left behind; nothing is subsumed by that."""
+        """Take over the checkpoints of an earlier process; this subsumes nothing."""
         assert not self._entries, "a store is recovered before anything else is added"
         self._entries = sorted(entries, key=lambda entry: entry.checkpoint_id)
 
@@ -216,12 +216,12 @@ class CompletedCheckpointStore:
         restored = NONE_COMPLETED if checkpoint_id is None else checkpoint_id
         self._entries = [entry for entry in self._entries if entry.checkpoint_id <= restored]
         if self.latest_id != restored:
-            # Subsumed already, but still there when it was needed.
+            # It was subsumed already, but still existed when it was needed.
             known = self._cleaner.take_back(restored)
             self._entries.append(CompletedCheckpoint(restored) if known is None else known)
 
     def shut_down(self, policy: RetentionPolicy, status: JobStatus) -> tuple[int, ...]:
-        """The job is over: ids to delete. Those that wait in the cleaner are :meth:`take_rest`'s business."""
+        """The job is over: ids to delete. :meth:`take_rest` handles those that wait in the cleaner."""
         if not policy.discards(status):
             return ()
         deletable = tuple(entry.checkpoint_id for entry in self._entries if entry.may_be_deleted)
@@ -249,7 +249,7 @@ class Deletions:
 
     def __init__(self) -> None:
         self.under_way = 0
-        """How many there are."""
+        """How many deletions are under way."""
 
     def begin(self, instruction: DiscardCheckpoint | DiscardPendingCheckpoint, out: Out) -> None:
         """Have the driver delete a checkpoint."""
@@ -270,8 +270,8 @@ class RetainedCheckpoints:
         self._deletions = deletions
         self._store = CompletedCheckpointStore(num_retained)
         self._registry = SharedStateRegistry()
-        # Ids whose files belong to a durable checkpoint, or may do: no straggling message may get them deleted.
-        # With the state that each task delivered, where that is known here and the checkpoint may be subsumed one day.
+        # Ids whose files belong to a durable checkpoint, or may do: a late message must not get them deleted.
+        # With the state that each task delivered, where that is known here and the checkpoint may be subsumed later.
         self._durable: dict[int, dict[TaskId, object]] = {}
 
     # --- queries --------------------------------------------------------------------------------------------------
@@ -303,7 +303,7 @@ class RetainedCheckpoints:
 
     @property
     def must_be_full(self) -> bool:
-        """Whether the next checkpoint may not refer to earlier files, since the newest ones are not ours."""
+        """Whether the next checkpoint may not refer to earlier files, since the job does not own the newest ones."""
         latest = self._store.latest
         return latest is not None and latest.is_unclaimed
 
@@ -319,9 +319,9 @@ class RetainedCheckpoints:
     # --- events ---------------------------------------------------------------------------------------------------
 
     def recover(self, entries: Sequence[CompletedCheckpoint]) -> None:
-        """Take over what storage holds, before anything else happens."""
+        """Take over the contents of storage, before anything else happens."""
         self._store.recover(entries)
-        # Before anything can be subsumed. What nothing may refer to is left out: the first checkpoint is full.
+        # Before anything can be subsumed. Entries that nothing may refer to are left out: the first checkpoint is full.
         for entry in self._store.entries:
             if not entry.is_unclaimed:
                 self._registry.register_restored(entry.shared, entry.checkpoint_id, entry.restore_mode, entry.sharing)
@@ -333,8 +333,8 @@ class RetainedCheckpoints:
         return None if checkpoint_id is None else self._store.latest
 
     def register(self, ack: Acknowledge) -> tuple[Acknowledge, bool]:
-        """The message with its placeholders resolved, and whether the registry refuses it. A refused one keeps what
-        was not looked at any more: no checkpoint uses those files."""
+        """The message with its placeholders resolved, and whether the registry refuses it. A refused message keeps only
+        the states after the failed one: no checkpoint uses those files."""
         registered: list[SharedState] = []
         for state in ack.shared:
             try:
@@ -364,7 +364,7 @@ class RetainedCheckpoints:
         self._durable[pending.checkpoint_id] = pending.delivered_states()
 
     def delete_subsumed(self, out: Out) -> None:
-        """Delete what the last addition subsumed, and the shared state that nothing retained uses any more."""
+        """Delete the checkpoints that the last addition subsumed, and shared state that no retained one uses."""
         lowest_id = self._store.lowest_id
         assert lowest_id is not None, self._store.latest_id
         unused = self._registry.unregister_unused(lowest_id)
@@ -375,7 +375,7 @@ class RetainedCheckpoints:
         self._registry.close()
         deletable = self._store.shut_down(policy, status)
         if status is JobStatus.SUSPENDED and not deletable:
-            # It goes on elsewhere, from all that is here.
+            # The job goes on elsewhere, from all checkpoints kept here.
             return
         unused = self._registry.unregister_unused(self._store.oldest_registered_id)
         self._delete(deletable + self._store.take_rest(unused.in_use), unused, out)

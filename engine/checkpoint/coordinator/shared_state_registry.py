@@ -14,13 +14,13 @@ G3  ``unregister_unused(lowest)`` forgets every entry last used below ``lowest``
     created above the highest snapshot that was restored without a claim. Of the entries that stay, those created by
     a restored snapshot that shares nothing, or with the flag, put this snapshot *in use*: it must not be discarded.
 G4  The files of snapshots restored in mode LEGACY (or NO_CLAIM, should one be registered) are never deleted.
-G5  A marker has nothing to delete. It stands for a whole handle, so that "something of this snapshot is still
-    referenced" shows.
+G5  A marker has nothing to delete. It stands for a whole handle, to show that "something of this snapshot is still
+    referenced".
 G8  Once a message is registered, discarding it deletes its private files only. Before, it deletes its uploads too,
     but never a placeholder.
-G9  After ``close`` every registration fails; whoever registers discards.
+G9  After ``close`` every registration fails; the caller then discards the message.
 
-(G6 and G7, when all this happens, are rules of the coordinator.) Invariant: a file that is reachable from a retained
+(G6 and G7, the times of all this, are rules of the coordinator.) Invariant: a file that is reachable from a retained
 checkpoint, or acknowledged for a pending one that can still complete, exists.
 """
 
@@ -83,9 +83,9 @@ class RegistryClosedError(SharedStateError):
 
 @dataclass(frozen=True, slots=True)
 class SharedState:
-    """One reference to shared state, as it stands in a task's message.
+    """One reference to shared state, as in a task's message.
 
-    ``handle``         the uploaded file, equal only to itself; ``None``: a placeholder for what is registered;
+    ``handle``         the uploaded file, equal only to itself; ``None``: a placeholder for the registered file;
     ``is_marker``      nothing to delete (G5); ``handle`` is ``None`` then too;
     ``keeps_creator``  private files of the creator are used through this, so it must stay (G1).
     """
@@ -105,7 +105,7 @@ class SharedState:
 
     @property
     def is_placeholder(self) -> bool:
-        """Whether it names what an earlier message brought."""
+        """Whether it names a file that an earlier message brought."""
         return self.handle is None and not self.is_marker
 
 
@@ -171,22 +171,22 @@ class SharedStateRegistry:
     def register_restored(
         self, states: Iterable[SharedState], checkpoint_id: int, mode: RestoreMode, sharing: SharingFilesStrategy
     ) -> None:
-        """Register what a restored snapshot uses; errors as in :meth:`register`."""
+        """Register the states that a restored snapshot uses; errors as in :meth:`register`."""
         self.register_all(states, checkpoint_id)
         self._restored[checkpoint_id] = sharing
         if mode is not RestoreMode.CLAIM:
             self._highest_not_claimed = max(self._highest_not_claimed, checkpoint_id)
 
     def unregister_unused(self, lowest_id: int | None) -> Unused:
-        """Forget what no checkpoint from ``lowest_id`` on uses; ``None``: everything, since none is left."""
+        """Forget entries that no checkpoint from ``lowest_id`` on uses; ``None``: everything, since none is left."""
         unused: list[object] = []
         in_use: dict[int, None] = {}
         for key, entry in list(self._entries.items()):
-            # By the last use, not by who brought it (mutant "deleted while referenced").
+            # By the last use, not by the creator (mutant "deleted while referenced").
             if lowest_id is None or entry.last_used < lowest_id:
                 del self._entries[key]
                 if entry.handle is not None and entry.created_by > self._highest_not_claimed:
-                    # No other place deletes it (mutant "files outlive their last user").
+                    # Only this place deletes it (mutant "files outlive their last user").
                     unused.append(entry.handle)
             elif self._keeps_its_creator(entry):
                 in_use[entry.created_by] = None
@@ -206,7 +206,7 @@ class SharedStateRegistry:
         assert self._highest_not_claimed == -1 or self._highest_not_claimed in self._restored, self._restored
 
     def fingerprint(self) -> tuple[object, ...]:
-        """All state that decides what happens next. A key stands for its file (G2)."""
+        """All state that determines future behaviour. A key stands for its file (G2)."""
         return (
             tuple(
                 (key, entry.handle is None, entry.created_by, entry.last_used, entry.keeps_creator)

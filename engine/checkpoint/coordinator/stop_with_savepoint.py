@@ -1,17 +1,17 @@
-"""Stopping a job with a savepoint: who does what, and what it means when half of it fails.
+"""Stopping a job with a savepoint: which part does what, and what follows when half of it fails.
 
 Rules (Flink: ``StopWithSavepointTerminationManager``, ``StopWithSavepointTerminationHandlerImpl``)
 ------------------------------------------------------------------------------------------------
 * A job with a blocking output refuses (BLOCKING_OUTPUT_EXIST): its records would have no reader.
 * The periodic scheduler stops first, which aborts everything queued and pending; then the savepoint is triggered.
 * The savepoint decides first, the ends of the tasks second, in whatever order they come.
-* Savepoint failed: the requester hears why, the scheduler starts again, and the job goes on (if it still runs; that
-  is the scheduler's question). How the tasks end is no business of this request any more.
+* Savepoint failed: the requester hears why, the scheduler starts again, and the job goes on (if it still runs; the
+  scheduler checks that). From then on this request ignores how the tasks end.
 * Savepoint complete and all tasks finished: the requester gets its path.
-* Savepoint complete and some task not finished: global failover and an error; the savepoint is kept, and named in the
+* Savepoint complete and some task not finished: global failover and an error. The savepoint is kept, and named in the
   error: its side effects may be committed already.
 
-What a single task does is in ``engine.checkpoint.subtask.task_protocol``.
+``engine.checkpoint.subtask.task_protocol`` has the rules of a single task.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class TaskTermination(Enum):
     FAILED = "failed"
 
 
-# --- what the driver is told --------------------------------------------------------------------------------------
+# --- instructions to the driver -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class StopScheduler:
-    """Stop periodic checkpoints; what is queued or pending is aborted by that."""
+    """Stop periodic checkpoints; this aborts queued and pending ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,8 @@ class StopSucceeded:
 
 @dataclass(frozen=True, slots=True)
 class StopFailed:
-    """Tell the requester that the job did not stop, and why. ``external_pointer``: a savepoint that exists all the
-    same, ``None`` when there is none."""
+    """Tell the requester that the job did not stop, and why. ``external_pointer``: a savepoint that exists
+    nevertheless, ``None`` when there is none."""
 
     cause: str
     reason: CheckpointFailureReason | None = None
@@ -108,7 +108,7 @@ class StopWithSavepoint:
         self._not_finished: dict[TaskId, TaskTermination] | None = None
 
     def begin(self, *, has_blocking_output: bool = False) -> StopInstructions:
-        """The request is taken up."""
+        """Begin to work on the request."""
         assert self.phase is StopPhase.REQUESTED, self.phase
         if has_blocking_output:
             self.phase = StopPhase.OVER
@@ -133,7 +133,7 @@ class StopWithSavepoint:
 
     def on_tasks_terminated(self, terminations: Mapping[TaskId, TaskTermination]) -> StopInstructions:
         """Every task has ended. Before the outcome of the savepoint this is only remembered; after a failed one, or a
-        second time, it means nothing."""
+        second time, it is ignored."""
         assert self.phase is not StopPhase.REQUESTED, self.phase
         not_finished: dict[TaskId, TaskTermination] = {
             task: how for task, how in sorted(terminations.items()) if how is not TaskTermination.FINISHED

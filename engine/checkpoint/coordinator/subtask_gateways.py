@@ -1,8 +1,8 @@
 """Operator coordinators in a checkpoint: their snapshots, and their events to subtasks around the barrier.
 
 A coordinator (Flink: ``OperatorCoordinator``, such as an enumerator of splits) lives beside the job manager and sends
-events to the subtasks of its operator. A checkpoint must cut that conversation too: what the coordinator sent before
-its own snapshot must reach a subtask before the barrier does, what it sent afterwards must not.
+events to the subtasks of its operator. A checkpoint must cut that conversation too. Events sent before the
+coordinator's own snapshot must reach a subtask before the barrier does; events sent afterwards must not.
 
 Rules (Flink: ``OperatorCoordinatorHolder``, ``SubtaskGatewayImpl``, ``PendingCheckpoint``)
 -----------------------------------------------------------------------------------------
@@ -11,9 +11,9 @@ Rules (Flink: ``OperatorCoordinatorHolder``, ``SubtaskGatewayImpl``, ``PendingCh
 * With the coordinator's state its gateways close: later events are kept back, since they belong to the next epoch. A
   gateway opens again when its subtask reports that it has processed the barrier, or when the checkpoint is aborted.
 * With several checkpoints under way an event waits for all of them that were closed when it was sent; opening one
-  hands what it kept to the one before it. The order of the events never changes.
-* A checkpoint that was aborted before the coordinator's state was there closes nothing.
-* A task failure drops what is kept back: the coordinator is told which subtask was reset, and to what.
+  hands its kept events to the one before it. The order of the events never changes.
+* A checkpoint that was aborted before the coordinator's state was there closes no gateway.
+* A task failure drops the kept events: the coordinator is told which subtask was reset, and to which checkpoint.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _NO_CHECKPOINT = -1
 
 
 class SubtaskGateway(Generic[Event]):
-    """What lets a coordinator's events through to one subtask; see the rules at the top of the module."""
+    """Passes a coordinator's events to one subtask; see the rules at the top of the module."""
 
     def __init__(self) -> None:
-        # By checkpoint, ascending: what was sent while this was the newest closed one.
+        # By checkpoint, ascending: events sent while this was the newest closed one.
         self._kept: dict[int, list[Event]] = {}
         self._marked: dict[int, None] = {}
         self._latest_marked = _NO_CHECKPOINT
@@ -54,15 +54,15 @@ class SubtaskGateway(Generic[Event]):
         return True
 
     def send(self, event: Event) -> tuple[Event, ...]:
-        """The coordinator sends; returns what is to be delivered now."""
+        """The coordinator sends; returns the events to deliver now."""
         if not self._kept:
             return (event,)
         self._kept[max(self._kept)].append(event)
         return ()
 
     def open(self, checkpoint_id: int) -> tuple[Event, ...]:
-        """The subtask has processed the barrier, or the checkpoint is aborted; returns what is to be delivered now.
-        Nothing happens when it was opened for that checkpoint before."""
+        """The subtask has processed the barrier, or the checkpoint is aborted; returns the events to deliver now.
+        Does nothing when it was opened for that checkpoint before."""
         assert checkpoint_id <= self._latest_marked, f"opened for {checkpoint_id}, which never began"
         if checkpoint_id not in self._marked:
             return ()
@@ -107,20 +107,20 @@ class CoordinatorGateways(Generic[Event]):
         """The coordinator's state is there: close towards every subtask. ``False``: too late, discard the state."""
         refused = 0
         for gateway in self._gateways:
-            # Towards a subtask that failed in between nothing closes; the checkpoint dies with it.
+            # A gateway to a subtask that failed in between stays open; the checkpoint fails with it.
             refused += not gateway.close(checkpoint_id)
         return not refused
 
     def send(self, subtask: int, event: Event) -> tuple[Event, ...]:
-        """The coordinator sends to ``subtask``; returns what is to be delivered to it now."""
+        """The coordinator sends to ``subtask``; returns the events to deliver to it now."""
         return self._gateways[subtask].send(event)
 
     def on_barrier_processed(self, checkpoint_id: int, subtask: int) -> tuple[Event, ...]:
-        """``subtask`` has processed the barrier; returns what is to be delivered to it now."""
+        """``subtask`` has processed the barrier; returns the events to deliver to it now."""
         return self._gateways[subtask].open(checkpoint_id)
 
     def on_aborted(self, checkpoint_id: int) -> tuple[tuple[int, tuple[Event, ...]], ...]:
-        """The checkpoint is over; returns by subtask what is to be delivered now."""
+        """The checkpoint is over; returns by subtask the events to deliver now."""
         opened = [(subtask, gateway.open(checkpoint_id)) for subtask, gateway in enumerate(self._gateways)]
         return tuple((subtask, events) for subtask, events in opened if events)
 

@@ -2,14 +2,14 @@
 the way from the chosen one to the tasks (Flink: ``CheckpointCoordinator.startTriggeringCheckpoint``).
 
 The timer has one planned time. When it comes, it moves on by one interval: no drift, no coupling to completions. While
-any source works off a backlog the interval is another one, perhaps none. When that changes, the plan becomes earlier
-if the new interval asks for it, never later (Flink: ``rescheduleTrigger``).
+any source works off a backlog another interval applies, perhaps none. When that changes, the planned time becomes
+earlier if the new interval asks for it, never later (Flink: ``rescheduleTrigger``).
 
 Rules of the queue
 ------------------
-R1  Order: savepoints before checkpoints, forced before others, requested by somebody before periodic, older before
+R1  Order: savepoints before checkpoints, forced before others, requests before periodic ones, older before
     younger (by time of request, then by submission: Flink leaves that tie open).
-R2  At most ``max_queued`` wait. When full: if the last in order was requested by somebody, the new request fails
+R2  At most ``max_queued`` wait. When full: if the last in order is not periodic, the new request fails
     whatever its rank; else it is inserted and the last fails. Reason TOO_MANY_CHECKPOINT_REQUESTS.
 R3  Nothing is chosen while another trigger is on its way to the tasks, while nothing waits, or while more than
     ``max_concurrent`` checkpoints are still being deleted: a slow file system throttles checkpoints.
@@ -61,8 +61,8 @@ DEFAULT_MAX_QUEUED = 1000
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What the choice depends on besides the queue. ``last_completion_ns``: 0 before the first (Flink: the same), so
-    that a clock that starts at 0 has to wait for the pause first; a virtual clock starts far from 0."""
+    """The facts besides the queue that the choice depends on. ``last_completion_ns``: 0 before the first (Flink: the
+    same), so a clock that starts at 0 has to wait for the pause first; a virtual clock starts far from 0."""
 
     now_ns: int
     is_triggering: bool = False
@@ -141,7 +141,7 @@ class CheckpointRequestDecider:
 
 
 class PeriodicSchedule:
-    """The periodic timer; what moves it is said at the top of the module.
+    """The periodic timer; the rules for its moves are at the top of the module.
 
     ``interval_ns``          time between two periodic triggers, ``None`` = there are none;
     ``backlog_interval_ns``  the same while a source works off a backlog.
@@ -174,7 +174,7 @@ class PeriodicSchedule:
             out.append(DisarmPeriodicTimer())
 
     def fire(self, now_ns: int, out: Out) -> bool:
-        """The timer has fired; whether a checkpoint is due. The driver may be late with a timer that was moved."""
+        """The timer has fired; returns whether a checkpoint is due. A moved timer may still fire at its old time."""
         if self._planned_ns is None or now_ns < self._planned_ns:
             return False
         interval_ns = self._interval_ns
@@ -188,7 +188,7 @@ class PeriodicSchedule:
 
     def postpone(self, at_ns: int, out: Out) -> None:
         """A request came too early after a completion: fire at ``at_ns`` instead."""
-        # With an interval in records there is no timer to be moved (test_pause_without_a_timer_arms_none).
+        # With an interval in records there is no timer to move (test_pause_without_a_timer_arms_none).
         if self.is_running and self._usual_ns is not None:
             self._arm(at_ns, out)
 
@@ -228,7 +228,7 @@ class PeriodicSchedule:
 
 @dataclass(frozen=True, slots=True)
 class PipelineSettings:
-    """What is the same for all checkpoints of a job.
+    """The settings that all checkpoints of a job share.
 
     ``options``  what the barriers of an ordinary checkpoint carry; ``timeout_ns``, ``after_tasks_finish`` as in
     ``CoordinatorConfig``; ``operator_coordinators``, ``master_hooks``: the names of those that deliver first.
@@ -242,7 +242,7 @@ class PipelineSettings:
 
 
 class Refusals(Protocol):
-    """Where a request goes that gets no id."""
+    """Takes requests that get no id."""
 
     def refuse(self, request: TriggerRequest, reason: CheckpointFailureReason, out: Out) -> None:
         """It was tried and failed."""
@@ -281,7 +281,7 @@ class TriggerPipeline:
     # --- the steps ------------------------------------------------------------------------------------------------
 
     def begin(self, request: TriggerRequest, must_be_full: bool, now_ns: int, out: Out) -> None:
-        """Trigger a checkpoint for ``request``. ``must_be_full``: nothing may refer to the files of earlier ones."""
+        """Trigger a checkpoint for ``request``. ``must_be_full``: it must not refer to the files of earlier ones."""
         try:
             plan = self._deployment.plan(after_tasks_finish=self._settings.after_tasks_finish)
         except TasksNotRunningError:
@@ -323,10 +323,10 @@ class TriggerPipeline:
         out.append(InitializeLocation(checkpoint_id, kind, request.label))
 
     def is_late(self, pending: PendingCheckpoint, now_ns: int) -> bool:
-        """Whether its timeout is over."""
+        """Whether its timeout has passed."""
         return now_ns >= pending.barrier.timestamp_ns + self._settings.timeout_ns
 
-    # --- answers; each says whether the tasks have been triggered by it -------------------------------------------
+    # --- answers; each returns whether it has triggered the tasks -------------------------------------------------
 
     def on_location_ready(self, checkpoint_id: int, out: Out) -> bool:
         """The place for the snapshot exists: snapshot the operator coordinators, or trigger the tasks."""

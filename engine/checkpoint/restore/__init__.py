@@ -1,4 +1,4 @@
-"""What comes after a failure: ``restart`` says whether and when the job is deployed again, ``restore_plan`` which state
+"""After a failure: ``restart`` decides whether and when the job is deployed again, ``restore_plan`` which state
 each new subtask gets. ``redistribution`` splits keyed and operator state over another parallelism, ``state_mapping``
 the records in flight.
 """

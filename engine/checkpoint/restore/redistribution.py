@@ -29,14 +29,14 @@ Stream = TypeVar("Stream")
 
 
 class OperatorStatePart(NamedTuple, Generic[Stream]):
-    """Some items of one written stream: which, by state name."""
+    """Some items of one written stream, by state name."""
 
     stream: Stream
     states: Mapping[str, StateOffsets]
 
 
 class KeyedStatePart(NamedTuple):
-    """The key groups that a new subtask reads from what old subtask ``old_subtask`` wrote."""
+    """The key groups that a new subtask reads from the state of old subtask ``old_subtask``."""
 
     old_subtask: int
     key_groups: KeyGroupRange
@@ -45,7 +45,7 @@ class KeyedStatePart(NamedTuple):
 def keyed_state_parts(
     max_parallelism: int, old_ranges: Sequence[KeyGroupRange | None], new_parallelism: int
 ) -> tuple[tuple[KeyedStatePart, ...], ...]:
-    """For each new subtask what it reads of which old one. ``old_ranges``: what each old subtask wrote, if anything."""
+    """For each new subtask the parts of old ones it reads. ``old_ranges``: what each old subtask wrote, if anything."""
     parts = []
     for new_subtask in range(new_parallelism):
         own = key_group_range_for_index(max_parallelism, new_parallelism, new_subtask)
@@ -79,8 +79,8 @@ class _Share:
 def redistribute_operator_state(
     old: Sequence[Sequence[OperatorStatePart[Stream]]], new_parallelism: int, split_order: Sequence[str] | None = None
 ) -> tuple[tuple[OperatorStatePart[Stream], ...], ...]:
-    """For each new subtask the parts it reads, in the order of the old subtasks. ``old``: for each old subtask what it
-    wrote (nothing: empty). ``split_order``: the order in which SPLIT names are visited, by default sorted."""
+    """For each new subtask the parts it reads, in the order of the old subtasks. ``old``: the state that each old
+    subtask wrote (none: empty). ``split_order``: the order in which SPLIT names are visited, by default sorted."""
     assert new_parallelism >= 1, new_parallelism
     streams: list[Stream] = []
     written: dict[OperatorStateMode, list[_Written]] = {mode: [] for mode in OperatorStateMode}
@@ -116,7 +116,7 @@ def _deal_out(written: Sequence[_Written], shares: list[_Share], split_order: Se
             for part, offset in items[name][taken : taken + chunk]:
                 share.add(part, name, OperatorStateMode.SPLIT_DISTRIBUTE, (offset,))
             taken += chunk
-        # Where the extras ended: over several names every target gets its turn.
+        # Go on where the extras ended: over several names every target gets its turn.
         start = (start + extras) % len(shares)
 
 

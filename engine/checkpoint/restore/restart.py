@@ -1,10 +1,10 @@
 """Whether a failed job is restarted, and when (Flink: ``RestartBackoffTimeStrategy``).
 
 A strategy is a pure function of the times of the failures so far, so one value may serve any number of runs, forks
-and threads of exploration; the job manager keeps the list. Chance is not hidden in it either: who asks brings the
-``draw`` that decides the jitter, from a named stream of choices. Only the delay that is asked for has jitter; the
-delays before it, which decide how far the back-off has grown, are taken without, so that the answer depends on
-nothing but the times.
+and threads of exploration; the job manager keeps the list. It hides no chance either: the caller brings the
+``draw`` that decides the jitter, from a named stream of choices. Only the requested delay has jitter; the
+delays before it, which decide how far the back-off has grown, are taken without it. So the answer depends only
+on the times.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RestartStrategy(Protocol):
 
     @property
     def description(self) -> str:
-        """For messages: what the strategy allows."""
+        """The limits of the strategy, for messages."""
 
     def restart_delay_ns(self, failure_times_ns: Sequence[int], draw: Draw = no_jitter) -> int | None:
         """How long after the last of these failures (oldest first, at least one) the job is restarted; ``None`` =
@@ -86,8 +86,8 @@ class ExponentialDelayRestart:
 
     The first delay is ``initial_ns``; each further one is the one before times ``multiplier``, at most ``max_ns``.
     When the job has run for ``reset_after_ns`` since its last restart, the next failure is a first one again. A
-    failure that comes before the job can have restarted (another region of it dies meanwhile) is part of the failure
-    before it: it moves nothing. ``jitter`` is the share of the delay by which the real one may be longer or shorter;
+    failure that comes before the job can have restarted (another region of it fails meanwhile) belongs to the failure
+    before it: it changes no delay. ``jitter`` is the share of the delay by which the real one may be longer or shorter;
     it stays between ``initial_ns`` and ``max_ns``. ``attempts``: restarts in a row before the job is given up,
     ``None`` = any number.
     """
@@ -154,8 +154,8 @@ class ExponentialDelayRestart:
 class FailureRateRestart:
     """Restarts as long as failures are rare (Flink: ``failure-rate``, its defaults).
 
-    The job is given up when one more than ``max_failures`` failures lie within ``interval_ns`` (exactly that far
-    apart counts as within).
+    The job is given up when one more than ``max_failures`` failures lie within ``interval_ns`` (a distance of exactly
+    ``interval_ns`` counts as within).
     """
 
     max_failures: int = 1
@@ -175,7 +175,7 @@ class FailureRateRestart:
         )
 
     def restart_delay_ns(self, failure_times_ns: Sequence[int], draw: Draw = no_jitter) -> int | None:
-        """The fixed delay, while the rate is kept."""
+        """The fixed delay, while failures stay within the rate."""
         assert failure_times_ns, "asked without a failure"
         if len(failure_times_ns) > self.max_failures:
             first_ns = failure_times_ns[-1 - self.max_failures]

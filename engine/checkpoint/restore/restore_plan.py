@@ -4,16 +4,16 @@ Rules (Flink: ``StateAssignmentOperation``)
 -------------------------------------------
 * Operators are matched by the uid that the user gave, or else by the generated one: state from before an operator got
   its uid is found. State that no operator of the job claims is an error, unless the user allows it to be dropped;
-  operators without state in the checkpoint start empty. An operator that wrote no state asks for nothing.
-* The max parallelism of the state wins when the job's was derived from the parallelism; an explicit different one is
-  an error (keys would belong to other groups), and so is a parallelism above it. Records in flight count as state:
-  they were sent by key group too.
+  operators without state in the checkpoint start empty. An operator that wrote no state needs none back.
+* The max parallelism of the state takes precedence when the job's was derived from the parallelism. An explicit
+  different one is an error (keys would belong to other groups), and so is a parallelism above it. Records in flight
+  count as state: they, too, were sent by key group.
 * Same parallelism: every subtask gets back exactly its own, union lists excepted. Otherwise see ``redistribution``.
 
 Rules for finished tasks (Flink: ``VertexFinishedStateChecker``); asked only where the graph may have changed
 -----------------------------------------------------------------------------------------------------------
 * All operators of a vertex agree on whether it had finished, partly or fully.
-* Every predecessor of a fully finished vertex is fully finished: it would send to somebody who hears nothing.
+* Every predecessor of a fully finished vertex is fully finished: otherwise its records would have no receiver.
 * A predecessor of a partly finished vertex is fully finished, or at least partly over a pointwise edge.
 """
 
@@ -31,7 +31,7 @@ from state_backends.snapshots import KeyedStateHandle, OperatorSnapshot, Operato
 
 
 class UnmatchedStateError(JobChangedError):
-    """The checkpoint holds state of operators that the job does not have. ``uids``: theirs."""
+    """The checkpoint holds state of operators that the job does not have. ``uids``: those of these operators."""
 
     def __init__(self, unmatched: Sequence[OperatorSnapshot], fresh: Sequence[RestoreTarget]) -> None:
         self.uids = tuple(operator.uid for operator in unmatched)
@@ -47,7 +47,7 @@ class UnmatchedStateError(JobChangedError):
 
 
 class MaxParallelismMismatchError(JobChangedError):
-    """The job's max parallelism or parallelism does not go with that of the state."""
+    """The job's max parallelism or parallelism does not fit that of the state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class RestoreTarget:
 
 @dataclass(frozen=True, slots=True)
 class SubtaskState:
-    """What one subtask of one operator is restored from."""
+    """The state from which one subtask of one operator is restored."""
 
     keyed: tuple[KeyedStateHandle, ...] = ()
     operator: tuple[OperatorStateHandle, ...] = ()
@@ -76,12 +76,12 @@ class SubtaskState:
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """Who gets what.
+    """Assigns state to subtasks.
 
     ``subtasks``         ``(uid, subtask)`` -> its state, for every subtask of every operator that had state;
     ``max_parallelism``  uid -> the one to run with;
     ``coordinators``     uid -> the encoded state of its coordinator, where the checkpoint has one;
-    ``dropped``          uids whose state nobody claims (only when that is allowed);
+    ``dropped``          uids whose state no operator claims (only when that is allowed);
     ``fresh``            uids of the job that start empty.
     """
 
@@ -92,7 +92,7 @@ class RestorePlan:
     coordinators: Mapping[str, bytes] = field(default_factory=dict)
 
     def for_subtask(self, uid: str, subtask: int) -> SubtaskState | None:
-        """What this subtask gets, ``None`` for an operator that starts empty."""
+        """The state of this subtask, ``None`` for an operator that starts empty."""
         return self.subtasks.get((uid, subtask))
 
 
@@ -101,7 +101,7 @@ def plan_restore(
 ) -> RestorePlan:
     """Assign the state of a checkpoint to the operators of a job.
 
-    :raises UnmatchedStateError: when state would be lost without being allowed to
+    :raises UnmatchedStateError: when state would be lost and that is not allowed
     :raises MaxParallelismMismatchError: when the key groups do not fit
     """
     written = [operator for operator in operators if _has_state(operator) or operator.coordinator_state is not None]
@@ -143,7 +143,7 @@ def _match(written_operators: Sequence[OperatorSnapshot], targets: Sequence[Rest
     for target in targets:
         generated = target.generated_uid
         if generated is not None and generated in written and target.uid not in written:
-            # Whoever has a uid by right comes before whoever had it once.
+            # The operator that has a uid now takes precedence over one that had it before.
             matched.setdefault(generated, target)
     return matched
 
@@ -231,7 +231,7 @@ def _describe(operator: OperatorSnapshot) -> str:
 
 
 class FinishedMarkersError(JobChangedError):
-    """The job's graph does not go with the tasks that had finished by the checkpoint."""
+    """The job's graph does not fit the tasks that had finished by the checkpoint."""
 
 
 class RestoreVertex(NamedTuple):

@@ -1,4 +1,4 @@
-"""Where the records go that were under way on a channel when the parallelism changes: pure functions on plain data.
+"""The new places of records that were under way on a channel when the parallelism changes: pure functions on data.
 
 Rules (Flink: ``SubtaskStateMapper``, ``TaskStateAssignment``, ``StreamPartitioner``)
 ---------------------------------------------------------------------------------------
@@ -10,21 +10,21 @@ FULL                all of them, for every ``j``
 RANGE               those whose range of key groups overlaps that of ``j``
 ROUND_ROBIN         ``j, j + p, j + 2p, ...``
 ARBITRARY           any assignment that gives each old subtask to one new one; here that of ROUND_ROBIN
-UNSUPPORTED         the records cannot be given to anybody else
+UNSUPPORTED         the records cannot be given to any other subtask
 ==================  ==================================================================================
 
-* An old subtask that feeds several new ones is *ambiguous*: what it held must be filtered record by record, each
-  reader keeping what the partitioner of today sends to it and nothing else.
-* A partitioner has two mappers. Its downstream mapper moves the receivers' ends, its upstream mapper the senders'. What
-  was under way from old sender ``a`` to old receiver ``b`` is read by every new pair that ``(a, b)`` maps to, whichever
-  side had captured it.
-* Nothing changed at either end: everybody gets back exactly what was his, whatever the partitioner, and nothing is
+* An old subtask that feeds several new ones is *ambiguous*: its records must be filtered one by one. Each reader
+  keeps only the records that the current partitioner sends to it.
+* A partitioner has two mappers. Its downstream mapper moves the receivers' ends, its upstream mapper the senders'.
+  Records under way from old sender ``a`` to old receiver ``b`` are read by every new pair that ``(a, b)`` maps to,
+  whichever side had captured them.
+* Nothing changed at either end: every subtask gets back exactly its own, whatever the partitioner, and nothing is
   filtered. In all other cases the mappers apply, also at the end that did not change: a custom partitioner may depend
   on more than the number of its receivers.
 * The mapper itself takes RANGE with 32,768 key groups, as Flink does. A plan for an edge takes the max parallelism of
-  the receivers: with a parallelism in the hundreds the fixed grid is too coarse to meet every overlap, and a record
-  would be given to nobody.
-* Forward, rescale and broadcast edges refuse unaligned barriers, hence have nothing under way that could need moving.
+  the receivers. With a parallelism in the hundreds the fixed grid is too coarse to meet every overlap, and no
+  subtask would get some of the records.
+* Forward, rescale and broadcast edges refuse unaligned barriers, hence have no records under way that must move.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class SubtaskStateMapper(Enum):
     def mapping(
         self, old_parallelism: int, new_parallelism: int, max_parallelism: int = UPPER_BOUND_MAX_PARALLELISM
     ) -> SubtaskMapping:
-        """The whole assignment. ``max_parallelism``: the number of key groups, which only RANGE looks at.
+        """The whole assignment. ``max_parallelism``: the number of key groups, which only RANGE uses.
 
         :raises UnsupportedMappingError: for UNSUPPORTED
         """
@@ -78,7 +78,7 @@ class SubtaskStateMapper(Enum):
 
 
 class PartitionerStateMapping(NamedTuple):
-    """How the two ends of an edge move, and whether a node behind such an edge refuses unaligned barriers."""
+    """How the two ends of an edge move, and whether a node after such an edge refuses unaligned barriers."""
 
     downstream: SubtaskStateMapper
     upstream: SubtaskStateMapper
@@ -112,7 +112,7 @@ PARTITIONER_STATE_MAPPINGS: Mapping[str, PartitionerStateMapping] = {
 class ChannelStateEdge(NamedTuple):
     """An edge on which records were under way, with the parallelism of both ends then and now.
 
-    ``name``             how errors call it, such as ``map -> sum``;
+    ``name``             its name in errors, such as ``map -> sum``;
     ``partitioner``      the name of the partitioner it has *now*;
     ``max_parallelism``  that of the receivers, which never changes once there is state.
     """
@@ -139,12 +139,12 @@ class _EndMappings(NamedTuple):
 def plan_channel_state(
     edge: ChannelStateEdge, old: Mapping[tuple[int, int], Piece]
 ) -> Mapping[tuple[int, int], tuple[tuple[tuple[int, int], Piece], ...]]:
-    """Who reads what was under way on an edge.
+    """The new readers of the records that were under way on an edge.
 
-    :param old: for each old (sender subtask, receiver subtask) that had something, what it had
+    :param old: for each old (sender subtask, receiver subtask) that had any, its records
     :returns: for each new (sender subtask, receiver subtask) that gets something, in order, the old pairs it reads
-        with what they had, in the order of the old pairs. Whether a piece must be filtered: :func:`needs_filter`.
-    :raises UnsupportedMappingError: when there is something and the partitioner cannot give it to other subtasks
+        with their records, in the order of the old pairs. Whether a piece must be filtered: :func:`needs_filter`.
+    :raises UnsupportedMappingError: when there are records and the partitioner cannot give them to other subtasks
     """
     pieces = sorted(old.items(), key=lambda item: item[0])
     for (sender, receiver), _ in pieces:
@@ -164,12 +164,12 @@ def plan_channel_state(
 
 
 def needs_filter(edge: ChannelStateEdge, old_receiver: int) -> bool:
-    """Whether what was under way to ``old_receiver`` is read by several new receivers, each of which must keep only
-    the records that the partitioner of today sends to it."""
+    """Whether several new receivers read the records under way to ``old_receiver``. Then each of them must keep only
+    the records that the current partitioner sends to it."""
     assert 0 <= old_receiver < edge.old_receivers, (edge, old_receiver)
     if edge.is_unchanged:
         return False
-    # Several receivers read it: each keeps what the partitioner of today sends to it
+    # Several receivers read it: each keeps the records that the current partitioner sends to it
     # (mutant "custom partitioner not asked").
     return _end_mappings(edge).receivers.is_ambiguous(old_receiver)
 
@@ -199,7 +199,7 @@ def _end_mappings(edge: ChannelStateEdge) -> _EndMappings:
         ) from error
 
 
-# Asked once per edge and once per piece: the answer for a large job is a table of some thousand numbers.
+# Called once per edge and once per piece: the answer for a large job is a table of some thousand numbers.
 @lru_cache(maxsize=256)
 def _mapping(
     mapper: SubtaskStateMapper, old_parallelism: int, new_parallelism: int, max_parallelism: int

@@ -1,6 +1,6 @@
-"""A subtask's part in a checkpoint: ``task_protocol`` says what a due snapshot, a notification and a finished upload
-lead to, ``task_instructions`` what it answers. ``channel_state_writer`` collects records in flight,
-and says when the channels of a gate may go on after those that were restored.
+"""A subtask's part in a checkpoint: ``task_protocol`` has the reactions to a due snapshot, a notification and a
+finished upload, ``task_instructions`` its answers. ``channel_state_writer`` collects records in flight,
+and decides when the channels of a gate may go on after the restored records.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Rules (Flink: ``ChannelStateWriterImpl``, ``ChannelStateCheckpointWriter``)
   when it was declared finished *and* every reserved slot is filled: a slot is reserved for a timeoutable barrier that
   is still queued, and filled empty when the consumer takes the barrier in time.
 * Adding after the part ended, or before the checkpoint was opened, is a bug. Adding to an aborted checkpoint does
-  nothing: what was captured for it is discarded, and whoever captures may hear of the abort a little later.
+  nothing: its captured records are discarded, and the capturing side may hear of the abort a little later.
 * Only records are accepted; events are never channel state.
 """
 
@@ -58,7 +58,7 @@ class ChannelStateWriter:
         assert max_open >= 1, max_open
         self._max_open = max_open
         self.collecting: dict[int, _Open] = {}
-        """By checkpoint, oldest first: what was opened, and neither taken nor aborted."""
+        """By checkpoint, oldest first: those opened, and neither taken nor aborted."""
         self._highest = -1
 
     # --- opening and closing --------------------------------------------------------------------------------------
@@ -71,18 +71,18 @@ class ChannelStateWriter:
         self.collecting[checkpoint_id] = _Open()
 
     def abort(self, checkpoint_id: int) -> None:
-        """Discard what was collected; harmless when there is nothing."""
+        """Discard the collected records; harmless when there are none."""
         self.collecting.pop(checkpoint_id, None)
 
     def take(self, checkpoint_id: int) -> ChannelState:
-        """The complete channel state, which is forgotten here."""
+        """Return the complete channel state, and forget it."""
         assert self.is_complete(checkpoint_id), checkpoint_id
         return self.collecting.pop(checkpoint_id).state
 
     # --- input side -----------------------------------------------------------------------------------------------
 
     def add_input(self, checkpoint_id: int, channel: int, batches: Iterable[Batch]) -> None:
-        """Records of an input channel, behind those added before."""
+        """Records of an input channel, after those added before."""
         one = self._known(checkpoint_id)
         if one is not None:
             assert not one.input_ended, f"input of checkpoint {checkpoint_id} has ended"
@@ -104,7 +104,7 @@ class ChannelStateWriter:
             one.state.outputs.setdefault(channel, []).extend(batches)
 
     def reserve_output(self, checkpoint_id: int, channel: int) -> None:
-        """A timeoutable barrier is queued on an output channel: what is ahead of it may still become state."""
+        """A timeoutable barrier is queued on an output channel: records before it may still become state."""
         one = self._known(checkpoint_id)
         if one is not None:
             assert not one.output_declared, f"output of checkpoint {checkpoint_id} has ended"
@@ -112,14 +112,14 @@ class ChannelStateWriter:
             one.reserved[channel] = None
 
     def fill_output(self, checkpoint_id: int, channel: int, batches: Iterable[Batch] = ()) -> None:
-        """The reserved slot's content: nothing when the consumer took the barrier in time."""
+        """The reserved slot's content: empty when the consumer took the barrier in time."""
         one = self._known(checkpoint_id)
         if one is not None:
             del one.reserved[channel]
             one.state.outputs.setdefault(channel, []).extend(batches)
 
     def fail_output(self, checkpoint_id: int, channel: int) -> None:
-        """The reserved slot can never be filled: the next timeoutable barrier is queued behind this one."""
+        """The reserved slot can never be filled: the next timeoutable barrier is queued after this one."""
         one = self._known(checkpoint_id)
         if one is not None:
             del one.reserved[channel]
@@ -142,7 +142,7 @@ class ChannelStateWriter:
         return checkpoint_id in self.collecting and self.collecting[checkpoint_id].failed
 
     def captured(self, checkpoint_id: int) -> ChannelState:
-        """What has been collected so far, for a look from outside."""
+        """The records collected so far, for inspection."""
         one = self.collecting.get(checkpoint_id)
         return ChannelState() if one is None else one.state
 
@@ -183,7 +183,7 @@ class UpstreamRecoveryTracker:
     """When the ``channels`` channels of a gate may go on after their restored output (Flink:
     ``UpstreamRecoveryTracker``).
 
-    A sender first sends what was in its output queues, then an end-of-channel-state marker. The marker leaves its
+    A sender first sends the records of its output queues, then an end-of-channel-state marker. The marker leaves its
     channel blocked. Only when the markers of all channels were handled is every one of them resumed, once: no new
     record is processed before all restored ones, on any channel.
     """

@@ -1,4 +1,4 @@
-"""What the checkpoint protocol of a task tells its driver to do. Plain values; the tuple they come in is the order of
+"""The instructions of a task's checkpoint protocol to its driver. Plain values; the tuple they come in is the order of
 execution.
 """
 
@@ -46,7 +46,7 @@ class DeclineCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class CancelSnapshot:
-    """Cancel the running asynchronous part and delete what it wrote."""
+    """Cancel the running asynchronous part and delete its files."""
 
     checkpoint_id: int
 
@@ -81,7 +81,7 @@ class NotifyOperatorsAborted:
 
 @dataclass(frozen=True, slots=True)
 class StopTask:
-    """The savepoint that the task waits for is complete: the task finishes, without a record more."""
+    """The savepoint that the task waits for is complete: the task finishes, without another record."""
 
     checkpoint_id: int
 

@@ -1,23 +1,23 @@
-"""The task's side of a checkpoint: what a due snapshot, a notification and a finished upload lead to.
+"""The task's side of a checkpoint: its reactions to a due snapshot, a notification and a finished upload.
 
 Theory of operation (Flink: ``SubtaskCheckpointCoordinatorImpl`` and the notification part of ``StreamTask``)
 --------------------------------------------------------------------------------------------------------------
 * Ids grow: a snapshot whose id is not above the last one is refused, silently.
-* A barrier goes on in its own form: one that had to be aligned on an edge that no barrier may overtake records on is
-  unaligned, and so a priority event, or timeoutable again after the task.
+* A barrier goes on in its own form. A barrier that had to be aligned, because records on an edge may not be overtaken,
+  is unaligned again after the task, and so a priority event, or timeoutable again.
 * An abort notification that overtakes its barrier is remembered. The barrier then takes no snapshot: a cancel marker
-  goes downstream instead, so that nobody there waits for it, and the note is consumed. At most ``max_recorded_aborts``
-  notes are kept, the oldest goes first; an id more than that many below the highest noted one counts as aborted too.
+  goes downstream instead, so that no task there waits for it, and the note is consumed. At most ``max_recorded_aborts``
+  notes are kept, the oldest is dropped first; an id more than that many below the highest noted one counts as aborted.
 * When the barrier handler gives up on an id, the coordinator gets a decline, then all outputs a cancel marker, before
   the task takes any further record.
-* A snapshot's asynchronous part goes one way: running -> acknowledged | cancelled | failed. Whoever loses the race
-  does nothing further, so that state is acknowledged xor discarded.
+* A snapshot's asynchronous part goes one way: running -> acknowledged | cancelled | failed. The side that loses the
+  race does nothing further, so state is either acknowledged or discarded, never both.
 * Operators hear *complete* ids in strictly growing order, starting above the restored id. An abort notification
   carries the latest completed id: when that *complete* was lost, or is still on its way, it is delivered first.
 * A savepoint that stops the job: from its snapshot on the task waits for *complete* of exactly this id, which lets it
-  finish; *complete* of any other id does not, and *abort* of this id fails the task. There is at most one per task.
+  finish. *Complete* of any other id does not, and *abort* of this id fails the task. There is at most one per task.
 * After the end of data the first snapshot is the final one: once it or a later one is complete, the last
-  transactions are committed and the task may go.
+  transactions are committed and the task may finish.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _NO_CHECKPOINT = -1
 
 
 class TaskCheckpointProtocol:
-    """One attempt of one task. ``restored_checkpoint_id``: what the attempt started from, ``None`` for nothing."""
+    """One attempt of one task. ``restored_checkpoint_id``: the checkpoint it started from, ``None`` for nothing."""
 
     def __init__(
         self, restored_checkpoint_id: int | None = None, max_recorded_aborts: int = DEFAULT_MAX_RECORDED_ABORTS
@@ -59,7 +59,7 @@ class TaskCheckpointProtocol:
         self._last_id = restored
         self._last_reported = restored
         self._max_notes = max_recorded_aborts
-        # A dict for its insertion order: the oldest note is the one to forget.
+        # A dict for its insertion order: the oldest note is dropped first.
         self._abort_notes: dict[int, None] = {}
         self._highest_note = _NO_CHECKPOINT
         self._running: list[int] = []
@@ -107,7 +107,7 @@ class TaskCheckpointProtocol:
         return (CancelSnapshot(checkpoint_id), *told)
 
     def on_trigger_refused(self, checkpoint_id: int, is_closing: bool) -> TaskInstructions:
-        """A coordinator's trigger reached a task that does not run yet, or (``is_closing``) not any more."""
+        """A coordinator's trigger reached a task that does not run yet, or (``is_closing``) does not run any more."""
         reason = CheckpointFailureReason.CHECKPOINT_DECLINED_TASK_NOT_READY
         if is_closing:
             reason = CheckpointFailureReason.CHECKPOINT_DECLINED_TASK_CLOSING
