@@ -1,5 +1,5 @@
 """Very many runs of one job: ``swarm`` draws a case from each seed, ``campaign`` makes the runs, in several
-``workers``, and ``coverage`` adds up what they have seen. ``token`` names one run in a line of text.
+``workers``, and ``coverage`` adds up what they have visited. ``token`` names one run in a line of text.
 """
 
 from __future__ import annotations

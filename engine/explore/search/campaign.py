@@ -1,12 +1,12 @@
-"""A campaign: very many runs of one job, each drawn from a seed of its own, over one or several processes.
+"""A campaign: very many runs of one job, each drawn from its own seed, over one or several processes.
 
 Rules.
-1. Run number *i* of a campaign has the seed ``SEED/i`` and nothing else decides it. With a number of runs the report
-   is the same however many workers there are: work is handed out in chunks in the order of their numbers, and what
-   lies behind the first failure is thrown away, even if somebody has already made it.
+1. Run number *i* of a campaign has the seed ``SEED/i``, and only the seed decides it. With a number of runs the report
+   is the same however many workers there are: work is handed out in chunks in the order of their numbers, and runs
+   after the first failure are discarded, even if a worker has already made them.
 2. A campaign checks itself: every twentieth run is made twice and compared, and a failure is reported only after it
-   was replayed three times. A run that is another one the second time is itself a violation (V16).
-3. The wall clock decides when to stop, if so asked, and nothing else.
+   was replayed three times. A run that differs the second time is itself a violation (V16).
+3. The wall clock decides only when to stop, and only if the order says so.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ DETERMINISM = "V16"
 
 @dataclass(frozen=True, slots=True)
 class CampaignOrder:
-    """What is asked for. One of ``runs`` and ``seconds`` may be ``None``; with both, what comes first ends it.
+    """What is requested. One of ``runs`` and ``seconds`` may be ``None``; with both, the first limit reached ends it.
 
-    ``jobs``        processes that run cases; ``promise``: what output is judged by, ``None`` = what each mode promises;
-    ``keep_going``  whether the first failure does not end the campaign;
+    ``jobs``        processes that run cases; ``promise``: the judge of output, ``None`` = the promise of each mode;
+    ``keep_going``  whether the campaign continues after the first failure;
     ``files``       a directory below which cases use real files, ``None`` = files in memory.
     """
 
@@ -71,7 +71,7 @@ class CampaignOrder:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A run that violated something. ``replayed``: how many of the three replays did the same."""
+    """A run with a violation. ``replayed``: how many of the three replays did the same."""
 
     number: int
     seed: str
@@ -80,7 +80,7 @@ class Failure:
     digest: str
     replayed: int = 0
     drawn: bool = True
-    """Whether the case is the one that its seed stands for; otherwise it is one without faults, made beforehand."""
+    """Whether the case is drawn from its seed; otherwise it is a case without faults, made beforehand."""
 
     @property
     def violation(self) -> Violation:
@@ -90,7 +90,7 @@ class Failure:
 
 @dataclass(slots=True)
 class Chunk:
-    """What came of some runs in a row."""
+    """The results of some consecutive runs."""
 
     first: int
     coverage: Coverage = field(default_factory=Coverage)
@@ -99,7 +99,7 @@ class Chunk:
 
 @dataclass(slots=True)
 class CampaignReport:
-    """What came of a campaign. ``failures`` are in the order of their numbers."""
+    """The results of a campaign. ``failures`` are in the order of their numbers."""
 
     order: CampaignOrder
     measure: Measure
@@ -107,7 +107,7 @@ class CampaignReport:
     failures: list[Failure]
     seconds: float
     reference: Reference | None = None
-    """What output was judged by; ``None``: nothing was promised."""
+    """The reference that output was judged by; ``None``: nothing was promised."""
 
     @property
     def verdict(self) -> tuple[str, str, int]:
@@ -151,14 +151,14 @@ def explore(
 ) -> CampaignReport:
     """Make a campaign.
 
-    ``load`` makes the job under test; with several workers each calls it, in a process of its own, so that it must be
-    a function of a module, or a ``functools.partial`` of one. ``progress`` is told of what was seen so far, and how
-    many seconds have passed by ``clock``.
+    ``load`` makes the job under test. With several workers each calls it in its own process, so it must be a function
+    of a module, or a ``functools.partial`` of one. ``progress`` receives what was seen so far, and the number of
+    seconds that have passed by ``clock``.
     """
     started = clock()
     subject = load()
     explorer = Explorer(subject, order)
-    # Before anything else: a job that fails by itself is told so, and not as the first of a thousand failures.
+    # Before all runs: a job that fails by itself is reported as such, not as the first of a thousand failures.
     reference = subject.reference() if order.promise != "none" else None
     coverage, failures = Coverage(), explorer.calm(reference)
     if failures and not order.keep_going:
@@ -187,7 +187,7 @@ def _chunks(
 
 
 def _worker(load: Callable[[], Subject], order: CampaignOrder) -> Callable[[int, int], Chunk]:
-    """What a process of its own makes chunks with."""
+    """The function with which a separate process makes chunks."""
     return Explorer(load(), order).chunk
 
 
@@ -212,8 +212,8 @@ class Explorer:
         self._files = None if order.files is None else LocalFileSystem()
 
     def calm(self, reference: Reference | None) -> list[Failure]:
-        """Those of the runs without faults that do not commit what they must: the engine is wrong by itself. Where the
-        reference is such runs, there is nothing that they could be compared with."""
+        """Runs without faults whose output breaks the promise: then the engine is wrong without any fault. If the
+        reference comes from such runs, there is nothing to compare them with."""
         failures = []
         if reference is not None and set(reference.judges.values()) != {RUNS}:
             for number, case in enumerate(calm_cases(self._subject, self.measure.duration_ns)):
@@ -225,7 +225,7 @@ class Explorer:
         return failures
 
     def chunk(self, first: int, count: int) -> Chunk:
-        """Make some runs in a row; unless the campaign goes on behind failures, the first one ends them."""
+        """Make consecutive runs; unless the campaign continues after failures, the first failure ends them."""
         chunk = Chunk(first)
         with garbage_kept():
             for number in range(first, first + count):
@@ -293,7 +293,7 @@ class Explorer:
 
 @contextmanager
 def garbage_kept() -> Iterator[None]:
-    """Runs leave a few megabytes behind, all of it garbage: to look for it once is cheaper than all the time."""
+    """Each run leaves a few megabytes of garbage: collecting once is cheaper than collecting all the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -306,7 +306,7 @@ def garbage_kept() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """A run that was made; all that it left behind only where it is compared."""
+    """A run that was made; its results are kept only where they are compared."""
 
     finished: FinishedCase
     invariants: Sequence[Invariant]
@@ -325,7 +325,7 @@ def _differences(first: _Made, second: _Made) -> list[Violation]:
 
 
 def _portable(violation: Violation) -> Violation:
-    """Without what only means something in the process that saw it."""
+    """Without details that have a meaning only in the process that saw it."""
     details = {name: value for name, value in violation.details.items() if isinstance(value, str | int | None)}
     return Violation(violation.invariant, violation.text, violation.at_ns, details)
 
@@ -338,10 +338,10 @@ _OPENS = frozenset(["open_write", "open_append", "open_read", "open_random"])
 
 
 class RootedFileSystem(WrappedFileSystem):
-    """All paths of another file system below one directory. What a case calls ``/out`` lies there, so that cases on
+    """Maps all paths of a file system below one directory. The path ``/out`` of a case lies there, so that cases on
     real files neither meet each other nor know where they are.
 
-    Who dies closes nothing, and here it is only said to be dead: :meth:`release` closes what has been left open.
+    A dying process closes no files, and here it only counts as dead: :meth:`release` closes its open files.
     """
 
     def __init__(self, inner: FileSystem, root: str) -> None:
@@ -354,13 +354,13 @@ class RootedFileSystem(WrappedFileSystem):
         return f"{self._root}/{path.lstrip('/')}"
 
     def release(self) -> None:
-        """Close every file that was opened here and perhaps left open."""
+        """Close every file that was opened here and may still be open."""
         for file in self._opened:
             file.close()
         self._opened.clear()
 
     def real_path(self, path: str) -> str:
-        """The path itself: who asks does not know where it lies."""
+        """The path itself: the caller does not know where it lies."""
         return path
 
     def _call(self, operation: str, *arguments: Any, **options: Any) -> Any:

@@ -1,7 +1,7 @@
-"""What a search has seen: which points were visited and struck, which faults there were, how different the runs were.
+"""The coverage of a search: which points were visited and struck, which faults there were, how different the runs were.
 
-A search that found nothing says something only about what it has seen. Coverage is added up run by run and merged
-over workers; merging is commutative, so that it does not matter who made which run.
+A search that found nothing proves something only about its coverage. Coverage is added up run by run and merged
+over workers; merging is commutative, so it does not matter which worker made which run.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class CountSpread:
 @dataclass(slots=True)
 class Coverage:
     """``visited``, ``struck``: ``(point, phase)`` -> runs; ``faults``: kind -> how many struck; ``applied``,
-    ``happened``: ``sometimes`` property -> runs in which it could happen, and did; ``skipped``: why an invariant did
-    not judge -> runs; ``behaviours``: the digests of all traces, shortened to eight bytes; ``checked``: runs made
+    ``happened``: ``sometimes`` property -> runs in which it could happen, and did; ``skipped``: reason why an invariant
+    did not judge -> runs; ``behaviours``: the digests of all traces, shortened to eight bytes; ``checked``: runs made
     twice; ``by_ledger``: runs that the ledger judged."""
 
     runs: int = 0
@@ -67,7 +67,7 @@ class Coverage:
     def add(
         self, finished: FinishedCase, digest: str, invariants: Sequence[Invariant], sometimes: Mapping[str, bool]
     ) -> None:
-        """One more run; ``digest`` is that of its trace, ``sometimes`` says what happened of what could."""
+        """Add one run; ``digest`` is that of its trace, ``sometimes``: by applicable property, whether it happened."""
         self.runs += 1
         self.by_ledger += finished.judged_by_ledger
         self.processes += finished.incarnations
@@ -100,18 +100,18 @@ class Coverage:
 
     @property
     def vacuous(self) -> list[str]:
-        """What could have happened and never did."""
+        """Properties that could have happened and never did."""
         return sorted(name for name in self.applied if not self.happened[name])
 
     @property
     def crash_points(self) -> tuple[int, int]:
-        """How many ``(point, phase)`` were struck at, and how many were visited and could have been."""
+        """How many ``(point, phase)`` were struck, and how many were visited and could have been struck."""
         reachable = self.reachable
         return sum(1 for one in reachable if self.struck[one]), len(reachable)
 
     @property
     def reachable(self) -> list[tuple[str, str]]:
-        """Every ``(point, phase)`` at which something could have struck, in the order of the catalogue."""
+        """Every ``(point, phase)`` at which a fault could have struck, in the order of the catalogue."""
         places = [(point, phase) for point, about in POINTS.items() for phase in about.phases]
         return [place for place in places if place in self.visited]
 

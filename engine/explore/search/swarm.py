@@ -2,14 +2,14 @@
 
 Leaving features out at random finds more than always having all of them: some mistakes show only where a feature that
 would hide them is missing (Groce, Zhang, Eide, Chen, Regehr: Swarm Testing, ISSTA 2012). So each kind of fault is on
-or off for a whole run, and so is whatever the configuration offers.
+or off for a whole run, and so is each option of the configuration.
 
-Only what makes sense is drawn: what a job cannot do (be rescaled, talk to a log) is left out, times are measured
-against how long the job takes by itself, and nothing is drawn that no job could survive, such as checkpoints that time
-out before they can possibly be complete.
+Only useful values are drawn. Options that a job does not have (rescaling, a log) are left out. Times are relative to
+the duration of the job without faults. Values that no job could survive are not drawn, such as checkpoints that time
+out before they can complete.
 
 Everything comes from the stream ``swarm`` of the run's seed: the same seed is the same case, on every machine. A change
-of what is drawn needs a higher :data:`SWARM_VERSION`, or old seeds would silently mean other runs.
+to the draws needs a higher :data:`SWARM_VERSION`, or old seeds would silently mean other runs.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ T = TypeVar("T")
 class Swarm:
     """What may be drawn.
 
-    ``modes``  those that a run gets one of;
+    ``modes``  a run gets one of these;
     ``fixed``  settings that every run has, as in :class:`engine.explore.cases.case.Case`: they are not drawn;
     ``kinds``  the kinds of faults that a run may get, ``None`` = every sound one;
-    ``usual``  settings that every second run has: those that the job comes with;
+    ``usual``  settings that every second run has: those of the job's own scenario;
     ``savepoints``  whether ``some`` runs, ``all`` or ``none`` take savepoints.
     """
 
@@ -82,11 +82,11 @@ class Swarm:
 
 
 def _breath_ns(config: Mapping[str, Setting]) -> int:
-    """What a slow task, or one after a slow link, needs between two checkpoints to get on with its records, too.
+    """The time that a slow task, or one after a slow link, needs between two checkpoints to process records, too.
 
-    Barriers that overtake wait for nobody. What some operators send ahead of each of them (who commits must hear of
-    every checkpoint) is work for the next task; if that is slow, and checkpoints come at once, it is all its work.
-    A slow link to a task with little room is the same: it carries nothing else.
+    Barriers that overtake do not wait. Some operators send elements ahead of each barrier (committers must be told of
+    every checkpoint), and these are work for the next task. A slow next task with constant checkpoints does only this
+    work. A slow link to a task with few buffers is the same: it carries nothing else.
     """
     factors = [_number(value) for name, value in config.items() if name.startswith("cost.stragglers.")]
     links_ns = [_number(value) for name, value in config.items() if name.startswith("cost.slow_links.")]
@@ -103,8 +103,8 @@ def draw_case(swarm: Swarm, measure: Measure, seed: str) -> Case:
 
 
 def possible_kinds(swarm: Swarm, measure: Measure) -> tuple[str, ...]:
-    """The kinds of faults that runs may get: those asked for that the job offers opportunities for. Raises
-    :class:`ConfigurationError` when only impossible ones are asked for."""
+    """The kinds of faults that runs may get: those requested for which the job offers opportunities. Raises
+    :class:`ConfigurationError` when only impossible kinds are requested."""
     asked = swarm.kinds
     if asked is None:
         asked = tuple(kind for kind, about in FAULT_KINDS.items() if not about.unsound and about.group != _BY_HAND)
@@ -118,7 +118,7 @@ def possible_kinds(swarm: Swarm, measure: Measure) -> tuple[str, ...]:
 
 
 _BY_HAND = "operator error"
-"""Mistakes of people are refused or repaired; they are no part of the weather."""
+"""Mistakes of people are refused or repaired; they do not strike by chance."""
 
 
 def _is_possible(kind: str, measure: Measure) -> bool:
@@ -130,7 +130,7 @@ def _is_possible(kind: str, measure: Measure) -> bool:
 
 
 class _Drawing:
-    """Draws one case. What is fixed takes part in what depends on it."""
+    """Draws one case. Fixed settings also influence the draws that depend on them."""
 
     def __init__(self, swarm: Swarm, measure: Measure, seed: str) -> None:
         self._swarm = swarm
@@ -196,8 +196,8 @@ class _Drawing:
         text = f"{max(1, records // part)}rec" if in_records else f"{interval_ns}ns"
         self._set("checkpoint_interval", (text,))
         self._set("min_pause_ns", (0, 0, 0, interval_ns // 2))
-        # A checkpoint may have to wait for everything that is in front of its barriers, at the pace of the slowest.
-        # The usual ten minutes would be millions of intervals, and all that a lost message leads to lies behind them.
+        # A checkpoint may have to wait for all elements in front of its barriers, at the pace of the slowest task.
+        # The usual ten minutes would be millions of intervals, and the effects of a lost message come only after them.
         self._set("checkpoint_timeout_ns", (duration_ns * 30, duration_ns * 60))
         self._set("heartbeat_timeout_ns", (duration_ns // 4 + 1, duration_ns, duration_ns * 30))
         self._set("retained", (2, 1, 3))
@@ -248,7 +248,7 @@ class _Drawing:
             return Savepoint(kind, at_ns, native)
         fixed = (*self._swarm.fixed, *(() if self._measure.scales else ("parallelism",)))
         settings = {name: value for name, value in drawn.items() if value is not None and name not in fixed}
-        # Only its own backend reads what is in its form.
+        # A native savepoint can be read by its own backend only.
         return Savepoint(kind, at_ns, native and "state_backend" not in settings, claim, settings)
 
     # -- faults ---------------------------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ class _Drawing:
         most = self._one_of((1, 1, 2, 2, 3, 5))
         halves = self._one_of((1, 2, 2, 4))
         chosen: list[str] = []
-        # Kinds of one group go on and off together, too: half of what must hold cannot be judged with broken disks.
+        # Groups of kinds go on and off together, too: with broken disks half of the invariants cannot judge.
         groups = tuple(dict.fromkeys(FAULT_KINDS[kind].group for kind in kinds))
         for group in groups:
             is_on = group == _PROCESS or self._chance(min(4, len(groups)))
@@ -267,14 +267,14 @@ class _Drawing:
                     chosen.append(kind)
         if not chosen and kinds and not self._chance(4):
             chosen = [self._one_of(kinds)]
-        # Deaths count for two kinds: they are what checkpoints are for.
+        # Crashes count for two kinds: checkpoints exist because of them.
         shares = len(chosen) + (_CRASH in chosen)
         per_million = {kind: self._chance_of(kind, halves, shares) for kind in chosen}
         return FaultMix(per_million, most if per_million else 0)
 
     def _aimed(self) -> tuple[Fault, ...]:
-        """Deaths at named points, every other run. Chance alone goes by visits: it would hardly ever meet what happens
-        once in a run, such as the commit of a sink, or a second death while the job recovers from the first."""
+        """Crashes at named points, every other run. Chance alone is proportional to visits. It would hardly ever strike
+        a point visited once in a run, such as the commit of a sink, or crash the job again while it recovers."""
         aims = self._chance(2)
         first = self._death(tuple(point for point in POINTS if point not in self._measure.absent))
         second = self._death(tuple(point for point in POINTS if point.startswith("restore.")))
@@ -284,11 +284,11 @@ class _Drawing:
         return (first, second) if again else (first,)
 
     def _aimed_pause(self, config: Mapping[str, Setting]) -> tuple[Fault, ...]:
-        """A task that falls silent in the middle of its work, and wakes beside its successor, in every fourth run: most
-        visits are of files being written, and a zombie that wakes there has nothing to say to anybody."""
+        """In every fourth run, a task that pauses in the middle of its work and wakes beside its successor. Most visits
+        are of files being written, and a zombie that wakes there sends nothing."""
         aims = self._chance(4)
-        # The first subtask is there whatever the parallelism, and so is the first operator of its chain; what is
-        # chained to that is not.
+        # The first subtask exists at any parallelism, and so does the first operator of its chain; operators chained
+        # to that one may not.
         firsts = [name for name in self._measure.names if name.endswith("[0]")]
         point, first = self._one_of(_WORK), self._one_of(firsts)
         target = f"{first.removesuffix('[0]').partition(CHAINED)[0]}[0]"
@@ -299,8 +299,8 @@ class _Drawing:
         return (Fault(_PAUSE, target, point=point, number=number, for_ns=silence_ns + longer_ns),)
 
     def _aimed_burst(self) -> tuple[Fault, ...]:
-        """A network that treats several messages about records alike, one after the other, and a task that dies among
-        its records meanwhile, in every third run: two single faults would hardly ever meet in the same record."""
+        """In every third run, a network that treats several messages about records alike, one after the other, and a
+        task that dies during that time: two single faults would hardly ever meet in the same record."""
         aims = self._chance(3)
         kind, message = self._one_of(("duplicate", "lose", "late")), self._one_of(("init", "ack", "reply"))
         first, deaths = self._one_of((1, 5, 13)), self._one_of((1, 2, 3, 5, 8, 13))
@@ -316,18 +316,18 @@ class _Drawing:
         victim = self._one_of(("*", "*", "*", JOB_MANAGER, PROCESS))
         phase = self._one_of(POINTS[point].phases)
         death = Fault(_CRASH, victim, point=point, phase=phase, number=self._one_of((1, 1, 2, 3, 5, 8)))
-        # In the middle of a write whoever writes dies.
+        # In the middle of a write its writer dies.
         return death if phase != TORN or is_torn_by(death) else replace(death, target="*")
 
     def _chance_of(self, kind: str, halves: int, shares: int) -> int:
-        """The chance at one opportunity, when so many halves of a fault are to strike in a run, all kinds together.
-        More would all strike at the beginning, where there is nothing yet to lose."""
+        """The chance at one opportunity, so that a run gets this number of half faults, all kinds together. With a
+        higher chance all would strike at the beginning, when no progress can be lost yet."""
         opportunities = max(1, sum(self._opportunities(kind, by) for by in FAULT_KINDS[kind].by))
         mine = 2 if kind == _CRASH else 1
         return min(1_000_000, max(1, 1_000_000 * halves * mine // (2 * opportunities * shares)))
 
     def _opportunities(self, kind: str, by: str) -> int:
-        """Roughly how many a run has: within an order of magnitude is enough."""
+        """The approximate number per run: within an order of magnitude is enough."""
         measure = self._measure
         snapshots = 4 * measure.tasks
         return {
@@ -343,7 +343,7 @@ class _Drawing:
     # -- draws ----------------------------------------------------------------------------------------------------
 
     def _set(self, name: str, values: Sequence[Setting]) -> None:
-        """Draw a setting, even if it is fixed: what is drawn after it stays the same."""
+        """Draw a setting, even if it is fixed, so that later draws stay the same."""
         self._config[name] = self._one_of(values)
 
     def _one_of(self, values: Iterable[T]) -> T:
@@ -356,8 +356,8 @@ class _Drawing:
 
 _CRASH, _PAUSE = "crash", "pause"
 _BURST = 8
-"""How many messages."""
+"""The number of messages."""
 _WORK = ("user.process", "user.process", "user.process", "source.emit", "barrier.receive", "sink.commit")
 _PROCESS = FAULT_KINDS[_CRASH].group
 _WITH_PROCESSES = ("lose-unsynced",)
-"""What becomes of a disk when a process dies is nothing that is wrong with the disk."""
+"""Losing unsynced data when a process dies does not mean that the disk is broken."""

@@ -1,14 +1,14 @@
 """Replay tokens: one run in one line of text, short enough for a chat message.
 
 ``weir2.`` and then base64url without padding of: a checksum of 4 bytes, and the rest, packed and perhaps compressed.
-The rest says which job (file, digest of the file, parameters, a fingerprint of what was built from it), how runs are
-judged, the version of Weir's code, and which case: either everything about it, or the seed that it was drawn from and
-what could be drawn. ``weir1.`` is the same without the digest of the file.
+The rest names the job (file, digest of the file, parameters, a fingerprint of its plan), the promise that runs are
+judged by, the version of Weir's code, and the case: either completely, or as the seed that it was drawn from with the
+possible draws. ``weir1.`` is the same without the digest of the file.
 
 A token is refused, with the reason, rather than misread: when it is torn, of another format, of another job, or drawn
-by a version that draws something else. Another version of Weir alone is no reason.
+by a version with other draws. Another version of Weir alone is no reason to refuse it.
 
-Loading a job file runs it, and a token may come from anyone. So a token by itself has only such a file loaded as lies
+Loading a job file runs it, and a token may come from anyone. So a token by itself loads a job file only if the file is
 below the working directory and has the content that the token records; any other file must be named by the user.
 """
 
@@ -55,7 +55,7 @@ _PACKAGES = ("engine", "operators", "state_backends")
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A case by the seed that it was drawn from, and what could be drawn."""
+    """A case as the seed that it was drawn from, with the possible draws."""
 
     seed: str
     swarm: Swarm
@@ -70,8 +70,8 @@ class Token:
                      no file;
     ``job_digest``   of that file, by :func:`digest_of_job_file`; ``""`` when it is not known;
     ``fingerprint``  of the job's plan: another one is another job;
-    ``run``          what is run;
-    ``promise``      what the output is judged by, ``None`` = what the mode promises;
+    ``run``          the case, or its seed;
+    ``promise``      the promise that the output is judged by, ``None`` = that of the mode;
     ``digest``       of the trace, shortened; ``None`` when it is not known;
     ``code``         of Weir's sources, as they were when the token was made.
     """
@@ -105,13 +105,13 @@ class Token:
         return self.distrust_content(LocalFileSystem().read_bytes(path))
 
     def distrust_content(self, content: bytes) -> str | None:
-        """The same of what was read of a job file."""
+        """The same check for the content of a job file."""
         if digest_of_job_file(content) != self.job_digest:
             return f"the job file {self.job!r} has changed since this run was recorded, or is another file"
         return None
 
     def command(self, verb: str, subject: Subject, place: str | None = None) -> str:
-        """What makes ``weir VERB`` do something with this run of a job, as things are here and now.
+        """The argument with which ``weir VERB`` acts on this run of a job, in the present state of files.
 
         ``place``: the file or directory that the run was written to, ``None`` = the token itself is the argument.
         """
@@ -120,7 +120,7 @@ class Token:
         return shlex.join(["weir", verb, run, *([] if named else ["--job", _named(subject.path)])])
 
     def check(self, subject: Subject) -> None:
-        """Refuse a job that is not the token's. Raises :class:`ConfigurationError` saying what differs."""
+        """Refuse a job that is not the token's. Raises :class:`ConfigurationError` naming the difference."""
         found = job_fingerprint(subject)
         if found != self.fingerprint:
             raise ConfigurationError(
@@ -132,7 +132,7 @@ class Token:
             )
 
     def to_case(self, subject: Subject) -> Case:
-        """The case to be run. Raises :class:`ConfigurationError` when this version draws other cases than the one that
+        """The case to run. Raises :class:`ConfigurationError` when this version draws other cases than the one that
         made the token."""
         run = self.run
         if isinstance(run, Case):
@@ -175,7 +175,7 @@ _DIGEST_CHARACTERS = 16
 
 
 def parse_token(written: str) -> Token:
-    """The token that was written. Raises :class:`ConfigurationError` when it is torn, or none of this format."""
+    """The token in this text. Raises :class:`ConfigurationError` when it is torn, or not of this format."""
     written = "".join(written.split())
     if not written.startswith((PREFIX, _PREFIX_WITHOUT_DIGEST)):
         family, dot, _ = written.partition(".")
@@ -213,7 +213,7 @@ _CONCRETE = row(fields({}, {"schedule": list_of(whole)}))
 
 
 def _run(value: Any) -> None:
-    """Everything about a case, or what it is drawn from."""
+    """Checks a complete case, or a seed and its possible draws."""
     known = {1: _CONCRETE, len(_SWARM): _DRAWN_BEFORE_SAVEPOINTS}
     (known.get(len(value), _DRAWN) if isinstance(value, list) else _DRAWN)(value)
 
@@ -261,12 +261,12 @@ def _checksum(body: bytes) -> bytes:
 
 
 def job_fingerprint(subject: Subject) -> str:
-    """What names a job: the fingerprint of its plan, shortened."""
+    """The identity of a job: the fingerprint of its plan, shortened."""
     return subject.plan().fingerprint[:16]
 
 
 def digest_of_job_file(content: bytes) -> str:
-    """What names the content of a job file. Nobody can make another file with the same one."""
+    """The identity of a job file's content. Another file with the same digest cannot be made."""
     return blake2b(content, digest_size=16).hexdigest()
 
 
@@ -284,7 +284,7 @@ def _is_below_here(path: str) -> bool:
 
 @cache
 def code_fingerprint() -> str:
-    """What names the code that decides how a run goes: a digest of Weir's sources, in 12 digits."""
+    """The identity of the code that decides a run: a digest of Weir's sources, in 12 digits."""
     files = LocalFileSystem()
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     digest = blake2b(digest_size=6)

@@ -1,7 +1,7 @@
 """Worker processes: each makes chunks of runs, and the chunks come back in the order of their numbers.
 
-Workers are started afresh (``spawn``) and load the job themselves: nothing of the parent leaks into them, and each has
-a seed of its own for the hashes of texts, so that a run that depends on one is noticed.
+Workers are started afresh (``spawn``) and load the job themselves: they inherit nothing from the parent. Each has its
+own seed for the hashes of texts, so that a run that depends on one is noticed.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _AHEAD = 2
 
 
 class WorkerError(WeirError):
-    """A worker process died, or what it was to do raised an error."""
+    """A worker process died, or its work raised an error."""
 
 
 class Pool(Generic[ChunkT]):
-    """Some worker processes. ``make()`` is called in each, once, and gives the function that makes a chunk."""
+    """Some worker processes. ``make()`` is called in each, once, and returns the function that makes a chunk."""
 
     def __init__(self, workers: int, make: Callable[[], Callable[[int, int], ChunkT]]) -> None:
         context = multiprocessing.get_context("spawn")
@@ -49,14 +49,14 @@ class Pool(Generic[ChunkT]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Whatever they are doing: nobody waits for it any more."""
+        """Stop them in the middle of their work: the results are no longer needed."""
         for process, connection in zip(self._processes, self._connections, strict=True):
             process.terminate()
             process.join()
             connection.close()
 
     def in_order(self, spans: Iterator[tuple[int, int]]) -> Iterator[ChunkT]:
-        """Hand out ``(first, count)`` one by one; give the chunks in the same order."""
+        """Hand out ``(first, count)`` one by one; return the chunks in the same order."""
         idle = [connection for connection in self._connections for _ in range(_AHEAD)]
         waiting: list[int] = []
         made: dict[int, ChunkT] = {}
@@ -94,9 +94,9 @@ class Pool(Generic[ChunkT]):
 
 
 def _work(make: Callable[[], Callable[[int, int], Any]], connection: Connection[Any, Any]) -> None:
-    # Ctrl-C is for the parent, which ends its workers.
+    # The parent handles Ctrl-C, and ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # What several runs print at once nobody can read; and a reader that has gone is for the parent, too.
+    # The mixed output of several runs is unreadable; and only the parent handles a closed output.
     sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open as long as the process is
     first = -1
     try:

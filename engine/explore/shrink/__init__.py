@@ -1,4 +1,4 @@
-"""A failing case made concrete (``concrete``), and as small as it gets (``shrinking``; ``ddmin``: delta debugging)."""
+"""Make a failing case concrete (``concrete``), and as small as possible (``shrinking``; ``ddmin``: delta debugging)."""
 
 from __future__ import annotations
 

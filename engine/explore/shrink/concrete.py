@@ -1,8 +1,8 @@
-"""From a case that was drawn to one that says everything: the form that is shrunk, pasted into a test, kept for years.
+"""Turn a drawn case into a concrete one: the form that is shrunk, pasted into a test and kept for years.
 
 Concrete means: exactly the faults that struck and no chance of others; first come, first served except where the case
-says otherwise; checkpoints at instants that are named. Each step is tried out and kept only if the run stays the same
-event by event, so a concrete case never is another run than the one it was made from.
+says otherwise; checkpoints at named instants. Each step is tried out and kept only if the run stays the same
+event by event, so a concrete case is always the same run as the one it was made from.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from engine.runtime.kernel import SCHEDULE, START_NS, Choice, ChoiceRecorder, Re
 
 
 def concretised(finished: FinishedCase) -> Case:
-    """The case that says everything about this run, as far as one gives the same run; at worst the case as it was."""
+    """The concrete case of this run, as far as it gives the same run; at worst the case unchanged."""
     subject, case = finished.view.subject, finished.view.case
     tape, picks, triggers = TraceTape(), _Recording(choices_of(case)), Triggers()
     again = run_case(subject, case, [triggers], choices=picks, instruments=[tape.append])
@@ -46,8 +46,8 @@ def _digest(subject: Subject, case: Case) -> str:
 def _with_named_checkpoints(
     subject: Subject, case: Case, picks: Sequence[tuple[int, str]], instants: Sequence[int]
 ) -> Case | None:
-    """The case with an instant for each checkpoint, and the schedule that belongs to it: what triggers a checkpoint now
-    is another event, so that draws have other numbers; whose turn it was stays the same."""
+    """The case with an instant for each checkpoint, and its schedule: another event now triggers a checkpoint, so draws
+    have other numbers; the order of turns stays the same."""
     if case.checkpoints is not None:
         return None
     config = {name: value for name, value in case.config.items() if name != "checkpoint_interval"}
@@ -58,8 +58,8 @@ def _with_named_checkpoints(
 
 
 class Triggers(Invariant):
-    """When checkpoints were triggered, savepoints left out, in ns since the start. ``periodic``: without those that
-    follow the end of all input; they come by themselves."""
+    """The instants at which checkpoints were triggered, without savepoints, in ns since the start. ``periodic``:
+    without those that follow the end of all input; these are triggered anyway."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class Triggers(Invariant):
 
 
 class _Recording(ChoiceRecorder):
-    """Passes every question on to another recorder, and keeps whose turn it was."""
+    """Passes every question on to another recorder, and keeps the order of turns."""
 
     def __init__(self, inner: ChoiceRecorder) -> None:
         super().__init__(inner.seed)
@@ -107,7 +107,7 @@ class _Recording(ChoiceRecorder):
 
 
 class _Following(ChoiceRecorder):
-    """At each instant it is the turn of whose turn it was before; then of the oldest."""
+    """At each instant it gives the turn to the same actor as before; then to the oldest."""
 
     def __init__(self, seed: str, picks: Iterable[tuple[int, str]]) -> None:
         super().__init__(seed)

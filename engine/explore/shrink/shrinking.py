@@ -1,17 +1,17 @@
-"""Shrinking: makes a failing case as small as it gets while it fails by the same invariant.
+"""Shrinking: makes a failing case as small as possible while it fails by the same invariant.
 
 Rules.
 1. A step is accepted only if the smaller case breaks the *same* invariant in the same way: shrinking must not slip from
    one bug to another.
 2. In this order: settings towards their defaults, records of the input, faults, savepoints, checkpoints, choices of the
-   schedule; again and again until a whole round changes nothing. What is left of each kind is found by delta
-   debugging (:mod:`engine.explore.shrink.ddmin`), and then made simpler: an earlier visit of a point, *before* instead
+   schedule; again and again until a whole round changes nothing. Each kind is reduced by delta debugging
+   (:mod:`engine.explore.shrink.ddmin`), and then made simpler: an earlier visit of a point, *before* instead
    of *after*, shorter, an earlier instant, a smaller choice.
 3. At the end each single removal (of a record, a fault, a savepoint, a checkpoint, a choice that is not first come,
-   first served) is run once more. If one of them still fails, it is accepted and everything begins again; if none does,
-   the case is *1-minimal*, and that is said only of what was run.
-4. A budget of runs ends the search, never the honesty: what could not be verified within it is named. The wall clock
-   ends it only where seconds are asked for, as the verbs do: then the result depends on how busy the machine is.
+   first served) is run once more. If one still fails, it is accepted and everything begins again. If none fails,
+   the case is *1-minimal*; this is claimed only of removals that were run.
+4. A budget of runs ends the search, but every removal not verified within it is named. The wall clock ends the search
+   only where seconds are requested, as the verbs do: then the result depends on how busy the machine is.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from engine.faults.fault import FaultMix
 from engine.observe.points import POINTS
 
 InvariantsFactory = Callable[[Case], Sequence[Invariant]]
-"""Fresh invariants for one case: what is expected of it may depend on its input and settings."""
+"""Fresh invariants for one case: the expected output may depend on its input and settings."""
 
 Run = Callable[[Subject, Case, Sequence[Invariant]], FinishedCase]
 
@@ -44,12 +44,12 @@ _DIGITS = re.compile(r"\d+")
 _US = 1_000
 _PATIENCE, _FEW_EVENTS, _MANY_EVENTS = 10, 5_000, 40_000
 _SEARCH_SHARE = 0.8
-"""Of the budget; the rest is kept for the verification."""
+"""The share of the budget for the search; the rest is kept for the verification."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What shrinking may cost: ``runs`` of the job, ``seconds`` of wall time."""
+    """The limits of shrinking: ``runs`` of the job, ``seconds`` of wall time."""
 
     runs: int = 300
     seconds: float = math.inf
@@ -59,12 +59,12 @@ class Budget:
 
 
 WAITING = Budget(seconds=10.0)
-"""What the verbs allow, since a person waits for them."""
+"""The budget of the verbs, because a person waits for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large a case is: records of the input, faults, checkpoints triggered at instants, choices other than 0,
+    """The size of a case: records of the input, faults, checkpoints triggered at instants, choices other than 0,
     savepoints."""
 
     records: int
@@ -88,8 +88,8 @@ class Size:
 class Shrunk:
     """The smallest case that was found.
 
-    ``records`` by ``source uid/split``: how many records the split has, left out ones included; ``unverified``: what
-    could not be removed *and run* within the budget.
+    ``records`` by ``source uid/split``: how many records the split has, omitted ones included; ``unverified``:
+    removals that were not run within the budget.
     """
 
     case: Case
@@ -133,8 +133,8 @@ def counted(count: int, noun: str) -> str:
 
 
 def same_invariant(original: Violation, other: Violation) -> bool:
-    """The same invariant, and the same kind of breach: as the invariant says of which kind it is (``details["kind"]``),
-    or, for what the runner itself finds, as the text says without its numbers."""
+    """The same invariant, and the same kind of violation. The kind comes from the invariant (``details["kind"]``), or,
+    for a violation found by the runner itself, from the text without its numbers."""
     return other.invariant == original.invariant and _kind(other) == _kind(original)
 
 
@@ -142,10 +142,10 @@ def _kind(violation: Violation) -> object:
     if violation.invariant == ASSERTION:
         return _DIGITS.sub("#", violation.text)
     if violation.invariant == LIVENESS:
-        # What follows is who waits for whom, which gets less as the case gets smaller.
+        # The rest of the text lists the waiting tasks, which become fewer as the case gets smaller.
         return _DIGITS.sub("#", violation.text.partition(":")[0])
     if "lost" in violation.details:
-        # Rows that are missing and rows that are too many have different causes.
+        # Missing rows and extra rows have different causes.
         return "lost" if violation.details["lost"] else "too many"
     return violation.details.get("kind")
 
@@ -160,10 +160,10 @@ def shrink(
     run: Run | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Shrunk | None:
-    """Shrink a case that is concretised: exact faults, no mix, first come, first served but for its ``schedule``.
+    """Shrink a concretised case: exact faults, no mix, first come, first served except for its ``schedule``.
 
-    ``violation``: the failure that must stay, ``None`` = the first one of the case. ``None`` is returned when the case
-    does not fail (so).
+    ``violation``: the failure that must stay, ``None`` = the first one of the case. Returns ``None`` when the case does
+    not fail, or fails otherwise.
     """
     if case.scheduler != FIFO or case.mix.per_million:
         raise ConfigurationError(
@@ -192,8 +192,8 @@ def shrink(
 
 
 def shorter_bounds(subject: Subject, case: Case, violation: Violation | None) -> Bounds | None:
-    """When a run that never ends may be given up. A search cannot wait for the usual bound each time; ten times what
-    the run takes when nothing goes wrong is long enough. ``None`` = the usual bounds: the failure is another one."""
+    """The bounds of a run that never ends. A search cannot wait for the usual bound each time; ten times the duration
+    of the run without faults is long enough. ``None`` = the usual bounds: the failure is another one."""
     if violation is None or violation.invariant != LIVENESS:
         return None
     undisturbed = run_case(subject, replace(case, faults=(), mix=FaultMix()), bounds=Bounds(events=_MANY_EVENTS))
@@ -205,7 +205,7 @@ class _BudgetSpent(Exception):
 
 
 class _Search:
-    """The best case so far, and what is known of others."""
+    """The best case so far, and the results of others."""
 
     case: Case
     finished: FinishedCase
@@ -248,7 +248,7 @@ class _Search:
         return True
 
     def search(self) -> tuple[str, ...]:
-        """Shrink as far as the budget goes; what is unverified then."""
+        """Shrink within the budget; returns the unverified removals."""
         while True:
             self._limit = self._budget.limited_to(_SEARCH_SHARE)
             try:
@@ -263,7 +263,7 @@ class _Search:
     # -- runs ---------------------------------------------------------------------------------------------------------
 
     def _fails(self, case: Case) -> bool:
-        """Whether a case fails in the same way; then it is the best one from now on."""
+        """Whether a case fails in the same way; then it becomes the best one."""
         key = case_key(case)
         if key == case_key(self.case):
             return True
@@ -284,7 +284,7 @@ class _Search:
         try:
             finished = self._run(self._subject, case, self._invariants_for(case))
         except WeirError:
-            # The smaller case makes no sense: a fault without its target, a setting that needs another one.
+            # The smaller case is invalid: a fault without its target, a setting that needs another one.
             return False
         for violation in finished.violations:
             if self._original is None or same_invariant(self._original, violation):
@@ -293,8 +293,8 @@ class _Search:
         return False
 
     def _look(self) -> None:
-        """How many records each split has, and when the case triggers checkpoints. Records are counted where nothing
-        goes wrong: a failing run may well end without having read all of them."""
+        """Find how many records each split has, and when the case triggers checkpoints. Records are counted in a run
+        without faults: a failing run may end before it has read all of them."""
         witness = Witness(self._subject)
         case = self.case
         self.runs += 2
@@ -325,7 +325,7 @@ class _Search:
                 return
 
     def _name_checkpoints(self) -> None:
-        """Checkpoints at instants, where an interval triggers them: only these can be taken away one by one."""
+        """Replace an interval by checkpoints at instants: only these can be removed one by one."""
         if self.case.checkpoints is None:
             config = {name: value for name, value in self.case.config.items() if name != "checkpoint_interval"}
             self._fails(replace(self.case, config=config, checkpoints=self._instants))
@@ -359,7 +359,7 @@ class _Search:
         return replace(self.case, dropped=dropped)
 
     def _remove_from(self, name: str) -> None:
-        """Faults, savepoints or checkpoints of the case, each of which it may be without."""
+        """Remove those faults, savepoints or checkpoints of the case that it does not need."""
         items: Sequence[Any] = getattr(self.case, name) or ()
 
         def fails(kept: Sequence[Any]) -> bool:
@@ -390,14 +390,14 @@ class _Search:
         return self._fails(replace(self.case, faults=tuple(faults)))
 
     def _lower(self, value: int, least: int, fails: Callable[[int], bool]) -> None:
-        """A smaller time: whole microseconds first, for these are read more easily, and looked for faster."""
+        """A smaller time: whole microseconds first, because they are easier to read and faster to search."""
         if value % _US and value // _US * _US >= least and fails(value // _US * _US):
             value = value // _US * _US
         if value % _US == 0:
             smallest(value // _US, -(-least // _US), lambda us: fails(us * _US))
 
     def _simplify_savepoints(self) -> None:
-        """Fewer settings that change, none of whose it is, the canonical form, an earlier instant."""
+        """Fewer changed settings, no-claim, the canonical form, an earlier instant."""
         for at in range(len(self.case.savepoints)):
             for name in sorted(self.case.savepoints[at].settings):
                 settings = self.case.savepoints[at].settings
@@ -440,7 +440,7 @@ class _Search:
 
     def _verify(self, *, as_far_as_it_goes: bool) -> tuple[str, ...]:
         """Run each single removal, whatever is known of it. The first one that fails after all becomes the best case
-        (then this is over for now), unless the budget is spent already."""
+        (and ends this call), unless the budget is already spent."""
         self._limit = self._budget
         self.verified = 0
         unverified: list[str] = []
@@ -460,14 +460,14 @@ class _Search:
 
 
 def size_of(case: Case, records: Mapping[str, int]) -> Size:
-    """How large a case is. ``records``: how many each split has."""
+    """The size of a case. ``records``: how many each split has."""
     instants, savepoints = case.checkpoints or (), case.savepoints
     return Size(len(_atoms(case, records)), len(case.faults), len(instants), len(case.schedule), len(savepoints))
 
 
 def removals(case: Case, records: Mapping[str, int]) -> Iterator[tuple[str, Case]]:
-    """Every case that has one record, fault, savepoint, checkpoint or choice less, and what that is. ``records``: how
-    many each split has."""
+    """Every case without one record, fault, savepoint, checkpoint or choice, and the name of that part. ``records``:
+    how many each split has."""
     for key, number in _atoms(case, records):
         gone = [one for first, end in case.dropped.get(key, ()) for one in range(first, end)]
         more = {**case.dropped, key: _ranges(sorted([*gone, number]))}
@@ -490,7 +490,7 @@ def case_key(case: Case) -> str:
 
 
 def _atoms(case: Case, records: Mapping[str, int]) -> list[tuple[str, int]]:
-    """The records that are left, split by split."""
+    """The remaining records, split by split."""
     return [
         (key, number)
         for key, count in records.items()

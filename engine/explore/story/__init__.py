@@ -1,4 +1,4 @@
-"""A run told to people: ``witness`` sees what happens, ``story`` says it step by step, ``swimlane`` draws it."""
+"""A run told to people: ``witness`` watches it, ``story`` tells it step by step, ``swimlane`` draws it."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """The story of a run: what happened, step by step, in the words of the job.
 
-A *step* is what one task (or the job manager, or a process) did at one instant: it took a record, changed the output,
-sent something on. Steps are made of the entries of a :class:`engine.explore.story.witness.Witness`; each remembers
-which trace events it tells of, so that the step at which two runs part can be marked, and a picture can be drawn.
+A *step* is the action of one task (or the job manager, or a process) at one instant: it took a record, changed the
+output, sent an element on. Steps are made of the entries of a :class:`engine.explore.story.witness.Witness`. Each step
+keeps the numbers of its trace events, so that the step at which two runs part can be marked, and a picture can be drawn.
 
-Kept short: bookkeeping of the engine that says nothing about the job (credits, ends of partitions, states of tasks that
-merely run) has no step, and when there are many steps, those that only pass records on are summed up, the more so the
-farther they are from anything that matters.
+A story is kept short. Bookkeeping of the engine that does not concern the job (credits, ends of partitions, states of
+tasks that merely run) has no step. When there are many steps, those that only pass records on are summed up, more of
+them the farther they are from important steps.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ from engine.observe.trace_events import (
 from engine.runtime.kernel import START_NS
 
 MANAGER, PROCESS, CHANCE, USER = "job manager", "process", "fault", "user"
-"""Who acts, beside tasks."""
+"""Actors besides tasks."""
 
 CRASH, FAULT, RESTORE, COMMIT, COMPLETE, ABORT, TRIGGER, SNAPSHOT, BARRIER, RECORD, END = (
     "crash", "fault", "restore", "commit", "complete", "abort", "trigger", "snapshot", "barrier", "record", "end",
 )  # fmt: skip
-"""What a step is about; of several things, the first in this order."""
+"""The subject of a step; of several, the first in this order."""
 
 _KINDS = (CRASH, FAULT, RESTORE, COMMIT, COMPLETE, ABORT, TRIGGER, SNAPSHOT, BARRIER, RECORD, END)
 _MATTER = (CRASH, FAULT, RESTORE, COMMIT, COMPLETE, ABORT)
@@ -74,7 +74,7 @@ MARK = "→"
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """Something sent from one step to another. ``element`` identifies it; ``label``: what it was."""
+    """Something sent from one step to another. ``element`` identifies it; ``label`` names it."""
 
     element: tuple[int, int, int, int]
     label: str
@@ -83,8 +83,8 @@ class Arrow:
 
 @dataclass(slots=True)
 class StoryStep:
-    """``phrases``: what was done, and to whom or what, in order; ``first`` and ``end``: which trace events the step
-    tells of, by number; ``sent`` and ``taken``: arrows that begin and end here; ``dies``: somebody does."""
+    """``phrases``: verbs and their objects, in order; ``first`` and ``end``: the numbers of the step's trace events;
+    ``sent`` and ``taken``: arrows that begin and end here; ``dies``: an actor dies here."""
 
     number: int
     time_ns: int
@@ -99,11 +99,11 @@ class StoryStep:
 
     @property
     def text(self) -> str:
-        """What happened, with who did it."""
+        """The actor and its action."""
         blocked, unblocked = self._objects("blocks"), self._objects("unblocks")
         said = []
         for verb, objects in self.phrases:
-            # What is blocked and let go at once was never in anybody's way.
+            # A channel that is blocked and unblocked at once has delayed no record.
             passing = unblocked if verb == "blocks" else blocked if verb == "unblocks" else ()
             shown = [one for one in objects if one not in passing]
             if shown or not objects:
@@ -121,7 +121,7 @@ class StoryStep:
         return [one for other, objects in self.phrases if other == verb for one in objects]
 
     def say(self, verb: str, what: str) -> None:
-        """Add a phrase, or only what it is about when the one before was the same."""
+        """Add a phrase, or only its object when the verb before was the same."""
         if self.phrases and self.phrases[-1][0] == verb and what:
             if what not in self.phrases[-1][1]:
                 self.phrases[-1][1].append(what)
@@ -132,19 +132,19 @@ class StoryStep:
 @dataclass(frozen=True, slots=True)
 class Story:
     """All steps of a run, in order. ``actors`` in the order of the plan; ``distinguishing``: the number of the step at
-    which the nearest passing run goes another way."""
+    which the nearest passing run differs."""
 
     steps: tuple[StoryStep, ...]
     actors: tuple[str, ...]
     distinguishing: int | None = None
 
     def marked(self, event: int | None) -> Story:
-        """The story with the step marked that tells of trace event number ``event``, or of the first one after it."""
+        """The story, with a mark at the step of trace event number ``event``, or of the first one after it."""
         at = None if event is None else next((one.number for one in self.steps if one.end > event), None)
         return Story(self.steps, self.actors, at)
 
     def lines(self, limit: int = 60) -> list[str]:
-        """One line per step, at most about ``limit``: what only passes records on is summed up where it is too much."""
+        """One line per step, about ``limit`` at most: beyond it, steps that only pass records on are summed up."""
         lines = []
         width = len(str(len(self.steps)))
         shown = [(step, time_text(step.time_ns)) for step in self.shortened(limit)]
@@ -156,8 +156,8 @@ class Story:
         return lines
 
     def shortened(self, limit: int) -> list[StoryStep]:
-        """At most ``limit`` of the steps, those that matter most, and between them steps without a number that sum up
-        what is left out."""
+        """At most ``limit`` of the steps, the most important ones, and between them steps without a number that sum up
+        the omitted ones."""
         kept = self._kept(limit)
         shown: list[StoryStep] = []
         skipped: list[StoryStep] = []
@@ -193,14 +193,14 @@ class Story:
 def tell(
     subject: Subject, case: Case, invariants: Sequence[Invariant] = (), bounds: Bounds | None = None
 ) -> tuple[Story, FinishedCase, Witness]:
-    """Run a case once more with somebody watching, and tell what happened."""
+    """Run a case once more with a witness, and tell what happened."""
     witness = Witness(subject)
     finished = run_case(witness.subject, case, [witness, *invariants], bounds=bounds)
     return story_of(witness), finished, witness
 
 
 def story_of(witness: Witness) -> Story:
-    """The story of what a witness has seen."""
+    """The story that a witness has seen."""
     teller = _Teller(witness)
     for entry in witness.entries:
         teller.hear(entry)
@@ -209,7 +209,7 @@ def story_of(witness: Witness) -> Story:
 
 @dataclass(slots=True)
 class _Saying:
-    """One thing to say: who, what, of which kind; ``what``: to whom, where the same may be done to several."""
+    """One phrase: actor, verb, kind; ``what``: the object, where the same may be done to several."""
 
     actor: str
     verb: str
@@ -221,14 +221,14 @@ class _Saying:
 
 
 class _Teller:
-    """Goes through the entries and puts them into steps."""
+    """Reads the entries and puts them into steps."""
 
     def __init__(self, witness: Witness) -> None:
         self._witness = witness
         self._ends: dict[int, tuple[str, str]] = {}
         self._read_so_far: set[tuple[str, str, int]] = set()
         self._barriers: dict[int, int] = {}
-        """By channel: the checkpoint whose barrier its receiver has taken, and which it has no snapshot of yet."""
+        """By channel: the checkpoint whose barrier the receiver has taken but has no snapshot of yet."""
         self._snapshots: dict[str, int] = {}
         self._given_up: set[int] = set()
         self._steps: list[StoryStep] = []
@@ -461,11 +461,11 @@ class _Teller:
 
 
 _ALONG = (Departed, CreditChanged, BackgroundWorkDone, TaskState)
-"""Events without a step of their own: they count to the step before."""
+"""Events without a step of their own: they belong to the step before."""
 
 
 def _joined(steps: list[StoryStep]) -> list[StoryStep]:
-    """Neighbours that say the same at one instant, with one actor each, as one step."""
+    """Merge adjacent equal steps of one instant, each with one actor, into one step."""
     joined: list[StoryStep] = []
     for step in steps:
         last = joined[-1] if joined else None
@@ -483,7 +483,7 @@ def _joined(steps: list[StoryStep]) -> list[StoryStep]:
 
 
 def _summary(skipped: Sequence[StoryStep]) -> list[StoryStep]:
-    """One step without number and actor that stands for some."""
+    """One step without number and actor that replaces several."""
     if not skipped:
         return []
     taken = sum(1 for step in skipped for arrow in step.taken if not arrow.is_barrier)

@@ -1,10 +1,9 @@
 """A story as a picture: one self-contained HTML page with the steps as rows and the tasks as lanes.
 
-Time runs downwards, one row per step, with the same numbers as the story in text. What is sent is an arrow from the
-step that sends it to the one that takes it, records as a solid line, barriers as a dashed one; what nobody ever took
-ends in the air. Snapshots, blocked channels, crashes and commits have a sign each, explained on the page.
-
-Nothing is fetched: style and drawing are part of the page, which so opens offline, for years, in light and dark.
+Time runs downwards, one row per step, with the same numbers as the story in text. An arrow leads from the step that
+sends an element to the step that takes it: a solid line for records, a dashed one for barriers. The arrow of an element
+that was never taken ends in the air. Snapshots, blocked channels, crashes and commits have a sign each, explained on
+the page. The page fetches nothing: style and drawing are part of it, so it opens offline, for years, in light and dark.
 """
 
 from __future__ import annotations
@@ -198,8 +197,8 @@ class _Picture:
         way = 1 if x2 > x1 else -1
         tip = x2 - 6 * way
         shown = label if len(label) <= _LONGEST_LABEL else f"{label[: _LONGEST_LABEL - 1]}…"
-        # Near its end, where arrows to one lane lie apart; in the middle they would cover each other. Which barrier it
-        # is stands in the row, for several of them go the same way at a time.
+        # Near its end, where arrows to one lane lie apart; in the middle they would cover each other. The row names the
+        # barrier, because several of them go the same way at a time.
         at_x, at_y = x2 - (x2 - x1) * 0.36, y2 - (y2 - y1) * 0.36 - 3
         text = f"<text class='label' x='{at_x:.0f}' y='{at_y:.0f}'>{escape(shown)}</text>" if kind == RECORDS else ""
         return (

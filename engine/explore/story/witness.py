@@ -1,11 +1,11 @@
-"""A witness of one case: every trace event, and beside them the values that the trace does not carry.
+"""A witness of one case: every trace event, and the values that the trace does not carry.
 
-The trace says which element went where; a story for people must say *what* it was. So the witness looks on where
-values pass anyway: where a source reads, where an operator is handed a batch, where readers of a sink see something
-new. It changes nothing: operators and sources get a listener in front of their methods, state and positions stay what
-they are, and a run that is watched has the trace of one that is not.
+The trace says which element went where; a story for people must say *what* it was. So the witness watches the places
+that values pass anyway: where a source reads, where an operator gets a batch, where readers of a sink see new output.
+It changes nothing: operators and sources get a listener in front of their methods, state and positions stay the same,
+and a watched run has the same trace as an unwatched one.
 
-What was seen is a list of *entries* in the order in which it happened: trace events as they are, and the classes below.
+The result is a list of *entries* in the order in which they happened: trace events as they are, and the classes below.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ RECORDS = "records"
 
 
 class RecordsRead(NamedTuple):
-    """A source has read records of a split. ``numbers`` count the records of the split from 0, those that are left out
-    of the input too; but these are not told of."""
+    """A source has read records of a split. ``numbers`` count the records of the split from 0, including those left out
+    of the input; but entries do not contain the latter."""
 
     time_ns: int
     task: str
@@ -44,7 +44,7 @@ class RecordsRead(NamedTuple):
 
 
 class RecordsHandled(NamedTuple):
-    """An operator is handed records. ``taken``: the trace event by which its task took them from a channel, ``None``
+    """An operator gets records. ``taken``: the trace event by which its task took them from a channel, ``None``
     for operators further down a chain."""
 
     time_ns: int
@@ -56,7 +56,7 @@ class RecordsHandled(NamedTuple):
 
 
 class OutputChanged(NamedTuple):
-    """Readers see something else: ``added`` and ``gone`` rows by output. ``task``: who has just done something."""
+    """The output of readers has changed: ``added`` and ``gone`` rows by output. ``task``: the task that acted last."""
 
     time_ns: int
     task: str
@@ -94,13 +94,13 @@ Element = tuple[int, int, int, int]
 
 
 class Witness(Invariant):
-    """Sees one run of ``subject``; run the case with :attr:`subject` and this among the invariants.
+    """Watches one run of ``subject``; run the case with :attr:`subject` and this among the invariants.
 
-    ``entries``   what happened, in order;
-    ``values``    by element: the records that it carried, as far as anybody saw them;
+    ``entries``   the events and values, in order;
+    ``values``    by element: the records that it carried, as far as the witness saw them;
     ``records``   by ``source uid/split``: how many records were read of it (the highest number, plus one);
-    ``plans``     by incarnation: what its process ran, for a process may come back with another parallelism;
-    ``savepoints`` by incarnation and number: those that were triggered, and what becomes of the job.
+    ``plans``     by incarnation: the plan of its process, which may come back with another parallelism;
+    ``savepoints`` by incarnation and number: those that were triggered, and how the job continues.
     """
 
     name = "witness"
@@ -149,7 +149,7 @@ class Witness(Invariant):
         return [one for one in self.entries if not isinstance(one, BESIDE_THE_TRACE)]
 
     def carried(self, incarnation: int, event: Send | Receive) -> tuple[Any, ...] | None:
-        """The records of the element that an event is about, ``None`` when nobody has seen them."""
+        """The records of the element that an event is about, ``None`` when the witness has not seen them."""
         return self.values.get((incarnation, event.attempt, event.channel, event.element))
 
     @property
@@ -181,7 +181,7 @@ class Witness(Invariant):
         return (self._view.incarnation, event.attempt, event.channel, event.element)
 
     def _look_at_channels(self) -> None:
-        """Find what was sent just now in the queues: some of it will never be taken by anybody."""
+        """Look in the queues for elements that were just sent: some of them will never be taken."""
         for element, event in self._unseen:
             if element not in self.values:
                 batch = self._queued(event)
@@ -191,7 +191,7 @@ class Witness(Invariant):
         self._unseen.clear()
 
     def _look_at_faults(self) -> None:
-        """What has struck since is noted: most faults leave no other trace than what does not happen."""
+        """Note the faults that have struck since: most of them leave no other trace than a missing event."""
         struck = getattr(self._view.execution.interference, "struck", ())
         for fault in struck[self._struck :]:
             self.entries.append(FaultStruck(self._now_ns, fault))
@@ -222,7 +222,7 @@ class Witness(Invariant):
     # -- what the listeners say ----------------------------------------------------------------------------------------
 
     def positions_of(self, uid: str) -> _Positions:
-        """Of a source: the same for all processes of a case, for one goes on where another has stopped."""
+        """Of a source: shared by all processes of a case, because one continues where another has stopped."""
         return self._positions.setdefault(uid, _Positions({}, {}))
 
     def source_asked(self, task: str) -> None:
@@ -230,7 +230,7 @@ class Witness(Invariant):
         self._reading = task
 
     def records_read(self, uid: str, split: str, end: int, kept: Sequence[tuple[int, Any]]) -> None:
-        """A source has read a split up to record ``end``; ``kept``: numbers and values of what is not left out."""
+        """A source has read a split up to record ``end``; ``kept``: numbers and values of the records not left out."""
         key = f"{uid}/{split}"
         self.records[key] = max(self.records.get(key, 0), end)
         if kept:
@@ -288,7 +288,7 @@ def _plain(rows: Mapping[str, Counter[str]]) -> dict[str, tuple[str, ...]]:
 
 
 class _WatchedSubject(Subject):
-    """The same job; whatever is built of it in a world is watched."""
+    """The same job; every plan made of it for a world is watched."""
 
     def __init__(self, subject: Subject, witness: Witness) -> None:
         super().__init__(lambda _: _unbuilt(), label=subject.label, path=subject.path, params=subject.params)
@@ -302,7 +302,7 @@ class _WatchedSubject(Subject):
         return self._subject.reference(dropped)
 
     def in_world(self, plan: ExecutionPlan, world: World, dropped: Mapping[str, Ranges] | None = None) -> ExecutionPlan:
-        # Sources first: records that are dropped are dropped behind the listener, which so knows their numbers.
+        # Sources first: the listener is closer to the source than the removal of records, so it knows their numbers.
         vertices = tuple(
             replace(vertex, operators=tuple(self._watched(one, dropped or {}) for one in vertex.operators))
             for vertex in plan.vertices
@@ -322,15 +322,15 @@ def _unbuilt() -> Any:
 
 
 class _Positions(NamedTuple):
-    """``numbers``: ``(split, position)`` -> how many records lie before it; ``seen``: by split, the number of the last
-    record that looked so."""
+    """``numbers``: ``(split, position)`` -> how many records lie before it; ``seen``: by split and record, the number
+    of the last such record."""
 
     numbers: dict[tuple[str, str], int]
     seen: dict[str, dict[str, int]]
 
 
 class _WatchedSource:
-    """Tells the witness what is read. Positions are those of the source: they go into snapshots."""
+    """Tells the witness which records are read. Positions are those of the source: they go into snapshots."""
 
     def __init__(
         self, source: Source, witness: Witness, uid: str, dropped: Mapping[str, Ranges], positions: _Positions
@@ -352,8 +352,8 @@ class _WatchedSource:
         self._numbers[split, repr(position)] = number
 
     def number_of(self, split: str, value: Any) -> int:
-        """Which record this is, read from a position that the source has never told: somebody made it up. It is taken
-        for the last one that looked like this, or for one behind all that were seen."""
+        """The number of a record read from a position that the source never gave: the position was made up. It is taken
+        for the last equal record, or for one after all that were seen."""
         seen = self._seen.get(split, {})
         return seen.get(repr(value), max(seen.values(), default=-1) + 1)
 
@@ -397,7 +397,7 @@ class _WatchedReader:
 
 
 def _attended(factory: OperatorFactory, witness: Witness, vertex: VertexPlan, plan: OperatorPlan) -> Operator:
-    """An operator of the factory that tells the witness what it is handed."""
+    """An operator of the factory that tells the witness which records it gets."""
     made = factory()
     listener = _Listener(witness, made, vertex.name, plan)
     if isinstance(made, SourceOperator):
@@ -417,7 +417,7 @@ _MAY_COMMIT = ("initialize_state", "notify_checkpoint_complete", "notify_checkpo
 
 
 class _Listener:
-    """What is put in front of the methods of one operator."""
+    """The listener in front of the methods of one operator."""
 
     def __init__(self, witness: Witness, operator: Operator, vertex: str, plan: OperatorPlan) -> None:
         self._witness, self._operator, self._vertex, self._plan = witness, operator, vertex, plan
