@@ -2,7 +2,7 @@
 
 A *step* is the action of one task (or the job manager, or a process) at one instant: it took a record, changed the
 output, sent an element on. Steps are made of the entries of a :class:`engine.explore.story.witness.Witness`. Each step
-keeps the numbers of its trace events, so that the step at which two runs part can be marked, and a picture can be drawn.
+keeps the numbers of its trace events, so that the step at which two runs part can be marked, and a picture drawn.
 
 A story is kept short. Bookkeeping of the engine that does not concern the job (credits, ends of partitions, states of
 tasks that merely run) has no step. When there are many steps, those that only pass records on are summed up, more of
