@@ -1,1 +1,1 @@
-"""What moves through a job and the contracts its parts agree on: batches, events, operators, sources, errors."""
+"""The things that move through a job and the contracts of its parts: batches, events, operators, sources, errors."""

@@ -1,9 +1,9 @@
 """The row batch: the unit in which records move, chosen so that no per-record object is ever built.
 
-Its counterpart in columns, :class:`engine.elements.columns.ColumnBatch`, is one of these to whoever asks.
+Its counterpart in columns, :class:`engine.elements.columns.ColumnBatch`, can be used like any row batch.
 
-A batch is a view on parallel lists. Its size is a setting (1 for lessons and exploration, thousands for throughput),
-never a meaning: a barrier, a timer or the end of a virtual time slice may cut it at any record.
+A batch is a view on parallel lists. Its size is a setting (1 for lessons and exploration, thousands for throughput)
+and has no meaning: a barrier, a timer or the end of a virtual time slice may cut it at any record.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The columnar batch: records as numpy arrays, one per field, that flow wherever row batches flow.
 
 A record of a columnar batch is, as a row, a ``dict`` from the name of each column to a plain Python value. So rows and
-columns turn into each other without a schema: whoever asks a columnar batch for its ``values`` gets rows (made once),
-and whoever needs columns of a row batch takes them from its dicts. Records in flight are stored as rows.
+columns turn into each other without a schema. The ``values`` of a columnar batch are rows (made once); an operator that
+needs columns of a row batch takes them from its dicts. Records in flight are stored as rows.
 
 A column has one of five types; arrays of other types are brought to these or refused:
 
@@ -14,8 +14,8 @@ A column has one of five types; arrays of other types are brought to these or re
 | STRING  | ``object``, all ``str`` | ``str``  | ``str`` and fixed-width text, Arrow strings      |
 | BYTES   | ``object``, all ``bytes`` | ``bytes`` | ``bytes``, Arrow binary                       |
 
-There are no nulls. Arrays in a batch are read-only views: operators share them. As with rows, a batch means nothing: it
-may be cut at any record, so a function over columns must work record by record (elementwise).
+There are no nulls. Arrays in a batch are read-only views: operators share them. As with rows, the size of a batch has
+no meaning: it may be cut at any record, so a function over columns must work record by record (elementwise).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Column = Any
 
 
 class ColumnError(ValueError):
-    """Columns cannot be made of what was given; the message says which and why."""
+    """Columns cannot be made of the given values; the message says which and why."""
 
 
 class ColumnBatch(Batch):
@@ -120,7 +120,7 @@ class ColumnBatch(Batch):
         return self._each(positions, len(positions))
 
     def with_columns(self, columns: dict[str, Column]) -> ColumnBatch:
-        """The same records with other fields, and without keys: they may have changed what those were taken from."""
+        """The same records with other fields, and without keys: the fields that keys were taken from may differ."""
         return ColumnBatch(columns, self._count, self.timestamp_column)
 
     def with_keys(self, key_column: Column) -> ColumnBatch:
@@ -148,7 +148,7 @@ def concatenated(batches: Sequence[ColumnBatch]) -> ColumnBatch:
 
 
 def positions_by_target(targets: Sequence[int], count: int) -> list[tuple[int, NDArray[np.intp]]]:
-    """For each of ``count`` targets that occurs, ascending: the positions at which it stands, ascending."""
+    """For each of ``count`` targets that occurs, ascending: the positions of that target, ascending."""
     # Stable sorts of 16-bit integers are radix sorts: linear in the number of records.
     array = np.asarray(targets, dtype=np.uint16 if count <= 1 << 16 else np.int64)
     order = np.argsort(array, kind="stable")
@@ -197,7 +197,7 @@ def checked_columns(columns: object, count: int | None = None) -> tuple[dict[str
 def checked_column(name: str, column: object) -> Column:
     """One column as it may stand in a batch: a read-only array of one of the five types.
 
-    :raises ColumnError: when that is not possible without losing something
+    :raises ColumnError: when that is not possible without a loss
     """
     if getattr(column, "null_count", 0):
         raise ColumnError(f"column {name!r} holds nulls, which no column can: fill them with some value")
@@ -206,7 +206,7 @@ def checked_column(name: str, column: object) -> Column:
     elif isinstance(column, (list, tuple)):
         return column_of_values(name, column)
     elif hasattr(column, "to_numpy"):
-        # An Arrow array, chunked or not. What is not laid out like a numpy array is converted.
+        # An Arrow array, chunked or not. One with another layout than a numpy array is converted.
         array = np.asarray(column.to_numpy(zero_copy_only=False))
     else:
         raise ColumnError(f"column {name!r} is a {type(column).__name__}, not an array or a list")
@@ -286,9 +286,9 @@ def key_column_of(keys: Sequence[Any]) -> Column:
 
 
 def as_columns(batch: Batch) -> ColumnBatch:
-    """The records of a batch as columns: itself, or what its rows, all of them dicts with the same names, hold.
+    """The records of a batch as columns: itself, or made from its rows, all of them dicts with the same names.
 
-    :raises ColumnError: when its rows are not like that
+    :raises ColumnError: when its rows are of another form
     """
     if isinstance(batch, ColumnBatch):
         return batch

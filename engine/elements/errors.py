@@ -11,7 +11,7 @@ EXIT_VALID, EXIT_VIOLATED, EXIT_UNKNOWN, EXIT_TOOL_ERROR = 0, 1, 2, 3
 
 
 def shorten(value: object, limit: int = 200) -> str:
-    """``repr(value)``, cut to ``limit`` characters, so that an error stays readable whatever the record is."""
+    """``repr(value)``, cut to ``limit`` characters, so that an error stays readable with any record."""
     text = repr(value)
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
 
@@ -50,7 +50,7 @@ class UserFunctionError(WeirError):
 
 
 class MalformedRecordError(WeirError):
-    """A line of a source file is not what the format says."""
+    """A line of a source file does not have the form that the format requires."""
 
     exit_code = 13
 
@@ -76,7 +76,7 @@ class StateError(WeirError):
 
 
 class MalformedStateError(StateError):
-    """What an operator, or its coordinator, finds in a checkpoint is not what it writes."""
+    """The state that an operator, or its coordinator, finds in a checkpoint is not in the form it writes."""
 
     exit_code = 24
 
@@ -95,7 +95,7 @@ class StorageError(WeirError):
 
 
 class OutputAheadError(StorageError):
-    """A sink has committed more than the checkpoint holds that it is to go on from: no restart changes that."""
+    """A sink has committed more than the checkpoint to go on from holds: no restart changes that."""
 
     exit_code = 23
 
@@ -125,13 +125,13 @@ class MissingDependencyError(WeirError):
 
 
 class DataLossError(WeirError):
-    """What a completed checkpoint covers cannot be committed any more: an external system has given it up."""
+    """Records that a completed checkpoint covers cannot be committed any more: an external system has dropped them."""
 
     exit_code = 21
 
 
 class ForbiddenCallError(WeirError):
-    """A user's function has asked the real world for something that no replay repeats."""
+    """A user's function has asked the real world for a value that no replay repeats."""
 
     exit_code = 22
 

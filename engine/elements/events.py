@@ -20,7 +20,7 @@ class AlignmentType(Enum):
 
 
 class SnapshotKind(Enum):
-    """What a snapshot is taken for; decides ownership and sharing of its files (Flink: ``SnapshotType``)."""
+    """The purpose of a snapshot; decides ownership and sharing of its files (Flink: ``SnapshotType``)."""
 
     CHECKPOINT = "checkpoint"
     FULL_CHECKPOINT = "full_checkpoint"
@@ -31,9 +31,9 @@ class StopMode(Enum):
     """How a job stops with a savepoint (Flink: ``SavepointType.PostCheckpointAction``)."""
 
     SUSPEND = "suspend"
-    """Sources stop where they are; timers and open windows stay in the savepoint, for the job that goes on from it."""
+    """Sources stop at their present position; timers and open windows stay in the savepoint, for the resumed job."""
     TERMINATE = "terminate"
-    """Drain: event time is over first, so that every timer fires and every window closes before the savepoint."""
+    """Drain: event time ends first, so that every timer fires and every window closes before the savepoint."""
 
 
 class SavepointFormat(Enum):
@@ -64,7 +64,7 @@ class CheckpointOptions:
     def configured(
         cls, *, exactly_once: bool = True, unaligned: bool = False, aligned_timeout_ns: int | None = None
     ) -> CheckpointOptions:
-        """What an ordinary checkpoint carries (Flink: ``CheckpointOptions.forConfig``).
+        """The options of an ordinary checkpoint (Flink: ``CheckpointOptions.forConfig``).
 
         At-least-once mode: barriers that block no channel. While unaligned checkpoints are off: aligned without a
         timeout. Unaligned without a timeout, or with 0: unaligned. Otherwise aligned with that timeout.
@@ -80,7 +80,7 @@ class CheckpointOptions:
     def for_snapshot(
         self, kind: SnapshotKind, stop: StopMode | None = None, savepoint_format: SavepointFormat | None = None
     ) -> CheckpointOptions:
-        """What a snapshot carries in a job whose ordinary checkpoints carry these."""
+        """The options of a snapshot in a job whose ordinary checkpoints have these."""
         if kind is SnapshotKind.SAVEPOINT and self.alignment is not AlignmentType.AT_LEAST_ONCE:
             # Another job must be able to read a savepoint: it holds no in-flight data of this one.
             return CheckpointOptions(AlignmentType.ALIGNED, kind, None, stop, savepoint_format)
@@ -102,13 +102,13 @@ class CheckpointOptions:
         return self.alignment is AlignmentType.ALIGNED and self.aligned_timeout_ns is not None
 
     def with_unaligned_unsupported(self) -> CheckpointOptions:
-        """What a barrier carries on an edge that no barrier may overtake records on (Flink: same name)."""
+        """The options on an edge where barriers must not overtake records (Flink: same name)."""
         if self.alignment is AlignmentType.UNALIGNED or self.timeoutable:
             return replace(self, alignment=AlignmentType.FORCED_ALIGNED)
         return self
 
     def with_unaligned_supported(self) -> CheckpointOptions:
-        """What it goes on with behind such an edge: its original kind (Flink: same name)."""
+        """The options after such an edge: those of its original kind (Flink: same name)."""
         if self.alignment is not AlignmentType.FORCED_ALIGNED:
             return self
         timed = self.aligned_timeout_ns is not None
@@ -130,7 +130,7 @@ class CheckpointBarrier:
 
     @property
     def blocks_sender(self) -> bool:
-        """Whether the sender yields nothing behind it until the receiver resumes the channel."""
+        """Whether the sender yields nothing after it until the receiver resumes the channel."""
         return self.options.needs_alignment
 
     def with_options(self, options: CheckpointOptions) -> CheckpointBarrier:
@@ -157,7 +157,7 @@ class BarrierAnnouncement:
 
 @dataclass(frozen=True, slots=True)
 class EndOfChannelState:
-    """The sender's restored output ends here; the channel waits until all of its gate have come to this point
+    """The sender's restored output ends here; the channel waits until all channels of its gate have come to this point
     (Flink: ``EndOfOutputChannelStateEvent``)."""
 
 
@@ -189,7 +189,7 @@ class EndOfData:
 
 @dataclass(frozen=True, slots=True)
 class EndOfPartition:
-    """Nothing more will ever come on this channel, barriers included."""
+    """No element will ever come on this channel any more, barriers included."""
 
 
 Event = (

@@ -1,4 +1,4 @@
-"""The operator contract: what the runtime calls, in which order, and what an operator may reach.
+"""The operator contract: the methods that the runtime calls, their order, and the services an operator may use.
 
 Life cycle of one operator in one attempt of one subtask (Flink: ``StreamOperator``)::
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 class Output(Protocol):
-    """Where an operator sends what it produces."""
+    """Takes the output of an operator."""
 
     def emit(self, batch: Batch) -> None:
-        """Pass ``batch`` on. An empty batch is allowed and goes nowhere."""
+        """Pass ``batch`` on. An empty batch is allowed and is not sent."""
 
     def emit_watermark(self, timestamp_ms: int) -> None:
         """Promise that no record at or below ``timestamp_ms`` follows."""
@@ -40,7 +40,7 @@ class Output(Protocol):
         """Say that this stream is idle, or active again."""
 
     def emit_side(self, tag: str, batch: Batch) -> None:
-        """Pass ``batch`` on to whoever reads side output ``tag``; dropped when nobody does."""
+        """Pass ``batch`` on to the readers of side output ``tag``; dropped when there are none."""
 
 
 class OperatorMetrics(Protocol):
@@ -51,7 +51,7 @@ class OperatorMetrics(Protocol):
 
 
 class OperatorContext(Protocol):
-    """What one operator in one subtask may know and reach."""
+    """The facts and services for one operator in one subtask."""
 
     uid: str
     name: str
@@ -61,13 +61,13 @@ class OperatorContext(Protocol):
     attempt: int
     incarnation: int
     checkpointing_enabled: bool
-    """Whether a checkpoint will follow ``finish``; without one a sink publishes what it has when it finishes."""
+    """Whether a checkpoint will follow ``finish``; without one a sink publishes its records when it finishes."""
     publish_at_once: bool
     """Whether a sink must publish a record before it returns: it counts as handled then, and may never come again. A
     sink that commits with checkpoints is refused there, unless its operator says that it ``can_publish_at_once``."""
     starts_from_another_run: bool
-    """Whether the restored state is of a snapshot that the job was started from: what the run that took it has
-    committed may lie in another output directory."""
+    """Whether the restored state is of a snapshot that the job was started from. The run that took it may have
+    committed into another output directory."""
     metrics: OperatorMetrics
 
     def processing_time_ms(self) -> int:
@@ -83,7 +83,7 @@ class OperatorContext(Protocol):
         """``path`` below the run's output directory when it is relative, else unchanged."""
 
     def keyed_backend(self) -> KeyedStateBackend:
-        """Keyed state of this operator. Only for operators behind ``key_by``."""
+        """Keyed state of this operator. Only for operators after ``key_by``."""
 
     def operator_backend(self) -> OperatorStateBackend:
         """Operator (non-keyed) state of this operator."""
@@ -92,37 +92,37 @@ class OperatorContext(Protocol):
         """Id of the checkpoint this attempt starts from; ``None`` for a fresh start."""
 
     def register_processing_timer(self, time_ms: int) -> None:
-        """Have ``on_processing_time(time_ms)`` called once the virtual clock has reached ``time_ms``."""
+        """Call ``on_processing_time(time_ms)`` once the virtual clock has reached ``time_ms``."""
 
     def register_processing_timer_ns(self, time_ns: int) -> None:
         """The same in ns: ``on_processing_time_ns(time_ns)``. The runtime cuts batches exactly at timers."""
 
     def spend(self, virtual_ns: int) -> None:
-        """Charge the task with ``virtual_ns`` of virtual time for the work just done (a Spark call, say). Until that is
-        over the task does nothing else: mail, priority events and the next record wait.
+        """Charge the task with ``virtual_ns`` of virtual time for the work just done (a Spark call, say). Until then
+        the task does nothing else: mail, priority events and the next record wait.
 
         An operator that spends time in ``process_batch`` gets one record at a time from then on, unless it says
         ``spends_per_batch``: barriers come between two records, whatever charges the time."""
 
     def hold_input(self) -> None:
-        """Have the task start no further element, as if an output had no credit, until :meth:`release_input`: the
-        operator has taken on as much as it may. Events that overtake, mail and timers still come; what operators before
-        it in the chain emit does too. Asking twice is asking once."""
+        """Let the task start no further element, as if an output had no credit, until :meth:`release_input`: the
+        operator has taken on as much work as it may. Events that overtake, mail and timers still come, and so do
+        records of operators before it in the chain. Asking twice is asking once."""
 
     def release_input(self) -> None:
-        """Take that back; without it nothing happens."""
+        """Take that back; does nothing if the input was not held."""
 
     def send_to_coordinator(self, event: Any) -> None:
         """Send a plain value to the operator's coordinator (:mod:`engine.elements.operator_coordination`). It is
         part of no checkpoint.
 
         Raises :class:`engine.elements.errors.JobGraphError` when the operator has none, and
-        :class:`engine.elements.errors.StateError` when ``event`` is no plain value.
+        :class:`engine.elements.errors.StateError` when ``event`` is not a plain value.
         """
 
     def report_loss(self, what: str) -> None:
         """Say that ``what``, which a completed checkpoint covers, can never be committed any more: its records are
-        lost. The job goes on, and the verdict on the run is *violated*. Telling it again in another attempt is fine."""
+        lost. The job goes on, and the verdict on the run is *violated*. Another attempt may report it again."""
 
     def report_backlog(self, is_backlog: bool) -> None:
         """Say that the operator, a source, has begun or ended to work off a backlog: while any source does, the
@@ -135,11 +135,11 @@ class Operator:
     context: OperatorContext
     output: Output
     spends_per_batch = False
-    """Whether the time that ``process_batch`` spends is that of a batch (one request, one Spark job), not of its
-    records. Barriers and mail then wait for the whole of it."""
+    """Whether ``process_batch`` spends its time per batch (one request, one Spark job), not per record. Barriers and
+    mail then wait for the whole of it."""
     lineage: Lineage | None = None
-    """Who is told of which key and window an emission is that no record has caused, if anybody is. Then such emissions
-    are made one by one."""
+    """Is told the key and window of an emission that no record has caused, in a run that keeps a ledger of causes. Then
+    such emissions are made one by one."""
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         """Receive the context and the output. No state can be reached yet."""
@@ -147,7 +147,7 @@ class Operator:
         self.output = output
 
     def initialize_state(self) -> None:
-        """Declare state; what a restored checkpoint holds is there already."""
+        """Declare state; restored state is there already."""
 
     def open(self) -> None:
         """Last step before the first element."""
@@ -169,38 +169,38 @@ class Operator:
         self.on_processing_time(time_ns // 1_000_000)
 
     def on_processing_time(self, time_ms: int) -> None:
-        """The same in ms, for operators that do not care about less."""
+        """The same in ms, for operators that need no finer time."""
 
     def on_coordinator_event(self, event: Any) -> None:
-        """The operator's coordinator has sent ``event``; between two records, never behind the end of the input."""
+        """The operator's coordinator has sent ``event``; between two records, never after the end of the input."""
         raise TypeError(f"{type(self).__name__} takes no events of a coordinator")
 
     def prepare_snapshot_pre_barrier(self, checkpoint_id: int) -> None:
         """Last chance to emit records that belong before the barrier."""
 
     def snapshot_state(self, checkpoint_id: int) -> None:
-        """Bring declared state up to date; it is captured right after this returns."""
+        """Bring declared state up to date; it is captured as soon as this returns."""
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """``checkpoint_id`` is durable. May come late, twice over restarts, or never."""
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         """``checkpoint_id`` will never be restored from."""
-        # An abort moves nothing by itself: the next checkpoint covers what this one did
+        # An abort changes nothing by itself: the next checkpoint covers the records of this one
         # (mutant "kept twice after an abort").
 
     def finish(self) -> None:
-        """All input has ended: emit what is still held back."""
+        """All input has ended: emit the records still held back."""
 
     def close(self) -> None:
         """Release resources; also called after a failure, at any point of the life cycle."""
 
     def abandon(self) -> None:
-        """The process that the operator is in is dead, in a simulation: let go of what no dead process holds, such as
-        open files and connections. Nothing else may come of it; ``close`` is not called."""
+        """The simulated process of the operator is dead: release everything that a dead process does not hold, such as
+        open files and connections. Do nothing else; ``close`` is not called."""
 
     def fingerprint(self) -> object:
-        """Whatever makes two operators behave differently beyond their declared state; ``None`` for most."""
+        """State besides the declared one that makes two operators behave differently; ``None`` for most."""
         return None
 
     def user_error(self, what: str, record: Any, cause: BaseException) -> WeirError:
@@ -209,8 +209,8 @@ class Operator:
         if isinstance(cause, ForbiddenCallError):
             return cause.inside(name, what, record)
         if isinstance(cause, KeyTypeError):
-            # An int too wide for the type of the keys shows only where its key group is needed: with one receiver
-            # that is in the state, below the user's function, which is not to blame.
+            # An int too wide for the type of the keys shows only where its key group is needed. With one receiver
+            # that is in the state, below the user's function, which has not caused it.
             return KeyTypeMismatchError(
                 f"operator {name!r} got a key of the wrong type: {cause}\n"
                 f"  record  {shorten(record)}\n"
@@ -220,16 +220,16 @@ class Operator:
 
 
 class TwoInputOperator(Operator):
-    """An operator with two inputs, told apart by which of them a batch came in on (Flink: ``TwoInputStreamOperator``).
+    """An operator with two inputs, which differ by the input a batch came in on (Flink: ``TwoInputStreamOperator``).
 
-    Each input may be a union of streams. ``process_watermark`` and ``process_watermark_status`` speak of both together:
+    Each input may be a union of streams. ``process_watermark`` and ``process_watermark_status`` concern both together:
     the watermark is the minimum over every channel of either input that is not idle, and the operator is idle when all
-    of them are. Batches of the two inputs come in the order in which the task takes them from its channels; nothing
-    else relates them. Such an operator is always the head of its chain.
+    of them are. Batches of the two inputs come in the order in which the task takes them from its channels; there is no
+    other order between them. Such an operator is always the head of its chain.
     """
 
     def process_batch(self, batch: Batch) -> None:
-        """The same as :meth:`process_batch_1`: to whoever knows nothing of a second input, it is the only one."""
+        """The same as :meth:`process_batch_1`: a caller that knows no second input means the first."""
         self.process_batch_1(batch)
 
     def process_batch_1(self, batch: Batch) -> None:
@@ -242,4 +242,4 @@ class TwoInputOperator(Operator):
 
 
 OperatorFactory = Callable[[], Operator]
-"""Makes a fresh operator for one subtask and attempt. What it captures is read-only."""
+"""Makes a fresh operator for one subtask and attempt. Its captured variables are read-only."""

@@ -1,6 +1,6 @@
 """The source contract: a source is a set of splits, each read from a position that a snapshot can hold.
 
-The position a reader reports is the one to resume from: the position *behind* the last record it returned. A reader
+The position a reader reports is the one to resume from: the position *after* the last record it returned. A reader
 opened at that position returns exactly the records that the first one had not returned yet.
 """
 
@@ -14,7 +14,7 @@ from state_backends.files import FileSystem
 
 
 class SourceContext(Protocol):
-    """What a source may reach while it lists and opens splits."""
+    """The services for a source while it lists and opens splits."""
 
     name: str
     attempt: int
@@ -33,7 +33,7 @@ class SourceContext(Protocol):
 
     def report_backlog(self, is_backlog: bool) -> None:
         """Say that this subtask of the source has begun, or ended, to work off a backlog: checkpoints are rarer then,
-        if the run has an interval for it. After a restart it has none until it says so again."""
+        if the run has an interval for it. After a restart it counts as having none until it says so again."""
 
 
 class SplitReader(Protocol):
@@ -44,7 +44,7 @@ class SplitReader(Protocol):
         ``None`` when the split has ended."""
 
     def position(self) -> Any:
-        """Where to resume: behind the last record returned. A value that state can hold."""
+        """Where to resume: after the last record returned. A value that state can hold."""
 
     def available_at_ns(self, now_ns: int) -> int:
         """After an empty batch: the virtual time at which to ask again."""
@@ -64,15 +64,15 @@ class Source(Protocol):
 
 
 class SourceCheckpointListener(Protocol):
-    """Hears, for the splits of one subtask, which positions completed checkpoints hold: for others to see, outside of
-    the job. The state alone says where a restored job goes on; so whatever goes wrong here must not end the job.
+    """Hears, for the splits of one subtask, which positions completed checkpoints hold, to show them outside of
+    the job. Only the state decides where a restored job goes on, so an error here must not end the job.
 
     A source that wants one offers ``checkpoint_listener(context) -> SourceCheckpointListener``.
     """
 
     def notify_checkpoint_complete(self, checkpoint_id: int, positions: Mapping[str, Any]) -> None:
-        """``positions``, by split, are those of this checkpoint; splits of which nothing was read are not among
+        """``positions``, by split, are those of this checkpoint; splits of which no record was read are not among
         them."""
 
     def close(self) -> None:
-        """Release what it holds."""
+        """Release its resources."""

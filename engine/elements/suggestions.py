@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 
 def nearest(typed: str, known: Iterable[str]) -> str | None:
-    """The known name that is close to what was typed, ``None`` when none is: a wrong guess sends its reader astray.
+    """The known name that is close to the typed one, ``None`` when none is: a wrong guess misleads its reader.
 
-    Close is at most one slip of the hand in three letters (a letter too many, too few, wrong, or swapped with its
+    Close is at most one typing slip in three letters (a letter too many, too few, wrong, or swapped with its
     neighbour), or a beginning of at least three letters. Capitals and an ending that both share (``.py``) do not count.
     """
     best: tuple[int, str] | None = None

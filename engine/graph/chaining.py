@@ -3,13 +3,13 @@
 An edge is chained when all of this holds (Flink: ``StreamingJobGraphGenerator.isChainable``):
 
 1. its partitioner is forward (so never across ``key_by``);
-2. the operator behind it has exactly one input edge (so never a feedback edge: the head of an iteration has two);
+2. the operator after it has exactly one input edge (so never a feedback edge: the head of an iteration has two);
 3. both sides have the same parallelism and the same max parallelism;
 4. the operator before it is not ``NEVER`` chained, and the one after it is ``ALWAYS``;
-5. from the head of the chain to the operator after it are at most :data:`LONGEST_CHAIN` operators, or else that one
-   begins a task of its own: each calls the next, and Python's stack is not deep (Flink has no such rule).
+5. from the head of the chain to the operator after it are at most :data:`LONGEST_CHAIN` operators; otherwise that one
+   begins a task of its own. Each operator calls the next, and Python's stack is not deep (Flink has no such rule).
 
-By rule 2 a chain is a tree that is entered at its head only; that is why merging chains cannot make a cycle.
+By rule 2 a chain is a tree that is entered at its head only; therefore merging chains cannot make a cycle.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ frames that Python's stack has, and the functions of the job need some of them, 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Operators of one task, head first, every operator behind the one that feeds it."""
+    """Operators of one task, head first, every operator after the one that feeds it."""
 
     name: str
     members: tuple[int, ...]

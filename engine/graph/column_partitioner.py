@@ -1,7 +1,7 @@
 """Hash partitioning of columnar batches: the keys of a whole column are checked, hashed and spread at once.
 
-It gives every record the channel that :class:`engine.graph.partitioner.HashPartitioner` gives it as a row, and is one
-to whoever asks: to the graph, and to a restore that deals records in flight out anew. Batches that come as rows take
+It gives every record the channel that :class:`engine.graph.partitioner.HashPartitioner` gives it as a row. To the
+graph, and to a restore that deals records in flight out anew, it is one of these. Batches that come as rows take
 the row path, with the same fields as keys.
 """
 

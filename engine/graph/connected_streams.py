@@ -1,6 +1,6 @@
 """Two streams that one operator reads, each through an input of its own (Flink: ``ConnectedStreams``).
 
-A union makes one stream of many; connected streams stay apart and may carry different things, but share the state of
+A union makes one stream of many. Connected streams stay apart and may carry different things, but share the state of
 the operator. Its watermark is the minimum of both.
 """
 
@@ -107,9 +107,9 @@ class ConnectedStreams:
     ) -> Stream:
         """All pairs of records with the same key, whenever they come, as changes ``(kind, (left, right))``.
 
-        ``kind`` is ``inner``, ``left``, ``right`` or ``full``: an outer join gives ``(left, None)`` for what has met
-        nothing yet, and takes it back later. ``condition(left, right)`` says which records of a key meet. Both sides
-        are kept for ever, or ``ttl_ms`` of processing time. With ``changes`` the inputs are changes themselves.
+        ``kind`` is ``inner``, ``left``, ``right`` or ``full``: an outer join gives ``(left, None)`` while a record has
+        no match, and takes it back later. ``condition(left, right)`` says which records of a key match. Both
+        sides are kept for ever, or ``ttl_ms`` of processing time. With ``changes`` the inputs are changes themselves.
         """
         from operators.joins import RegularJoinOperator
 
@@ -121,11 +121,11 @@ class ConnectedStreams:
                 "  fix: call .key_by(key1, key2) on the connected streams right before .join(...)"
             )
         factory = partial(RegularJoinOperator, kind, condition=condition, ttl_ms=ttl_ms, changes=changes)
-        factory()  # What makes no sense is said where the job is built.
+        factory()  # A wrong argument fails here, where the job is built.
         return self._transform("join", factory, options, requires_key=True)
 
     def via(self, factory: OperatorFactory, **options: Unpack[OperatorOptions]) -> Stream:
-        """The output of a ``TwoInputOperator`` that the graph knows nothing of; ``factory`` returns a fresh one."""
+        """The output of a ``TwoInputOperator`` unknown to the graph; ``factory`` returns a fresh one."""
         return self._transform("via", operator_factory("via", factory), options)
 
     def _unkeyed(self) -> Stream:
@@ -139,7 +139,7 @@ class ConnectedStreams:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BroadcastStream:
-    """A stream of which every subtask of the next operator gets everything, and the broadcast states it keeps there.
+    """A stream whose records go to every subtask of the next operator, and the broadcast states that it keeps there.
 
     Made by ``Stream.broadcast(state, ...)``, to be given to ``Stream.connect`` (Flink: ``BroadcastStream``).
     """

@@ -1,7 +1,7 @@
-"""Which receiving subtasks one sending subtask has a channel to, by the distribution pattern of the edge.
+"""The receiving subtasks to which one sending subtask has a channel, by the distribution pattern of the edge.
 
-All-to-all: everyone to everyone. Pointwise: neighbours only, split as evenly as integers allow, and every
-receiver gets a contiguous range of senders or the other way round (Flink:
+All-to-all: every sender to every receiver. Pointwise: neighbours only, split as evenly as integers allow; each
+receiver gets a contiguous range of senders, or each sender a range of receivers (Flink:
 ``VertexInputInfoComputationUtils``).
 """
 

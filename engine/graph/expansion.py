@@ -19,7 +19,7 @@ from engine.graph.plan import ChannelPlan, EdgePlan, ExecutionPlan, OperatorPlan
 from state_backends.base import KeyType
 
 FINGERPRINT_FORMAT = 1
-"""Part of every fingerprint: grows when the meaning of what is digested changes."""
+"""Part of every fingerprint: grows when the meaning of the digested data changes."""
 
 Place = tuple[int, int]
 """Vertex index and position in its chain."""
@@ -27,7 +27,7 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Where everything went: what building one vertex needs to know of the others."""
+    """Where everything went: the facts about other vertices that building one vertex needs."""
 
     graph: JobGraph
     places: dict[int, Place]
@@ -90,7 +90,7 @@ def _lay_out(graph: JobGraph, chains: tuple[Chain, ...]) -> _Layout:
 def _nodes_without_unaligned(graph: JobGraph) -> frozenset[int]:
     """Operators one of whose inputs cannot be redistributed in flight; all their inputs then stay aligned.
 
-    Feedback edges do not count: what is in flight on them is part of every checkpoint, aligned or not.
+    Feedback edges do not count: records in flight on them are part of every checkpoint, aligned or not.
     """
     return frozenset(
         edge.target
@@ -136,7 +136,7 @@ def _operator(node_id: int, layout: _Layout) -> OperatorPlan:
         factory=graph.node(node_id).factory,
         position=places[node_id][1],
         keyed=keyed,
-        # Validation has seen to it that all inputs declare the same type.
+        # Validation has checked that all inputs declare the same type.
         key_type=graph.key_types_of(node_id)[0] if keyed else None,
         chained_outputs=tuple((edge.side_tag, places[edge.target][1]) for edge in outputs if edge.id not in indices),
         edge_outputs=tuple((edge.side_tag, indices[edge.id]) for edge in outputs if edge.id in indices),
@@ -190,7 +190,7 @@ def _subtasks(vertices: tuple[VertexPlan, ...], channels: tuple[ChannelPlan, ...
 
 
 def plan_fingerprint(vertices: tuple[VertexPlan, ...], edges: tuple[EdgePlan, ...]) -> str:
-    """SHA-256 over what makes two plans interchangeable. Functions and the job's name are no part of it."""
+    """SHA-256 over the data that makes two plans interchangeable. Functions and the job's name are no part of it."""
     structure = [
         FINGERPRINT_FORMAT,
         [

@@ -39,7 +39,7 @@ def _tree(plan: ExecutionPlan, vertex: VertexPlan, channels: Counter[int]) -> It
 def _branches(
     plan: ExecutionPlan, vertex: VertexPlan, position: int, prefix: str, channels: Counter[int]
 ) -> list[tuple[str, bool, str, int | None]]:
-    """What one operator feeds, chained operators before network edges; last one first, as on a stack."""
+    """The targets of one operator, chained operators before network edges; last one first, as on a stack."""
     operator = vertex.operators[position]
     texts: list[tuple[str, int | None]] = []
     for tag, child in operator.chained_outputs:

@@ -7,11 +7,11 @@
     numbers.close_with(step.filter(is_not_done))
     step.filter(is_done).sink(...)
 
-``iterate`` adds an operator, the head of the iteration, which passes on what comes in and what is fed back. It is an
-operator like any other: what stands behind it may be keyed, connected or windowed, and iterations may lie inside each
-other. Feedback edges are the only edges that may close a cycle.
+``iterate`` adds an operator, the head of the iteration, which passes on incoming and fed-back records. It is an
+operator like any other: the operators after it may be keyed, connected or windowed, and iterations may be nested.
+Feedback edges are the only edges that may close a cycle.
 
-What a loop means for time, for checkpoints and for the end of the job: ``docs/iterations.md``.
+``docs/iterations.md`` says what a loop means for time, for checkpoints and for the end of the job.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class IterativeStream(Stream):
     def close_with(self, feedback: Stream) -> Stream:
         """Feed the records of ``feedback`` back to the head of the iteration; returns ``feedback``.
 
-        ``feedback`` must come from this iteration. It is spread like any stream: as its partitioner says, else to the
-        head's subtask of the same number where parallelisms are equal, else in turn. Only keyed feedback (and what is
-        dealt out in turn) can be given to other subtasks when the loop is restored with another parallelism. An
-        iteration may be closed with several streams.
+        ``feedback`` must come from this iteration. It is spread like any stream: by its partitioner if it has one, else
+        to the head's subtask of the same number where parallelisms are equal, else in turn. Only keyed feedback (and
+        feedback dealt out in turn) can be given to other subtasks when the loop is restored with another parallelism.
+        An iteration may be closed with several streams.
         """
         check_type("close_with", "feedback", feedback, Stream)
         self._check_same_job("close_with", feedback)

@@ -31,7 +31,7 @@ _OVERRIDE: ContextVar[int | None] = ContextVar("parallelism override", default=N
 def parallelism_override(parallelism: int | None) -> Iterator[None]:
     """Jobs made inside have this default parallelism, whatever they ask for; ``None`` overrides nothing.
 
-    Operators that name a parallelism of their own keep it. For whoever runs a job that somebody else has written.
+    Operators that name a parallelism of their own keep it. It is meant for running a job written by others.
     """
     token = _OVERRIDE.set(parallelism)
     try:
@@ -41,16 +41,16 @@ def parallelism_override(parallelism: int | None) -> Iterator[None]:
 
 
 class Job:
-    """A stream-processing program: sources, what happens to their records, and sinks.
+    """A stream-processing program: sources, operators on their records, and sinks.
 
-    ``name``             what the run and its storage directory are called;
+    ``name``             the name of the run and its storage directory;
     ``parallelism``      number of subtasks of every operator that does not say otherwise;
     ``max_parallelism``  number of key groups of every operator that does not say otherwise; Flink's default
                          for the parallelism of each operator without it. State can never be spread over
                          more subtasks.
 
     Building a job runs nothing, and the graph may be looked at with ``explain`` before it runs. Every
-    method raises ``JobGraphError`` when what it is asked for cannot be run.
+    method raises ``JobGraphError`` for a request that cannot be run.
     """
 
     def __init__(self, name: str, *, parallelism: int = 1, max_parallelism: int | None = None) -> None:
@@ -83,7 +83,7 @@ class Job:
 
             check_type("source", "watermarks", watermarks, WatermarkStrategy)
         check_options("source", options)
-        # A source that has its splits from an enumerator makes its operators itself.
+        # A source whose splits come from an enumerator makes its operators itself.
         operator_factory = getattr(source, "operator_factory", lambda _: None)
         factory = operator_factory(watermarks) or partial(SourceOperator, source, watermarks)
         node_id = self.add_operator("source", factory, options, role=NodeRole.SOURCE)

@@ -2,7 +2,7 @@
 
 The fluent API writes it, ``validation`` judges it, ``chaining`` and ``expansion`` read it. It sits on a
 ``networkx.MultiDiGraph`` (two streams may join the same two operators), which is imported when the first
-graph is made and never touched by a run. A union is no operator: it is several input edges.
+graph is made; a run never touches it. A union is not an operator: it is several input edges.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ class ChainingStrategy(Enum):
     """Whether an operator may share a task with its neighbours (Flink: ``ChainingStrategy``)."""
 
     ALWAYS = "always"
-    """With what is before it and what is behind it, whenever the edges allow."""
+    """With the operators before and after it, whenever the edges allow."""
     HEAD = "head"
-    """Only with what is behind it: it starts a new chain."""
+    """Only with the operators after it: it starts a new chain."""
     NEVER = "never"
-    """With nothing."""
+    """With no operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamNode:
     """One operator as it was declared.
 
-    ``kind``                     what it does (``"map"``), the stem of its name when none was given;
+    ``kind``                     its kind (``"map"``), the stem of its name when none was given;
     ``declared_name``, ``declared_uid``, ``declared_max_parallelism``
-                                 what the user gave, ``None`` where the engine chooses;
-    ``requires_key``             whether it reaches keyed state and so must stand right behind ``key_by``;
+                                 the user's values, ``None`` where the engine chooses;
+    ``requires_key``             whether it reaches keyed state and so must come directly after ``key_by``;
     ``inputs``                   how many inputs it tells apart, 1 or 2; each may be fed by several edges;
     ``is_iteration_head``        whether feedback edges may lead to it.
     """
@@ -72,8 +72,8 @@ class StreamNode:
 @dataclass(frozen=True, slots=True)
 class StreamEdge:
     """The records of ``source`` (its side output ``side_tag``, when there is one) flow to ``target``: to its input
-    ``target_input``, 0 for the first or only one and 1 for the second one of an operator with two. ``is_feedback``:
-    back to the head of an iteration; without its feedback edges a graph has no cycle."""
+    ``target_input``, 0 for the first or only one and 1 for the second of two. ``is_feedback``: back to the head of an
+    iteration; without its feedback edges a graph has no cycle."""
 
     id: int
     source: int
@@ -85,7 +85,7 @@ class StreamEdge:
 
 
 class JobGraph:
-    """Operators and edges in the order in which they were added, which is also the order every answer has."""
+    """Operators and edges in the order in which they were added; every answer has this order, too."""
 
     def __init__(self) -> None:
         import networkx
@@ -109,7 +109,7 @@ class JobGraph:
         requires_key: bool = False,
         chaining: ChainingStrategy = ChainingStrategy.ALWAYS,
     ) -> int:
-        """Add an operator without edges and return its id. Nothing is judged before ``validate``."""
+        """Add an operator without edges and return its id. Nothing is checked before ``validate``."""
         node_id: int = self._digraph.number_of_nodes()
         node = StreamNode(node_id, kind, factory, parallelism, name, uid, max_parallelism, role, requires_key, chaining)
         self._digraph.add_node(node_id, node=node)
@@ -196,7 +196,7 @@ class JobGraph:
         return self._labels[1]
 
     def name_of(self, node_id: int) -> str:
-        """Name of an operator, as it stands in messages and metrics."""
+        """Name of an operator in messages and metrics."""
         return self.labels()[node_id].name
 
     def max_parallelism_of(self, node_id: int) -> int:

@@ -1,4 +1,4 @@
-"""Two streams on their way into a join: which keys, which windows or interval, which function.
+"""Two streams on their way into a join: their keys, windows or interval, and function.
 
 (Flink: ``JoinedStreams``, ``CoGroupedStreams``, ``KeyedStream.IntervalJoin``.)
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class JoinedStreams:
-    """Two streams without keys yet. ``is_join``: whether pairs are wanted, and not both lists."""
+    """Two streams without keys yet. ``is_join``: whether pairs are wanted, or else both lists."""
 
     __slots__ = ("_first", "_is_join", "_second")
 
@@ -93,7 +93,7 @@ class JoinedWindows:
         return JoinedWindows(self._windows.allowed_lateness(lateness_ms), self._is_join)
 
     def side_output_late(self, tag: str) -> JoinedWindows:
-        """Send what is too late to side output ``tag``, as ``(1 or 2, record)`` by the stream it came from."""
+        """Send records that are too late to side output ``tag``, as ``(1 or 2, record)`` by their stream."""
         return JoinedWindows(self._windows.side_output_late(tag), self._is_join)
 
     def trigger(self, trigger: Trigger) -> JoinedWindows:

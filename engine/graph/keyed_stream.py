@@ -1,7 +1,7 @@
-"""``KeyedStream``: what may be done with records that have a key (Flink: ``KeyedStream``).
+"""``KeyedStream``: the methods for records that have a key (Flink: ``KeyedStream``).
 
-Operators right behind ``key_by`` own keyed state and timers. Anything that routes the records anew loses
-the key, so those methods refuse; put an operator in between.
+Operators directly after ``key_by`` own keyed state and timers. Methods that route the records anew would lose
+the key, so they refuse; put an operator in between.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class KeyedStream(Stream):
     ) -> Stream:
         """One record for each key: the ``first`` or the ``last`` by ``processing`` or ``event`` time.
 
-        The first by processing time is emitted as it is. What may still be replaced is emitted as changes
+        The first by processing time is emitted as it is. Records that may still be replaced are emitted as changes
         ``(kind, record)``; with ``append_only`` the first by event time waits for the watermark, and is emitted as it
         is. Keys are forgotten ``ttl_ms`` of processing time after their last write, if that is given.
         """
@@ -158,7 +158,7 @@ class KeyedStream(Stream):
 
         check_callable("top_n", "by", by)
         factory = partial(TopNOperator, n, by, ascending=ascending, with_rank=with_rank, changes=changes, ttl_ms=ttl_ms)
-        factory()  # What makes no sense is said where the job is built.
+        factory()  # A wrong argument fails here, where the job is built.
         return self._transform("top-n", factory, options, requires_key=True)
 
     def pattern(
@@ -175,7 +175,7 @@ class KeyedStream(Stream):
 
         Records are taken in the order of event time, as the watermark passes them, those of the same time by
         ``order_by(record)`` or as they came; without ``event_time`` as they come. Late ones go to ``late_tag``, matches
-        that were begun and have run out of time to ``timeout_tag``.
+        that were begun and have timed out to ``timeout_tag``.
         """
         from operators.patterns import Pattern, pattern_operator
 

@@ -1,7 +1,7 @@
-"""The loops of a plan: subtasks whose records can come back to them, which takes a feedback edge. Plain data.
+"""The loops of a plan: subtasks whose records can come back to them, which needs a feedback edge. Plain data.
 
-Iterations that lie inside each other, or share a vertex, are one loop: none of them can come to its end before the
-others, for each may give the others something to do. Where pointwise edges keep subtasks apart all the way round, each
+Iterations that are nested, or share a vertex, are one loop: none of them can end before the others, because each may
+send records to the others. Where pointwise edges keep subtasks apart all the way round, each
 part is a loop of its own; so a failover region holds every loop as a whole, or nothing of it.
 """
 
@@ -20,7 +20,7 @@ Subtask = tuple[int, int]
 class LoopPlan:
     """One loop.
 
-    ``subtasks``  those on the way round, in plan order;
+    ``subtasks``  those in the circle, in plan order;
     ``channels``  indices of those between them, on feedback edges and on others;
     ``inputs``    indices of those that lead to them from outside.
     """
@@ -49,7 +49,7 @@ def _loops_of_vertices(plan: ExecutionPlan) -> Iterable[tuple[int, ...]]:
 
 
 def _reached(start: int, edges: Iterable[tuple[int, int]]) -> set[int]:
-    """``start`` and every vertex that a way leads to from there."""
+    """``start`` and every vertex that can be reached from there."""
     behind: dict[int, list[int]] = {}
     for source, target in edges:
         behind.setdefault(source, []).append(target)

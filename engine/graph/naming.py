@@ -1,9 +1,9 @@
-"""Names and uids: what an operator is called in messages, and what its state is filed under.
+"""Names and uids: the name of an operator in messages, and the uid under which its state is stored.
 
 Rules:
 
 * A name that the user gives is taken as it is. All others are made from the kind of the operator, numbered
-  in the order of definition: ``map``, ``map-2``, ``map-3``; a name that somebody gave is stepped over.
+  in the order of definition: ``map``, ``map-2``, ``map-3``; a name that a user gave is skipped.
 * A uid that the user gives is taken as it is. All others are made from the name, with every character that
   does not belong in a file name replaced, and numbered the same way. Renaming or reordering operators
   therefore changes where their state is looked for, unless they have a uid (Flink gives the same advice).
@@ -26,7 +26,7 @@ _RESERVED = re.compile(r"[\[\]]|->")
 
 
 class Declared(Protocol):
-    """What naming needs to know of an operator."""
+    """The facts about an operator that naming needs."""
 
     @property
     def id(self) -> int: ...
@@ -77,7 +77,7 @@ def uid_stem(name: str) -> str:
 
 
 def name_problem(name: object) -> str | None:
-    """What is wrong with a given name, and how to fix it; ``None`` when nothing is."""
+    """The problem of a given name, and how to fix it; ``None`` when there is none."""
     if not isinstance(name, str):
         return f'name must be a str, not {type(name).__name__}; give name="…"'
     if not name.strip() or not name.isprintable():
@@ -93,7 +93,7 @@ def name_problem(name: object) -> str | None:
 
 
 def uid_problem(uid: object) -> str | None:
-    """What is wrong with a given uid, and how to fix it; ``None`` when nothing is."""
+    """The problem of a given uid, and how to fix it; ``None`` when there is none."""
     if not isinstance(uid, str):
         return f'uid must be a str, not {type(uid).__name__}; give uid="…"'
     if not UID_PATTERN.fullmatch(uid):

@@ -1,8 +1,8 @@
-"""What every method of the fluent API takes beside its function, and the checks that only the call itself
+"""The options that every method of the fluent API takes beside its function, and the checks that only the call itself
 can make.
 
-Checks here refuse what could not even be written into the graph (not a function, not a number); whether
-numbers and names make sense together is judged by ``validation`` over the whole graph.
+Checks here refuse values that could not even be written into the graph (not a function, not a number). ``validation``
+judges over the whole graph whether numbers and names make sense together.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from state_backends.base import KeyType
 class OperatorOptions(TypedDict, total=False):
     """Keywords of every method that adds an operator; each may be left out.
 
-    ``name``             how messages, metrics and the report call it; made from the kind of operator
+    ``name``             its name in messages, metrics and the report; made from the kind of operator
                          otherwise;
-    ``uid``              what its state is filed under; made from the name otherwise. Give one to every
+    ``uid``              the key of its state; made from the name otherwise. Give one to every
                          operator whose state shall survive changes of the job;
     ``parallelism``      number of subtasks; the job's otherwise;
     ``max_parallelism``  number of key groups; the job's, or Flink's default for the parallelism, otherwise;
@@ -55,11 +55,11 @@ class StreamTransform(Protocol):
 
 @runtime_checkable
 class SinkTopology(Protocol):
-    """A sink that is more than one operator: writers, and behind them committers, say (Flink: ``Sink`` of version 2
+    """A sink of more than one operator: for example writers, and committers after them (Flink: ``Sink`` of version 2
     with ``SupportsCommitter``, ``SupportsPreCommitTopology``, ``SupportsPostCommitTopology``).
 
     It adds its operators with the methods that a stream has (``via``, ``sink``, ``global_``, ...) and so needs nothing
-    of the graph. ``stream`` is what it ends; ``options`` are the keywords of the call, which are meant for its first
+    of the graph. ``stream`` is the stream it ends; ``options`` are the keywords of the call, meant for its first
     operator. A ``name`` or ``uid`` among them is the stem of the names of the others, so that each keeps its state.
     """
 
@@ -102,7 +102,7 @@ class TransformDemands:
 
 
 def check_options(method: str, options: Mapping[str, Any]) -> None:
-    """Refuse keywords that no operator takes, and values that are no numbers."""
+    """Refuse keywords that no operator takes, and values that are not numbers."""
     known = OperatorOptions.__annotations__
     for keyword, value in options.items():
         if keyword not in known:
@@ -126,7 +126,7 @@ def check_names(method: str, names: Iterable[object], *, at_least: int = 0) -> N
 
 
 def check_count(method: str, keyword: str, value: object) -> None:
-    """Refuse what is no whole number. ``True`` is an ``int`` to Python, but not to a reader."""
+    """Refuse a value that is not a whole number. ``True`` is an ``int`` to Python, but not to a reader."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise JobGraphError(
             f"{method}: {keyword} must be a whole number, not {shorten(value)} of type {type(value).__name__}"
@@ -152,13 +152,13 @@ def check_instance(method: str, what: str, value: object, wanted: type) -> None:
 
 
 def check_callable(method: str, what: str, value: object) -> None:
-    """Refuse what cannot be called where a function is wanted."""
+    """Refuse a value that cannot be called where a function is wanted."""
     if not callable(value):
         raise JobGraphError(f"{method}: {what} must be a function, not {shorten(value)} of type {type(value).__name__}")
 
 
 def check_callable_or_methods(method: str, what: str, value: object, *names: str) -> None:
-    """Refuse what is neither a function nor an object (or the class of objects) with the named methods."""
+    """Refuse a value that is neither a function nor an object (or the class of objects) with the named methods."""
     if not callable(value) and not all(callable(getattr(value, name, None)) for name in names):
         raise JobGraphError(
             f"{method}: {what} must be a function, or an object with {_calls(names)}, not"
@@ -198,7 +198,7 @@ def _calls(names: Iterable[str]) -> str:
 
 
 def operator_stem(method: str, transform: object) -> str:
-    """Stem of the operator's name: what the transform calls itself, otherwise the method it was given to."""
+    """Stem of the operator's name: the transform's own name, otherwise that of the method it was given to."""
     name = getattr(transform, "name", None)
     if name is None:
         return method
@@ -209,7 +209,7 @@ def operator_stem(method: str, transform: object) -> str:
 
 
 def operator_factory(method: str, transform: object) -> OperatorFactory:
-    """What makes the operators of a ``StreamTransform``, or of a plain function that returns a fresh
+    """Returns the factory of operators of a ``StreamTransform``, or of a plain function that returns a fresh
     operator.
 
     Raises ``JobGraphError`` for an operator itself: every subtask and every attempt needs its own.

@@ -1,7 +1,7 @@
 """How the records of one sender are spread over the channels to the receivers (Flink: ``StreamPartitioner``).
 
-A *partitioner* is the frozen description that stands on an edge of the graph; a *router* is what one sending
-subtask makes of it for one attempt. Routers take whole batches and return ``(channel, batch)`` pairs in
+A *partitioner* is the frozen description on an edge of the graph; a *router* is made from it for one sending
+subtask in one attempt. Routers take whole batches and return ``(channel, batch)`` pairs in
 channel order, so that every router splits one batch the same way whatever came before in the process.
 """
 
@@ -42,7 +42,7 @@ class Router(Protocol):
 class KeyTypeAgreement:
     """The one key type of a keyed stream that declares none: that of the restored state, else of the first key.
 
-    All senders of an attempt share it. Each for itself could be in accord with its own keys, and 1 of one sender and
+    All senders of an attempt share it. Without that, each could agree only with its own keys, and 1 of one sender and
     True of another would meet in one cell of state.
     """
 
@@ -68,7 +68,7 @@ class KeyTypeAgreement:
 
 @dataclass(frozen=True, slots=True)
 class RouterContext:
-    """What a partitioner may know of the sender it works for."""
+    """The facts about its sender that a partitioner may use."""
 
     operator: str
     subtask: int
@@ -83,7 +83,7 @@ class Partitioner(Protocol):
 
     @property
     def name(self) -> str:
-        """How drawings and fingerprints call it."""
+        """Its name in drawings and fingerprints."""
 
     @property
     def pointwise(self) -> bool:
@@ -295,7 +295,7 @@ class ForwardPartitioner:
 
 @dataclass(frozen=True, slots=True)
 class HashPartitioner:
-    """By key group. ``key`` selects the key, ``value`` what travels on (``None``: the whole record)."""
+    """By key group. ``key`` selects the key, ``value`` the part that travels on (``None``: the whole record)."""
 
     key: Callable[[Any], Any]
     value: Callable[[Any], Any] | None = None

@@ -19,11 +19,11 @@ class OperatorPlan:
     """One operator inside a vertex.
 
     ``position``        index in the chain; the head has position 0 and chains are in topological order;
-    ``keyed``           whether it stands right behind a hash edge and so owns keyed state;
+    ``keyed``           whether it comes directly after a hash edge and so owns keyed state;
     ``key_type``        declared type of its keys, ``None`` = that of the first key;
     ``chained_outputs`` ``(side tag or None, position)`` of operators of the same chain that it feeds;
     ``edge_outputs``    ``(side tag or None, edge index)`` of network edges that it feeds;
-    ``generated_uid``   the uid it had before it was given one, if it was: state filed under that is still its own;
+    ``generated_uid``   the uid it had before it was given one, if it was: state stored under that is still its own;
     ``create_coordinator``  makes its coordinator, ``None`` when it has none; part of no fingerprint.
     """
 
@@ -52,7 +52,7 @@ class VertexPlan:
     input_edges: tuple[int, ...] = ()
     output_edges: tuple[int, ...] = ()
     is_max_parallelism_derived: bool = False
-    """Whether ``max_parallelism`` follows from the parallelism because nobody declared one. Only such a number may
+    """Whether ``max_parallelism`` follows from the parallelism because it was not declared. Only such a number may
     give way to that of a checkpoint (Flink: ``JobVertex.canRescaleMaxParallelism``); part of no fingerprint."""
 
     def names_of(self, subtask: int) -> tuple[str, ...]:
@@ -69,7 +69,7 @@ class EdgePlan:
     ``target_input``        which input of the head it feeds: 0 the first or only one, 1 the second one of an operator
                             with two inputs;
     ``name``                ``source uid>side tag>target uid#n``, ``n`` counting edges that are the same in all that:
-                            what captured data of its channels is filed under. It stays when other edges come and go;
+                            captured data of its channels is stored under it. It stays when other edges come and go;
     ``supports_unaligned``  whether barriers on it may overtake records. Never when any input of its target is
                             pointwise or a broadcast: redistribution could not tell where their records in flight belong
                             (Flink: ``StreamingJobGraphGenerator.shouldDisableUnalignedCheckpointing``);
@@ -137,7 +137,7 @@ class ExecutionPlan:
     def with_max_parallelism(self, by_vertex: Mapping[int, int]) -> ExecutionPlan:
         """The plan with other numbers of key groups for some vertices; itself when there are none.
 
-        It keeps its fingerprint: nobody has asked for the numbers that are replaced.
+        It keeps its fingerprint: the user has not chosen the numbers that are replaced.
         """
         if not by_vertex:
             return self

@@ -144,10 +144,10 @@ class Stream:
         return self._transform("process", factory, options)
 
     def via(self, transform: StreamTransform | OperatorFactory, **options: Unpack[OperatorOptions]) -> Stream:
-        """The output of an operator that the graph knows nothing of.
+        """The output of an operator unknown to the graph.
 
-        ``transform`` is a ``StreamTransform`` or a function that returns a fresh operator. What a transform demands
-        (a parallelism, a partitioner, a key) is met here.
+        ``transform`` is a ``StreamTransform`` or a function that returns a fresh operator. The demands of a transform
+        (a parallelism, a partitioner, a key) are met here.
         """
         return self._attach("via", transform, options, NodeRole.TRANSFORM)
 
@@ -185,7 +185,7 @@ class Stream:
         """The same records as columns of the named fields: items of tuples, values of dicts, or plain values as one.
 
         ``types`` declares columns, and names further ones: BIGINT, DOUBLE (which takes ints too), BOOLEAN, STRING or
-        BYTES. Others have the type of what is in them. Without fields, rows are dicts and keep theirs.
+        BYTES. Others have the type of their values. Without fields, rows are dicts and keep theirs.
         """
         from operators.columns import ToColumnsOperator, check_declared, column_operator
 
@@ -242,7 +242,7 @@ class Stream:
     def window_all(self, assigner: WindowAssigner) -> AllWindowedStream:
         """Group all records by window; then ``reduce``, ``aggregate`` or ``process`` them, in one subtask.
 
-        (Flink: ``DataStream.windowAll``.) Behind ``key_by`` use ``window``, which is parallel.
+        (Flink: ``DataStream.windowAll``.) After ``key_by`` use ``window``, which is parallel.
         """
         from engine.graph.windowed_stream import window_all
 
@@ -255,9 +255,9 @@ class Stream:
     ) -> KeyedStream:
         """Partition by ``key(record)``: records of one key meet in one subtask, in order.
 
-        ``value(record)`` is what travels on (the whole record without it). A key is an int, str, bytes,
-        bool or a tuple of these; ``key_type`` declares which, otherwise the first key of each subtask
-        tells.
+        ``value(record)`` is the part that travels on (the whole record without it). A key is an int, str, bytes,
+        bool or a tuple of these. ``key_type`` declares which; otherwise restored state, or else the first key of the
+        attempt, decides.
         """
         from engine.graph.keyed_stream import KeyedStream
 
@@ -272,7 +272,7 @@ class Stream:
     def key_by_column(self, *fields: str, key_type: KeyType | None = None) -> KeyedStream:
         """Partition by a column, or by several together (a tuple): records of one key meet in one subtask, in order.
 
-        Whole batches are spread at once. The fields stay in the record; what stands behind may take columns or rows.
+        Whole batches are spread at once. The fields stay in the record; the next operator may take columns or rows.
         """
         from engine.graph.column_partitioner import by_columns
         from engine.graph.keyed_stream import KeyedStream
@@ -330,7 +330,7 @@ class Stream:
         return JoinedStreams(self, other, is_join=False)
 
     def iterate(self, **options: Unpack[OperatorOptions]) -> IterativeStream:
-        """These records, and those that the stream is closed with: the beginning of a loop.
+        """These records, and those fed back by ``close_with``: the beginning of a loop.
 
         ``iteration.close_with(feedback)`` leads a stream of the loop back here (Flink: ``DataStream.iterate``).
         """
@@ -339,7 +339,7 @@ class Stream:
         return iterate(self, options)
 
     def side_output(self, tag: str) -> Stream:
-        """The records that the operator before emits under ``tag``; none when it never does."""
+        """The records that the last operator emits under ``tag``; none when it never does."""
         check_type("side_output", "tag", tag, str)
         outlet = self._only_operator("side_output")
         return Stream(self._job, (Outlet(outlet.node_id, tag),))
@@ -364,7 +364,7 @@ class Stream:
         """The next edge sends every record to every subtask.
 
         With states, given by name or as ``MapStateDescriptor``: a broadcast stream that keeps them in the operator
-        which ``data.connect(...)`` puts behind it (Flink: ``DataStream.broadcast(MapStateDescriptor...)``).
+        which ``data.connect(...)`` puts after it (Flink: ``DataStream.broadcast(MapStateDescriptor...)``).
         """
         if not states:
             return self._with_partitioner("broadcast", BroadcastPartitioner())
@@ -384,11 +384,11 @@ class Stream:
     # --- chaining -----------------------------------------------------------------------------------------
 
     def start_new_chain(self) -> Stream:
-        """Have the operator before start a new task; what follows may still be chained to it."""
+        """Let the last operator start a new task; later operators may still be chained to it."""
         return self._chaining("start_new_chain", ChainingStrategy.HEAD)
 
     def disable_chaining(self) -> Stream:
-        """Give the operator before a task of its own (the same as ``chain=False``)."""
+        """Give the last operator a task of its own (the same as ``chain=False``)."""
         return self._chaining("disable_chaining", ChainingStrategy.NEVER)
 
     # --- ends ---------------------------------------------------------------------------------------------

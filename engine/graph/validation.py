@@ -1,6 +1,6 @@
 """Judges a job graph before it is expanded: every rule a graph must keep, one function per rule.
 
-A rule yields sentences that say which operator is wrong, why, and how to fix it. All rules are asked, so
+A rule yields sentences that say which operator is wrong, why, and how to fix it. All rules are checked, so
 that a user sees every problem of a job at once; only ``validate`` raises.
 """
 
@@ -17,7 +17,7 @@ from state_backends.base import UPPER_BOUND_MAX_PARALLELISM
 MOST_CHANNELS = 1_000_000
 """Channels of all shuffles of a job. Each takes about 2.8 KiB of memory, and about 20 µs of a processor for each of the
 four or more events that go through it: its watermark, the barrier of each checkpoint, the end of its data and its end.
-So many take 100 s."""
+This many take 100 s."""
 
 Rule = Callable[[JobGraph], Iterator[str]]
 
@@ -74,7 +74,7 @@ def _parallelism_is_in_range(graph: JobGraph) -> Iterator[str]:
         elif node.parallelism > limit:
             beyond.setdefault((node.parallelism, limit), []).append(graph.name_of(node.id))
     for (parallelism, limit), names in beyond.items():
-        # Told once for all operators of one parallelism: it is the job's, mostly.
+        # Reported once for all operators of one parallelism: mostly it is the job's.
         more = "" if len(names) == 1 else f" (and {len(names) - 1} more)"
         raised = f", or raise max_parallelism= to {parallelism} at least"
         yield (
@@ -164,7 +164,7 @@ def _inputs_are_fed(graph: JobGraph) -> Iterator[str]:
                     "connect the two streams with first.connect(second)"
                 )
         missing = [number + 1 for number in range(node.inputs) if number not in fed]
-        # Without any input at all, that is what the user is told.
+        # An operator without any input gets only that message.
         if edges and missing:
             yield (
                 f"operator {name!r} has {node.inputs} inputs, but nothing leads to input {missing[0]}; "

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Windowed:
-    """What windows over keyed and over all records share: the settings. A value: setters return another one."""
+    """The settings that windows over keyed and over all records share. A value: setters return another one."""
 
     _stream: KeyedStream
     _assigner: WindowAssigner
@@ -297,7 +297,7 @@ def _refuse_kind(method: str, what: str, function: object, kind: type, why: str)
 
 
 def the_only_key(record: Any) -> int:
-    """The key of every record, where all belong together."""
+    """The key of every record, when all records belong together."""
     return 0
 
 

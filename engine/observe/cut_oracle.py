@@ -3,8 +3,8 @@
 A checkpoint cuts every channel twice: at the sender (records sent before its snapshot) and at the receiver (records
 received before its snapshot). Without stored channel data the two must agree on every channel (Chandy and Lamport
 1985; Flink's aligned barriers). ``received > sent`` means the receiver's state holds effects whose causes the sender
-will send again after a restore: *orphans*, which in at-least-once mode are exactly the records that a restore from
-this checkpoint would count twice. ``sent > received`` means records nobody would send again: losses.
+will send again after a restore: *orphans*. In at-least-once mode these are exactly the records that a restore from
+this checkpoint would count twice. ``sent > received`` means records that no task would send again: losses.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from engine.observe.trace_events import CheckpointCut, TraceEvent
 
 @dataclass(frozen=True, slots=True)
 class CutVerdict:
-    """What one completed checkpoint would do to the records if the job were restored from it."""
+    """The effect on the records if the job were restored from this completed checkpoint."""
 
     attempt: int
     checkpoint_id: int

@@ -2,7 +2,7 @@
 
 Flink's documentation ("Metrics", section "System metrics") lists the names with their units; ours mean the same,
 with virtual time in place of the wall clock. :func:`job_metrics` and :func:`operator_metrics` make them from plain
-numbers, such as a result holds.
+numbers, such as those of a result.
 
 As on Flink, the metrics of a task start again with each attempt; those of the job and the counters do not.
 """
@@ -55,7 +55,7 @@ def job_metrics(
     last_persisted_bytes: int | None = None,
     last_restore_ns: int | None = None,
 ) -> dict[str, int]:
-    """The metrics of a job from plain numbers; what is ``None`` has no value yet and is left out."""
+    """The metrics of a job from plain numbers; ``None`` means no value yet, and is left out."""
     values = {
         "numRestarts": restarts,
         "totalNumberOfCheckpoints": triggered,

@@ -1,16 +1,16 @@
 """The named points of a run at which something may go wrong: before, after or in the middle of a step.
 
 A point is named after the step in the code (as in sled's fail points), so that a search can shrink over *which* of
-its visits fails. Whether anything happens there is for whoever listens: the runtime only says that it has come there,
-and says nothing when nobody does.
+its visits fails. The listener decides whether anything happens there: the runtime only says that it has come there,
+and says nothing without a listener.
 
 The points ``user.*`` are the places where a user's function may raise (Flink tests four of them, and the commit). They
 lie inside of the steps that they belong to.
 
 A file of state is written under its own name from the beginning, so that it gets that name when it is created.
 
-The points ``sink.open`` to ``sink.delete`` are the calls by which sinks change their files, one by one: whoever dies
-there dies between two renames of one commit.
+The points ``sink.open`` to ``sink.delete`` are the calls by which sinks change their files, one by one: a task that
+dies there dies between two renames of one commit.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 BEFORE, AFTER, TORN = "before", "after", "torn"
-"""``torn``: in the middle of a write, of which a prefix is left."""
+"""``torn``: in the middle of a write; a prefix of it is left."""
 
 TASK, MASTER, FILES, ACKER = "task", "job manager", "files", "acker"
-"""Who comes by: a task, the job manager, whoever writes the file, or (in mode ``acking``) an acker."""
+"""The visitor: a task, the job manager, the writer of the file, or (in mode ``acking``) an acker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """``actor``: who comes by; ``phases``: where one may die; ``meaning``: the step."""
+    """``actor``: the visitor; ``phases``: where it may die; ``meaning``: the step."""
 
     actor: str
     meaning: str

@@ -1,11 +1,11 @@
-"""The port through which a run says what caused what. With nobody attached, nothing is built differently.
+"""The port through which a run reports causes and effects. Without a listener, nothing is built differently.
 
-Rules for whoever calls.
+Rules for the runtime, which calls it.
 
-* A *cause* is whatever the other side gives out; the runtime only carries it along with records, and hands it back.
-* A task handles records of one cause at a time. Whatever an operator emits meanwhile has that cause. What it emits
-  outside of that (a timer, a window that ends, a batch that is complete) is caused by its own state: it says of which
-  key, and a new cause is given out.
+* A *cause* is a value that the other side gives out; the runtime only carries it along with records, and hands it back.
+* A task handles records of one cause at a time. Everything an operator emits meanwhile has that cause. Records it emits
+  at another time (a timer, a window that ends, a batch that is complete) are caused by its own state. The operator
+  reports the key, and a new cause is given out.
 * Sources emit one record at a time: each is a cause of its own.
 """
 
@@ -22,18 +22,18 @@ Cause = Any
 """Opaque to the runtime."""
 
 SOURCE, KEYED, STATE, SINK, PLAIN = "source", "keyed", "state", "sink", "plain"
-"""What an operator is to effects: it reads records; it keeps state per key; it keeps state of another kind; it makes
-them visible; none of it, so that effects only pass through it."""
+"""An operator's role for effects: it reads records; it keeps state per key; it keeps state of another kind; it makes
+effects visible; or none of these, so that effects only pass through it."""
 
 COMMITS, AT_ONCE = "commits", "at once"
-"""When a reader sees what reaches a sink: once a checkpoint that covers it is complete, or as it comes."""
+"""When a reader sees the records of a sink: once a checkpoint that covers them is complete, or as they come."""
 
 INPUT, OUTPUT = "input", "output"
-"""On which side of a channel a record in flight was stored."""
+"""The side of a channel on which a record in flight was stored."""
 
 
 class OperatorFacts(NamedTuple):
-    """One operator of a task. ``role``: what it is to effects; ``exposes``: when readers see what reaches a sink;
+    """One operator of a task. ``role``: its role for effects; ``exposes``: when readers see the records of a sink;
     ``key_type``: declared type of its keys."""
 
     uid: str
@@ -56,21 +56,21 @@ class TaskFacts(NamedTuple):
 
 
 class Lineage(Protocol):
-    """What an operator says of records that it emits on its own account."""
+    """Takes an operator's reports on records that it emits from its own state."""
 
     def emitting(self, key: Any, namespace: Any = None) -> None:
-        """What is emitted until :meth:`emitted` comes from the state of ``key`` (and of a window, say)."""
+        """Records emitted until :meth:`emitted` come from the state of ``key`` (and of a window, say)."""
 
     def emitted(self) -> None:
-        """That is over."""
+        """Those records have been emitted."""
 
     def waits(self, records: int, namespace: Any = None) -> None:
-        """So many records of those in hand wait in the operator's state, to be emitted together, in some form, from
+        """This many of the records in hand wait in the operator's state, to be emitted together, in some form, from
         that namespace and no key."""
 
 
 class TaskProvenance(Protocol):
-    """What one task in one attempt says."""
+    """Takes the reports of one task in one attempt."""
 
     def restored(self, checkpoint_id: int | None) -> None:
         """The task starts, from this checkpoint or from nothing."""
@@ -79,7 +79,7 @@ class TaskProvenance(Protocol):
         """For the operator of that uid."""
 
     def read(self, uid: str, split: str) -> None:
-        """A source is about to emit the next record of a split; it is what the task handles from now on."""
+        """A source is about to emit the next record of a split; the task handles that record from now on."""
 
     def handles(self, cause: Cause, keys: Sequence[Any] | None, records: int) -> None:
         """Records of one cause have come to the head of the chain. ``keys``: theirs, on a keyed stream."""
@@ -91,14 +91,14 @@ class TaskProvenance(Protocol):
         """Records of the present cause have come to an operator with state of its own, or to a sink."""
 
     def emits(self, uid: str) -> bool:
-        """An operator emits records. Returns whether :meth:`emitted` is to be called behind that."""
+        """An operator emits records. Returns whether :meth:`emitted` must be called after that."""
 
     def emitted(self) -> None:
-        """What the operator has emitted on its own account has gone down the chain."""
+        """The records that the operator has emitted from its own state have gone down the chain."""
 
     @property
     def cause(self) -> Cause:
-        """Of what is being emitted."""
+        """The cause of the records being emitted."""
 
     def snapshot(self, checkpoint_id: int) -> None:
         """All state of the task becomes part of a checkpoint."""
@@ -108,7 +108,7 @@ class TaskProvenance(Protocol):
 
 
 class Provenance(Protocol):
-    """What a run says."""
+    """Takes the reports of a run."""
 
     def task(self, facts: TaskFacts) -> TaskProvenance:
         """A task is built."""

@@ -19,7 +19,7 @@ _BUFFERED_LINES = 1_000
 
 
 class TraceDigest:
-    """An instrument that only digests."""
+    """An instrument that only computes the digest."""
 
     def __init__(self) -> None:
         self._hash = sha256()
@@ -57,6 +57,6 @@ class TraceWriter:
             self._lines.clear()
 
     def close(self) -> None:
-        """Write what is buffered and close the file."""
+        """Write the buffered lines and close the file."""
         self._flush()
         self._file.close()

@@ -6,9 +6,9 @@ Times are virtual ns. Channels and tasks are named as in the plan. An element on
 ``Receive`` events with the same triple whose ``records`` add up. ``queued`` is the number of records in the channel
 afterwards, so that a viewer can step forward and back without replaying from the start.
 
-Where those records are: whatever could not leave at once waits in the sender's queue until a ``Departed`` with the same
-triple; the rest is under way or queued at the receiver, and uses the credit that it grants. ``RecordsCaptured`` says
-which of them became part of a checkpoint, and on which side.
+Where those records are: elements that could not leave at once wait in the sender's queue until a ``Departed`` with the
+same triple; the rest is under way or queued at the receiver, and uses the credit that it grants. ``RecordsCaptured``
+says which of them became part of a checkpoint, and on which side.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Receive(NamedTuple):
 
 
 class Departed(NamedTuple):
-    """An element has left the sender's queue; one that left as it was sent never was in it."""
+    """An element has left the sender's queue; one that left as it was sent was never in it."""
 
     time_ns: int
     attempt: int
@@ -82,8 +82,8 @@ class Departed(NamedTuple):
 
 
 class RecordsCaptured(NamedTuple):
-    """Records in flight became part of a checkpoint. All of one ``side`` and channel together are what is stored, in
-    the order of the events; none of it when the checkpoint is given up."""
+    """Records in flight became part of a checkpoint. All of one ``side`` and channel together are the stored records,
+    in the order of the events; none is stored when the checkpoint is given up."""
 
     time_ns: int
     attempt: int
@@ -125,15 +125,15 @@ class TimerFired(NamedTuple):
 
 
 class BackgroundWorkDone(NamedTuple):
-    """A state backend has finished work beside the stream, such as a compaction."""
+    """A state backend has finished background work, such as a compaction."""
 
     time_ns: int
     attempt: int
     operator: str
-    """Whose state it is about: ``task/operator``."""
+    """The operator whose state it works on: ``task/operator``."""
     work: str
     size_bytes: int
-    """What was read and written."""
+    """Bytes read and written."""
     duration_ns: int
 
 
@@ -175,12 +175,12 @@ class CheckpointAborted(NamedTuple):
 
 
 class ReportIgnored(NamedTuple):
-    """The job manager took no notice of what a task said about a checkpoint: it came too late, twice, or from an
-    attempt that is over."""
+    """The job manager ignored a task's report about a checkpoint: it came too late, twice, or from an attempt that is
+    over."""
 
     time_ns: int
     attempt: int
-    """The one in which it was sent."""
+    """The attempt in which it was sent."""
     checkpoint_id: int
     task: str
     message: str

@@ -1,7 +1,7 @@
 """The protocols: asynchronous barrier snapshots (Carbone et al. 2015), aligned, unaligned, both, neither; and none.
 
-In a loop, where some channels lead back to the task, each that takes checkpoints gives a handler of its own: no
-checkpoint would ever complete there otherwise.
+In a loop, where some channels lead back to the task, each protocol with checkpoints gives a handler of its own:
+otherwise no checkpoint would ever complete there.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from engine.elements.events import CheckpointOptions
 class CheckpointProtocol:
     """How the tasks of a job agree on a cut.
 
-    ``name``               what ``--mode`` calls it;
+    ``name``               its name for ``--mode``;
     ``takes_checkpoints``  whether a coordinator runs at all;
-    ``consistent_cut``     whether a completed checkpoint may hold no effect of a record behind its cut. The cut
+    ``consistent_cut``     whether a completed checkpoint must not hold effects of records after its cut. The cut
                            oracle takes a difference for a violation where this is true, and for a prediction of
                            duplicates where it is not.
     ``stores_channel_state``  whether records in flight may be part of a checkpoint;
@@ -43,7 +43,7 @@ class CheckpointProtocol:
     tracks_records: ClassVar[bool] = False
 
     def options(self) -> CheckpointOptions:
-        """What the barriers of a checkpoint carry. Without checkpoints no coordinator asks for it."""
+        """The options of a checkpoint's barriers. Without checkpoints no coordinator asks for them."""
         return CheckpointOptions()
 
     def barrier_handler(self, channels: int, capture: InputCapture, back_edges: Collection[int] = ()) -> BarrierHandler:
@@ -94,7 +94,7 @@ class AlignedWithTimeoutBarriers(CheckpointProtocol):
 
 
 class AtLeastOnceBarriers(CheckpointProtocol):
-    """At-least-once: a task counts barriers, blocks nothing, and snapshots when the last one is there.
+    """At-least-once: a task counts barriers, blocks no channel, and snapshots when the last one is there.
 
     Records that overtook the last barrier are in the snapshot and will be sent again after a restore.
     """
@@ -103,7 +103,7 @@ class AtLeastOnceBarriers(CheckpointProtocol):
     consistent_cut = False
 
     def options(self) -> CheckpointOptions:
-        """Barriers that block nothing."""
+        """Barriers that block no channel."""
         return CheckpointOptions.configured(exactly_once=False)
 
     def barrier_handler(self, channels: int, capture: InputCapture, back_edges: Collection[int] = ()) -> BarrierHandler:
@@ -115,7 +115,7 @@ class AtLeastOnceBarriers(CheckpointProtocol):
 
 
 class RecordAcking(CheckpointProtocol):
-    """At-least-once for records, nothing for state: sources send again what was not acknowledged (Storm)."""
+    """At-least-once for records, nothing for state: sources send again records that were not acknowledged (Storm)."""
 
     name = "acking"
     takes_checkpoints = False

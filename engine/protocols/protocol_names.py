@@ -28,7 +28,7 @@ PROTOCOLS: dict[str, CheckpointProtocol] = {
 """Each with its default settings."""
 
 MODE_ALIASES = {"exactly-once": "aligned"}
-"""Other names that ``--mode`` takes, and the protocol each stands for."""
+"""Other names that ``--mode`` takes, and the protocol that each of them means."""
 
 
 def protocol_named(

@@ -1,17 +1,17 @@
-"""The acker: knows of every root whether its tree of tuples is complete, in constant space (Storm: ``Acker``).
+"""The acker: keeps for every root whether its tree of tuples is complete, in constant space (Storm: ``Acker``).
 
 Rules.
 
-* Per root: a 64-bit value, the spout's task once it is known, and whether something failed; about 20 bytes however
+* Per root: a 64-bit value, the spout's task once it is known, and whether a tuple failed; about 20 bytes however
   large the tree is.
 * INIT and ACK create the entry if there is none (messages may overtake each other) and exclusive-or their value in.
   FAIL marks it, RESET only touches it; both create it, too.
 * After each message, if the spout is known: value 0 -> complete, forget it and say ACK; else failed -> forget it and
-  say FAIL; else, if the message was RESET, pass that on to the spout. The value is tested first: an INIT that comes
-  late can turn a failed tree into a complete one.
-* A message for a root that was forgotten creates an entry that nobody will ever complete; it expires.
+  say FAIL; else, if the message was RESET, pass that on to the spout. The value is tested first: a late INIT
+  can turn a failed tree into a complete one.
+* A message for a root that was forgotten creates an entry that can never be completed; it expires.
 * Entries expire by rotation, silently: the spout has a timeout of its own, which is shorter. Creating an entry, FAIL
-  and RESET begin its time anew; ACK does not.
+  and RESET restart its time; ACK does not.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ACKER_BUCKETS = 3
 """An entry lives for two to three timeouts: longer than the root is pending at its spout."""
 
 ENTRY_BYTES = 20
-"""What an entry takes: root, value, task."""
+"""The size of an entry: root, value, task."""
 
 
 @dataclass(slots=True)
@@ -36,13 +36,13 @@ class _Entry:
 
 
 class Acker:
-    """One acker. Takes messages, answers with what a spout is to be told."""
+    """One acker. Takes messages, and answers with messages to a spout."""
 
     def __init__(self, buckets: int = ACKER_BUCKETS) -> None:
         self._pending: RotatingMap[int, _Entry] = RotatingMap(buckets)
 
     def receive(self, message: AckerMessage) -> Reply | None:
-        """Take in one message; returns what a spout is to be told, if it is."""
+        """Take in one message; returns the message to a spout, if there is one."""
         pending, root = self._pending, message.root
         entry = pending.get(root)
         is_new = entry is None
@@ -78,12 +78,12 @@ class Acker:
         return entry is not None and entry.task is not None
 
     def tick(self) -> tuple[int, ...]:
-        """A timeout is over: forget what nothing was heard of. Returns those roots; nobody is told."""
+        """A timeout is over: forget entries without news. Returns their roots; no spout is told."""
         return tuple(self._pending.rotate())
 
     @property
     def pending_roots(self) -> tuple[int, ...]:
-        """Roots with an entry, those that expire first in front."""
+        """Roots with an entry, those that expire first come first."""
         return tuple(root for root, _ in self._pending.items())
 
     def __len__(self) -> int:

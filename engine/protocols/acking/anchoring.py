@@ -1,22 +1,22 @@
-"""Tuples and what they are anchored to: how a tree of tuples is summed up in exclusive ors (Storm: ``TupleImpl``,
+"""Tuples and their anchors: how a tree of tuples is summed up in exclusive ors (Storm: ``TupleImpl``,
 ``MessageId``, ``SpoutOutputCollectorImpl``, ``BoltOutputCollectorImpl``).
 
 Rules.
 
 * A tuple knows, per root, the edge that leads to it. A root tuple is sent to k receivers as k tuples with an edge each.
-* A tuple emitted by a bolt gets, for each of its anchors and each receiver, a new edge. It goes into the tuple's entry
-  of every root of the anchor, and into the anchor's own sum of what it has emitted, by exclusive or. An anchor that is
+* A tuple emitted by a bolt gets, for each of its anchors and each receiver, a new edge. This edge goes into the tuple's
+  entry of every root of the anchor, and into the anchor's own sum of emitted edges, by exclusive or. An anchor that is
   named twice counts twice. Without anchors, or with anchors that have no roots, the tuple is not tracked.
-* Acknowledging a tuple says, per root, its own edge and the sum of what was anchored to it: it leaves the tree in the
-  same message that adds its children, so that the value of a root is 0 only when nothing is left (but for accidents of
+* Acknowledging a tuple says, per root, its own edge and the sum of the edges anchored to it. It leaves the tree in the
+  same message that adds its children, so the value of a root is 0 only when nothing is left (except for accidents of
   probability 2**-64).
 
-Ids of roots and edges are distinct integers of 64 bits. Storm draws them at random. A collision means a tree that
-seems complete and is not, so that what matters is that they are spread evenly; whether they are drawn or computed does
-not. :class:`IdStream` computes them, from names that are never used twice, and they are no choices of a run: nothing
-else may come of another id.
+Ids of roots and edges are distinct integers of 64 bits. Storm draws them at random. After a collision a tree may seem
+complete and is not, so ids must be spread evenly; they may be drawn or computed.
+:class:`IdStream` computes them, from names that are never used twice. They are no choices of a run: another id could
+have no other effect.
 
-The messages are what tasks, ackers and spouts say to each other (Storm: the streams of ``Acker``).
+The messages pass between tasks, ackers and spouts (Storm: the streams of ``Acker``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 ACK, FAIL, RESET = "ack", "fail", "reset"
-"""Kinds of :class:`Reply`: the tree is complete; it has failed; its timeout is to begin anew."""
+"""Kinds of :class:`Reply`: the tree is complete; it has failed; its timeout must restart."""
 
 
 class Init(NamedTuple):
@@ -51,17 +51,17 @@ class Fail(NamedTuple):
 
 
 class Reset(NamedTuple):
-    """A tuple of the tree takes long: its time begins anew."""
+    """A tuple of the tree takes long: its time restarts."""
 
     root: int
 
 
 AckerMessage = Init | Ack | Fail | Reset
-"""Everything that an acker takes."""
+"""Every message that an acker takes."""
 
 
 class Reply(NamedTuple):
-    """From an acker to the spout ``task``: what has become of ``root``."""
+    """From an acker to the spout ``task``: the outcome of ``root``."""
 
     kind: str
     task: str
@@ -69,7 +69,7 @@ class Reply(NamedTuple):
 
 
 KIND_NAMES: dict[type, str] = {Init: "init", Ack: "ack", Fail: "fail", Reset: "reset"}
-"""What messages to ackers are counted as."""
+"""The names under which messages to ackers are counted."""
 
 
 NewId = Callable[[], int]
@@ -78,7 +78,7 @@ NewId = Callable[[], int]
 
 class AnchoredTuple:
     """One tuple on its way. ``edges``: by root; none when it is not tracked. ``out``: exclusive or of the edges of all
-    that was emitted anchored to it."""
+    tuples that were emitted anchored to it."""
 
     __slots__ = ("edges", "out")
 
@@ -91,11 +91,11 @@ class AnchoredTuple:
 
 
 UNTRACKED = AnchoredTuple()
-"""A tuple without roots. It has nothing to sum up, so that all of them may be one."""
+"""A tuple without roots. It has nothing to sum up, so one object serves for all of them."""
 
 
 def root_tuples(root: int, receivers: int, new_id: NewId) -> tuple[list[AnchoredTuple], int]:
-    """The tuples in which a spout sends a root to so many receivers, and the value of its INIT."""
+    """The tuples in which a spout sends a root to ``receivers`` receivers, and the value of its INIT."""
     edges = [new_id() for _ in range(receivers)]
     value = 0
     for edge in edges:
@@ -116,18 +116,18 @@ def child_of(anchors: Iterable[AnchoredTuple], new_id: NewId) -> AnchoredTuple:
 
 
 def acks_of(one: AnchoredTuple) -> Sequence[Ack]:
-    """What is said when a tuple has been handled."""
-    # In one message, or the tree is empty in between (mutant "acked before its children").
+    """The messages for a tuple that has been handled."""
+    # In one message, otherwise the tree is empty in between (mutant "acked before its children").
     return [Ack(root, edge ^ one.out) for root, edge in one.edges.items()]
 
 
 def fails_of(one: AnchoredTuple) -> Sequence[Fail]:
-    """What is said when a tuple cannot be handled."""
+    """The messages for a tuple that cannot be handled."""
     return [Fail(root) for root in one.edges]
 
 
 def resets_of(one: AnchoredTuple) -> Sequence[Reset]:
-    """What is said when a tuple takes longer than its timeout."""
+    """The messages for a tuple that takes longer than its timeout."""
     return [Reset(root) for root in one.edges]
 
 
@@ -135,8 +135,8 @@ _MASK = (1 << 64) - 1
 
 
 class IdStream:
-    """The ids of whoever goes by ``name``: SplitMix64 (Steele, Lea, Flood 2014) over a counter. It maps numbers to
-    numbers one to one, so that no id of a stream ever comes again; 0, which would leave no mark, is left out."""
+    """The ids of one owner, ``name``: SplitMix64 (Steele, Lea, Flood 2014) over a counter. It maps numbers to
+    numbers one to one, so no id of a stream ever comes again; 0, which would leave no mark, is left out."""
 
     __slots__ = ("_state",)
 
@@ -153,5 +153,5 @@ class IdStream:
                 return mixed
 
     def fingerprint(self) -> int:
-        """What decides which ids come."""
+        """The state that determines the next ids."""
         return self._state

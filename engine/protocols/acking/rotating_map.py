@@ -1,8 +1,8 @@
 """A map whose entries expire by rotation (Storm: ``RotatingMap``).
 
-Rules. Of B buckets the newest takes every put, wherever the key was before; a rotation drops the oldest with all that
-is in it and opens a new one. So an entry goes with the B-th rotation after its last put: with a rotation every T, after
-(B-1)T at the earliest and BT at the latest. Reading an entry does not keep it.
+Rules. Of B buckets the newest takes every put, wherever the key was before; a rotation drops the oldest with all its
+entries and opens a new one. So an entry is dropped at the B-th rotation after its last put: with a rotation every T,
+after (B-1)T at the earliest and BT at the latest. Reading an entry does not keep it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ V = TypeVar("V")
 
 
 class RotatingMap(Generic[K, V]):
-    """A map with ``buckets`` (at least 2) buckets; with one, an entry could go at once."""
+    """A map with ``buckets`` (at least 2) buckets; with one, an entry could be dropped at once."""
 
     def __init__(self, buckets: int) -> None:
         assert buckets >= 2, buckets
@@ -23,7 +23,7 @@ class RotatingMap(Generic[K, V]):
         """Newest first."""
 
     def put(self, key: K, value: V) -> None:
-        """Set an entry; its time begins anew."""
+        """Set an entry; its time restarts."""
         newest, *older = self._buckets
         newest[key] = value
         for bucket in older:
@@ -46,7 +46,7 @@ class RotatingMap(Generic[K, V]):
         return None
 
     def rotate(self) -> dict[K, V]:
-        """Drop the oldest bucket; returns what was in it, oldest put first."""
+        """Drop the oldest bucket; returns its entries, oldest put first."""
         expired = self._buckets.pop()
         self._buckets.appendleft({})
         return expired
@@ -58,7 +58,7 @@ class RotatingMap(Generic[K, V]):
         return any(key in bucket for bucket in self._buckets)
 
     def items(self) -> list[tuple[K, V]]:
-        """All entries, those that expire first in front."""
+        """All entries, those that expire first come first."""
         return [entry for bucket in reversed(self._buckets) for entry in bucket.items()]
 
     def fingerprint(self) -> tuple[tuple[K, ...], ...]:

@@ -12,7 +12,7 @@ class ReplayLimitError(WeirError):
 
 
 class UnacknowledgedError(WeirError):
-    """Records were lost, and nothing will ever send them again."""
+    """Records were lost, and no source will ever send them again."""
 
 
 DEFAULT_TIMEOUT_NS = 30_000_000_000
@@ -22,15 +22,15 @@ DEFAULT_TIMEOUT_NS = 30_000_000_000
 class AckingSettings:
     """How records are tracked in mode ``acking``. Times are virtual ns.
 
-    ``ackers``       how many, ``None`` = one per worker, that is as many as the widest vertex has subtasks; 0 = nothing
-                     is tracked, and every record counts as acknowledged when it is emitted: at most once;
-    ``timeout_ns``   T: a record of which nothing was heard for T to 2T is sent again (Storm: 30 s). ``None`` = never:
-                     what a dead task had is lost, and the job waits for it for ever, which is an error in the end;
+    ``ackers``       their number, ``None`` = one per worker, that is as many as the widest vertex has subtasks; 0 = no
+                     record is tracked, and each counts as acknowledged when it is emitted: at most once;
+    ``timeout_ns``   T: a record without news for T to 2T is sent again (Storm: 30 s). ``None`` = never: the records of
+                     a dead task are lost, and the job waits for them for ever, which is an error in the end;
     ``max_pending``  records of one source subtask that may be unacknowledged, ``None`` = any number. It bounds what the
                      source keeps in memory, and holds it back (Storm: ``topology.max.spout.pending``);
     ``max_replays``  a record that was sent again so often, and is still not acknowledged, fails the job: a timeout
                      shorter than the way of a record would go on for ever. (Storm has no such limit.)
-    ``recovery_ns``  between the death of an acker and its successor, which knows nothing.
+    ``recovery_ns``  between the death of an acker and its successor, whose memory is empty.
     """
 
     ackers: int | None = None

@@ -1,13 +1,13 @@
-"""The spout's side of acking: which roots are pending, and what has become of them (Storm: ``SpoutExecutor``).
+"""The spout's side of acking: the pending roots, and their outcomes (Storm: ``SpoutExecutor``).
 
 Rules.
 
 * An emit with a message id is pending until the acker says ACK or FAIL, or until its time is over: that counts as
-  failed, too. What comes for a root that is not pending (any more) is ignored.
+  failed, too. A reply for a root that is not pending (any more) is ignored.
 * Its time is over at the second rotation after the emit, or after the last RESET: between one and two timeouts.
 * Without ackers nothing is tracked, and an emit is acknowledged at once. Without a message id nothing is tracked
-  either, and nobody is ever told.
-* At most ``max_pending`` roots are pending (Storm: ``topology.max.spout.pending``); whoever would emit more waits.
+  either, and no outcome is reported.
+* At most ``max_pending`` roots are pending (Storm: ``topology.max.spout.pending``); then the spout waits.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from engine.protocols.acking.rotating_map import RotatingMap
 SPOUT_BUCKETS = 2
 
 ACKED, FAILED, TIMED_OUT = "acked", "failed", "timed out"
-"""What becomes of a message: its tree is complete; a tuple of it failed; nobody has heard of it for too long."""
+"""The outcome of a message: its tree is complete; a tuple of it failed; no reply came for too long."""
 
 
 class SplitProgress:
-    """How far a spout may commit a split: up to the lowest record that is not acknowledged. A position says "everything
-    before": one record that is pending holds back all positions behind it, and what was acknowledged behind it comes
-    again after a restart.
+    """How far a spout may commit a split: up to the lowest record that is not acknowledged. A position covers records
+    before it. So one pending record holds back all positions after it, and records after it that were acknowledged
+    come again after a restart.
 
     ``position``: where reading begins; opaque, ``None`` = at the beginning.
     """
@@ -39,9 +39,9 @@ class SplitProgress:
         self._first = 0
         """Number of the oldest record that is not covered."""
         self._positions: deque[Any] = deque()
-        """Behind each record from that one on."""
+        """The position after each record from that one on."""
         self._done: dict[int, None] = {}
-        """Numbers that were acknowledged, of those."""
+        """Numbers of those that were acknowledged."""
 
     def read(self, position_behind: Any) -> int:
         """The next record was read, and the split stands at ``position_behind``. Returns the record's number."""
@@ -49,7 +49,7 @@ class SplitProgress:
         return self._first + len(self._positions) - 1
 
     def acked(self, number: int) -> None:
-        """A record is behind us. What was acknowledged before may be again: it changes nothing."""
+        """A record is acknowledged. It may have been acknowledged before: then nothing changes."""
         assert number < self._first + len(self._positions), (number, self._first, len(self._positions))
         if number < self._first:
             return
@@ -62,7 +62,7 @@ class SplitProgress:
 
     @property
     def covered_records(self) -> int:
-        """Records that were read and are covered by the position: nobody reads them again."""
+        """Records that were read and are covered by the position: they are not read again."""
         return self._first
 
     @property
@@ -71,7 +71,7 @@ class SplitProgress:
         return len(self._positions)
 
     def fingerprint(self) -> object:
-        """What is covered, and what is acknowledged behind it."""
+        """The covered records, and those acknowledged after them."""
         return repr(self.position), len(self._positions), tuple(sorted(one - self._first for one in self._done))
 
 
@@ -79,7 +79,7 @@ M = TypeVar("M")
 
 
 class Outcome(NamedTuple, Generic[M]):
-    """What has become of a message. ``root``: under which it was emitted; ``None`` when it was not tracked."""
+    """The outcome of a message. ``root``: under which it was emitted; ``None`` when it was not tracked."""
 
     message_id: M
     result: str
@@ -87,7 +87,7 @@ class Outcome(NamedTuple, Generic[M]):
 
 
 class SpoutEmission(NamedTuple, Generic[M]):
-    """What an emit comes to: a tuple per receiver, what the acker is told, and what has become of it already."""
+    """The result of an emit: a tuple per receiver, the message to the acker, and the outcome if it is known already."""
 
     tuples: list[AnchoredTuple]
     init: Init | None
@@ -95,8 +95,8 @@ class SpoutEmission(NamedTuple, Generic[M]):
 
 
 class SpoutBook(Generic[M]):
-    """The pending roots of the spout ``task``, whose messages have ids of type M. ``has_ackers``: whether there is
-    anybody to track them; ``max_pending``: ``None`` = no limit."""
+    """The pending roots of the spout ``task``, whose messages have ids of type M. ``has_ackers``: whether any acker
+    tracks them; ``max_pending``: ``None`` = no limit."""
 
     def __init__(self, task: str, *, has_ackers: bool = True, max_pending: int | None = None) -> None:
         assert max_pending is None or max_pending >= 1, max_pending
@@ -106,7 +106,7 @@ class SpoutBook(Generic[M]):
         self._pending: RotatingMap[int, M] = RotatingMap(SPOUT_BUCKETS)
 
     def emit(self, message_id: M | None, receivers: int, new_id: NewId) -> SpoutEmission[M]:
-        """Emit one message to so many receivers. ``message_id`` ``None``: nobody wants to know what becomes of it."""
+        """Emit one message to ``receivers`` receivers. ``message_id`` ``None``: the outcome is not reported."""
         if message_id is None or not self._has_ackers:
             outcome = None if message_id is None else Outcome(message_id, ACKED, None)
             return SpoutEmission([UNTRACKED] * receivers, None, outcome)
@@ -115,13 +115,13 @@ class SpoutBook(Generic[M]):
         return SpoutEmission(tuples, self.track(message_id, root, value), None)
 
     def track(self, message_id: M, root: int, value: int) -> Init:
-        """A message is out under ``root``, in tuples whose edges come to ``value``; returns what the acker is told."""
+        """A message is out under ``root``, in tuples whose edges sum up to ``value``; returns the acker's message."""
         assert self._has_ackers, "without ackers nobody would ever answer"
         self._pending.put(root, message_id)
         return Init(root, value, self.task)
 
     def on_reply(self, reply: Reply) -> Outcome[M] | None:
-        """An acker says something; ``None`` when nothing comes of it."""
+        """An acker replies; ``None`` when the reply has no effect."""
         message_id = self._pending.remove(reply.root)
         if message_id is None:
             return None
@@ -133,7 +133,7 @@ class SpoutBook(Generic[M]):
         return None
 
     def tick(self) -> tuple[Outcome[M], ...]:
-        """A timeout is over: what has been pending for too long has failed."""
+        """A timeout is over: messages that have been pending for too long have failed."""
         expired = self._pending.rotate()
         # Failed, so that the record is sent again (mutant "timed-out roots forgotten").
         return tuple(Outcome(message_id, TIMED_OUT, root) for root, message_id in expired.items())
@@ -145,7 +145,7 @@ class SpoutBook(Generic[M]):
 
     @property
     def pending(self) -> tuple[M, ...]:
-        """The messages that are pending, those that time out first in front."""
+        """The messages that are pending, those that time out first come first."""
         return tuple(message_id for _, message_id in self._pending.items())
 
     def __len__(self) -> int:

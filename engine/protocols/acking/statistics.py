@@ -1,4 +1,4 @@
-"""What record acking has cost, and what came of it."""
+"""The costs and results of record acking."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ MESSAGE_KINDS = ("init", "ack", "fail", "reset", "reply")
 @dataclass(slots=True)
 class AckingStatistics:
     """Counts of one run, over all attempts. Latencies are virtual ns, from the first time that a record was emitted to
-    the news that all of it has been handled.
+    the news that all its tuples have been handled.
 
     ``data``            records sent on channels between tasks;
     ``control``         messages by kind;
     ``tracked``         roots emitted, replays included;
     ``completed``       records acknowledged; ``failed``, ``timed_out``: roots that were not;
-    ``replayed``        records sent again by a source that lives; what a restarted source reads again is no replay;
+    ``replayed``        records sent again by a source that lives; a second reading after a restart is no replay;
     ``lost``            records that were on a channel to or from a task when it died;
     ``lost_messages``   control messages that came to an acker that was down;
     ``max_pending``     most roots pending at one source subtask; ``max_acker_entries``: at one acker;
-    ``expired_entries`` entries that ackers forgot without having heard the end;
+    ``expired_entries`` entries that ackers forgot without having heard of their end;
     ``commits``         how often offsets were made durable.
     """
 
@@ -52,7 +52,7 @@ class AckingStatistics:
 
     @property
     def unresolved(self) -> int:
-        """Roots of which no source has heard the end: it was still to come, or the source had died."""
+        """Roots whose end no source has heard of: it was still to come, or the source had died."""
         return self.tracked and self.tracked - self.completed - self.failed - self.timed_out
 
     @property
@@ -67,14 +67,14 @@ class AckingStatistics:
 
     @property
     def max_acker_bytes(self) -> int:
-        """What the entries of one acker take at most."""
+        """The most bytes that the entries of one acker took."""
         return self.max_acker_entries * ENTRY_BYTES
 
     def as_dict(self) -> dict[str, Any]:
-        """Every count, and what follows from them, as plain data."""
+        """Every count, and the numbers derived from them, as plain data."""
         derived = ("unresolved", "control_messages", "latency_mean_ns", "max_acker_bytes")
         return {**asdict(self), **{name: getattr(self, name) for name in derived}}
 
     def copy(self) -> AckingStatistics:
-        """As they stand now."""
+        """The present counts."""
         return replace(self, control=dict(self.control))
