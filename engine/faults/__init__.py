@@ -1,4 +1,4 @@
-"""Plans of failure: what dies in a run, and when. A plan is plain data; installing it is its only effect."""
+"""Fault plans: what dies in a run, and when. A plan is plain data; installing it is its only effect."""
 
 from __future__ import annotations
 

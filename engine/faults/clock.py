@@ -1,12 +1,12 @@
-"""Faults of time: clocks of tasks that are off or jump, slow tasks, sources without input, late watermarks.
+"""Faults of time: task clocks that are off or jump, slow tasks, sources without input, late watermarks.
 
-Only the *processing-time clock* of a task is ever wrong: what its operators read and set timers by. Virtual time
-itself, the job manager's timeouts and the costs of work are not touched. A clock belongs to the machine: a task that
-is deployed anew reads the same one.
+Only the *processing-time clock* of a task is ever wrong: the clock that its operators read and set timers by. Virtual
+time itself, the job manager's timeouts and the costs of work are not affected. A clock belongs to the machine: a task
+that is deployed anew reads the same one.
 
-What a jump means for timers is what it means to Flink's ``SystemProcessingTimeService``: a timer is set for an instant
-of the clock, and waits for as long as that is away *when it is set*. So no jump makes it fire twice or never; behind a
-jump forward it fires late by the clock, behind one backward the clock shows less than the timer says.
+A jump affects timers as in Flink's ``SystemProcessingTimeService``: a timer is set for an instant of the clock, and
+waits for the distance to that instant *at the time it is set*. So no jump makes it fire twice or never. After a jump
+forward it fires late by the clock; after a jump backward the clock shows less than the timer's instant.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OFFSETS_NS = (1_000_000, 50_000_000, 3_600_000_000_000)
 
 
 class ClockFaults:
-    """What befalls the clocks and the pace of tasks in one case."""
+    """The faults of the clocks and the pace of tasks in one case."""
 
     def __init__(self, faults: Sequence[Fault], mix: FaultMix, struck: Struck) -> None:
         self._struck = struck
@@ -118,7 +118,7 @@ _WITHOUT_IDLE = tuple(kind for kind in _TURN_KINDS if kind != "idle")
 
 
 def signed_ns(fault: Fault) -> int:
-    """How far a clock goes: ``for_ns`` ahead, or back when the amount is negative."""
+    """How far a clock jumps: ``for_ns`` ahead, or back when the amount is negative."""
     return -fault.for_ns if fault.amount < 0 else fault.for_ns
 
 

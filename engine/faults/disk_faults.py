@@ -4,13 +4,13 @@ Rules.
 
 * An opportunity is a call of the file system. An exact fault names the path by a pattern, or ``OPERATION PATH``
   (``write-error:rename */_metadata#1``), and the n-th matching call; ``disk-full`` and ``read-only`` may have a
-  duration instead of, or beside, that.
-* A disk may refuse, and what it was told last may be lost with the machine; then it says so, or nobody was told that
-  it was durable. What it gives back wrongly is found by a checksum. Both must be survived: at worst the job ends with
-  an error that says what is the matter, and can be resumed once the disk is well (:data:`MAY_END_THE_JOB`).
-* When a process dies nothing is lost, unless the machine dies with it: then ``lose-unsynced`` strikes, and of each
-  change that was not made durable it is drawn whether it survives.
-* ``delete-referenced`` is somebody who tidies up: a file that a completed checkpoint needs is gone.
+  duration instead of, or besides, that.
+* A disk may refuse a call, and the last writes may be lost with the machine. Then it says so, or it had not confirmed
+  that they were durable. A checksum finds data that is read back wrongly. The job must survive both: at worst it ends
+  with an error that names the cause, and can be resumed once the disk is repaired (:data:`MAY_END_THE_JOB`).
+* When a process dies nothing is lost, unless the machine dies with it: then ``lose-unsynced`` strikes, and a draw
+  decides for each change that was not made durable whether it survives.
+* ``delete-referenced`` is a cleanup by hand: a file that a completed checkpoint needs is deleted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     pass
 
 CHECKPOINTS, FILES = "checkpoints", "files"
-"""The disks of a run: of checkpoint storage, of sources and sinks."""
+"""The disks of a run: of checkpoint storage, and of sources and sinks."""
 
 _WRITES = frozenset(["open_write", "open_append", "write", "fsync", "rename", "fsync_dir", "link", "make_dirs"])
 _CHANGES = _WRITES | {"truncate", "delete", "delete_tree"}
@@ -53,12 +53,12 @@ _POSSIBLE: Mapping[str, tuple[str, ...]] = {
 _LASTING = ("disk-full", "read-only")
 
 MAY_END_THE_JOB = frozenset(kind for kind in FAULT_KINDS if FAULT_KINDS[kind].group == "storage") - {"lose-unsynced"}
-"""Kinds after which a job may end with a clear error instead of finishing; resumed on a disk that is well again, it
-must finish."""
+"""Kinds after which a job may end with a clear error instead of finishing; on a repaired disk it must then
+finish."""
 
 
 class StorageFaults:
-    """What befalls the disks of one case."""
+    """The faults of the disks in one case."""
 
     def __init__(self, faults: Sequence[Fault], mix: FaultMix, struck: Struck) -> None:
         self._struck = struck
@@ -80,8 +80,8 @@ class StorageFaults:
     # -- calls --------------------------------------------------------------------------------------------------
 
     def wrap(self, file_system: FileSystem, name: str) -> FileSystem:
-        """A file system whose calls fail as planned; itself when none can. The wrapper of a name stays the same over
-        all processes of a case."""
+        """A file system whose calls fail as planned; the argument itself when none can. The wrapper of a name is the
+        same in all processes of a case."""
         if not self.is_armed:
             return file_system
         wrapped = self._wrapped.get(name)
@@ -135,8 +135,8 @@ class StorageFaults:
     # -- the death of a process -----------------------------------------------------------------------------------
 
     def process_died(self, disks: Mapping[str, MemoryFileSystem]) -> None:
-        """A process has died; ``disks``: what it wrote to, by the names given to :meth:`wrap`. Open files and locks
-        are gone with it; what was not made durable is too if the machine died."""
+        """A process has died; ``disks``: its disks, by the names given to :meth:`wrap`. Open files and locks are gone
+        with it; changes that were not made durable are lost too if the machine died."""
         self._died += 1
         exact = any(fault.number == self._died for fault in self._lost)
         by_chance = self._deaths.is_armed and not exact and self._draws_power_cut()

@@ -1,23 +1,23 @@
-"""Faults of systems outside: transactional logs and databases whose requests and answers get lost, and sources that
-forget where a reader stood.
+"""Faults of external systems: transactional logs and databases whose requests and answers are lost, and sources that
+forget the position of a reader.
 
-A request to a log comes by under its name, ``KIND TRANSACTIONAL-ID[ TOPIC-PARTITION]``, for instance
+A request to a log has the name ``KIND TRANSACTIONAL-ID[ TOPIC-PARTITION]``, for instance
 ``commit out/0/1.1/0`` or ``append out/0/1.1/0 rows-1``; one to a database as ``KIND TRANSACTION`` or
 ``KIND WRITER/SUBTASK``, for instance ``prepare orders:out/0/2/1.1/0`` or ``upsert customers:table/1``. Targets are
 patterns over that name, or the kind alone::
 
-    answer-lost:commit#2             the second commit is carried out, but nobody hears of it
+    answer-lost:commit#2             the second commit is carried out, but its answer is lost
     request-lost:append out/1/*#5    the fifth append of subtask 1 of the sink out never arrives
-    expire:append#3                  the log gives the transaction up right before the third append
-    fence:prepare*#1                 somebody else takes the producer's name right before
+    expire:append#3                  the log aborts the transaction right before the third append
+    fence:prepare*#1                 another producer takes the name right before
     late-marker:commit#1             the first commit arrives again while the next transaction of its name is open
     answer-lost:upsert customers:*   rows of a table are replaced, but the sink does not know
     rewind:numbers/*#1=-3            a split is opened three records before the position that was restored
 
-What strikes by chance is only what a correct sink survives: whoever gives up a transaction which is *prepared* loses
-data that no sink can save, so that ``expire`` and ``fence`` befall prepared transactions only when asked for exactly.
-(A database that is taken over by somebody else keeps what is prepared; its ``fence`` befalls upserts, too.)
-``rewind`` breaks what every protocol builds on, and is never drawn.
+Chance strikes only with faults that a correct sink survives. A *prepared* transaction that is aborted loses data that
+no sink can save, so ``expire`` and ``fence`` strike prepared transactions only when requested exactly.
+(A database keeps prepared transactions when another session takes it over; there ``fence`` strikes upserts, too.)
+``rewind`` breaks an assumption of every protocol, and is never drawn.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ FATES_BY_CHANCE: Mapping[str, tuple[str, ...]] = {
     "retract": _ANYWHERE,
     "forget": _ANYWHERE,
 }
-"""By kind of request to a log or a database: what may befall it by chance."""
+"""By kind of request to a log or a database: the faults that may strike it by chance."""
 
 
 def requests_befallen_by(kind: str) -> tuple[str, ...]:
-    """The kinds of requests that a kind of fault may befall by chance."""
+    """The kinds of requests that a kind of fault may strike by chance."""
     return tuple(request for request, possible in FATES_BY_CHANCE.items() if kind in possible)
 
 
@@ -78,7 +78,7 @@ def requests_to(sinks: Mapping[str, Any]) -> Mapping[str, int]:
 
 
 class ExternalFaults:
-    """What befalls the systems outside in one case."""
+    """The faults of external systems in one case."""
 
     def __init__(self, faults: Sequence[Fault], mix: FaultMix, struck: Struck) -> None:
         nothing_by_chance = FaultMix()
@@ -97,8 +97,8 @@ class ExternalFaults:
         return self._exact.unused + self._rewinds.unused
 
     def attach(self, sinks: Mapping[str, Any], come_by: Callable[[], None] | None = None) -> None:
-        """Stand between the sinks of a world and their logs and databases; once per process, before it runs.
-        ``come_by`` is called ahead of each request."""
+        """Place the faults between the sinks of a world and their logs and databases; once per process, before it runs.
+        ``come_by`` is called before each request."""
         self._come_by = come_by
         found = [sink for _, sink in sorted(sinks.items())]
         logs = [getattr(sink, "log", None) for sink in found]
@@ -114,12 +114,12 @@ class ExternalFaults:
                     sink.database = GatedDatabase(sink.database, self.fate)
 
     def started(self, kernel: Kernel) -> None:
-        """A process begins, on this kernel. The logs go by true time: a task's clock may be wrong, not theirs."""
+        """A process begins, on this kernel. The logs use true time: a task's clock may be wrong, theirs is not."""
         for log in self._logs:
             log.clock = _VirtualClock(kernel)
 
     def fate(self, request: Request | DatabaseRequest) -> str:
-        """What becomes of a request; see :class:`operators.log.memory_transaction_log.MemoryTransactionLog` and
+        """The fate of a request; see :class:`operators.log.memory_transaction_log.MemoryTransactionLog` and
         :mod:`operators.databases.memory_database`."""
         if self._come_by is not None:
             self._come_by()
@@ -130,7 +130,7 @@ class ExternalFaults:
         return DELIVERED if fault is None else fault.kind
 
     def in_plan(self, plan: ExecutionPlan) -> ExecutionPlan:
-        """The plan with sources that may be rewound; the same plan when none is to be."""
+        """The plan with sources that may be rewound; the same plan when no rewind is planned."""
         if not self._rewinds.is_armed:
             return plan
         vertices = [
@@ -176,7 +176,7 @@ def _fits(fault: Fault, name: str) -> bool:
 
 
 class RewoundSource:
-    """A source whose splits may be opened elsewhere than at the position that was restored."""
+    """A source whose splits may be opened at another position than the restored one."""
 
     def __init__(self, source: Source, name: str, rewinds: Opportunities) -> None:
         self._source, self._name, self._rewinds = source, name, rewinds
@@ -204,7 +204,7 @@ class CountingReader:
         self._reader, self.number = reader, number
 
     def skip(self, records: int) -> None:
-        """Read up to so many records for nothing."""
+        """Read up to so many records and discard them."""
         while records > 0:
             batch = self.read(records)
             if batch is None or not len(batch):

@@ -1,9 +1,9 @@
-"""A fault as data: what goes wrong, to whom, and exactly when; or how likely, at each opportunity.
+"""A fault as data: its kind, its target and its exact time; or its probability at each opportunity.
 
 A fault has a text form, used on the command line, in reports and in regression tests::
 
     crash:count[1]@120us                    a subtask dies at an instant of virtual time
-    crash:count[*]@before:snapshot.sync#2   whoever of count comes second to that point dies there
+    crash:count[*]@before:snapshot.sync#2   the subtask of count that makes the second visit there dies
     crash:job manager@after:manifest.rename#1
     pause:count[0]@12us~5us                 it does nothing for 5 us
     lose:receive_acknowledge count[1]#1     the first acknowledgement of count[1] never arrives
@@ -11,7 +11,7 @@ A fault has a text form, used on the command line, in reports and in regression 
     torn-write:*/_metadata*#1=17            the first such write leaves 17 bytes
     rescale:process@after:ack.send#3=4      the process dies there; it is resumed with parallelism 4
 
-that is ``KIND:TARGET[@TIME | @PHASE:POINT][#N][~DURATION][=AMOUNT]``; a target is a shell pattern (``[`` and ``]``
+The form is ``KIND:TARGET[@TIME | @PHASE:POINT][#N][~DURATION][=AMOUNT]``; a target is a shell pattern (``[`` and ``]``
 stand for themselves).
 """
 
@@ -37,14 +37,14 @@ TIME, POINT, MESSAGE, ELEMENT, CALL, EXTERNAL, START = (
     "external",
     "start",
 )
-"""What a kind counts its opportunities in: instants, visits of a named point, messages between job manager and tasks,
+"""The opportunities that a kind counts: instants, visits of a named point, messages between job manager and tasks,
 elements on channels, calls of a file system, requests to an external system, starts of a process."""
 
 
 @dataclass(frozen=True, slots=True)
 class FaultKind:
-    """``group``: of the catalogue; ``by``: what its opportunities are; ``unsound``: it breaks what every protocol
-    builds on, so that it must be asked for."""
+    """``group``: of the catalogue; ``by``: the opportunities that it counts; ``unsound``: it breaks an assumption of
+    every protocol, so it must be requested explicitly."""
 
     group: str
     by: tuple[str, ...]
@@ -97,7 +97,7 @@ FAULT_KINDS: Mapping[str, FaultKind] = {
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One fault at an exact place: at an instant (``at_ns`` since the start of the run), or at the ``number``-th
-    opportunity (from 1) that ``target`` matches, at a named ``point`` when the kind goes by points.
+    opportunity (from 1) that ``target`` matches, at a named ``point`` when the kind counts visits of points.
 
     ``for_ns``: how long, or how far; ``amount``: bytes, records, a parallelism, as the kind says.
     """
@@ -126,7 +126,7 @@ class Fault:
             raise ConfigurationError(f"fault {self.kind}: opportunities count from 1, times from 0")
 
     def hits(self, name: str) -> bool:
-        """Whether the fault is meant for this name."""
+        """Whether the target of the fault matches this name."""
         return matches(self.target, name)
 
     def __str__(self) -> str:
@@ -146,8 +146,8 @@ _TEXT = re.compile(
 
 
 def parse_fault(text: str) -> Fault:
-    """The fault that a text describes: ``parse_fault(str(fault)) == fault``. Raises :class:`ConfigurationError` on a
-    text of another form."""
+    """The fault that a text describes: ``parse_fault(str(fault)) == fault``. Raises :class:`ConfigurationError` if the
+    text has another form."""
     match = _TEXT.fullmatch(text.strip())
     if match is None:
         raise ConfigurationError(
@@ -176,7 +176,7 @@ def matches(pattern: str, name: str) -> bool:
 class FaultMix:
     """Faults by chance: how likely each kind is at each opportunity, in millionths, and how many there are at most.
 
-    What strikes is drawn from the stream ``faults`` and remembered as an exact :class:`Fault`.
+    Each fault that strikes is drawn from the stream ``faults`` and kept as an exact :class:`Fault`.
     """
 
     per_million: Mapping[str, int] = field(default_factory=dict)

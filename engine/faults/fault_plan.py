@@ -1,8 +1,8 @@
-"""The fault plan of a run: which tasks are killed at which instants of virtual time, and what else goes wrong.
+"""The fault plan of a run: which tasks are killed at which instants of virtual time, and its other faults.
 
 A plan is data: it can be written down, compared, printed as the command-line options that repeat it, and shrunk by
-leaving kills out. :meth:`FaultPlan.install` hands its kills to an execution before that runs; the execution knows its
-own tasks and refuses a name that is none of them. Other faults are for :class:`engine.faults.injector.FaultInjector`.
+leaving kills out. :meth:`FaultPlan.install` passes its kills to an execution before that runs; the execution knows its
+own tasks and refuses an unknown name. Other faults are for :class:`engine.faults.injector.FaultInjector`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _FORM = (
 
 
 class FaultTarget(Protocol):
-    """What a plan is installed into: :class:`engine.runtime.execution.Execution`."""
+    """The object that a plan is installed into: :class:`engine.runtime.execution.Execution`."""
 
     def kill(self, target: str, at_ns: int, cause: str = "killed") -> None:
-        """Have ``target`` die at ``at_ns``; raises :class:`ConfigurationError` on an unknown name."""
+        """Make ``target`` die at ``at_ns``; raises :class:`ConfigurationError` on an unknown name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class KillTask:
     """One subtask (``count[1]``), all subtasks of a vertex (``count``) or the job manager (``job manager``) die at an
     instant.
 
-    ``at_ns`` is virtual time since the start of the run, not of the attempt. A task that has ended by then is left
-    alone.
+    ``at_ns`` is virtual time since the start of the run, not of the attempt. A task that has ended by then is not
+    affected.
     """
 
     target: str
@@ -48,7 +48,7 @@ class KillTask:
             raise ConfigurationError(f"kill of {self.target!r} at {self.at_ns} ns: a run has no time before its start")
 
     def __str__(self) -> str:
-        """The option that asks for this kill, exactly: ``parse_kill(str(kill)) == kill``."""
+        """The option that requests exactly this kill: ``parse_kill(str(kill)) == kill``."""
         return f"{self.target}@{duration_text(self.at_ns)}"
 
 
@@ -62,7 +62,7 @@ class FaultPlan:
     @classmethod
     def parse(cls, kills: Iterable[str], faults: Iterable[str] = ()) -> FaultPlan:
         """The plan that the given texts describe: ``NAME@TIME``, and faults in their text form. Raises
-        :class:`ConfigurationError` on a text of another form."""
+        :class:`ConfigurationError` if a text has another form."""
         return cls(tuple(parse_kill(text) for text in kills), tuple(parse_fault(text) for text in faults))
 
     @property
@@ -85,8 +85,8 @@ class FaultPlan:
 
 
 def parse_kill(text: str) -> KillTask:
-    """``'count[1]@120ms'`` as a :class:`KillTask`; the time is behind the last ``@``. Raises
-    :class:`ConfigurationError` without a name, or without a time that can be read."""
+    """``'count[1]@120ms'`` as a :class:`KillTask`; the time follows the last ``@``. Raises
+    :class:`ConfigurationError` without a name, or without a readable time."""
     target, at, time = text.rpartition("@")
     if not at or not target.strip():
         raise ConfigurationError(f"kill {text!r} is not of the form NAME@TIME: {_FORM}")

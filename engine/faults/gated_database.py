@@ -1,8 +1,8 @@
-"""A database outside, seen through a gate: requests to it, and the answers, get lost, and somebody else meddles.
+"""An external database with a gate in front: requests and answers are lost, and other sessions interfere.
 
-What becomes of a request is what becomes of it in the model (:mod:`operators.databases.memory_database`), done with
-means that the database itself offers: whoever takes a subtask over, rolls a transaction back, or says a commit again
-does so through a session of its own.
+The fate of a request is the one of the model (:mod:`operators.databases.memory_database`), by means that the database
+itself offers: taking a subtask over, rolling a transaction back, or repeating a commit is done in a separate
+session.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from operators.log.port import ANSWER_LOST, EXPIRE, FENCE, LATE_MARKER, REQUEST_
 T = TypeVar("T")
 
 _ONLY_THIS_ONE = 1 << 20
-"""As a parallelism: whoever has it takes one subtask over, and no other."""
+"""As a parallelism: a session with it takes over one subtask, and no other."""
 
 
 class GatedDatabase:
@@ -51,7 +51,7 @@ class GatedDatabase:
         return self.inner.rows(description)
 
     def due(self, request: DatabaseRequest) -> list[DatabaseRequest]:
-        """What arrives a second time now: what is of the same subtask, but not within its own transaction."""
+        """The requests that arrive a second time now: those of the same subtask, but of another transaction."""
         due = [
             late
             for late in self._late
@@ -62,7 +62,7 @@ class GatedDatabase:
         return due
 
     def arrives_again(self, request: DatabaseRequest) -> None:
-        """A commit or abort that was carried out will come late, too."""
+        """A commit or abort that was carried out will also arrive late."""
         self._late.append(request)
 
 
@@ -114,7 +114,7 @@ class _GatedSession:
         try:
             act(session)
         except DatabaseError:
-            # Somebody else's trouble. (What comes late may find that it is over.)
+            # An error of the late request, not of this one. (Its transaction may be over.)
             pass
         finally:
             session.close()

@@ -1,13 +1,13 @@
-"""The fault injector: everything that goes wrong in one case, over all of its processes.
+"""The fault injector: all faults of one case, over all of its processes.
 
-It puts the families of faults together, each of which knows its own kinds: processes and user code
+It combines the families of faults, each of which knows its own kinds: processes and user code
 (:mod:`engine.faults.process`), messages and channels (:mod:`engine.faults.network`), time (:mod:`engine.faults.clock`),
-disks (:mod:`engine.faults.disk_faults`), systems outside (:mod:`engine.faults.external`) and whoever starts the job
-(:mod:`engine.faults.operator_error`). What strikes is noted by all of them in one place, as exact faults in order:
-given instead of the chances they were drawn from, and with the same schedule, they make the same run.
+disks (:mod:`engine.faults.disk_faults`), systems outside (:mod:`engine.faults.external`) and the operator who starts
+the job (:mod:`engine.faults.operator_error`). All of them note the faults that strike in one place, as exact faults in
+order: used instead of the chances they were drawn from, and with the same schedule, they make the same run.
 
-What strikes by chance ends, so that one can ask whether a job comes to its end once the world is well: after so many
-faults (``FaultMix.most``), after a time, or after so many visits of points. Exact faults are not asked.
+Faults by chance end, so that one can ask whether a job finishes once no more faults strike: after so many
+faults (``FaultMix.most``), after a time, or after so many visits of points. Exact faults have no such limit.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from engine.runtime.kernel import ChoiceRecorder
 from state_backends.files import FileSystem
 
 CHECKPOINTS_DIR = "/checkpoints"
-"""Where the checkpoints of a case are on their disk."""
+"""The directory of a case's checkpoints on their disk."""
 
 
 class FaultyWorld(Protocol):
-    """What outlives the processes of a case."""
+    """Everything that outlives the processes of a case."""
 
     @property
     def checkpoints(self) -> FileSystem:
-        """The disk of checkpoints, as it is."""
+        """The disk of checkpoints, without faults."""
 
     @property
     def sinks(self) -> Mapping[str, Any]:
@@ -64,11 +64,11 @@ class FaultInjector:
         unsound: bool = False,
         rescales: bool = False,
     ) -> None:
-        """``faults`` strike for certain, those of ``mix`` as drawn from ``choices``, but none of these once
+        """``faults`` strike for certain, those of ``mix`` as drawn from ``choices``, but no drawn fault strikes once
         ``heal_after_ns`` have passed since the start, or ``heal_after`` visits of points. ``unsound``: whether channels
         may lose and reorder; ``rescales``: whether the parallelism may change without a fault.
 
-        :raises ConfigurationError: when a fault makes no sense
+        :raises ConfigurationError: when a fault is invalid
         """
         mix = FaultMix() if mix is None else mix
         self._struck = struck = Struck(mix, ChoiceRecorder() if choices is None else choices)
@@ -79,7 +79,7 @@ class FaultInjector:
         self._passed_ns = 0
         """Virtual time of the processes that have died: the clock goes back with each."""
         self._actor: str | None = None
-        """Who came by last: whoever writes a file now."""
+        """The actor that passed a point last; it is the writer of any file written now."""
         self.unwinding: StruckDown | None = None
         self.processes = ProcessFaults(faults, mix, struck, rescales=rescales)
         self.network = NetworkFaults(faults, mix, struck, unsound=unsound)
@@ -91,25 +91,25 @@ class FaultInjector:
     # -- the processes of a case ------------------------------------------------------------------------------------
 
     def wrap(self, file_system: FileSystem, name: str, logs: Collection[str] = ()) -> FileSystem:
-        """What a process gets for the disk of ``checkpoints`` or ``files``."""
+        """The disk of ``checkpoints`` or ``files`` as a process gets it."""
         self.unwinding = None
         faulty = self.storage.wrap(file_system, name)
         return ProbingFileSystem(faulty, self) if name == "checkpoints" else OutputFileSystem(faulty, self, logs)
 
     def in_world(self, plan: ExecutionPlan, world: FaultyWorld) -> ExecutionPlan:
-        """The plan of a process in a world, whose sinks' external systems may fail from now on. Whoever starts the
-        process may be mistaken; the process itself does not run yet."""
+        """The plan of a process in a world, whose sinks' external systems may fail from now on. Operator errors strike
+        here: the process itself does not run yet."""
         self.errors.before_process(plan, world.checkpoints, CHECKPOINTS_DIR)
         self.external.attach(world.sinks, self._request)
         return self.external.in_plan(plan)
 
     def in_run(self, plan: ExecutionPlan) -> ExecutionPlan:
-        """The plan of a run for its own sake: the systems that its sinks write to may fail from now on."""
+        """The plan of a run without a case: the systems that its sinks write to may fail from now on."""
         self.external.attach(sinks_outside(plan), self._request)
         return self.external.in_plan(plan)
 
     def install(self, execution: Execution) -> None:
-        """A process is about to run. Raises :class:`ConfigurationError` when a fault is meant for nobody."""
+        """A process is about to run. Raises :class:`ConfigurationError` when a fault matches no target."""
         self._passed_ns, self._execution = self._elapsed_ns, execution
         self._actor = None
         self._struck.kernel = execution.kernel
@@ -122,7 +122,7 @@ class FaultInjector:
 
     def at(self, point: str, phase: str, actor: str) -> None:
         if actor.startswith(ZOMBIE):
-            # It is dead to everybody; what it does is watched by the fences alone.
+            # This actor counts as dead; only the fences watch its actions.
             self._actor = None
             return
         self._actor = actor
@@ -165,14 +165,14 @@ class FaultInjector:
         return self.clock.watermark_delay_ns(task)
 
     def _request(self) -> None:
-        """Whoever came by last asks an external system for something."""
+        """The last actor makes a request to an external system."""
         if self._actor is not None:
             self.at("sink.request", BEFORE, self._actor)
 
     # -- what the file system asks ------------------------------------------------------------------------------------
 
     def at_file(self, point: str, phase: str) -> None:
-        """Whoever came by last has come to a point with a file."""
+        """The last actor has reached a point with a file."""
         if self._actor is not None:
             self.at(point, phase, self._actor)
 
@@ -187,7 +187,7 @@ class FaultInjector:
 
     @property
     def struck(self) -> tuple[Fault, ...]:
-        """What has struck, exactly and in order."""
+        """The faults that have struck, exactly and in order."""
         return tuple(self._struck.faults)
 
     @property
@@ -198,7 +198,7 @@ class FaultInjector:
 
     @property
     def points(self) -> dict[tuple[str, str], int]:
-        """``(point, phase)`` -> how often anybody came by."""
+        """``(point, phase)`` -> number of visits."""
         points: dict[tuple[str, str], int] = {}
         for (point, phase, _), count in self.processes.visits.items():
             points[point, phase] = points.get((point, phase), 0) + count
@@ -206,11 +206,11 @@ class FaultInjector:
 
     @property
     def may_end_the_job(self) -> bool:
-        """Whether something has struck after which a job may end with an error that says why."""
+        """Whether a fault has struck after which a job may end with an error that names the cause."""
         return any(fault.kind in MAY_END_THE_JOB for fault in self._struck.faults)
 
     def fingerprint(self) -> object:
-        """Everything that decides what strikes next."""
+        """Everything that decides which faults strike next."""
         families = (self.processes, self.network, self.clock, self.storage, self.errors, self.external)
         healing = (self._heal_after, self._heals and self._visited)
         return (self._struck.fingerprint(), healing, tuple(family.fingerprint() for family in families))

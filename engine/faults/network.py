@@ -1,16 +1,16 @@
-"""Faults between tasks, and between a task and the job manager: what is under way comes late, twice or never.
+"""Faults between tasks, and between a task and the job manager: messages and elements arrive late, twice or never.
 
 Rules.
 
-* A channel is a connection, as over TCP: whatever delays an element delays what is behind it, and nothing is lost or
-  overtaken. ``drop`` and ``reorder`` break that, on which every protocol builds; they must be asked for as unsound.
-* A message between job manager and task may be lost without the sender noticing, if the sender can live with that: a
-  lost trigger, acknowledgement or refusal ends in the timeout of the checkpoint; a lost notification is made up for by
-  the next one, or by the restore. Permission to finish is a call with an answer and is repeated until it arrives:
+* A channel is a connection, as over TCP: a delay of an element also delays the elements after it, and none is lost or
+  overtaken. ``drop`` and ``reorder`` break this assumption of every protocol; they must be requested as unsound.
+* A message between job manager and task may be lost without the sender noticing, if the protocol tolerates that. A
+  lost trigger, acknowledgement or refusal ends in the timeout of the checkpoint; the next notification, or the restore,
+  replaces a lost one. Permission to finish is a call with an answer and is repeated until it arrives:
   it may be late or come twice, and in a partition it arrives when that ends.
 * A message between a task and an acker may be lost, too: its root times out, and its record is sent again.
-* A clogged set of channels stops one after the other and comes back in another order (FoundationDB: swizzle-clogging);
-  where each stands follows from its name and the number of the fault, so that the fault says it all.
+* A clogged set of channels stops one after the other and resumes in another order (FoundationDB: swizzle-clogging). The
+  times of each channel follow from its name and the number of the fault, so the fault alone determines them.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _ONLY_LATE = ("duplicate", "late", "partition")
 
 
 class NetworkFaults:
-    """What befalls messages and elements in one case."""
+    """The faults of messages and elements in one case."""
 
     def __init__(self, faults: Sequence[Fault], mix: FaultMix, struck: Struck, *, unsound: bool = False) -> None:
-        """``unsound``: whether channels may lose and reorder. Raises :class:`ConfigurationError` when a fault asks for
-        that, and nobody has said that it may."""
+        """``unsound``: whether channels may lose and reorder. Raises :class:`ConfigurationError` when a fault needs
+        that and it is false."""
         if not unsound:
             refuse_unsound(faults, mix)
         self._struck = struck
@@ -82,7 +82,7 @@ class NetworkFaults:
         if fault.kind == "late":
             return (fault.for_ns,)
         assert fault.kind == "partition", fault
-        # From the next instant on: of what is sent at this one some may have been sent already.
+        # From the next instant on: of the messages sent at this one some may have been sent already.
         self._windows.begin(fault, plain_target(task), self._struck.now_ns)
         return DELIVERED
 
@@ -140,7 +140,7 @@ class NetworkFaults:
 
 
 def refuse_unsound(faults: Sequence[Fault], mix: FaultMix) -> None:
-    """Raise :class:`ConfigurationError` when a fault breaks what every protocol builds on."""
+    """Raise :class:`ConfigurationError` when a fault breaks an assumption of every protocol."""
     asked = [fault.kind for fault in faults] + [kind for kind, chance in mix.per_million.items() if chance]
     for kind in asked:
         if FAULT_KINDS[kind].unsound:
@@ -153,8 +153,8 @@ def refuse_unsound(faults: Sequence[Fault], mix: FaultMix) -> None:
 
 
 def clogged_until_ns(clog: Fault, channel: str) -> int:
-    """When a clogged channel carries what is put on it while it stands: at once if it does not stand yet, or goes
-    again. Each stops within the first half of the fault and comes back within the second; in an order of its own."""
+    """When a clogged channel carries elements again. Each channel stops within the first half of the fault and resumes
+    within the second; in an order of its own."""
     assert clog.at_ns is not None, clog
     digest = blake2b(f"{clog.amount} {channel}".encode(), digest_size=8).digest()
     half_ns = clog.for_ns // 2

@@ -1,10 +1,10 @@
-"""Mistakes of whoever resumes a job: an older checkpoint, another job's directory, operators under other uids.
+"""Mistakes of the operator who resumes a job: an older checkpoint, another job's directory, operators with other uids.
 
-An opportunity is a resume (the first start is none). A mistake that must be *refused* is made for real, on the very
-files of the case, and the proper resume follows; it is a bug of the engine when it is not refused, and the case ends
+An opportunity is a resume (the first start is none). A mistake that must be *refused* is really made, on the
+files of the case, and the proper resume follows. If it is not refused, that is a bug of the engine, and the case ends
 with an :class:`AssertionError` that says so. Going back to an *older* checkpoint is not refused, but its consequences
-must be repaired: sinks take back what newer checkpoints had committed, or say that they cannot (never: skip what comes
-again because it looks committed already; apache/iceberg#10892).
+must be repaired. Sinks take back output that newer checkpoints had committed, or report that they cannot. They must
+never skip repeated output because it looks committed already (apache/iceberg#10892).
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class OperatorErrors:
         self._starts = 0
 
     def before_process(self, plan: ExecutionPlan, disk: FileSystem, base_dir: str) -> None:
-        """A process is about to be started on what ``disk`` holds below ``base_dir``. Raises :class:`AssertionError`
-        when a mistake is not refused."""
+        """A process is about to be started from the files of ``disk`` below ``base_dir``. Raises
+        :class:`AssertionError` when a mistake is not refused."""
         self._starts += 1
         if self._starts == 1 or not self._resumes.is_armed:
             return
@@ -62,7 +62,7 @@ class OperatorErrors:
 
 
 def _go_back(storage: CheckpointStorage, disk: FileSystem, completed: Sequence[int], steps: int) -> None:
-    """As by hand: the newest ones are gone, and nothing tells that their numbers are used up."""
+    """As by hand: the newest ones are deleted, and no file records that their numbers are used."""
     for checkpoint_id in completed[max(1, len(completed) - steps) :]:
         disk.delete_tree(storage.location(checkpoint_id).directory)
     disk.fsync_dir(posixpath.dirname(storage.location(completed[0]).directory))

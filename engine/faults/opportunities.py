@@ -1,12 +1,12 @@
-"""When a fault strikes: exactly, at the n-th opportunity of its kind, or by chance.
+"""The time of a fault: exactly, at the n-th opportunity of its kind, or by chance.
 
-Kinds that have their opportunities in common (all that may befall a message, say) are one family. Each time a family
-comes by a place, exact faults count that visit, and chance has its turn; what strikes by chance is noted as the exact
+Kinds that share their opportunities (for instance all faults of messages) are one family. At each opportunity of a
+family, exact faults count that visit, and then chance has its turn. A fault by chance is noted as the exact
 fault that would have struck there, so that a run can be repeated without any chance.
 
-Chance is drawn as a distance, kind by kind: how many further opportunities pass by unharmed, equally likely between
-none and twice the mean. A run in which nothing strikes so costs one draw for each kind, not one for each opportunity.
-One strike in four is soon followed by another of its kind: who looks after the first one is hit by the second.
+Chance is drawn as a distance, kind by kind: the number of opportunities that pass unharmed, equally likely between
+zero and twice the mean. So a run without a fault costs one draw for each kind, not one for each opportunity.
+One strike in four is soon followed by another of its kind: the second hits the recovery from the first.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _ALONE, _SOON = 4, 64
 """One strike in so many is followed by another within this part of the usual distance."""
 
 STREAM = "faults"
-"""The stream of choices that faults are drawn from."""
+"""The stream of choices from which faults are drawn."""
 
 
 class Struck:
-    """What has struck in one case, shared by all families: exact faults, in order; and whether more may by chance."""
+    """The faults that have struck in one case, of all families: exact, in order; and whether chance may add more."""
 
     def __init__(self, mix: FaultMix, choices: ChoiceRecorder) -> None:
         self.faults: list[Fault] = []
@@ -36,9 +36,9 @@ class Struck:
         self._choices = choices
         self._healed = False
         self.may_by_chance = mix.most > 0
-        """Whether one more may strike by chance: ``most`` is not reached, and the world is not healed."""
+        """Whether one more may strike by chance: ``most`` is not reached, and the time of healing has not come."""
         self.kernel: Kernel | None = None
-        """Of the process that runs."""
+        """Of the running process."""
 
     @property
     def now_ns(self) -> int:
@@ -75,9 +75,9 @@ class Opportunities:
         fits: Callable[[Fault, str], bool] | None = None,
         details: Callable[[Fault], Fault] | None = None,
     ) -> None:
-        """``fits``: whether an exact fault is meant for a name; by default its target says so. ``details``: draws what
-        else is to be known of a fault that strikes by chance: how long, how much. Faults that strike at an instant or
-        at a named point have no opportunities and are left to others."""
+        """``fits``: whether an exact fault matches a name; by default its target decides. ``details``: draws the other
+        fields of a fault by chance: how long, how much. Faults that strike at an instant or at a named point have no
+        opportunities and are not handled here."""
         self._exact = [fault for fault in faults if fault.kind in kinds and fault.at_ns is None and fault.point is None]
         self._seen = [0] * len(self._exact)
         self._fits = fits
@@ -85,15 +85,15 @@ class Opportunities:
         self._chances = {kind: mix.per_million[kind] for kind in kinds if mix.most and mix.per_million.get(kind)}
         self._struck = struck
         self._left: dict[str, int] = {}
-        """By kind, if it is drawn: opportunities that pass before it strikes by chance."""
+        """By drawn kind: the number of opportunities before it strikes by chance."""
         self._visits: dict[str, int] = {}
         self._kinds_among: dict[tuple[str, ...], tuple[str, ...]] = {}
-        """Which of the kinds with a chance are among some: places ask for the same few again and again."""
+        """For a set of kinds, those with a chance: places ask for the same few sets again and again."""
         self.is_armed = bool(self._exact) or bool(self._chances)
 
     def passes(self, count: int, among: tuple[str, ...]) -> bool:
-        """Whether chance lets the next ``count`` opportunities pass unharmed, whoever they are; if so, they have. For
-        families without exact faults: they would count them."""
+        """Whether chance lets the next ``count`` opportunities pass unharmed, whatever their names; if so, they count
+        as passed. For families without exact faults: those would count each one."""
         if not self._struck.may_by_chance:
             return True
         left = self._left
@@ -108,7 +108,7 @@ class Opportunities:
         return True
 
     def strike(self, name: str, among: Sequence[str] | None = None) -> Fault | None:
-        """``name`` comes by: the fault that befalls it, if one does. ``among``: the kinds that are possible here."""
+        """``name`` has an opportunity: returns the fault that strikes it, if any. ``among``: the possible kinds."""
         found = self._exactly(name, among) if self._exact else None
         if not self._chances or not self._struck.may_by_chance:
             return found
@@ -147,7 +147,7 @@ class Opportunities:
             if left[kind]:
                 left[kind] -= 1
             elif found is None:
-                # Another one whose turn it is as well waits for the next opportunity.
+                # If another kind is due too, it waits for the next opportunity.
                 found = kind
         if found is not None:
             del left[found]
@@ -172,14 +172,14 @@ def _distance(chance: int) -> int:
 
 
 def plain_target(name: str) -> str:
-    """A name as the target of a fault: what its text form, or a shell pattern, gives a meaning stands for any
-    character."""
+    """A name as the target of a fault: characters with a meaning in the text form or in a shell pattern are replaced by
+    one for any character."""
     return "".join("?" if character in "@#~=*" else character for character in name).strip()
 
 
 class Windows:
-    """Faults that are in force for a while, as a function of time alone: whoever is asked at one instant gets one
-    answer, however often and in whatever order. What chance begins, it begins one ns later, for the same reason."""
+    """Faults that last for a while, as a function of time alone: all questions at one instant get the same answer, in
+    any number and order. For this reason a fault by chance begins one ns later."""
 
     def __init__(self, kinds: Sequence[str], faults: Iterable[Fault], struck: Struck) -> None:
         self._struck = struck
@@ -188,14 +188,14 @@ class Windows:
         self.is_armed = bool(self._windows)
 
     def begin(self, fault: Fault, target: str, now_ns: int) -> None:
-        """One more, noted already: it begins for ``target`` behind this instant, or when it says."""
+        """Add a fault that is noted already: it begins for ``target`` after this instant, or at its own ``at_ns``."""
         window = replace(fault, target=target, at_ns=now_ns + 1 if fault.at_ns is None else fault.at_ns, number=1)
         self._windows.append(window)
         self._noted.append(window)
         self.is_armed = True
 
     def in_force(self, kind: str, names: Iterable[str], now_ns: int) -> Fault | None:
-        """The first of a kind that is in force for somebody of these names; ``now_ns`` since the start of the case."""
+        """The first fault of a kind in force for one of these names; ``now_ns`` since the start of the case."""
         names = tuple(names)
         for fault in self._windows:
             assert fault.at_ns is not None, fault
@@ -205,7 +205,7 @@ class Windows:
         return None
 
     def begun(self, kind: str, names: Iterable[str], now_ns: int) -> list[Fault]:
-        """All of a kind that have begun for somebody of these names, whether they have a duration or not."""
+        """All faults of a kind that have begun for one of these names, with or without a duration."""
         names = tuple(names)
         found = [fault for fault in self.due(kind, now_ns) if hits_any(fault, names)]
         for fault in found:
@@ -213,7 +213,7 @@ class Windows:
         return found
 
     def due(self, kind: str, now_ns: int) -> list[Fault]:
-        """All of a kind whose instant has come, whether they have had an effect or not."""
+        """All faults of a kind whose instant has come, with or without an effect."""
         return [
             fault for fault in self._windows if fault.kind == kind and fault.at_ns is not None and fault.at_ns <= now_ns
         ]
@@ -234,7 +234,7 @@ class Windows:
 
 class Names:
     """Every name that a fault may use for a task (:meth:`engine.graph.plan.VertexPlan.names_of`) or a channel: those of
-    its ends. Whoever is none of the job goes by one name."""
+    its ends. An actor outside the job has one name."""
 
     def __init__(self, plan: ExecutionPlan | None = None) -> None:
         self._plan = plan
@@ -242,7 +242,7 @@ class Names:
         self._channels: dict[str, tuple[str, ...]] = {}
 
     def _find_out(self, plan: ExecutionPlan) -> None:
-        """In most runs nobody ever asks."""
+        """Called late: most runs never need the names."""
         self._plan = None
         ids: dict[tuple[int, int], str] = {}
         for subtask in plan.subtasks:
@@ -270,7 +270,7 @@ class Names:
 
 
 def hits_any(fault: Fault, names: Iterable[str]) -> bool:
-    """Whether a fault is meant for somebody of these names."""
+    """Whether the target of a fault matches one of these names."""
     return any(fault.hits(name) for name in names)
 
 
@@ -278,5 +278,5 @@ _DURATIONS_NS = (500, 2_000, 10_000, 50_000)
 
 
 def drawn_duration_ns(struck: Struck) -> int:
-    """How long a fault by chance lasts: from less than most steps of a small job take to more than its checkpoints."""
+    """The duration of a fault by chance: from less than most steps of a small job to more than its checkpoints."""
     return _DURATIONS_NS[struck.draw(len(_DURATIONS_NS))]

@@ -1,14 +1,14 @@
-"""File systems that tell when a file is written, made durable, or named.
+"""File systems that report when a file is written, made durable, or named.
 
-They stand in front of the disks of a run (of a faulty one, if there is one: what fails there has come by here, and does
-not come out of its step):
+They stand in front of the disks of a run, also of a faulty disk: a call that fails there enters its step, and does not
+complete it.
 
 * :class:`ProbingFileSystem` in front of the storage of checkpoints. Local files of state backends and the small files
-  that number incarnations and checkpoints are no steps of a checkpoint.
-* :class:`OutputFileSystem` in front of the files of sinks, where each call that changes something is a step. Not those
-  of a log: all tasks of a process share the one that has it open, and it does not die with one of them.
+  that number incarnations and checkpoints are not steps of a checkpoint.
+* :class:`OutputFileSystem` in front of the files of sinks, where each call that changes something is a step. Files of a
+  log are exempt: all tasks of a process share the open log, and it does not die with one of them.
 
-Once somebody was struck down in a step, what his code still asks for while it is unwound is not done: a dead process
+Once an actor was struck down in a step, further calls during its unwinding are not carried out: a dead process
 deletes nothing.
 """
 
@@ -34,23 +34,23 @@ SINK_DIR_FSYNC, SINK_TRUNCATE, SINK_DELETE = "sink.dir-fsync", "sink.truncate", 
 
 
 class Prober(Protocol):
-    """Who is told; see :class:`engine.faults.injector.FaultInjector`."""
+    """The receiver of reports; see :class:`engine.faults.injector.FaultInjector`."""
 
     unwinding: StruckDown | None
-    """Who was struck down last."""
+    """The actor that was struck down last."""
 
     def at_file(self, point: str, phase: str) -> None:
-        """Whoever is at work has come to a point."""
+        """The acting task or job manager has reached a point."""
 
     def torn(self, point: str, size_bytes: int) -> int | None:
-        """How much of a write is carried out when its writer dies in the middle of it; ``None`` when he does not."""
+        """How much of a write is carried out when its writer dies during it; ``None`` when it survives."""
 
     def die_torn(self) -> StruckDown:
-        """What the writer is struck down with."""
+        """The exception that strikes the writer down."""
 
 
 class ProbingFileSystem(WrappedFileSystem):
-    """Passes every call on, and tells of those that are steps of a checkpoint."""
+    """Passes every call on, and reports those that are steps of a checkpoint."""
 
     def __init__(self, inner: FileSystem, prober: Prober) -> None:
         super().__init__(inner)
@@ -69,7 +69,7 @@ class ProbingFileSystem(WrappedFileSystem):
         return self._step(self._point(operation, *arguments), call)
 
     def _point(self, operation: str, path: str, *more: Any) -> str | None:
-        """What step of a checkpoint a call is, if it is one."""
+        """The step of a checkpoint that a call is, if it is one."""
         if operation == "open_write":
             return STATE_NAME if _kind(path) is _State else None
         if operation == "rename":
@@ -98,7 +98,7 @@ class ProbingFileSystem(WrappedFileSystem):
         kept = prober.torn(point, len(data))
         if kept is not None:
             file.write(data[:kept])
-            # What is left of a torn write is what a reader finds.
+            # A reader finds the bytes that a torn write has left.
             file.flush()
             raise prober.die_torn()
         written = file.write(data)
@@ -107,7 +107,7 @@ class ProbingFileSystem(WrappedFileSystem):
 
 
 class OutputFileSystem(ProbingFileSystem):
-    """Passes every call on, and tells of those by which sinks change files; but for the directories ``apart``."""
+    """Passes every call on, and reports those by which sinks change files, except in the directories ``apart``."""
 
     def __init__(self, inner: FileSystem, prober: Prober, apart: Collection[str] = ()) -> None:
         super().__init__(inner, prober)
@@ -182,7 +182,7 @@ class _ProbedFile(WritableFile):
 
 
 def _nothing() -> None:
-    """Only to be refused when the caller is dead."""
+    """Called only to be refused when the caller is dead."""
 
 
 def _kind(path: str) -> type[_State] | None:

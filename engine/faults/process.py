@@ -1,16 +1,16 @@
-"""Faults of processes and of user code: who dies, falls silent or raises at a named point, or at an instant.
+"""Faults of processes and of user code: an actor dies, pauses or raises at a named point, or at an instant.
 
 Rules.
 
-* A visit is one coming-by of one actor at one phase of one point. An exact fault counts those visits that it is meant
-  for and strikes at its ``number``-th; each fault strikes once.
-* Whose visits count: ``process`` and ``job manager`` die whoever comes by; ``worker[1]`` when one of its tasks does; a
-  task when it comes by itself. At a point of the job manager all targets count its visits.
-* Who comes by himself dies at that very instruction. Somebody else dies as soon as the present event is over.
-* Faults at an instant count from the start of the first process, and strike in whichever process is alive then.
-* What chance may strike: crash and pause anybody at any point, though of the ``user.*`` points only ``user.process``,
-  as the others lie inside of other steps; ``raise`` only the ``user.*`` points. Every other pause is long enough that
-  the job manager gives up on who is paused.
+* A visit is one passage of one actor through one phase of one point. An exact fault counts the visits that match its
+  target and strikes at its ``number``-th; each fault strikes once.
+* Which visits count: all for ``process`` and ``job manager``; for ``worker[1]`` those of its tasks; for a task its
+  own. At a point of the job manager its visits count for all targets.
+* A victim that makes the visit itself dies at that very instruction. Any other dies after the present event.
+* Faults at an instant count from the start of the first process, and strike in the process that is alive then.
+* Chance may crash or pause any actor at any point, but of the ``user.*`` points only at ``user.process``, as the others
+  lie inside of other steps. Chance raises only at the ``user.*`` points. Every other pause is long enough that
+  the job manager gives the paused actor up.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ KINDS = (CRASH, PAUSE, RESCALE, RAISE)
 _USER = "user."
 _SUBTASK = re.compile(r"\[(\d+)\]$")
 CHAINED = " -> "
-"""In the name of a task, between the operators chained in it; no operator has it in its own."""
+"""The separator between chained operators in the name of a task; no operator's name contains it."""
 _MOST_PARALLELISM = 4
 _VICTIMS = ("actor", "actor", "actor", "actor", "actor", WORKER, JOB_MANAGER, PROCESS)
-"""Who dies by chance: mostly who comes by."""
+"""The victims of chance: mostly the actor that makes the visit."""
 
 
 _RARE, _SELDOM = 10, 3
@@ -49,22 +49,22 @@ _WEIGHTS = {
     **{name: _RARE for name, point in POINTS.items() if point.actor in _FEW or name.startswith(_AT_LARGE)},
     **dict.fromkeys(_OFTEN, 1),
 }
-"""How many opportunities a visit counts for when it comes to chance: most visits are of a few points, and most mistakes
-are made at the others."""
+"""How many opportunities of chance a visit counts for: most visits are at a few points, and most mistakes are at the
+others."""
 
 
 class RaisedOnPurposeError(Exception):
-    """What a user's function raises because a fault says so."""
+    """The exception that a fault makes a user's function raise."""
 
 
 class ProcessFaults:
-    """What befalls processes and user functions in one case."""
+    """The faults of processes and user functions in one case."""
 
     name = "faults"
 
     def __init__(self, faults: Sequence[Fault], mix: FaultMix, struck: Struck, *, rescales: bool = False) -> None:
         """``rescales``: whether the parallelism may change without a fault. Raises :class:`ConfigurationError` when a
-        fault makes no sense."""
+        fault is invalid."""
         self._faults = [fault for fault in faults if fault.kind in KINDS]
         self._rescales = rescales or any(fault.kind == RESCALE for fault in self._faults)
         for fault in self._faults:
@@ -83,14 +83,14 @@ class ProcessFaults:
         self._torn: StruckDown | None = None
         self._execution: Execution | None = None
         self.visits: dict[tuple[str, str, str], int] = {}
-        """``(point, phase, actor)`` -> how often."""
+        """``(point, phase, actor)`` -> number of visits."""
         self.next_parallelism: int | None = None
-        """The parallelism that the last rescale asked for."""
+        """The parallelism that the last rescale requested."""
 
     # -- processes ------------------------------------------------------------------------------------------------
 
     def install(self, execution: Execution) -> None:
-        """A process is about to run. Raises :class:`ConfigurationError` when a fault is meant for nobody."""
+        """A process is about to run. Raises :class:`ConfigurationError` when a fault matches no target."""
         self._execution, self._known_names = execution, None
         self._meant.clear()
         for at, fault in enumerate(self._faults):
@@ -100,7 +100,7 @@ class ProcessFaults:
 
     @property
     def _names(self) -> dict[str, tuple[str, ...]]:
-        """Every name that a task goes by, under its own; found out when somebody asks."""
+        """Every name of a task, by its own name; computed when first needed."""
         names = self._known_names
         if names is None:
             assert self._execution is not None, "faults are installed before the run"
@@ -118,7 +118,7 @@ class ProcessFaults:
         target = fault.target
         if target in ("*", JOB_MANAGER, PROCESS) or target.startswith(f"{WORKER}["):
             return
-        # With another parallelism there are, or were, other subtasks, and other operators are chained to each other.
+        # With another parallelism there are, or were, other subtasks, and operators are chained otherwise.
         names = {name for names in self._names.values() for name in names}
         head = target
         if self._rescales:
@@ -152,21 +152,21 @@ class ProcessFaults:
             self._strike(found, key)
 
     def torn(self, point: str, actor: str, size_bytes: int) -> int | None:
-        """Somebody is in the middle of writing ``size_bytes``: how many of them are written when he dies there, and
-        nothing when he does not. :meth:`die_torn` has him die then."""
+        """An actor is in the middle of writing ``size_bytes``. Returns how many of them are written when it dies there,
+        ``None`` when it survives. :meth:`die_torn` then makes it die."""
         try:
             self.at(point, TORN, actor)
         except StruckDown as struck:
             self._torn = struck
             fault = self._struck.faults[-1]
-            # Not nothing: that is what a death before the write leaves, and no amount means that it is to be drawn.
+            # Not 0: a death before the write leaves that, and an amount of 0 means that it is to be drawn.
             kept = fault.amount or (1 + self._struck.draw(size_bytes - 1) if size_bytes > 1 else 0)
             self._struck.faults[-1] = replace(fault, amount=kept)
             return min(kept, size_bytes)
         return None
 
     def die_torn(self) -> StruckDown:
-        """What :meth:`torn` has announced."""
+        """The exception that :meth:`torn` has announced."""
         assert self._torn is not None
         return self._torn
 
@@ -214,7 +214,7 @@ class ProcessFaults:
         self._die_soon(fault, targets, cause)
 
     def _targets(self, fault: Fault, actor: str | None = None) -> list[str]:
-        """Whom a fault strikes when ``actor`` comes by; at an instant, all that its target matches."""
+        """The victims of a fault when ``actor`` makes a visit; at an instant, all that its target matches."""
         target = fault.target
         if fault.kind == RESCALE:
             return [PROCESS]
@@ -260,7 +260,7 @@ class ProcessFaults:
         elif fault.kind == PAUSE:
             for_ns = drawn_duration_ns(struck)
             if struck.draw(2):
-                # Long enough that nobody counts upon it any more, and not much longer: it wakes beside its successor.
+                # Longer than the heartbeat timeout, but not much: the task wakes beside its successor.
                 assert self._execution is not None, "faults are installed before the run"
                 for_ns += self._execution.config.heartbeat_timeout_ns
         elif fault.kind == RESCALE:
@@ -289,7 +289,7 @@ class ProcessFaults:
 
 @cache
 def _chance_at(point: str, phase: str, is_master: bool) -> tuple[int, tuple[str, ...]]:
-    """How many opportunities a visit is, and of what: what may befall by chance whoever comes by."""
+    """How many opportunities a visit is, and of which kinds: those that chance may use on the visiting actor."""
     if point.startswith(_USER) and point != "user.process":
         possible: tuple[str, ...] = (RAISE,)
     elif phase == TORN:
@@ -301,12 +301,12 @@ def _chance_at(point: str, phase: str, is_master: bool) -> tuple[int, tuple[str,
 
 
 def opportunities_at(point: str) -> int:
-    """How many opportunities one visit of a point is, when it comes to chance."""
+    """How many opportunities of chance one visit of a point is."""
     return _WEIGHTS.get(point, 1)
 
 
 def worker_of(actor: str) -> str | None:
-    """The worker that a task runs in: all subtasks of one index share one."""
+    """The worker of a task: all subtasks of one index share one worker."""
     match = _SUBTASK.search(actor)
     return None if match is None else f"{WORKER}{match[0]}"
 
@@ -336,7 +336,7 @@ def _check(fault: Fault) -> None:
 
 
 def is_torn_by(fault: Fault) -> bool:
-    """Whether a fault in the middle of a write strikes the one who writes."""
+    """Whether a fault in the middle of a write strikes its writer."""
     assert fault.point is not None, fault
     if fault.kind != CRASH or POINTS[fault.point].actor != FILES:
         return False
