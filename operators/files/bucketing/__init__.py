@@ -1,6 +1,6 @@
 """The bucketing sink: rows of text in files that are in progress, pending, finished (Flink: ``BucketingSink``).
-``bucketing_parts`` and their ``names``, the ``journal`` to go back with, ``valid_length`` and ``late_truncation`` for
-file systems that cannot cut a file at once.
+``bucketing_parts`` and their ``names``; the ``journal`` for going back to an older checkpoint; ``valid_length`` and
+``late_truncation`` for file systems that cannot cut a file at once.
 """
 
 from __future__ import annotations

@@ -3,26 +3,26 @@
 Rules, in the words of that sink:
 
 * A part is *in progress*, then *pending*, then *finished*: each step is a renaming.
-* A bucket has one part in progress. Before a record is written a new one is opened if there is none, if the present one
-  is *larger* than the batch size, or if it is *older* than the rollover interval. So a part exceeds the batch size by
-  one record at most.
-* A new part takes the next count for which there is neither a finished nor a pending nor an in-progress file. Counters
-  are in no checkpoint: the names in the directory are what protects those of other attempts.
-* A part that was not written to for *longer* than the threshold is closed, but only when somebody looks.
-* A snapshot notes how long each part in progress is (after a flush; here an fsync, and one of the directories), and
-  books what is pending under its id. When the checkpoint has completed, its pending parts are finished, and those of
-  all before it.
-* A restore from checkpoint ``n`` finishes what ``n`` says was pending. The part that was in progress becomes finished
-  too, cut to the length that ``n`` knows, whatever was written to it since and whatever it is called by now. Where
-  files cannot be cut, a file beside it says how much is valid. Nobody writes to it again. A file system may cut it
-  later (:mod:`operators.files.bucketing.late_truncation`): until then it keeps its name, and is in all snapshots.
-* Whatever else is in the directory stays: parts that were opened behind ``n`` and never finished are orphans for ever.
+* A bucket has one part in progress. Before a record is written, the sink opens a new part if there is none, if the
+  present one is *larger* than the batch size, or if it is *older* than the rollover interval. So a part exceeds the
+  batch size by one record at most.
+* A new part takes the next count that no finished, pending or in-progress file has. Counters are in no checkpoint:
+  the names in the directory protect the files of other attempts.
+* A part that was not written to for *longer* than the threshold is closed, but only at the periodic check.
+* A snapshot stores the length of each part in progress (after a flush; here an fsync of it and of the directories)
+  and books pending parts under its id. When a checkpoint has completed, the sink finishes its pending parts and those
+  of all earlier ones.
+* A restore from checkpoint ``n`` finishes the parts that ``n`` has as pending. The part that was in progress becomes
+  finished too: cut to the length in ``n``, whatever was written to it since and whatever its name is now. Where files
+  cannot be cut, a file beside it says how much is valid. It is not written to again. A file system may cut it later
+  (:mod:`operators.files.bucketing.late_truncation`): until then it keeps its name, and is in all snapshots.
+* Other files in the directory stay: parts opened after ``n`` and never finished are orphans for ever.
 
-Some things are done more carefully than there, so that a reader who looks at any moment, and a power failure at any
-moment, find nothing wrong: a part is cut (or its valid length written) *before* it is finished; the valid length
-appears whole or not at all, and is that of the checkpoint restored last; a part that is shorter is an error. And a part
-that is still in progress may have a writer who counts as dead and is not: where nothing keeps that one out (a lease, or
-a valid length), what becomes finished is a copy of what the checkpoint covers.
+Some steps are more careful than in Flink, so that neither a reader nor a power failure at any moment finds a wrong
+file. A part is cut (or its valid length written) *before* it is finished. The valid length appears whole or not at all,
+and is that of the checkpoint restored last. A part that is too short is an error. A part still in progress may have a
+writer that counts as dead and is not. Where nothing keeps that writer out (a lease, or a valid length), a copy of what
+the checkpoint covers becomes finished.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _Bucket:
     last_written_ms: int
     counter: int = 0
     part: RowPart | None = None
-    """In progress."""
+    """The part in progress."""
     created_ms: int = 0
     pending: list[str] = field(default_factory=list)
     pending_by_checkpoint: dict[int, list[str]] = field(default_factory=dict)
@@ -86,10 +86,10 @@ class BucketingParts:
     ``directory``         of the sink; buckets are below it;
     ``batch_size_bytes``, ``rollover_interval_ms`` (``None`` = never), ``inactive_threshold_ms``  see the rules;
     ``truncates``         whether files can be cut: asked at most once, when a restore has to know;
-    ``keeps_valid_length``  whether a restore leaves a valid length as it is that one from another checkpoint has
-                          written (as in Flink, where rows then appear twice);
+    ``keeps_valid_length``  whether a restore keeps a valid length that a restore from another checkpoint has written
+                          (as in Flink, where rows then appear twice);
     ``late``              for a file system that cuts files later;
-    ``missing``           told of each part that a restore cannot find by any of its names.
+    ``missing``           is called for each part that a restore cannot find by any of its names.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class BucketingParts:
         late: LateTruncations | None = None,
     ) -> None:
         self._fs = fs
-        # Its own names tell the parts apart, so nothing at the end of hidden names does.
+        # Parts have names of their own, so hidden names need no unique end.
         self._files = RecoverableWriter(fs, directory, unique=str)
         self._path = self._files.path
         self._names = names
@@ -122,7 +122,7 @@ class BucketingParts:
         self._missing = missing
         self._late = late
         self._being_cut: dict[tuple[str, str], tuple[str, int]] = {}
-        """By bucket and part: the name that it still has, and its length in the end."""
+        """By bucket and part: its present name, and the length it is being cut to."""
         self._buckets: dict[str, _Bucket] = {}
         self._opened: list[tuple[str, str]] = []
 
@@ -149,7 +149,7 @@ class BucketingParts:
         fs, names = self._fs, self._names
         directory = self._path(bucket.id)
         fs.make_dirs(directory)
-        # A bucket may come back for the thousandth time: what is there already is asked for once, not file by file.
+        # A bucket may come back very often: list the existing names once, instead of asking file by file.
         taken = frozenset(() if bucket.counter else fs.list_dir(directory))
         while True:
             part = names.part(self._subtask, bucket.counter)
@@ -173,19 +173,19 @@ class BucketingParts:
             bucket.pending.append(name)
 
     def close_inactive(self, now_ms: int) -> None:
-        """Close the parts that nobody has written to for too long, and those that are too old."""
+        """Close the parts that were not written to for too long, and those that are too old."""
         for bucket in self._buckets.values():
             if now_ms - bucket.last_written_ms > self._threshold_ms or self._is_too_old(bucket, now_ms):
                 self._close_part(bucket)
 
     def close_parts(self) -> None:
-        """Close all parts: they are pending."""
+        """Close all parts; they become pending."""
         for bucket in self._buckets.values():
             self._close_part(bucket)
         self._files.sync_directories()
 
     def abandon(self) -> None:
-        """Let go of the open files; nothing else happens."""
+        """Close the open files without changing any name."""
         for bucket in self._buckets.values():
             if bucket.part is not None:
                 bucket.part.dispose()
@@ -194,7 +194,7 @@ class BucketingParts:
     # --- checkpoints --------------------------------------------------------------------------------------
 
     def snapshot(self, checkpoint_id: int) -> list[BucketSnapshot]:
-        """The state of all buckets; what is pending is now booked under ``checkpoint_id``."""
+        """The state of all buckets; books pending parts under ``checkpoint_id``."""
         for bucket in self._buckets.values():
             if bucket.part is not None and bucket.synced_bytes != bucket.part.size_bytes:
                 bucket.synced_bytes = bucket.part.persist().size_bytes
@@ -214,7 +214,7 @@ class BucketingParts:
         return opened
 
     def commit(self, checkpoint_id: int) -> None:
-        """Finish the pending parts of this checkpoint and of all before it; forget buckets of which nothing is left."""
+        """Finish the pending parts of this checkpoint and of all before it; forget buckets that are then empty."""
         for _, bucket in sorted(self._buckets.items()):
             for known in sorted(one for one in bucket.pending_by_checkpoint if one <= checkpoint_id):
                 for part in bucket.pending_by_checkpoint[known]:
@@ -232,7 +232,7 @@ class BucketingParts:
         }
 
     def _finish(self, bucket: str, part: str) -> bool:
-        """Finish a pending part unless that was done before; false when there is no such part at all."""
+        """Finish a pending part unless that was done before; false when the part does not exist."""
         for name in (self._names.pending(part), part):
             if self._fs.exists(self._path(bucket, name)):
                 self._rename(bucket, name, part)
@@ -242,7 +242,7 @@ class BucketingParts:
     # --- restore ------------------------------------------------------------------------------------------
 
     def restore(self, buckets: Iterable[BucketSnapshot], now_ms: int = 0) -> None:
-        """Finish what these states say was in progress or pending, whoever has written it. Idempotent."""
+        """Finish the parts that are in progress or pending in these states, of whichever subtask. Idempotent."""
         for bucket, part, length_bytes, _, _, _, booked in buckets:
             if part is not None:
                 self._restore_part(bucket, part, length_bytes, now_ms)
@@ -297,7 +297,7 @@ class BucketingParts:
         finally:
             copy.close()
         self._rename(bucket, copied, part)
-        # The new name before the old one goes: a crash must not take both.
+        # Make the new name durable before deleting the old one: a crash must not lose both.
         self._files.sync_directories()
         self._fs.delete(self._path(bucket, name))
         self._files.changed(bucket)
@@ -308,8 +308,8 @@ class BucketingParts:
         return bool(self._being_cut)
 
     def look_again(self, now_ms: int) -> bool:
-        """Finish the restored parts that are cut by now; whether all are. Raises ``StorageError`` when one takes too
-        long."""
+        """Finish the restored parts that are cut by now; returns whether all are. Raises ``StorageError`` when one
+        takes too long."""
         late = self._late
         assert late is not None, "nothing is cut later"
         for (bucket, part), (name, _) in sorted(self._being_cut.items()):
@@ -321,8 +321,8 @@ class BucketingParts:
 
     def _mark_valid(self, bucket: str, part: str, length_bytes: int) -> None:
         path = self._path(bucket, self._names.valid_length(part))
-        # It is there, and another one, when the job went back further than it ever did: behind the checkpoint that is
-        # restored now everything comes again.
+        # Another valid length exists when the job has now gone back further than before: all records after the restored
+        # checkpoint come again.
         if not (self._fs.exists(path) and (self._keeps_valid_length or has_valid_length(self._fs, path, length_bytes))):
             # The length at the checkpoint: the rest of the file comes again (mutant "valid length of the whole file").
             write_valid_length(self._fs, path, length_bytes)
@@ -332,7 +332,7 @@ class BucketingParts:
     def _rename(self, bucket: str, source: str, target: str) -> None:
         if source != target:
             self._files.rename(posixpath.join(bucket, source), posixpath.join(bucket, target))
-        # Also when the name was right already: the attempt that made it may have died before it was durable.
+        # Also when the name is already right: the attempt that renamed it may have died before the name was durable.
         self._files.changed(bucket)
 
     def fingerprint(self) -> object:

@@ -1,16 +1,16 @@
-"""Which parts of a bucketing sink were opened behind which checkpoint: so that a job can go back.
+"""Stores which parts of a bucketing sink were opened after which checkpoint, so that a job can go back.
 
-A job that starts from an older checkpoint than its newest, because that cannot be read or somebody wants it so, writes
-again what newer ones had finished. In Flink those rows are then there twice. Here each subtask keeps a journal, a
-hidden file beside the buckets, and with it takes back what must not be there:
+A job may start from an older checkpoint than its newest, because the newest is unreadable or by the user's choice. It
+then writes the rows that newer checkpoints had finished again; in Flink they appear twice. Here each subtask keeps a
+journal, a hidden file beside the buckets, and uses it to take those rows back:
 
-* ahead of the state of checkpoint ``n``, the parts that were opened since the one before are noted under ``n``,
-  durably; a part that is finished is therefore in the journal;
-* a restore from ``n`` hides the finished parts that are noted under a later checkpoint, and then strikes them out:
-  their names may be used again, and their valid lengths are deleted;
-* a job that starts from nothing strikes out everything: what it finds is another run's, and stays.
+* Before the state of checkpoint ``n`` is written, the parts opened since the checkpoint before are noted under ``n``,
+  durably. So every finished part is in the journal.
+* A restore from ``n`` hides the finished parts that are noted under a later checkpoint, and then strikes them out.
+  Their names may be used again, and their valid lengths are deleted.
+* A job that starts without state strikes out everything: the files it finds belong to another run, and stay.
 
-The journal of a subtask that is no more belongs to the one with its number modulo the parallelism.
+After a change of parallelism, a journal belongs to the subtask with its number modulo the parallelism.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _ENTRY = row(number, text, text)
 
 
 class PartJournal:
-    """The journals of one sink, as one subtask sees them. ``name`` tells the sink from others in its directory,
-    ``attempt`` what it hides from what others have hidden."""
+    """The journals of one sink, as one subtask sees them. ``name`` distinguishes the sink from others in its directory,
+    ``attempt`` the files it hides from those that others have hidden."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class PartJournal:
         self._attempt = attempt
 
     def note(self, checkpoint_id: int, parts: Iterable[tuple[str, str]]) -> None:
-        """These parts, bucket and final name, were opened since the snapshot before that of ``checkpoint_id``."""
+        """Note parts (bucket and final name) that were opened since the snapshot before that of ``checkpoint_id``."""
         lines = [_line((checkpoint_id, bucket, part)) for bucket, part in parts]
         if not lines:
             return
@@ -69,7 +69,7 @@ class PartJournal:
             self._fs.fsync_dir(self._directory)
 
     def go_back(self, checkpoint_id: int | None) -> int:
-        """The job starts from this checkpoint, or from nothing. Returns how many parts were taken back."""
+        """The job starts from this checkpoint, or without state. Returns how many parts were taken back."""
         taken_back = 0
         for journal in self._mine():
             known, is_whole = self._read(journal)
@@ -94,7 +94,7 @@ class PartJournal:
         ]
 
     def _read(self, journal: str) -> tuple[list[Entry], bool]:
-        """What was noted, and whether nothing else is there: half a line was never needed.
+        """The entries, and whether the file holds nothing else. Half a line at the end is ignored.
 
         Raises :class:`StorageError` when a line is damaged.
         """
@@ -109,7 +109,7 @@ class PartJournal:
                     "  fix: put the file back from a copy; or delete it, and see which parts of it belong to the output"
                 ) from error
         for whole in (rest, rest[:-1]):
-            # All of a line but its end, or with a damaged one, is a line.
+            # A line that lacks only its line end, or has a damaged one, counts.
             with contextlib.suppress(ValueError):
                 entries.append(_entry(whole))
                 break
@@ -141,7 +141,7 @@ def _line(entry: Entry) -> str:
 
 
 def _entry(line: bytes) -> Entry:
-    """Raises :class:`ValueError` when it is not what :func:`_line` wrote, or an older version, without a crc."""
+    """Raises :class:`ValueError` unless :func:`_line` wrote it, or an older version, which writes no crc."""
     written = line.decode()
     try:
         checkpoint_id, bucket, part, *crc = json.loads(written)

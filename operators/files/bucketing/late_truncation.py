@@ -1,15 +1,15 @@
-"""Files that are cut some time after they should be: what a bucketing sink does on a file system that answers later.
+"""Files that are cut with a delay: how a bucketing sink works on a file system that answers later.
 
-On Hadoop's file system a file that a dead task was writing still belongs to it (a *lease*), and ``truncate`` may return
-before the file is cut. Rules, those of Flink's ``BucketingSink.handlePendingInProgressFiles``:
+On Hadoop's file system a file still belongs to the dead task that was writing it (a *lease*), and ``truncate`` may
+return before the file is cut. The rules are those of Flink's ``BucketingSink.handlePendingInProgressFiles``:
 
-* The lease is recovered first, and asked for again until the file is closed, for ``timeout_ms`` at most. Then the file
-  is cut whether it is closed or not; the file system will say what it thinks of that.
-* If the cut is not made at once, the length is looked at again, for ``timeout_ms`` at most, until it is the wanted one.
-* A file that is not cut by then is an error: nobody knows what is in it.
+* First the lease is recovered. The sink asks again until the file is closed, for ``timeout_ms`` at most. Then it cuts
+  the file whether it is closed or not; the file system may refuse.
+* If the cut is not done at once, the sink checks the length until it is the wanted one, for ``timeout_ms`` at most.
+* A file that is not cut by then is an error: its content is unknown.
 
-Flink's task sleeps between two looks. Here nobody sleeps: whoever owns the clock asks :meth:`LateTruncations.is_done`
-again.
+Flink's task sleeps between two checks. Here no task sleeps: the owner of the clock calls
+:meth:`LateTruncations.is_done` again.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from typing import Protocol, runtime_checkable
 from engine.elements.errors import StorageError
 
 POLL_INTERVAL_MS = 500
-"""How long to wait between two looks, as in Flink."""
+"""How long to wait between two checks, as in Flink."""
 
 
 @runtime_checkable
 class TruncatesLater(Protocol):
-    """What a file system has beside the port when it cuts files later."""
+    """The methods beyond the port of a file system that cuts files later."""
 
     def recover_lease(self, path: str) -> bool:
-        """Take a file from whoever has it open for writing; whether it is closed now. Asking again is no error."""
+        """Take a file from its present writer; returns whether it is closed now. Asking again is no error."""
 
     def truncate_later(self, path: str, size_bytes: int) -> bool:
-        """Begin to cut a file, durably; whether that is done already. Otherwise ``size`` shows when it is."""
+        """Begin to cut a file, durably; returns whether it is done. Otherwise ``size`` shows when it is."""
 
     def size(self, path: str) -> int:
         """As in the port."""
@@ -41,7 +41,7 @@ class TruncatesLater(Protocol):
 class _Truncation:
     size_bytes: int
     since_ms: int
-    """The lease was asked for, or the cut begun."""
+    """When the lease was requested, or the cut begun."""
     is_begun: bool = False
 
 
@@ -54,7 +54,7 @@ class LateTruncations:
         self._under_way: dict[str, _Truncation] = {}
 
     def begin(self, path: str, size_bytes: int, now_ms: int) -> bool:
-        """Cut a file to ``size_bytes``; whether that is done already."""
+        """Cut a file to ``size_bytes``; returns whether that is done already."""
         self._under_way[path] = _Truncation(size_bytes, now_ms)
         return self.is_done(path, now_ms)
 

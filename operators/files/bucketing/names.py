@@ -1,7 +1,7 @@
-"""What the files of a bucketing sink are called (Flink: ``BucketingSink``).
+"""The names of the files of a bucketing sink (Flink: ``BucketingSink``).
 
-A part has one name, ``{part_prefix}-{subtask}-{count}{part_suffix}``, and wears it bare once it is finished. Until then
-it wears a prefix and a suffix that say what it is; beside it there may be a file that says how much of it is valid.
+A part has one final name, ``{part_prefix}-{subtask}-{count}{part_suffix}``. Until it is finished, a prefix and a suffix
+around that name show its state. A file beside it may say how much of it is valid.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ IN_PROGRESS, PENDING, FINISHED, VALID_LENGTH = "in_progress", "pending", "finish
 
 @dataclass(frozen=True, slots=True)
 class BucketingNames:
-    """Prefixes and suffixes. The defaults are Flink's, under which readers see finished parts only: what starts with
-    ``_`` is hidden to them.
+    """Prefixes and suffixes. With the defaults, which are Flink's, readers see finished parts only, because names that
+    start with ``_`` are hidden.
 
     With ``pending_prefix`` and ``pending_suffix`` both empty a part is finished as soon as it is closed: for jobs
     without checkpoints.
@@ -62,11 +62,11 @@ class BucketingNames:
         return f"{self.part_prefix}-{subtask}-{count}{self.part_suffix}"
 
     def in_progress(self, part: str) -> str:
-        """What the part is called while it is written."""
+        """The name of the part while it is written."""
         return f"{self.in_progress_prefix}{part}{self.in_progress_suffix}"
 
     def pending(self, part: str) -> str:
-        """What the part is called from its end to the completion of the checkpoint that holds it."""
+        """The name of the part from its end to the completion of the checkpoint that holds it."""
         return f"{self.pending_prefix}{part}{self.pending_suffix}"
 
     def valid_length(self, part: str) -> str:

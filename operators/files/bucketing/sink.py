@@ -1,17 +1,17 @@
 """The bucketing sink: rows of text in files that are in progress, pending, finished (Flink: ``BucketingSink``).
 
 The rules for files are in :mod:`operators.files.bucketing.bucketing_parts`. The operator adds what needs a task: the
-bucket of each record, a timer that looks for inactive parts, state, and the end.
+bucket of each record, a timer that checks for inactive parts, state, and the end.
 
-* The states of all buckets of a subtask are *one* element of a list state. A restore deals the elements out again; any
+* The states of all buckets of a subtask are *one* element of a list state. A restore redistributes the elements; any
   subtask may finish the files of any other.
-* Whether files can be cut is found out by cutting one of seven bytes, or switched off with ``use_truncate=False``. On a
-  file system that cuts them later the sink takes no records until all of a restore are cut.
-* ``finish`` closes the parts, which the last checkpoint then finishes (the sink of Flink knew no end of input).
+* The sink tests whether files can be cut by cutting a file of seven bytes; ``use_truncate=False`` switches cutting off.
+  On a file system that cuts files later, the sink takes no records until all files of a restore are cut.
+* ``finish`` closes the parts, and the last checkpoint finishes them (Flink's sink had no end of input).
   ``close`` closes them too, but no checkpoint knows of that.
 * A job may go back to an older checkpoint: :mod:`operators.files.bucketing.journal`.
 * Without checkpoints a part is finished as soon as it is closed, as if pending parts had no prefix and no suffix. With
-  checkpoints such names would show rows before their time, and are refused.
+  checkpoints such names would show rows too early, and are refused.
 """
 
 from __future__ import annotations
@@ -68,15 +68,15 @@ class BucketingSink:
     ``bucketer``  ``record -> sub-directory``, or a ``BucketAssigner`` such as ``DateTimeBucketAssigner()``; without one
                   there is one bucket;
     ``names``     prefixes and suffixes;
-    ``batch_size_bytes``, ``rollover_interval_ms``  behind which a part is closed when the next record comes; by default
-                  384 MiB and never;
-    ``inactive_check_interval_ms``, ``inactive_threshold_ms``  how often it is looked for parts that were not written to
-                  for how long; by default a minute each;
+    ``batch_size_bytes``, ``rollover_interval_ms``  limits after which a part is closed when the next record comes; by
+                  default 384 MiB and never;
+    ``inactive_check_interval_ms``, ``inactive_threshold_ms``  how often the sink checks for inactive parts, and after
+                  what time without a write a part is inactive; by default a minute each;
     ``use_truncate``  ``False`` = write valid lengths although files can be cut;
     ``async_timeout_ms``  how long a restore waits for a file system that cuts files later: for its lease, and for the
                   cut; by default a minute each;
-    ``goes_back``  ``False`` = a job that starts from an older checkpoint takes nothing back but what was in progress in
-                  it, and changes no valid length, as in Flink: some rows are then there twice. Nor is a journal kept.
+    ``goes_back``  ``False`` = a job that starts from an older checkpoint takes back only what was in progress in it,
+                  changes no valid length and keeps no journal. As in Flink, some rows then appear twice.
     """
 
     name = "bucketing-sink"
@@ -204,7 +204,7 @@ class _BucketingSinkOperator(SinkOperator):
         report_lost_files(self.context, self._directory, [path])
 
     def _delete_scratch(self) -> None:
-        """Of attempts that died while they tried to cut it."""
+        """Delete the test files of attempts that died while they tried to cut them."""
         context, fs = self.context, self.context.file_system()
         attempt = f"-{context.incarnation}-{context.attempt}"
         for name in fs.list_dir(self._directory) if fs.is_dir(self._directory) else ():
@@ -240,7 +240,7 @@ class _BucketingSinkOperator(SinkOperator):
     def open(self) -> None:
         self._arm()
         if self._machine.is_cutting:
-            # Nobody ends, and no row is written, before they are cut: the sink would be gone, or ahead of its parts.
+            # Hold the end and all rows until they are cut: the sink would be gone, or ahead of its parts.
             self.context.hold_input()
             self._look_again_soon()
 
@@ -278,9 +278,9 @@ class _BucketingSinkOperator(SinkOperator):
             try:
                 self._parts.close_parts()
             except (OSError, StorageError):
-                # It means nothing to any checkpoint, and must not hide why the task is closed.
+                # No checkpoint depends on it, and the error must not hide why the task is closed.
                 self.context.metrics.count("numPartsNotClosed")
-        # Without checkpoints parts are open here because the job has failed; to close them would be to finish them.
+        # Without checkpoints, parts are open here because the job has failed; closing them would finish them.
         self._parts.abandon()
 
     def abandon(self) -> None:
@@ -341,7 +341,7 @@ def read_bucketing_output(
     """The rows of finished parts below ``path``, each read up to its valid length: bucket -> its lines, sorted.
 
     ``names``: those of the sink; ``line_end``: that of its format. Raises ``StorageError`` for a part that is torn or
-    shorter than what is valid of it.
+    shorter than its valid length.
     """
     known = BucketingNames() if names is None else names
     buckets: dict[str, list[str]] = {}

@@ -1,6 +1,6 @@
 """Files that say how much of another file is valid (Flink: ``BucketingSink``, for file systems that cannot truncate).
 
-The content is a decimal number in the manner of Java's ``writeUTF``: two bytes, big-endian, with the length of the
+The content is a decimal number in the format of Java's ``writeUTF``: two bytes, big-endian, with the length of the
 text, and the text.
 """
 
@@ -41,14 +41,14 @@ def read_valid_length(fs: FileSystem, path: str) -> int:
 
 
 def has_valid_length(fs: FileSystem, path: str, length_bytes: int) -> bool:
-    """Whether the file says just this, undamaged."""
+    """Whether the file holds exactly this length, undamaged."""
     return fs.read_bytes(path) == encode_valid_length(length_bytes)
 
 
 def write_valid_length(fs: FileSystem, path: str, length_bytes: int) -> None:
-    """Write the file: whole, or not at all."""
+    """Write the file, whole or not at all."""
     directory, name = posixpath.split(path)
-    # Hidden whatever the prefix is, and taken by nothing else.
+    # Hidden with any prefix, and not used for anything else.
     temporary = posixpath.join(directory, f".{name}.inprogress")
     with fs.open_write(temporary) as file:
         file.write(encode_valid_length(length_bytes))

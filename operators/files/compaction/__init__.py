@@ -1,6 +1,6 @@
-"""Small files made into large ones: ``compact_coordinator`` and ``compactor`` are the machines, ``file_merging``
-makes one file of several, ``file_committer`` commits what writers and compaction hand on, ``instance_reconciliation``
-tells which files failed attempts have left. ``bin_packing`` is how tables choose.
+"""Compaction of small files into large ones. ``compact_coordinator`` and ``compactor`` are the machines;
+``file_merging`` merges several files into one; ``file_committer`` commits what writers and compaction hand on.
+``bin_packing`` is how tables choose; ``instance_reconciliation`` finds the files that failed attempts have left.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """First-fit packing with a bounded look back (Flink: ``BinPacking``, table compaction).
 
-Rules: items are taken in the order in which they come. Each goes to the first open bin in which it still fits; if
-there is none a new bin is opened for it, also when it is heavier than a bin may be. When more than ``LOOK_BACK`` bins
-are open the oldest is closed. The result is the closed bins in the order in which they were closed, and then the open
-ones in the order in which they were opened; which is the order in which all of them were opened.
+Rules: items are taken in the order in which they come. Each goes to the first open bin in which it still fits. If there
+is none, a new bin is opened for it, even if the item alone is heavier than the limit. When more than ``LOOK_BACK`` bins
+are open, the oldest is closed. The result is the closed bins in the order of their closing, then the open ones in the
+order of their opening. That is the order in which all of them were opened.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Item = TypeVar("Item")
 def pack(
     items: Iterable[Item], target: int, weight: Callable[[Item], int], look_back: int = LOOK_BACK
 ) -> list[list[Item]]:
-    """Bins of ``items`` that weigh ``target`` at most, but for single items that are heavier.
+    """Packs ``items`` into bins that weigh ``target`` at most, except single items that are heavier.
 
     Raises :class:`engine.elements.errors.ConfigurationError` when ``target`` or ``look_back`` is below 1.
     """

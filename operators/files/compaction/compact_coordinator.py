@@ -3,14 +3,14 @@
 
 Rules:
 
-* There is one coordinator. It gathers what the writers have committed to it, by bucket, in the order in which it comes.
-* Passed through as they are: everything that is no pending file; files with a visible name, for readers would see them
-  twice; and files of which the size is not known.
+* There is one coordinator. It gathers the committables of all writers, by bucket, in the order in which they come.
+* It passes these through unchanged: committables that are not pending files; files with a visible name, because readers
+  would see them twice; and files of unknown size.
 * A bucket is *fired* when its files have reached the size threshold (then counting begins again), or when it has seen
-  the configured number of checkpoints. The checkpoints of a bucket are counted from the first one behind its first
-  file. Clean-ups alone begin nothing; they ride with the next request.
+  the configured number of checkpoints. A bucket counts checkpoints from the first one after its first file. Clean-ups
+  alone do not start the count; they go with the next request.
 * At the end of the input everything left is fired.
-* The state holds what was not fired. A restore lets it pass through the strategy of *today*: a lower threshold fires.
+* The state holds what was not fired. A restore passes it through the *present* strategy: a lower threshold fires.
 
 A request is a plain tuple: it may be in flight when a snapshot is taken.
 """
@@ -26,9 +26,9 @@ from operators.files.compaction.file_committer import PENDING, FileCommittable
 
 
 class CompactionStrategy(NamedTuple):
-    """When the files of a bucket are compacted; at least one of the two.
+    """When the files of a bucket are compacted; at least one of the two must be set.
 
-    ``size_threshold_bytes``  as soon as they are this large, all together;
+    ``size_threshold_bytes``  as soon as the files together are this large;
     ``checkpoints``           every so many checkpoints.
     """
 
@@ -36,7 +36,7 @@ class CompactionStrategy(NamedTuple):
     checkpoints: int | None = None
 
     def checked(self) -> CompactionStrategy:
-        """Itself. Raises :class:`engine.elements.errors.ConfigurationError` when it makes no sense."""
+        """Itself. Raises :class:`engine.elements.errors.ConfigurationError` when it is not valid."""
         if self.size_threshold_bytes is None and self.checkpoints is None:
             raise ConfigurationError(
                 "a compaction strategy needs size_threshold_bytes=, checkpoints=, or both: otherwise nothing is ever"
@@ -57,18 +57,18 @@ class CompactionRequest(NamedTuple):
 
 
 class CompactCoordinator:
-    """The buckets of the coordinator, in the order in which they have come."""
+    """The buckets of the coordinator, in the order in which they appeared."""
 
     def __init__(self, strategy: CompactionStrategy) -> None:
         self._strategy = strategy
         self._packing: dict[str, CompactionRequest] = {}
         self._sizes: dict[str, int] = {}
-        """By bucket with a trigger: what has gathered in it."""
+        """By bucket with a trigger: the size gathered in it."""
         self._first_ids: dict[str, int] = {}
         """By bucket: the first checkpoint that its trigger has seen."""
 
     def add(self, committable: FileCommittable) -> CompactionRequest | None:
-        """A committable has come; the request, if it fires its bucket."""
+        """Add a committable; returns a request if it fires its bucket."""
         kind, bucket_id = committable[:2]
         request = self._packing.get(bucket_id)
         if request is None:
@@ -87,7 +87,7 @@ class CompactCoordinator:
         return self._fire(bucket_id) if threshold is not None and size >= threshold else None
 
     def on_checkpoint(self, checkpoint_id: int) -> list[CompactionRequest]:
-        """The barrier of a checkpoint is about to be sent; the requests of buckets that have seen enough of them."""
+        """Called before the barrier of a checkpoint is sent; the requests of buckets that have seen enough of them."""
         wanted = self._strategy.checkpoints
         if wanted is None:
             return []
@@ -98,7 +98,7 @@ class CompactCoordinator:
         return [self._fire(bucket_id) for bucket_id in due]
 
     def end_of_input(self) -> list[CompactionRequest]:
-        """Nothing more will come; the requests for everything left."""
+        """The input has ended; the requests for everything left."""
         return [self._fire(bucket_id) for bucket_id in list(self._packing)]
 
     def _fire(self, bucket_id: str) -> CompactionRequest:
@@ -107,11 +107,11 @@ class CompactCoordinator:
         return self._packing.pop(bucket_id)
 
     def state(self) -> list[FileCommittable]:
-        """What was not fired."""
+        """The committables that were not fired."""
         return [one for request in self._packing.values() for one in (*request.files, *request.passed_through)]
 
     def restore(self, state: Iterable[FileCommittable]) -> list[CompactionRequest]:
-        """Take over what was not fired; the requests that follow from it."""
+        """Take over what was not fired; returns the requests that follow from it."""
         fired = [self.add(committable) for committable in state]
         return [request for request in fired if request is not None]
 
@@ -120,6 +120,6 @@ class CompactCoordinator:
 
 
 def as_request(message: Any) -> CompactionRequest:
-    """A request that came as a plain tuple."""
+    """Rebuilds a request that came as a plain tuple."""
     bucket_id, files, passed_through = message
     return CompactionRequest(bucket_id, list(files), list(passed_through))

@@ -1,19 +1,19 @@
-"""When files are compacted, and when that is told to the committer (Flink: ``CompactorOperator``,
+"""When files are compacted, and when the committer gets the results (Flink: ``CompactorOperator``,
 ``CompactService``).
 
 Rules:
 
-* Requests are collected. A snapshot files what was collected under its checkpoint, and the notification of that, or of
-  a later one, submits it: files are read only when nothing can take them back.
-* Compaction is work beside the stream. What is done by then is handed to the committer ahead of the next barrier: per
-  request the compacted file, what was passed through, and the deletion of each source.
-* The state holds what was filed and what was submitted and not handed out. Submitted requests are submitted again by a
-  restore, whatever had become of them.
+* Requests are collected. A snapshot books the collected requests under its checkpoint. The notification of that
+  checkpoint, or of a later one, submits them: files are read only when they cannot be taken back any more.
+* Compaction runs beside the stream. Before each barrier the compactor hands finished results to the committer: for each
+  request the compacted file, the passed-through committables, and the deletion of each source.
+* The state holds the booked requests, and the submitted ones that were not handed out. A restore submits submitted
+  requests again, whatever their progress was.
 * At the end of the input everything is compacted and handed out.
-* A compacted file is called ``compacted-{name}``, after the first of its sources without its leading dot. So it is the
-  same file if it is made again.
+* A compacted file is called ``compacted-{name}``, after the first of its sources without its leading dot. So it gets
+  the same name if it is made again.
 
-So compacted data become visible one completed checkpoint later than data that is not compacted, at the least.
+So compacted data become visible at least one completed checkpoint later than data that is not compacted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from state_backends.base import list_of, number, path_below, row, such_that
 PREFIX = "compacted-"
 
 SUBMITTED = -1
-"""Stands for a checkpoint in the state, for requests that were submitted."""
+"""Stands in the state for a checkpoint, for requests that were submitted."""
 
 Compaction = Callable[[str, str, list[FileCommittable]], FileCommittable]
 """``(bucket, target, sources) -> pending file``: makes one file of several, hidden until it is committed."""
@@ -48,7 +48,7 @@ REQUEST_STATE = row(
 
 
 def compacted_path(source: str) -> str:
-    """The path of the file that ``source`` is the first part of."""
+    """The path of the compacted file whose first source is ``source``."""
     directory, name = posixpath.split(source)
     return posixpath.join(directory, PREFIX + name.removeprefix("."))
 
@@ -61,14 +61,14 @@ class Compactor:
         self._filed: dict[int, list[CompactionRequest]] = {}
         self._submitted: list[CompactionRequest] = []
         self._results: list[list[FileCommittable]] = []
-        """Of the first requests that were submitted, in that order."""
+        """The results of the first submitted requests, in that order."""
 
     def add(self, request: CompactionRequest) -> None:
-        """A request has come."""
+        """Collect a request."""
         self._collected.append(request)
 
     def on_snapshot(self, checkpoint_id: int) -> list[CompactorState]:
-        """File what was collected; the state."""
+        """Book the collected requests; returns the state."""
         if self._collected:
             self._filed[checkpoint_id] = self._collected
             self._collected = []
@@ -77,19 +77,19 @@ class Compactor:
         return [(known, tuple(one)) for known, one in requests]
 
     def on_notification(self, checkpoint_id: int) -> None:
-        """Submit what is filed under a checkpoint, and under all before."""
+        """Submit what is booked under a checkpoint, and under all before."""
         for known in sorted(known for known in self._filed if known <= checkpoint_id):
             self._submitted += self._filed.pop(known)
 
     def end_of_input(self) -> None:
-        """Nothing more will come: submit everything."""
+        """The input has ended: submit everything."""
         for known in sorted(self._filed):
             self._submitted += self._filed.pop(known)
         self._submitted += self._collected
         self._collected = []
 
     def restore(self, state: Iterable[CompactorState]) -> None:
-        """Take over requests, and submit again what was."""
+        """Take over requests, and submit those again that were submitted."""
         for known, request in state:
             if known == SUBMITTED:
                 self._submitted.append(as_request(request))
@@ -100,11 +100,11 @@ class Compactor:
 
     @property
     def has_work(self) -> bool:
-        """Whether a request was submitted that is not done."""
+        """Whether a submitted request is not done."""
         return len(self._results) < len(self._submitted)
 
     def step(self, compact: Compaction) -> int:
-        """Do the next one, by ``compact``. Returns the size of its sources, in bytes."""
+        """Do the next one, with ``compact``. Returns the size of its sources, in bytes."""
         request = self._submitted[len(self._results)]
         handed_out = list(request.passed_through)
         size_bytes = 0
@@ -117,7 +117,7 @@ class Compactor:
         return size_bytes
 
     def take_results(self) -> list[FileCommittable]:
-        """What was done, for the committer; the requests are forgotten."""
+        """The finished results, for the committer; their requests are forgotten."""
         taken = [one for result in self._results for one in result]
         del self._submitted[: len(self._results)]
         self._results = []

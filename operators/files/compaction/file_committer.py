@@ -1,15 +1,15 @@
-"""What the writer of a file sink hands to its committer, and what the committer does with it (Flink:
+"""What the writer of a file sink hands to its committer, and how the committer handles it (Flink:
 ``FileSinkCommittable``, ``FileCommitter``).
 
 Rules:
 
-* A committable is a plain tuple of one of three kinds: a *pending* file to be made visible, the *clean-up* of a resume
-  handle that is outdated, and the *deletion* of a hidden file whose records are in another: it was compacted, or a
-  restore has set it aside.
-* Pending files are always committed leniently, so a committer may be asked again for what it has committed. One that
-  is neither pending nor committed is lost, and reported (:mod:`operators.files.writing.lost_files`).
-* A file that cannot be deleted is left; it is hidden. Nothing else may go wrong unnoticed.
-* Names are durable before the committer says that it is done: what it has done is forgotten with the next checkpoint.
+* A committable is a plain tuple of one of three kinds: a *pending* file to be made visible, the *clean-up* of an
+  outdated resume handle, and the *deletion* of a hidden file whose records are in another file. That one was compacted,
+  or a restore has set it aside.
+* Pending files are always committed leniently, so the same file may be committed again. A file that is neither pending
+  nor committed is lost, and reported (:mod:`operators.files.writing.lost_files`).
+* A file that cannot be deleted is left; it is hidden. Every other problem is reported.
+* Names are durable before the committer reports success, because the next checkpoint forgets finished commits.
 """
 
 from __future__ import annotations
@@ -45,24 +45,24 @@ COMMITTABLE_SHAPE = such_that(
 
 
 def committable_of(bucket_id: str, file: PendingFile | ResumeHandle) -> FileCommittable:
-    """``file`` is to be made visible; or it is a handle from which no restore resumes, once the checkpoint is complete
-    that this goes with."""
+    """``file`` is to be made visible; or it is a resume handle that is outdated once the checkpoint which it goes with
+    is complete."""
     return (PENDING if isinstance(file, PendingFile) else CLEAN_UP, bucket_id, *file)
 
 
 def delete(bucket_id: str, path: str) -> FileCommittable:
-    """What is in the hidden file ``path`` is in another one."""
+    """The hidden file ``path`` is to be deleted, because its records are in another file."""
     return (DELETE, bucket_id, path)
 
 
 class CommittedFiles(Protocol):
-    """What the committer needs of a :class:`operators.files.writing.recoverable_writer.RecoverableWriter`."""
+    """The methods of :class:`operators.files.writing.recoverable_writer.RecoverableWriter` that the committer needs."""
 
     def commit_after_recovery(self, pending: PendingFile) -> bool:
-        """Make it visible, unless it is."""
+        """Make it visible, unless it already is."""
 
     def clean_up(self, handle: ResumeHandle) -> bool:
-        """Delete what it holds on to."""
+        """Delete what it refers to."""
 
     def delete(self, relative: str) -> None:
         """Delete a file."""
@@ -72,8 +72,8 @@ class CommittedFiles(Protocol):
 
 
 class FileCommitter:
-    """Commits files below one directory. ``count``: gets names and amounts for metrics; ``lost``: the final names of
-    files that are gone, relative to it; ``refusals``: turns errors of the file system into one of the sink's."""
+    """Commits files below one directory. ``count``: gets names and amounts for metrics; ``lost``: gets the final names
+    of lost files, relative to it; ``refusals``: turns errors of the file system into one of the sink's."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class FileCommitter:
         self._refusals = refusals
 
     def commit(self, requests: Sequence[CommitRequest]) -> None:
-        """All of them; nothing is ever put off. Raises ``StorageError``."""
+        """Commit all of them; none is postponed. Raises ``StorageError``."""
         with self._refusals():
             self._commit(requests)
 
@@ -110,11 +110,11 @@ class FileCommitter:
         files.sync_directories()
         if gone and self._lost is not None:
             self._lost(gone)
-        # After the names of what they were compacted into are durable: a crash must not take both.
+        # After the names of the files they were compacted into are durable: a crash must not lose both.
         for path in late:
             self._delete(path)
         if late:
-            # The next checkpoint asks for no deletion again, so a power cut after it must not bring the files back.
+            # The next checkpoint does not repeat deletions, so a later power cut must not bring the files back.
             files.sync_directories()
 
     def _delete(self, path: str) -> None:

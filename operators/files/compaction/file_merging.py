@@ -1,8 +1,8 @@
-"""One file made of several, as compaction does it (Flink: ``ConcatFileCompactor``, ``RecordWiseFileCompactor``).
+"""Merges several files into one, for compaction (Flink: ``ConcatFileCompactor``, ``RecordWiseFileCompactor``).
 
-* Files of rows are joined end to end, and so are compressed ones: gzip, bzip2 and xz are read on behind the end of a
-  stream. The bytes are those of the sources, in their order.
-* Parquet files are read and written again, row group by row group, for each has a footer of its own.
+* Files of rows are joined end to end, and so are compressed ones: readers of gzip, bzip2 and xz continue after the end
+  of a stream. The bytes are those of the sources, in their order.
+* Parquet files are read and written again, row group by row group, because each has its own footer.
 * Another bulk format is merged by its own method ``merge_files(contents, write)``, if it has one.
 """
 
@@ -24,13 +24,13 @@ from operators.files.writing import (
 )
 
 Merge = Callable[[Iterable[bytes], Callable[[bytes], None]], None]
-"""``(contents, write)``: writes one file that holds what the others do, in their order."""
+"""``(contents, write)``: writes one file with the content of the others, in their order."""
 
 
 def merge_of(format: Format) -> Merge:
-    """What merges files of ``format``.
+    """The function that merges files of ``format``.
 
-    Raises :class:`engine.elements.errors.ConfigurationError` when nothing does.
+    Raises :class:`engine.elements.errors.ConfigurationError` when there is none.
     """
     if not is_bulk(format) or isinstance(format, BulkTextFormat):
         return _concatenate

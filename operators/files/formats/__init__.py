@@ -1,5 +1,5 @@
-"""How records stand in files: ``row_formats`` write them as lines, ``file_formats`` read them, ``compressed_files``
-opens what is compressed. ``file_listing`` finds files, and knows which of them are hidden from readers.
+"""Formats of records in files: ``row_formats`` write them as lines, ``file_formats`` read them, ``compressed_files``
+opens compressed files. ``file_listing`` finds files, and knows which of them are hidden from readers.
 """
 
 from __future__ import annotations

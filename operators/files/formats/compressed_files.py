@@ -2,11 +2,11 @@
 
 Rules
 -----
-* Which codec it is, the end of the name says (Flink: ``FileInputFormat``), unless the user does.
-* A compressed file cannot be split, and its positions are offsets in what it holds. Going to one means to decompress
-  the file from its beginning and to drop what lies before (Flink re-reads such a split from its start too, and drops
-  records).
-* Several compressed streams behind each other are one file, as ``cat a.gz b.gz`` makes them.
+* The end of the name says which codec it is (Flink: ``FileInputFormat``), unless the user does.
+* A compressed file cannot be split, and its positions are offsets in the decompressed content. To go to one means to
+  decompress the file from its beginning and to drop what lies before (Flink also re-reads such a split from its start,
+  and drops records).
+* Several compressed streams, one after the other, are one file, as ``cat a.gz b.gz`` makes them.
 * A file that ends before its stream does, or is no such stream, is an error that names the file; it is not its end.
 """
 
@@ -64,7 +64,7 @@ def _zstd() -> _Decompressor:
 
 
 class _ArrowDecompressor:
-    """A stream of pyarrow pulls; the whole file is given to it first, and pulled at the end of the file."""
+    """A stream of pyarrow pulls its input, so it gets the whole file first and is read at the end of the file."""
 
     eof = False
     unused_data = b""
@@ -78,7 +78,7 @@ class _ArrowDecompressor:
         return b""
 
     def finish(self) -> bytes:
-        """Everything that was compressed."""
+        """All decompressed bytes."""
         source = self._pyarrow.BufferReader(b"".join(self._compressed))
         self._compressed.clear()
         with self._pyarrow.CompressedInputStream(source, "zstd") as stream:
@@ -112,7 +112,7 @@ def codec_of(path: str, compression: Compression) -> str | None:
 
 
 def open_input(fs: FileSystem, path: str, compression: Compression) -> BinaryIO:
-    """What a file holds, for reading."""
+    """Opens the content of a file for reading."""
     codec = codec_of(path, compression)
     file = fs.open_read(path)
     if codec is None:
@@ -121,7 +121,7 @@ def open_input(fs: FileSystem, path: str, compression: Compression) -> BinaryIO:
 
 
 class DecompressedFile:
-    """The content of a compressed file. Seeking back begins again; seeking on reads and drops."""
+    """The content of a compressed file. Seeking back begins again; seeking forward reads and drops."""
 
     def __init__(self, file: BinaryIO, path: str, codec: str) -> None:
         self._file, self._path, self._codec = file, path, codec
@@ -135,7 +135,7 @@ class DecompressedFile:
         self._is_over = False
 
     def __getstate__(self) -> dict[str, Any]:
-        # A decompressor cannot be copied; a copy gets there again from the beginning.
+        # A decompressor cannot be copied; a copy begins again and goes to the position.
         return {"file": self._file, "path": self._path, "codec": self._codec, "position": self._position}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

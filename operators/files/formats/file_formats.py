@@ -1,8 +1,8 @@
 """Formats of text files with one record per line: CSV, JSON Lines, plain text.
 
 A format opens a *parser* per file. Parsers work on blocks of lines, so that the loop over records runs in
-C; only a block with something wrong in it is parsed again line by line, to find out which line and why.
-Parsers are pure: the reader deals with bytes, offsets and line numbers.
+C. Only a block with an error in it is parsed again, line by line, to find the line and the reason.
+Parsers are pure: the reader handles bytes, offsets and line numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from engine.elements.errors import ConfigurationError
 
 
 class LineError(ValueError):
-    """A line is not what the format says; the message says why."""
+    """A line does not match the format; the message says why."""
 
 
 class LineParser(Protocol):
@@ -38,11 +38,11 @@ class LineFormat(Protocol):
     has_header: bool
 
     def parser(self, header: str | None) -> LineParser:
-        """A parser for a file whose first line is ``header``. Raises ``LineError`` when that is no header."""
+        """A parser for a file whose first line is ``header``. Raises ``LineError`` when that is not a header."""
 
 
 def check_encoding(encoding: str) -> str:
-    """``encoding``, if lines can be found in its bytes. Raises ``ConfigurationError``."""
+    """``encoding``, if line breaks can be found in its bytes. Raises ``ConfigurationError``."""
     try:
         newline = "\n".encode(encoding)
     except LookupError:
@@ -101,7 +101,7 @@ class _JsonLinesParser:
 
     def parse_block(self, lines: list[str]) -> list[Any] | None:
         decoded = list(map(self._raw_decode, lines))
-        # Each value must end where its line ends, else there is something behind it.
+        # Each value must end where its line ends, else other text follows it.
         if list(map(itemgetter(1), decoded)) != list(map(len, lines)):
             return None
         return list(map(itemgetter(0), decoded))
@@ -119,7 +119,7 @@ class _JsonLinesParser:
         except LineError:
             raise
         except ValueError as error:
-            # Python reads no number of thousands of digits.
+            # Python does not read numbers with thousands of digits.
             raise LineError(f"not JSON that can be read: {error}") from None
         if end != len(text):
             raise LineError(f"more than one JSON value: extra text at column {end + 1}")
@@ -187,7 +187,7 @@ class CsvFormat:
         if columns is not None and (unknown := [name for name in self.types if name not in columns]):
             raise ConfigurationError(f"types names columns {unknown!r} that are not among columns={columns!r}")
         for name, convert in self.types.items():
-            # Else every line would be malformed, and skipped if that is what is done with those.
+            # Otherwise every line would be malformed, and skipped if that is the setting.
             if not callable(convert):
                 raise ConfigurationError(f"types[{name!r}] is {convert!r}; it must be a function of the text, as int")
         if type(self.delimiter) is not str or len(self.delimiter) != 1 or self.delimiter in '"\r\n':
@@ -214,7 +214,7 @@ class CsvFormat:
 
 
 def _strict_rows(lines: list[str], delimiter: str) -> list[list[str]]:
-    # Strict: an open quote at the end and text behind a closing quote are errors instead of guesses.
+    # Strict: an open quote at the end, and text after a closing quote, are errors instead of guesses.
     return list(csv.reader(lines, delimiter=delimiter, strict=True))
 
 
@@ -227,7 +227,7 @@ class _CsvParser:
         self._picked = [present.index(name) for name in columns]
         self._converters = [spec.types.get(name) for name in columns]
         self._delimiter = spec.delimiter
-        # Fields that are all empty are a record, also where tabs or spaces are between them.
+        # Fields that are all empty are still a record, even with tabs or spaces between them.
         self._blanks = " \t\r".replace(spec.delimiter, "")
         self._nulls = dict.fromkeys(spec.null_values)
         self._as_dict = spec.record == "dict"

@@ -16,7 +16,7 @@ def is_hidden(name: str) -> bool:
 
 
 def checked_paths(paths: str | Sequence[str]) -> tuple[str, ...]:
-    """The paths of a source. Raises ``ConfigurationError`` unless there is one at least, and all are texts."""
+    """The paths of a source. Raises ``ConfigurationError`` unless there is at least one, and all are texts."""
     is_one = isinstance(paths, str) or not isinstance(paths, Iterable)
     several: tuple[object, ...] = (paths,) if is_one else tuple(paths)
     wrong = [path for path in several if not isinstance(path, str) or not path]
@@ -28,14 +28,14 @@ def checked_paths(paths: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def stands_for(paths: Sequence[str], file: str) -> bool:
-    """Whether ``file`` is one that :func:`list_files` could find through one of ``paths``, by its name."""
+    """Whether ``file``, by its name, is one that :func:`list_files` could find through one of ``paths``."""
     return any(_leads_to(path.split("/"), file.split("/")) for path in paths)
 
 
 def _leads_to(path: list[str], file: list[str]) -> bool:
     given, found = ([one for one in parts if one not in ("", ".")] for parts in (path, file))
     return (
-        # Empty first parts are of absolute paths.
+        # Absolute paths have an empty first part.
         (path[0] == "") == (file[0] == "")
         and len(found) >= len(given)
         and ".." not in found[len(given) :]
@@ -108,7 +108,7 @@ def _names(fs: FileSystem, base: str, part: str) -> list[str]:
         return [part] if fs.exists(posixpath.join(base, part)) else []
     if base and not fs.is_dir(base):
         return []
-    # A pattern finds hidden names only when it says so itself.
+    # A pattern finds hidden names only when it names them itself.
     return [
         name
         for name in fs.list_dir(base or ".")

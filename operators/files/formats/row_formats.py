@@ -16,7 +16,7 @@ class RowFormat(Protocol):
     """Encodes records as lines.
 
     It may have a ``line_end`` other than a line break, and a method ``encode_many(records)``: the lines of all of them,
-    or ``None`` when each must be looked at.
+    or ``None`` when each must be encoded by itself.
     """
 
     def encode(self, record: Any) -> str:
@@ -38,8 +38,8 @@ class JsonLinesRowFormat:
 class TextRowFormat:
     """Each record is a ``str`` and a line.
 
-    ``line_end``  what is written behind each; the text must not have a line break then. With ``""`` texts are written
-                  as they are, one right behind the other.
+    ``line_end``  what is written after each; the text must not have a line break then. With ``""`` texts are written
+                  as they are, one directly after the other.
     """
 
     def __init__(self, line_end: str = "\n") -> None:
@@ -48,9 +48,9 @@ class TextRowFormat:
         self.line_end = line_end
 
     def encode_many(self, records: list[Any]) -> list[str] | None:
-        """The lines of all records, or ``None`` when each must be looked at."""
+        """The lines of all records, or ``None`` when each must be encoded by itself."""
         try:
-            # Finds out faster than asking whether all of them are text.
+            # Faster than asking for each whether it is text.
             text = "".join(records)
         except TypeError:
             return None
@@ -71,7 +71,7 @@ def _compact_json_encoder() -> Callable[[Any], str]:
     make_encoder = getattr(json.encoder, "c_make_encoder", None)
     if make_encoder is None:
         return encoder.encode
-    # ``JSONEncoder.encode`` builds this very object anew for every record, which takes longer than using it.
+    # ``JSONEncoder.encode`` builds this very object again for every record, which takes longer than using it.
     chunks = make_encoder(None, _json_default, json.encoder.encode_basestring, None, ":", ",", False, False, False)
     return lambda record: "".join(chunks(record, 0))
 

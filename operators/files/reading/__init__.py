@@ -1,6 +1,5 @@
-"""Files as sources: ``file_source`` is what a job is given. ``splits`` are dealt out by ``split_enumerator`` and
-``split_coordinator``, read by ``enumerated_source_operator`` through ``line_reader``, ``stream_formats`` or
-``parquet_source``.
+"""Files as sources. Jobs use ``file_source``. ``split_enumerator`` and ``split_coordinator`` hand out ``splits``;
+``enumerated_source_operator`` reads them through ``line_reader``, ``stream_formats`` or ``parquet_source``.
 """
 
 from __future__ import annotations

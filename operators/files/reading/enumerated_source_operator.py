@@ -2,15 +2,15 @@
 
 Rules (Flink: ``FileSourceReader``, ``SourceReaderBase``, ``SourceOperator``)
 -----------------------------------------------------------------------------
-* It asks for one split when it starts without any, and for one more whenever a split is finished. Splits that it was
-  restored with are read first, in their order, one after the other.
-* Finished splits leave the state. A split that was assigned and not begun is in it.
-* It waits without end, asked for nothing, until its coordinator answers; it ends when it is told that there are no more
-  splits and it has none.
-* The watermark is that of its splits. While it has none it stands where the last one has left it, and
-  is idle after the strategy's timeout.
-* Subtask 0 lists the files for the coordinator: when that asks, and in a continuous source every interval, the first
-  time one interval after its start. A pass that fails is counted (``numEnumerationsFailed``) and skipped.
+* The reader asks for one split when it starts without any, and for one more whenever it has finished one. It first
+  reads the splits that it was restored with, in order, one after the other.
+* Finished splits leave the state. Assigned splits that are not begun stay in it.
+* The reader waits without end until its coordinator answers. It ends when it has no split and the coordinator has said
+  that there are no more.
+* Its watermark is that of its splits. Without a split the watermark stays where the last split left it, and the reader
+  becomes idle after the strategy's timeout.
+* Subtask 0 lists the files for the coordinator: when that asks, and in a continuous source once per interval, first
+  one interval after the start. A listing that fails is counted (``numEnumerationsFailed``) and skipped.
 """
 
 from __future__ import annotations
@@ -43,31 +43,31 @@ if TYPE_CHECKING:
 
 _STATE = "assigned-splits"
 _NO_SPLIT = ""
-"""Stands for a split, where watermarks are concerned, as long as there is none."""
+"""Stands for a split in watermarks, as long as there is none."""
 
 
 class EnumeratedSource(Protocol):
-    """What is needed of a source whose splits are handed out."""
+    """The interface of a source whose splits are handed out."""
 
     monitor_interval_ms: int | None
 
     @property
     def create_assigner(self) -> Callable[[], SplitAssigner]:
-        """What makes the assigner of an enumerator."""
+        """Returns a function that creates the assigner of an enumerator."""
 
     def splits(self, context: SourceContext) -> Sequence[str]:
-        """Not asked for; part of every source."""
+        """Not called here; part of every source."""
 
     def enumerate_splits(self, context: SourceContext, *, is_first: bool) -> list[FileSourceSplit]:
-        """All splits that there are now."""
+        """All splits that exist now."""
 
     def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
         """A reader of one of them."""
 
 
 class EnumeratedSourceFactory:
-    """Makes the operators of one source, and their coordinator. ``opens``: who opens splits, if not the source
-    itself."""
+    """Makes the operators of one source, and their coordinator. ``opens``: the object that opens splits, if not the
+    source itself."""
 
     def __init__(
         self, source: EnumeratedSource, watermarks: WatermarkStrategy | None = None, opens: Source | None = None
@@ -79,7 +79,7 @@ class EnumeratedSourceFactory:
         return EnumeratedSourceOperator(self.source, self.watermarks, self.opens)
 
     def opening(self, opens: Source) -> EnumeratedSourceFactory:
-        """The same with somebody else who opens splits, and reads them differently."""
+        """The same, with another object that opens splits and reads them in its own way."""
         return EnumeratedSourceFactory(self.source, self.watermarks, opens)
 
     def create_coordinator(self) -> OperatorCoordinator:
@@ -163,14 +163,14 @@ class EnumeratedSourceOperator(SourceOperator):
             if had_none:
                 periodic.remove_split(_NO_SPLIT, now_ns)
             if periodic.idle:
-                # The next point of the grid would find a split that is not idle, and say nothing of it.
+                # Otherwise the next point of the grid would find a split that is not idle, and would not report it.
                 periodic.idle = False
                 self.output.emit_watermark_status(False)
             self._emitter.arm()
 
     def _finish_split(self, split: RunningSplit, reader: SplitReader, now_ns: int) -> None:
         if self._emitter is not None and len(self._unfinished) == 1:
-            # Else the watermark of a split that begins and ends between two points of the grid would never be emitted.
+            # Otherwise the watermark of a split that begins and ends between two grid points would never be emitted.
             periodic = self._emitter.periodic
             periodic.add_split(_NO_SPLIT, now_ns, periodic.generator_snapshot(split.id))
         super()._finish_split(split, reader, now_ns)
@@ -179,8 +179,8 @@ class EnumeratedSourceOperator(SourceOperator):
             self._ask()
 
     def slice_limit(self, records: int) -> int:
-        """Up to the end of what the reader has read ahead. Else each end of a split would cost the virtual time of a
-        whole batch, and which reader gets which split would depend on the size of batches."""
+        """Up to the end of what the reader has read ahead. Otherwise each end of a split would cost the virtual time of
+        a whole batch, and the assignment of splits to readers would depend on the size of batches."""
         while self._unfinished:
             split = self._unfinished[0]
             if split.reader is None:

@@ -1,17 +1,17 @@
-"""Files as a source: which ones, how they are cut into splits, who reads them when, and with which reader.
+"""Files as a source: the files, their division into splits, the assignment of splits, and the readers.
 
 Rules
 -----
 * ``assignment="static"``: the files are listed when the job starts, and split ``i`` goes to subtask ``i mod
-  parallelism``. A restored job lists again: it goes on with the splits that it was reading, which must still be there,
-  and reads what is new.
+  parallelism``. A restored job lists again. It resumes the splits that it was reading, which must still exist, and
+  reads new ones.
 * ``assignment="pull"``: an enumerator beside the job manager hands splits out to readers that ask
-  (:mod:`operators.files.reading.split_enumerator`); what it has not handed out is in the checkpoint, and a restored job
-  lists no more. With ``monitor_interval_ms`` it goes on looking for new files.
-* A file is cut if the user says how (``split_bytes``), the format can be read from the middle, and it is not
-  compressed. With static assignment all splits of a file but none of its growth decide their ids: each is
-  ``split_bytes`` long, the last one too, so that a file that has grown gains splits and loses none. The one that was
-  the last is then read on, also if it had been read to the end that the file had.
+  (:mod:`operators.files.reading.split_enumerator`). The checkpoint holds what it has not handed out, so a restored job
+  does not list again. With ``monitor_interval_ms`` it keeps looking for new files.
+* A file is cut if the user says how (``split_bytes``), its format can be read from the middle, and it is not
+  compressed. With static assignment, the ids of splits do not depend on a file's growth: each is ``split_bytes`` long,
+  the last one too. So a file that has grown gains splits and loses none. The split that was the last is then read on,
+  even if it had been read to the end that the file had.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ Assignment = Literal["static", "pull"]
 
 @runtime_checkable
 class BulkInputFormat(Protocol):
-    """A format that knows itself where its files can be cut."""
+    """A format that knows where its files can be cut."""
 
     def cut(self, file: BinaryIO, path: str, split_bytes: int) -> list[tuple[int, int | None]]:
         """Ranges that together are the file."""
@@ -74,7 +74,7 @@ class FileSource:
                              pattern with ``*``, ``?`` or ``[...]``, or a sequence of those;
     ``format``               ``CsvFormat``, ``JsonLinesFormat``, ``TextFormat`` or anything like them, a
                              ``StreamFormat`` such as ``FixedLengthFormat``, or ``ParquetInputFormat``;
-    ``on_malformed``         what to do with a line that is not what the format says: ``"fail"`` raises
+    ``on_malformed``         how to handle a line that does not match the format: ``"fail"`` raises
                              ``MalformedRecordError``, ``"skip"`` drops it, ``"side_output"`` sends a dict with
                              ``path``, ``line``, ``content`` and ``why`` to side output ``malformed``. The latter
                              two count it in ``numRecordsMalformed``;
@@ -83,10 +83,10 @@ class FileSource:
     ``compression``          ``"auto"`` goes by the end of the name: ``.gz``, ``.bz2``, ``.xz``, ``.zst``;
     ``assignment``           ``"static"`` or ``"pull"``, see the module;
     ``monitor_interval_ms``  look for new files in intervals of virtual time, and never end; only with ``"pull"``;
-    ``assigner``             which split a reader gets that asks: ``"lifo"``, the one that was added last (Flink), or
+    ``assigner``             the order of assignment: ``"lifo"``, the split that was added last comes first (Flink), or
                              ``"fifo"``; only with ``"pull"``.
 
-    Raises ``ConfigurationError`` for options that make no sense together.
+    Raises ``ConfigurationError`` for options that contradict each other.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class FileSource:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Of files, directories and patterns, as given."""
+        """The files, directories and patterns, as given."""
         return self._paths
 
     # --- which splits there are ---------------------------------------------------------------------------
@@ -174,8 +174,8 @@ class FileSource:
             file.close()
 
     def enumerate_splits(self, context: SourceContext, *, is_first: bool) -> list[FileSourceSplit]:
-        """The splits of all files that are there now, for the enumerator. A source that looks for new files may find
-        none; behind the first enumeration it cuts no file, as only one split of a file is taken then.
+        """The splits of all present files, for the enumerator. A source that looks for new files may find none. After
+        the first enumeration it does not cut files, because only one split of a file is taken then.
 
         Raises ``ConfigurationError`` when there are no files, and ``OSError``.
         """
@@ -202,8 +202,8 @@ class FileSource:
         return splits_of(FileStatus(path, length, regular_blocks(length, size)), splittable=True)
 
     def grown_splits(self, known: Iterable[str], ids: Sequence[str]) -> list[str]:
-        """The splits of the checkpoint, whose splits ``known`` are, that ended with a file which has gained splits
-        since: whoever has read one to its end has read it to the end of the file, and there may be more now."""
+        """The last checkpointed split of each file that has gained splits; ``known`` are the checkpoint's splits. A
+        reader that finished it has read to the old end of the file; more may follow now."""
         earlier = dict.fromkeys(known)
         gained = {split_range(split).path: None for split in ids if split not in earlier}
         last: dict[str, str] = {}
@@ -213,8 +213,8 @@ class FileSource:
         return list(last.values())
 
     def refuse_changed_splits(self, known: Iterable[str], ids: Sequence[str], context: SourceContext) -> None:
-        """Raise ``JobChangedError`` when a file is cut otherwise than in the checkpoint, whose splits ``known`` are:
-        what has been read of it cannot be told from what has not. One that has lost splits has become shorter."""
+        """Raise ``JobChangedError`` when a file is cut differently than in the checkpoint (its splits are ``known``):
+        read and unread parts of it cannot be told apart. A file that has lost splits has become shorter."""
         now, earlier = dict.fromkeys(ids), dict.fromkeys(known)
         ranges = {split_range(split).path: split for split in ids}
         for split in earlier:
@@ -274,16 +274,16 @@ class FileSource:
 
     @property
     def position_shape(self) -> Shape:
-        """Of what its readers say they have come to."""
+        """The shape of its readers' positions."""
         if isinstance(self._format, BulkInputFormat):
             return getattr(self._format, "position_shape", anything)
-        # Offset and records behind it; or offset, line, and checksum of what is before it, which older versions lack.
+        # Offset and records after it; or offset, line, and checksum of the bytes before, which older versions lack.
         return row(number, whole) if is_stream_format(self._format) else row(whole, positive, more=(whole,))
 
     # --- with an enumerator -------------------------------------------------------------------------------
 
     def operator_factory(self, watermarks: WatermarkStrategy | None) -> OperatorFactory | None:
-        """What makes the operators of a source whose splits are pulled; ``None`` if they are not."""
+        """The factory of operators for a source whose splits are pulled; ``None`` if they are not."""
         if not self._is_pulled:
             return None
         from operators.files.reading.enumerated_source_operator import EnumeratedSourceFactory
@@ -292,5 +292,5 @@ class FileSource:
 
     @property
     def create_assigner(self) -> Callable[[], Any]:
-        """What makes the assigner of an enumerator."""
+        """Returns a function that creates the assigner of an enumerator."""
         return partial(SplitAssigner, self._assigner)

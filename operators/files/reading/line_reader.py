@@ -2,17 +2,17 @@
 
 Rules
 -----
-* A position is ``(byte offset, line number, checksum)`` of the first line that has not been consumed. It is worked out
-  when it is asked for (at snapshots), not per record. Every line begins at an offset, so no records are counted behind
+* A position is ``(byte offset, line number, checksum)`` of the first line that has not been consumed. It is computed
+  when it is asked for (at snapshots), not per record. Every line begins at an offset, so no records are counted after
   it.
-* A split that does not begin with its file begins behind the first line break at or after its offset; a split with an
+* A split that does not begin with its file begins after the first line break at or after its offset. A split with an
   end ends with the line that begins at or before it (Hadoop: ``LineRecordReader``). So each line is in one split.
-* The checksum is of the bytes before the position, up to ``CHECKED_BYTES`` of them: with it a file that was changed
-  before the position is refused at the restore, instead of going on in the middle of something else.
-* Lines are consumed in order: a malformed line is reported when the reader gets to it, not when the block that holds it
-  is parsed, so a restored reader reports every line exactly once too.
-* The number of a line is counted from the beginning of its file; in a split that begins behind that, only when an error
-  needs it.
+* The checksum covers up to ``CHECKED_BYTES`` bytes before the position. If these bytes of the file have changed, the
+  restore refuses the file, instead of going on in the middle of other content.
+* Lines are consumed in order. A malformed line is reported when the reader reaches it, not when its block is parsed. So
+  a restored reader, too, reports every line exactly once.
+* Lines are numbered from the beginning of their file. A split that begins later counts the lines before it only when an
+  error needs the number.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class LineReader:
         """Read the header, go to ``position`` and return it as (offset, line number)."""
         offset, line_number = self._skip_bom(), 1
         if self._end is not None and not self._split.start:
-            # No split but the first one has the line behind the mark, which no line break precedes.
+            # Only the first split has the line after the byte order mark, because no line break precedes it.
             self._end = max(self._end, offset)
         header = None
         if spec.has_header:
@@ -120,7 +120,7 @@ class LineReader:
             raise MalformedRecordError(self._path, 1, repr(raw), _explain_decoding(error)) from None
 
     def _first_line(self) -> int:
-        """Where the first line of a split begins that does not begin with its file."""
+        """Where the first line begins in a split that does not begin with its file."""
         start = self._split.start
         self._file.seek(start)
         skipped = self._file.readline(MAX_LINE_BYTES)
@@ -129,7 +129,7 @@ class LineReader:
         return start + len(skipped)
 
     def _seek(self, offset: int, checksum: int | None) -> None:
-        # A line starts at the beginning, behind a line break, or at the end of the file.
+        # A line starts at the beginning, after a line break, or at the end of the file.
         self._file.seek(max(0, offset - CHECKED_BYTES))
         self._before = self._file.read(min(offset, CHECKED_BYTES))
         at_end = self._file.read(1) == b""
@@ -188,7 +188,7 @@ class LineReader:
     # --- malformed lines ----------------------------------------------------------------------------------
 
     def _report(self, end_line: int) -> None:
-        """Deal with the malformed lines before line ``end_line`` of the block."""
+        """Handle the malformed lines before line ``end_line`` of the block."""
         problems = self._block.problems
         while problems and problems[0].line < end_line:
             line, content, why = problems.pop(0)
@@ -201,7 +201,7 @@ class LineReader:
                 self._context.emit_side(MALFORMED_TAG, Batch([record]))
 
     def _line_number(self, line: int) -> int:
-        """The number in its file of a line of the split."""
+        """The number in the file of a line of the split."""
         if self._lines_before is None:
             returned_to = self._file.tell()
             left, self._lines_before = self._first_line(), 0
@@ -233,7 +233,7 @@ class LineReader:
         return True
 
     def _owns(self, offset: int) -> bool:
-        """Whether a line that begins at ``offset``, or behind it, may belong to the split."""
+        """Whether a line that begins at ``offset`` or later may belong to the split."""
         return self._end is None or offset <= self._end
 
     def _owned(self, start: int, data: bytes) -> bytes:
@@ -265,7 +265,7 @@ class LineReader:
             lines = raw_lines.decode(self._encoding).split("\n")
             records = self._parser.parse_block(lines)
         except Exception:
-            # Whatever is wrong, it is found and explained line by line.
+            # Parsing line by line finds and explains the error.
             records = None
         if records is not None:
             return _Block(data, len(lines), records, None, [])
@@ -284,7 +284,7 @@ class LineReader:
                 block.records.extend(parsed)
                 record_lines.extend([number] * len(parsed))
             if block.problems and self._on_malformed == "fail":
-                # What lies behind it is never reached.
+                # The lines after it are never reached.
                 break
         return block
 

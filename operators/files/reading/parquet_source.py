@@ -2,13 +2,12 @@
 
 Rules
 -----
-* A row group belongs to the split in whose bytes it begins, so a file can be cut between any two row groups and nowhere
-  else.
+* A row group belongs to the split in whose bytes it begins. So a file can be cut only between two row groups.
 * A position is ``(offset of the row group, records after it, checksum of the file's footer)``. A file with another
   footer is another file, and refused.
-* A column is of one of the types of :mod:`engine.elements.columns`; what Parquet has beside them is converted where
-  nothing is lost (shorter numbers, dictionaries, timestamps to whole ms) and refused otherwise. Rows may also hold
-  nulls and lists.
+* A column has one of the types of :mod:`engine.elements.columns`. Other Parquet types are converted where no
+  information is lost (shorter numbers, dictionaries, timestamps to whole ms), and refused otherwise. Rows may also
+  hold nulls and lists.
 """
 
 from __future__ import annotations
@@ -53,8 +52,8 @@ class ParquetInputFormat:
     ``columns``     the columns to read, in order; ``None``: all;
     ``record``      ``"columns"`` for batches of columns (needs numpy), ``"dict"`` or ``"tuple"`` for rows;
     ``timestamps``  the column with event times in ms, with ``record="columns"``;
-    ``types``       what columns must be: ``BIGINT``, ``DOUBLE``, ``BOOLEAN``, ``STRING`` or ``BYTES``. A file in which
-                    one is not is refused; whole numbers are a DOUBLE, though.
+    ``types``       required types of columns: ``BIGINT``, ``DOUBLE``, ``BOOLEAN``, ``STRING`` or ``BYTES``. A file
+                    with another type is refused, but a DOUBLE may be whole numbers.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class ParquetInputFormat:
     position_shape = staticmethod(row(number, whole, whole))
 
     def cut(self, file: BinaryIO, path: str, split_bytes: int) -> list[tuple[int, int | None]]:
-        """Ranges of row groups, of at least ``split_bytes`` bytes each but for the last."""
+        """Ranges of row groups, of at least ``split_bytes`` bytes each except the last."""
         starts, size = [0], 0
         for group in _row_groups(_opened(file, path)):
             if size >= split_bytes:
@@ -142,10 +141,10 @@ class ParquetSplitReader:
         if position is not None:
             self._restore(*position)
         self._table: Any = None
-        """The current row group, once it was read."""
+        """The current row group, once it has been read."""
 
     def __getstate__(self) -> dict[str, Any]:
-        # What pyarrow has open cannot be copied; a copy opens it again.
+        # Open objects of pyarrow cannot be copied; a copy opens the file again.
         return {**self.__dict__, "_parquet": None, "_table": None}
 
     def _checksum(self) -> int:
@@ -266,7 +265,7 @@ class ParquetSplitReader:
 
 
 def _plain(column: Any, name: str, path: str, pyarrow: Any) -> Any:
-    """A column whose values are plain ones, as they may stand in state."""
+    """A column whose values are plain, as state requires."""
     types, kind = pyarrow.types, column.type
     if types.is_dictionary(kind):
         column, kind = column.cast(kind.value_type), kind.value_type

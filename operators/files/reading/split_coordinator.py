@@ -2,11 +2,11 @@
 
 Rules
 -----
-* It has no file system and no clock. The reader of subtask 0 lists files for it: once at the beginning, when it is told
-  to, and, if the source is continuous, in passes of its own that it reports. A listing that is lost with its reader is
-  made again; an enumerator that was restored asks for none.
+* It has no file system and no clock. The reader of subtask 0 lists files for it: once at the beginning, on request, and
+  in a continuous source in periodic passes, which it reports. A listing that is lost with its reader is
+  made again; a restored enumerator does not ask for one.
 * Requests that come before the first listing wait for it, in order.
-* What was sent to a reader since the checkpoint that it goes back to is added back, and waiting readers are served.
+* Splits sent to a reader since the checkpoint that it goes back to are added back, and waiting readers are served.
 
 Events, all of them plain values: a reader sends ``("request",)``, ``("listed", splits)`` and ``("discovered",
 splits)``; it gets ``("list",)``, ``("split", split)`` and ``("no more splits",)``.
@@ -58,7 +58,7 @@ class FileSplitCoordinator(OperatorCoordinator):
         self._tracker = AssignmentTracker()
         self._readers: dict[int, None] = {}
         self._early: dict[int, None] = {}
-        """Readers that have asked before there was a listing."""
+        """Readers that asked before the first listing."""
 
     def subtask_ready(self, subtask: int) -> None:
         self._readers[subtask] = None
@@ -87,7 +87,7 @@ class FileSplitCoordinator(OperatorCoordinator):
 
     def _listed(self, splits: list[FileSourceSplit]) -> None:
         if self._enumerator is not None:
-            # The second answer to a question that was asked twice, as the first reader had died over it.
+            # The second answer to a question that was repeated because the first reader died.
             return
         self._enumerator = FileSplitEnumerator(splits, () if self._is_continuous else None, self._create_assigner())
         for reader in self._readers:
@@ -128,7 +128,7 @@ class FileSplitCoordinator(OperatorCoordinator):
                     "read: as a continuous one it would read them again\n"
                     "  leave monitor_interval_ms out, or start without the checkpoint"
                 )
-            # Without readers: they register and ask anew.
+            # Without readers: they register and ask again.
             self._enumerator = FileSplitEnumerator(
                 splits_from(splits), paths if self._is_continuous else None, self._create_assigner()
             )

@@ -1,18 +1,18 @@
-"""The enumerator of a file source: which reader gets which split, and which files have been seen. A pure machine.
+"""The enumerator of a file source: assigns splits to readers, and remembers the files seen. A pure machine.
 
 Rules (Flink: ``StaticFileSplitEnumerator``, ``ContinuousFileSplitEnumerator``)
 -------------------------------------------------------------------------------
 * Splits are pulled: a reader gets one when it asks for one, and none otherwise.
-* Bounded: a request of a reader that is not registered is ignored; one that finds no split left is answered with
+* Bounded: a request of a reader that is not registered is ignored. A request that finds no split left is answered with
   *no more splits*.
-* Continuous: a request waits, one per reader, in the order of the first requests. Waiting readers are served by a
-  request and by a discovery pass; those that are gone meanwhile are passed over, and forgotten.
-* Continuous: a split is taken if its **path** was never seen; the paths of the first enumeration are seen. So of a file
-  found later only the first split is taken, and whoever discovers must make it one. A file that changes is not read
-  again.
-* Splits that come back from a reader are added at the end. Nobody is served by that alone: :meth:`serve` does it.
-* The checkpoint is what is not assigned, and the paths that were seen if the enumerator is continuous. What is assigned
-  and not finished is in the checkpoints of the readers.
+* Continuous: a request waits, one per reader, in the order of the first requests. Requests and discovery passes serve
+  the waiting readers; readers that are gone by then are skipped and forgotten.
+* Continuous: a split is taken if its **path** was never seen; the paths of the first enumeration are seen. So only the
+  first split of a file found later is taken, and the discovery must not cut such a file. A file that changes is not
+  read again.
+* Splits that come back from a reader are added at the end. This alone does not serve a reader; :meth:`serve` does.
+* The checkpoint holds the unassigned splits, and the paths that were seen if the enumerator is continuous. Assigned and
+  unfinished splits are in the checkpoints of the readers.
 """
 
 from __future__ import annotations
@@ -49,35 +49,35 @@ class PendingSplits(NamedTuple):
 
 LIFO, FIFO = "lifo", "fifo"
 ORDERS = (LIFO, FIFO)
-"""In which splits are handed out; the names that users choose them by."""
+"""The orders of assignment, by the names that users choose them by."""
 
 
 class SplitAssigner:
-    """Keeps the splits that no reader has. It hands out first what was added last (Flink: ``SimpleSplitAssigner``), or
-    with ``fifo`` what was added first: files in the order of their paths, later ones behind them. There is no
-    locality: no reader has a better claim to a split than another."""
+    """Keeps the splits that no reader has. It hands out first the split added last (Flink: ``SimpleSplitAssigner``), or
+    with ``fifo`` the one added first: files in the order of their paths, then later ones. There is no locality: every
+    reader has the same claim to a split."""
 
     def __init__(self, order: str = LIFO) -> None:
         self._splits: deque[FileSourceSplit] = deque()
         self._take = self._splits.pop if order == LIFO else self._splits.popleft
 
     def next_split(self) -> FileSourceSplit | None:
-        """The next split to hand out, which it keeps no longer; ``None`` when it has none."""
+        """Remove and return the next split to hand out; ``None`` when there is none."""
         return self._take() if self._splits else None
 
     def add_splits(self, splits: Iterable[FileSourceSplit]) -> None:
-        """Take splits, new ones or ones that came back from a reader."""
+        """Take new splits, or splits that came back from a reader."""
         self._splits.extend(splits)
 
     def remaining(self) -> list[FileSourceSplit]:
-        """All splits, in the order in which they were added: what :meth:`add_splits` of another one needs."""
+        """All splits, in the order in which they were added, for :meth:`add_splits` of another assigner."""
         return list(self._splits)
 
 
 class FileSplitEnumerator:
-    """Hands out splits: those that it was made with if it is bounded, further ones as long as files come if it is not.
+    """Hands out splits: a bounded one those that it was created with, a continuous one also those of later files.
 
-    ``seen``  paths of which no split is taken any more, beside those of ``splits``; ``None``: bounded.
+    ``seen``  paths of which no further split is taken, beside those of ``splits``; ``None``: bounded.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class FileSplitEnumerator:
         self._waiting: dict[int, None] = {}
 
     def register_reader(self, reader: int) -> None:
-        """A reader runs."""
+        """A reader has started."""
         self._readers[reader] = None
 
     def unregister_reader(self, reader: int) -> None:
@@ -102,7 +102,7 @@ class FileSplitEnumerator:
         self._readers.pop(reader, None)
 
     def request_split(self, reader: int) -> list[Instruction]:
-        """A reader wants a split; in a continuous source it waits until there is one."""
+        """A reader asks for a split; in a continuous source it waits until there is one."""
         if self._seen is not None:
             self._waiting[reader] = None
             return self.serve()
@@ -112,12 +112,12 @@ class FileSplitEnumerator:
         return [NoMoreSplits(reader) if split is None else Assign(reader, split)]
 
     def add_splits_back(self, splits: Iterable[FileSourceSplit]) -> None:
-        """A reader has failed that had been assigned these splits."""
+        """Add back the splits of a reader that has failed."""
         self._assigner.add_splits(splits)
 
     def discover(self, splits: Iterable[FileSourceSplit]) -> list[Instruction]:
-        """A discovery pass has found these splits. (None is due in a bounded source; what one finds counts for
-        nothing.)"""
+        """Take the splits that a discovery pass has found. (Bounded sources have no such pass; its result would be
+        ignored.)"""
         if self._seen is not None:
             for split in splits:
                 if split.path not in self._seen:
@@ -126,7 +126,7 @@ class FileSplitEnumerator:
         return self.serve()
 
     def serve(self) -> list[Instruction]:
-        """Give splits to readers that wait, as far as there are any."""
+        """Give the available splits to waiting readers."""
         served: list[Instruction] = []
         for reader in list(self._waiting):
             if reader in self._readers:
@@ -138,7 +138,7 @@ class FileSplitEnumerator:
         return served
 
     def snapshot(self) -> PendingSplits:
-        """What is not assigned, and all paths that were seen."""
+        """The unassigned splits, and all paths that were seen."""
         return PendingSplits(tuple(self._assigner.remaining()), None if self._seen is None else tuple(self._seen))
 
     def fingerprint(self) -> object:
@@ -151,8 +151,8 @@ class FileSplitEnumerator:
 
 
 class AssignmentTracker:
-    """What was assigned since which checkpoint, so that it can be taken back when a reader goes back to one (Flink:
-    ``SplitAssignmentTracker``)."""
+    """Remembers the splits assigned since each checkpoint, to take them back when a reader goes back to a checkpoint
+    (Flink: ``SplitAssignmentTracker``)."""
 
     def __init__(self) -> None:
         self._epoch = 0
@@ -163,11 +163,11 @@ class AssignmentTracker:
         self._assigned.setdefault(reader, []).append((self._epoch, split))
 
     def checkpoint(self, checkpoint_id: int) -> None:
-        """What is assigned from now on is in no checkpoint up to this one."""
+        """Splits assigned from now on are in no checkpoint up to this one."""
         self._epoch = checkpoint_id
 
     def completed(self, checkpoint_id: int) -> None:
-        """What was assigned before this checkpoint is in the state of a reader for good."""
+        """Splits assigned before this checkpoint are in the state of a reader for good."""
         for reader, assigned in list(self._assigned.items()):
             kept = [one for one in assigned if one[0] >= checkpoint_id]
             if kept:
@@ -176,7 +176,7 @@ class AssignmentTracker:
                 del self._assigned[reader]
 
     def take_back(self, reader: int, checkpoint_id: int | None) -> list[FileSourceSplit]:
-        """What a reader loses that goes back to a checkpoint, or to its beginning, in the order of assignment."""
+        """The splits that a reader loses by going back to a checkpoint or its beginning, in the order of assignment."""
         assigned = self._assigned.get(reader, [])
         lost = [one for one in assigned if checkpoint_id is None or one[0] >= checkpoint_id]
         kept = assigned[: len(assigned) - len(lost)]

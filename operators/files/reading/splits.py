@@ -1,15 +1,15 @@
-"""Splits of files: what one is, how a file is cut, how a split is called, and what a position in one counts.
+"""Splits of files: their ranges, how a file is cut, their ids, and the positions in them.
 
 Rules (Flink: ``FileSourceSplit``, ``CheckpointedPosition``, ``BlockSplittingRecursiveEnumerator``)
 ---------------------------------------------------------------------------------------------------
 * A split is a range of a file's bytes, read from the position that it carries, or from its beginning.
 * A splittable file is cut at its blocks if these tile it exactly; otherwise it is one split.
 * A record belongs to the split in whose range ``(start, end]`` it starts; the first split of a file has byte 0 too. The
-  last split of a file has no end: it is read as far as the file reaches when the reader gets there.
+  last split of a file has no end: it is read up to the end that the file has when the reader gets there.
 * A position is ``(offset, records after it)`` and counts the record itself: of a batch that begins at ``(o, s)``, the
-  record ``i`` (from 0) has ``(o, s + i + 1)``. ``NO_OFFSET`` says that nothing is known but the split's beginning.
+  record ``i`` (from 0) has ``(o, s + i + 1)``. ``NO_OFFSET`` means that only the split's beginning is known.
 
-The id of a split says where it lies, so that whoever knows the id can read it: ``path``, ``path@offset+length``, or
+The id of a split says where it lies, so the id is enough to read it: ``path``, ``path@offset+length``, or
 ``path@offset+`` for the last one of several.
 """
 
@@ -20,20 +20,20 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 NO_OFFSET = -1
-"""The offset of a position of which only the number of records is known."""
+"""The offset of a position with only a known number of records."""
 
 _RANGE = re.compile(r"(.*)@(\d+)\+(\d*)", re.DOTALL)
 
 
 class CheckpointedPosition(NamedTuple):
-    """Where to go on: ``records_after_offset`` records behind byte ``offset``, or behind the beginning of the split."""
+    """Where to resume: ``records_after_offset`` records after byte ``offset``, or after the beginning of the split."""
 
     offset: int
     records_after_offset: int
 
 
 class FileStatus(NamedTuple):
-    """A file as a listing found it. ``blocks``: offset and length of each, none if nothing is known of them."""
+    """A file as a listing found it. ``blocks``: offset and length of each, empty if unknown."""
 
     path: str
     length: int
@@ -41,7 +41,7 @@ class FileStatus(NamedTuple):
 
 
 class FileSourceSplit(NamedTuple):
-    """A range of a file. ``position``: where to go on in it, ``None`` at its beginning."""
+    """A range of a file. ``position``: where to resume in it, ``None`` at its beginning."""
 
     id: str
     path: str
@@ -51,7 +51,7 @@ class FileSourceSplit(NamedTuple):
 
 
 class SplitRange(NamedTuple):
-    """What the id of a split says. ``end`` is ``None`` for the last split of a file."""
+    """The contents of a split's id. ``end`` is ``None`` for the last split of a file."""
 
     path: str
     start: int
@@ -71,7 +71,7 @@ def split_id(path: str, start: int, end: int | None) -> str:
 
 
 def split_range(split: str) -> SplitRange:
-    """The range that :func:`split_id` has given this id."""
+    """The range of the split with this id; the inverse of :func:`split_id`."""
     match = _RANGE.fullmatch(split)
     if match is None:
         return SplitRange(split, 0, None)
@@ -80,7 +80,7 @@ def split_range(split: str) -> SplitRange:
 
 
 def regular_blocks(length: int, block_bytes: int) -> tuple[tuple[int, int], ...]:
-    """A file of ``length`` bytes as blocks of equal size, the last one excepted."""
+    """A file of ``length`` bytes as blocks of equal size, except the last."""
     return tuple((start, min(block_bytes, length - start)) for start in range(0, length, block_bytes))
 
 
@@ -108,10 +108,10 @@ def splits_of(file: FileStatus, *, splittable: bool) -> list[FileSourceSplit]:
 
 
 def record_positions(offset: int, records_before: int, count: int) -> list[CheckpointedPosition]:
-    """The positions of the ``count`` records of a batch that begins ``records_before`` records behind ``offset``."""
+    """The positions of the ``count`` records of a batch that begins ``records_before`` records after ``offset``."""
     return [position_behind(offset, records_before, index) for index in range(count)]
 
 
 def position_behind(offset: int, records_before: int, index: int) -> CheckpointedPosition:
-    """The position of record ``index`` of such a batch: where to go on once it has been emitted."""
+    """The position of record ``index`` of such a batch: where to resume once it has been emitted."""
     return CheckpointedPosition(offset, records_before + index + 1)

@@ -1,10 +1,10 @@
-"""Formats that read a file record by record, and the reader that makes batches and positions of what they read.
+"""Formats that read a file record by record, and the reader that turns them into batches and positions.
 
 Rules (Flink: ``StreamFormat``, ``StreamFormatAdapter``, ``ArrayResultIterator``)
 ---------------------------------------------------------------------------------
-* A format that knows where it is says so at the beginning of each batch; the positions of the batch count from there.
-* One that does not is read again from the beginning of its split, and what was emitted before is dropped.
-* The position that is stored is that of the record emitted last. What was read ahead is read again.
+* A format that knows its position reports it at the beginning of each batch; the positions of the batch count from it.
+* A format that does not is read again from the beginning of its split, and records emitted before are dropped.
+* The stored position is that of the record emitted last. Records that were read ahead are read again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DEFAULT_FETCH_BYTES = 1 << 16
 
 
 class MalformedContentError(WeirError):
-    """Bytes of a file without lines are not what the format says."""
+    """Bytes of a file without lines do not match the format."""
 
     exit_code = MalformedRecordError.exit_code
 
@@ -40,7 +40,7 @@ class RecordReader(Protocol):
         """The next record, in a tuple of its own; ``None`` at the end of the split. May raise ``ValueError``."""
 
     def position(self) -> CheckpointedPosition | None:
-        """From where the next record can be read; ``None`` if that is not known."""
+        """Where the next record begins; ``None`` if that is unknown."""
 
 
 class StreamFormat(Protocol):
@@ -49,18 +49,18 @@ class StreamFormat(Protocol):
     splittable: bool
     """Whether a reader can begin in the middle of a file."""
     fetch_bytes: int
-    """About how many bytes are read ahead of what is emitted."""
+    """About how many bytes are read ahead of the emitted records."""
 
     def create_reader(self, file: BinaryIO, start: int, end: int | None) -> RecordReader:
         """A reader of the records that start in ``(start, end]``, and at byte 0 if ``start`` is 0; ``None``: up to the
         end of the file."""
 
     def restore_reader(self, file: BinaryIO, offset: int, start: int, end: int | None) -> RecordReader:
-        """The same, from ``offset`` on, which a reader of the format has told."""
+        """The same, from ``offset`` on, which a reader of the format has reported."""
 
 
 def is_stream_format(format: object) -> bool:
-    """Whether something has what a :class:`StreamFormat` needs."""
+    """Whether an object has the methods of a :class:`StreamFormat`."""
     return all(callable(getattr(format, name, None)) for name in ("create_reader", "restore_reader"))
 
 

@@ -1,5 +1,5 @@
-"""The exactly-once file sink: ``file_sink`` is what a job is given; it is one operator (``file_sink_operator``) or
-several (``committing_file_sink`` with ``compaction_operators``).
+"""The exactly-once file sink. Jobs use ``file_sink``. It is one operator (``file_sink_operator``) or several
+(``committing_file_sink`` with ``compaction_operators``).
 """
 
 from __future__ import annotations

@@ -3,13 +3,13 @@
     FileSink(path, ...).with_committer()        writer -> committer
     FileSink(path, ...).compacting(strategy)    writer -> compact coordinator -> compactor -> committer
 
-Readers see the same records as with one operator, in files of other names, ``{prefix}-{unique}-{counter}{suffix}``; and
-with compaction later, in larger files. Rules: :mod:`operators.files.writing.bucket` and
+Readers see the same records as with one operator, but in files called ``{prefix}-{unique}-{counter}{suffix}``. With
+compaction they see them later, in larger files. Rules: :mod:`operators.files.writing.bucket` and
 :mod:`operators.files.compaction.file_committer`; for compaction :mod:`operators.files.compaction.compact_coordinator`
-and :mod:`operators.files.compaction.compactor`; for what becomes of files that failed attempts have left
+and :mod:`operators.files.compaction.compactor`; for files that failed attempts have left
 :mod:`operators.files.compaction.instance_reconciliation`.
 
-The state of the one-operator sink is understood: a job that turns to committers goes on with its open and its pending
+This sink can read the state of the one-operator sink. So a job that switches to committers keeps its open and pending
 files, if the sink keeps its ``uid``.
 """
 
@@ -97,13 +97,13 @@ class CommittingFileSink(CommittingSink, FileSink):
         return FileCommitter(files, context.metrics.count, lost, refusals)
 
     def add_pre_commit(self, stream: Any, options: Any) -> Any:
-        """Compaction, if it is wanted."""
+        """Add compaction, if it is wanted."""
         if self.compaction is None:
             return stream
         coordinator = SinkPart(f"{self.name}-compact-coordinator", lambda: CompactCoordinatorOperator(self))
         compactor = SinkPart(f"{self.name}-compactor", lambda: CompactorOperator(self))
         parallelism = {key: options[key] for key in ("parallelism", "max_parallelism") if options.get(key) is not None}
-        # Edges that reach the neighbours only: on the others barriers may overtake records.
+        # Only edges to the direct neighbours: on other edges barriers may overtake records.
         requests = stream.rescale().via(coordinator, **part_options(options, "compact-coordinator"), parallelism=1)
         return requests.rescale().via(compactor, **part_options(options, "compactor"), **parallelism)
 
@@ -116,7 +116,7 @@ class FileSinkWriter(SinkWriter):
         self._context = context
         self._encoder = PartEncoder(spec.format)
         self._watermark_ms = MIN_TIMESTAMP_MS
-        # Without checkpoints names are those of an earlier attempt, whose files are replaced.
+        # Without checkpoints the names are those of an earlier attempt, whose files are replaced.
         attempt = (context.incarnation, context.attempt) if context.checkpointing_enabled else (0, 0)
         self._names = UniqueNames(*attempt, context.subtask)
         self._temporary_names = UniqueNames(context.incarnation, context.attempt, context.subtask)
@@ -138,21 +138,21 @@ class FileSinkWriter(SinkWriter):
         directory.clean_up()
         fenced = directory.open_parts.fence(states)
         retracted += directory.open_parts.retracted
-        # Before anything is handed out: a crash must not bring back what was taken out of sight.
+        # Before anything is handed out: a crash must not show the hidden files again.
         self._files.sync_directories()
         if retracted:
             self._context.metrics.count("numCommittedFilesRetracted", retracted)
         return fenced
 
     def _clean_up_after_one_operator(self) -> int:
-        """What the sink in one operator has opened behind the checkpoint that it has left. How many visible files were
-        taken out of sight."""
+        """Clean up the files that the one-operator sink opened after its last checkpoint. Returns how many visible
+        files were hidden."""
         context, spec, backend = self._context, self._spec, self._context.operator_backend()
         if PART_COUNTERS not in backend.state_names():
             return 0
         counters = backend.union_list_state(PART_COUNTERS, COUNTER_STATE)
         restored = RestoredCounters(counters.get())
-        # The next checkpoint is one of ours. Each subtask would carry all of it along, and the next read it from each.
+        # The next checkpoint is ours. If kept, each subtask would store all of it, and a restore read every copy.
         counters.clear()
         if restored.is_empty:
             return 0
@@ -167,7 +167,7 @@ class FileSinkWriter(SinkWriter):
             context.register_processing_timer(context.processing_time_ms() + self._spec.bucket_check_interval_ms)
 
     def write(self, batch: Batch) -> None:
-        """Each record to its bucket. Nothing of the batch is written if one cannot be."""
+        """Write each record to its bucket. If one record fails, the whole batch is not written."""
         if not len(batch):
             return
         now_ms = self._context.processing_time_ms()
@@ -186,7 +186,7 @@ class FileSinkWriter(SinkWriter):
                 self._writer.write_each(buckets, rows, records, now_ms)
 
     def process_watermark(self, timestamp_ms: int) -> None:
-        """Bucket assigners may ask for it."""
+        """Bucket assigners may use the watermark."""
         self._watermark_ms = timestamp_ms
 
     def on_processing_time(self, time_ms: int) -> None:
@@ -195,7 +195,7 @@ class FileSinkWriter(SinkWriter):
         self.open()
 
     def prepare_commit(self, end_of_input: bool) -> list[Any]:
-        """Files, then names, and then they are handed out; with each, what was set aside until it is visible."""
+        """Make files, then names durable, then hand them out; with each, the files set aside until it is visible."""
         with self._storage_problems():
             handed_out = [committable_of(*one) for one in self._writer.hand_out(flush=end_of_input)]
             self._files.sync_directories()
@@ -205,10 +205,10 @@ class FileSinkWriter(SinkWriter):
         return [*set_aside, *handed_out]
 
     def snapshot_state(self, checkpoint_id: int) -> list[Any]:
-        """Parts that are open, and the names that were given."""
+        """The open parts, and the names that were given."""
         context = self._context
         with self._storage_problems():
-            # Whatever is open was opened before files were handed out, so its name is durable.
+            # Every open part was opened before files were handed out, so its name is durable.
             states = self._writer.persist()
         in_use = [(bucket.names.owner, bucket.next_counter) for _, bucket in sorted(self._writer.active.items())]
         given = (context.subtask, context.incarnation, context.attempt, self._names.given, in_use)

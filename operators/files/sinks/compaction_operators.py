@@ -1,17 +1,17 @@
 """The operators between the writers of a compacting file sink and its committers (Flink: ``CompactCoordinator`` and
-``CompactorOperator`` as operators). What they decide is in :mod:`operators.files.compaction.compact_coordinator` and
+``CompactorOperator`` as operators). Their decisions are in :mod:`operators.files.compaction.compact_coordinator` and
 :mod:`operators.files.compaction.compactor`.
 
 Rules:
 
-* The coordinator packs what belongs to a checkpoint when it sends the barrier of that checkpoint on. Until then all of
-  it has come; and what has come for a later one, where barriers do not hold records back, waits. It would be
-  compacted while a restore from this checkpoint still writes to it.
-* A compactor does one request after the other, each by a timer of its own, so that records, barriers and timers come in
-  between; each takes virtual time by the size of its sources. Behind the end of the input it does all of them at once.
-* A source gets its final name, which is a hidden one, before it is read. It is deleted by the committer, when what it
-  was compacted into is visible. A source that is gone means that a checkpoint was restored from which the sources of a
-  later one were deleted; their records would be lost, so that is an error.
+* The coordinator packs the files of a checkpoint when it sends on that checkpoint's barrier. By then all of them have
+  arrived. Files of a later checkpoint, which arrive early where barriers do not align, wait. Otherwise they would be
+  compacted while a restore from this checkpoint still writes to them.
+* A compactor does one request at a time, each by its own timer, so records, barriers and timers come in between. Each
+  takes virtual time by the size of its sources. After the end of the input it does all of them at once.
+* A source gets its final name, which is a hidden one, before it is read. The committer deletes it when the compacted
+  file is visible. A missing source means that a checkpoint was restored whose sources a later checkpoint has deleted.
+  Their records would be lost, so that is an error.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class CompactCoordinatorOperator(SinkOperator):
         assert spec.compaction is not None
         self._machine = CompactCoordinator(spec.compaction)
         self._waiting: list[tuple[int, FileCommittable]] = []
-        """With the checkpoints that they belong to, in the order in which they have come."""
+        """The committables with their checkpoints, in the order in which they arrived."""
         self._fired: list[CompactionRequest] = []
 
     def initialize_state(self) -> None:
-        """What was not fired goes through the strategy of today."""
+        """What was not fired goes through the present strategy."""
         self._state = self.context.operator_backend().list_state("committables", COMMITTABLE_SHAPE)
         self._fired = self._machine.restore([tuple(one) for one in self._state.get()])
 
@@ -64,7 +64,7 @@ class CompactCoordinatorOperator(SinkOperator):
         self._waiting += [(message[1], message[3]) for message in batch.values if message[0] == COMMITTABLE]
 
     def prepare_snapshot_pre_barrier(self, checkpoint_id: int) -> None:
-        """Pack what belongs to the checkpoint, and send the requests ahead of its barrier."""
+        """Pack the files of the checkpoint, and send the requests before its barrier."""
         self._pack(checkpoint_id)
         self._fired += self._machine.on_checkpoint(checkpoint_id)
         self._send()
@@ -112,7 +112,7 @@ class CompactorOperator(SinkOperator):
     # --- restore ------------------------------------------------------------------------------------------
 
     def initialize_state(self) -> None:
-        """Take over requests; delete what earlier attempts had begun and no checkpoint knows of."""
+        """Take over requests; delete what earlier attempts had begun and no checkpoint contains."""
         context, spec, backend = self.context, self._spec, self.context.operator_backend()
         self._names = UniqueNames(context.incarnation, context.attempt, context.subtask)
         self._files = spec.open_directory(context, self._names)
@@ -126,7 +126,7 @@ class CompactorOperator(SinkOperator):
                 DirectoryReconciliation(self._files, context, *begun).clean_up()
 
     def open(self) -> None:
-        """What was submitted before the failure begins again."""
+        """Begin the requests again that were submitted before the failure."""
         self._await_turn()
 
     # --- requests -----------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ class CompactorOperator(SinkOperator):
             self._machine.add(as_request(message))
 
     def prepare_snapshot_pre_barrier(self, checkpoint_id: int) -> None:
-        """Hand out what is done."""
+        """Hand out finished results."""
         self._last_checkpoint_id = checkpoint_id
         if not self._finished:
             self._emit(checkpoint_id)
@@ -144,17 +144,17 @@ class CompactorOperator(SinkOperator):
     def snapshot_state(self, checkpoint_id: int) -> None:
         """All requests that were not handed out."""
         context = self.context
-        # Begun with the completion: until then its files can be taken back (mutant "compacted before completion").
+        # Compaction begins after completion: before it, files can be taken back (mutant "compacted before completion").
         self._state.update(self._machine.on_snapshot(checkpoint_id))
         self._instances.update([(context.subtask, context.incarnation, context.attempt, self._names.given, [])])
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Begin with what it covers."""
+        """Begin with the requests that it covers."""
         self._machine.on_notification(checkpoint_id)
         self._await_turn()
 
     def finish(self) -> None:
-        """Do everything that is left, and hand it out."""
+        """Finish all remaining requests, and hand out their results."""
         self._finished = True
         self._machine.end_of_input()
         while self._machine.has_work:
@@ -174,7 +174,7 @@ class CompactorOperator(SinkOperator):
             self.context.register_processing_timer_ns(self.context.processing_time_ns())
 
     def on_processing_time_ns(self, time_ns: int) -> None:
-        """It is the turn of the next request."""
+        """Do the next request."""
         self._awaits_turn = False
         if self._machine.has_work:
             self._step()

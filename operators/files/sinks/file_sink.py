@@ -3,17 +3,17 @@
 Rules, in the words of that sink:
 
 * A record goes to the open part of its bucket, a hidden file. The rolling policy says when the part is closed: at every
-  checkpoint (the default), or by size, age and idle time. Closed parts are *pending*; pending files, and how far open
-  ones have been written, are in the state.
-* When checkpoint ``n`` has completed, the pending files of all checkpoints up to ``n`` are committed: renamed to
-  ``{prefix}-{subtask}-{counter}{suffix}``. Nothing becomes visible otherwise; ``close`` publishes nothing.
-* A restore from checkpoint ``n`` cuts the files that were open to where they were, and goes on writing them. It commits
-  the pending files in its state, leniently: some may be committed already.
-* After ``finish`` the rest goes with the last checkpoint. Without checkpointing ``finish`` commits at once; then a
+  checkpoint (the default), or by size, age and idle time. Closed parts are *pending*. The state holds pending files,
+  and how far open ones have been written.
+* When checkpoint ``n`` has completed, the sink commits the pending files of all checkpoints up to ``n``: it renames
+  them to ``{prefix}-{subtask}-{counter}{suffix}``. Nothing else becomes visible; ``close`` does not publish.
+* A restore from checkpoint ``n`` cuts the open files to their length in ``n``, and continues them. It commits the
+  pending files in its state, leniently, because some may be committed already.
+* After ``finish`` the last checkpoint commits the rest. Without checkpointing ``finish`` commits at once; then a
   failure can lose or repeat records.
 
-Beyond Flink, a restore brings the directory back to exactly what its checkpoint covers, also when the run went back to
-an older checkpoint because the newer was damaged: :mod:`operators.files.writing.directory_reconciliation`.
+Beyond Flink, a restore resets the directory to exactly the files that its checkpoint covers. This holds also for an
+older checkpoint, if the newer one was damaged: :mod:`operators.files.writing.directory_reconciliation`.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ class FileSink:
     ``prefix, suffix``    of part names: ``{prefix}-{subtask}-{counter}{suffix}``;
     ``rolling_policy``    when parts are closed; by default at every checkpoint. ``DefaultRollingPolicy()`` keeps them
                           open over checkpoints, which makes fewer and larger files;
-    ``bucket_check_interval_ms``  how often policies that go by time are asked, in ms of processing time;
-    ``resumes``           whether a restore goes on writing open parts. ``False`` commits them as the checkpoint has
-                          them, for file systems on which cutting a file or writing on is expensive.
+    ``bucket_check_interval_ms``  how often time-based policies are asked, in ms of processing time;
+    ``resumes``           whether a restore continues open parts. ``False`` commits them as they are in the checkpoint,
+                          for file systems on which cutting a file or appending to it is expensive.
 
-    Raises ``ConfigurationError`` for what cannot work.
+    Raises ``ConfigurationError`` for invalid options.
     """
 
     name = "file-sink"
@@ -115,7 +115,7 @@ class FileSink:
         return FileSinkOperator(self)
 
     def open_directory(self, context: OperatorContext, unique: Callable[[], str]) -> RecoverableWriter:
-        """What one subtask reaches the files by. ``unique`` gives it the ends of hidden names."""
+        """The access of one subtask to its files. ``unique`` gives the ends of hidden names."""
         return RecoverableWriter(
             context.file_system(),
             context.resolve_path(self.path),
@@ -131,7 +131,7 @@ class FileSink:
         return read_committed(fs, directory, self.format)
 
     def with_committer(self) -> CommittingFileSink:
-        """The same in two operators, writers and committers behind them (Flink: ``FileSink``)."""
+        """The same as two operators: writers, and committers after them (Flink: ``FileSink``)."""
         from operators.files.sinks.committing_file_sink import CommittingFileSink
 
         return CommittingFileSink(self)
@@ -148,7 +148,7 @@ class FileSink:
 
 
 def check_directory(path: object, what: str = "path") -> None:
-    """Raises :class:`ConfigurationError` when ``path`` names none."""
+    """Raises :class:`ConfigurationError` when ``path`` is not a directory name."""
     if not isinstance(path, str) or not path:
         raise ConfigurationError(f"{what} must be the name of a directory, got {path!r}")
 
@@ -157,7 +157,7 @@ def checked_format(format: Any) -> Any:
     """``format``, if it can write. Raises :class:`ConfigurationError`."""
     needed = ("encode_batch", "select", "open_writer") if is_bulk(format) else ("encode",)
     for name in needed:
-        # A text has a method ``encode``, which is another one.
+        # A text has a method ``encode`` too, but another one.
         if not callable(getattr(format, name, None)) or isinstance(format, str):
             raise ConfigurationError(
                 f"format is {shorten(format)}, which has no method {name} for records; use JsonLinesRowFormat(), "

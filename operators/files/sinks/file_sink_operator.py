@@ -1,12 +1,12 @@
-"""The operator behind :class:`operators.files.sinks.file_sink.FileSink`: buckets, state, timers, and files that are
-durable when a checkpoint refers to them.
+"""The operator of :class:`operators.files.sinks.file_sink.FileSink`: buckets, state, timers, and files that are durable
+before a checkpoint refers to them.
 
-What is decided here, and why:
+The rules of the operator, and their reasons:
 
-* At a restore: first the directory is brought back to what the checkpoint covers and this attempt gets copies of what
-  was open, then these names are made durable, and only then is anything committed. No visible file is ever cut.
+* At a restore the operator first resets the directory to what the checkpoint covers, and gives this attempt copies of
+  the open files. Then it makes these names durable, and only then commits. A visible file is never cut.
 * At a snapshot: files first (each part is fsynced when it is closed or persisted), then the directories, then the
-  state. A checkpoint must not refer to what a crash can lose.
+  state. A checkpoint must not refer to a file that a crash can lose.
 * The periodic check runs only for policies that close parts by time. One jump of the clock is one check, not one for
   each interval (Flink's timers register the next one from within).
 """
@@ -53,7 +53,7 @@ class FileSinkOperator(SinkOperator):
     # --- restore ------------------------------------------------------------------------------------------
 
     def initialize_state(self) -> None:
-        """Take over what the checkpoint covers, and nothing else."""
+        """Take over exactly what the checkpoint covers."""
         context, spec, backend = self.context, self._spec, self.context.operator_backend()
         self._names = UniqueNames(context.incarnation, context.attempt, context.subtask)
         self._writer = spec.open_directory(context, self._names)
@@ -77,15 +77,15 @@ class FileSinkOperator(SinkOperator):
         self._report_gone([self._writer.path(target) for target in gone])
 
     def _report_gone(self, paths: list[str]) -> None:
-        """Files of the restored state are there by none of their names."""
+        """Report files of the restored state that do not exist under any of their names."""
         report_lost_files(self.context, self._writer.path(""), paths)
 
     def _listener(self) -> BucketsListener | None:
-        """Who is told what becomes of buckets; for subclasses."""
+        """The listener of the buckets; for subclasses."""
         return None
 
     def _reconcile(self, counters: RestoredCounters) -> None:
-        """Clean the directory up. Writers with more than parts in it do more."""
+        """Clean up the directory. Writers that have more than parts in it override this."""
         self._directory.clean_up()
         self._writer.sync_directories()
 
@@ -100,7 +100,7 @@ class FileSinkOperator(SinkOperator):
     # --- records and time ---------------------------------------------------------------------------------
 
     def process_batch(self, batch: Batch) -> None:
-        """Each record to its bucket. Nothing of the batch is written if one cannot be."""
+        """Write each record to its bucket. If one record fails, the whole batch is not written."""
         assert not self._finished, "records after finish"
         if not len(batch):
             return
@@ -120,7 +120,7 @@ class FileSinkOperator(SinkOperator):
                 self._buckets.write_each(buckets, rows, records, now_ms)
 
     def process_watermark(self, timestamp_ms: int) -> None:
-        """Bucket assigners may ask for it."""
+        """Bucket assigners may use the watermark."""
         self._watermark_ms = timestamp_ms
 
     def on_processing_time(self, time_ms: int) -> None:
@@ -142,7 +142,7 @@ class FileSinkOperator(SinkOperator):
         self._counter_state.update([buckets.counters(self.context.subtask)])
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Make visible what it covers."""
+        """Make the files visible that it covers."""
         with storage_problems(self.context.name, self._spec.path):
             self._buckets.commit_up_to(checkpoint_id)
             self._writer.sync_directories()
@@ -150,7 +150,7 @@ class FileSinkOperator(SinkOperator):
                 self._directory.open_parts.forget_committed()
 
     def finish(self) -> None:
-        """Close the parts; the last checkpoint commits them, or nobody else will."""
+        """Close the parts. The last checkpoint commits them; without checkpoints this does."""
         self._finished = True
         with storage_problems(self.context.name, self._spec.path):
             if self.context.checkpointing_enabled:

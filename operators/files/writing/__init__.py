@@ -1,7 +1,7 @@
-"""Files that become visible all at once: ``recoverable_writer`` is the port, ``part_files`` meets it with encoded
-records, ``bulk_formats`` and ``parquet_format`` write several at once. ``bucket`` and ``subtask_buckets`` keep open
-and pending parts, ``bucket_assigners`` and ``rolling_policies`` say where a record goes and when a part ends. After a
-restore ``directory_reconciliation`` sees to what failed attempts have left; ``partition_names`` and ``unique_names``
+"""Files that become visible all at once. ``recoverable_writer`` is the port, and ``part_files`` writes encoded records
+to it; ``bulk_formats`` and ``parquet_format`` write several at once. ``bucket`` and ``subtask_buckets`` keep open and
+pending parts. ``bucket_assigners`` and ``rolling_policies`` say where a record goes and when a part ends. After a
+restore ``directory_reconciliation`` handles the files of failed attempts. ``partition_names`` and ``unique_names``
 are about names.
 """
 

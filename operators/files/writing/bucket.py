@@ -3,30 +3,30 @@
 
 Naming: a final name is ``{prefix}-{owner}-{counter}{suffix}``. If the owner is a subtask, each bucket has its own next
 counter; a new or restored bucket starts at the greatest counter of its subtask. So two finished files never share a
-name, also when a bucket became inactive and appears again. Otherwise each *instance* of a bucket has a unique name of
-its own and counts from 0; so there is no counter that subtasks share, and none in the state.
+name, even when a bucket became inactive and appears again. Otherwise the owner is an *instance* of a bucket, with a
+unique name, which counts from 0. Then subtasks share no counter, and the state has none.
 
 Rules:
 
 * A record goes to the open part. If there is none, one is opened; if there is one, the rolling policy is asked first.
   A closed part is pending for the next checkpoint.
-* A snapshot closes the open part if the policy says so, books what is pending under the checkpoint's id (nothing
-  pending books nothing), and persists the part that is still open. The state holds all of it, with everything booked
-  under ids that were not confirmed yet.
-* A confirmation commits what is booked under its id and all before, strictly. Resume handles of *earlier* ids are
-  outdated and cleaned up if the writer needs it; that of the confirmed one is still where a restore begins.
-* A restore resumes the open part, cut to its persisted length, with its time of creation, which counts as its last
-  update too; a writer that cannot resume commits it as it was persisted. Then everything booked is committed,
+* A snapshot closes the open part if the policy says so. It books pending files under the checkpoint's id (without
+  pending files it books nothing), and persists the part that is still open. The state holds all of it, with everything
+  booked under ids that are not confirmed yet.
+* A confirmation commits what is booked under its id and all earlier ones, strictly. Resume handles of *earlier* ids are
+  outdated and cleaned up if the writer needs it. A restore still begins at the handle of the confirmed one.
+* A restore resumes the open part, cut to its persisted length. The part keeps its creation time, which is also its
+  last update. A writer that cannot resume commits the part as it was persisted. Then everything booked is committed,
   leniently.
 * Two restored buckets of one id become one: the open part of the later one is closed and becomes pending.
 
 Where another operator commits:
 
-* Ahead of each barrier a bucket hands out what is pending, after closing the open part if the policy says so, or if no
-  records follow; and the resume handle of the snapshot before, which is outdated once this one is complete.
-* The state holds only the part that is open. Pending files have travelled to the committer ahead of the barrier.
-* What a restore does not resume is handed out with the next checkpoint; so is what the state of a sink in one operator
-  holds as pending.
+* Before each barrier a bucket hands out its pending files. First it closes the open part if the policy says so, or if
+  no records follow. It also hands out the previous snapshot's resume handle, outdated once this snapshot is complete.
+* The state holds only the open part. Pending files have gone to the committer before the barrier.
+* What a restore does not resume is handed out with the next checkpoint. So are the pending files in the state of a
+  one-operator sink.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _RESTORED = -(2**63)
 
 
 def check_bucket_id(bucket: object) -> str:
-    """``bucket``, if it is a directory below the sink's that readers see. Raises ``TypeError``, ``ValueError``."""
+    """``bucket``, if it is a directory in the sink's that readers see. Raises ``TypeError``, ``ValueError``."""
     if not isinstance(bucket, str):
         raise TypeError(f"a bucket is a str, got {type(bucket).__name__} {bucket!r}")
     for part in bucket.split("/") if bucket else ():
@@ -79,20 +79,20 @@ class PartNames(NamedTuple):
 
 
 class BucketsListener(Protocol):
-    """Is told what becomes of buckets (Flink: ``BucketLifeCycleListener``, ``FileLifeCycleListener``)."""
+    """Is notified about buckets (Flink: ``BucketLifeCycleListener``, ``FileLifeCycleListener``)."""
 
     def bucket_created(self, bucket_id: str) -> None:
-        """A record has come for a bucket that was not there. A restored bucket is not reported."""
+        """A record has created a bucket. A restored bucket is not reported."""
 
     def bucket_inactive(self, bucket_id: str) -> None:
-        """Everything in a bucket is committed and nothing is open: after a confirmation, or a restore."""
+        """Everything in a bucket is committed and no part is open: after a confirmation, or a restore."""
 
     def part_opened(self, bucket_id: str, target: str) -> None:
         """A part was begun, not resumed; ``target`` is its future path relative to the sink's directory."""
 
 
 class PartSettings:
-    """What all buckets of one subtask share."""
+    """The settings that all buckets of one subtask share."""
 
     __slots__ = ("encoder", "event_rule", "listener", "policy", "writer")
 
@@ -153,7 +153,7 @@ class Bucket:
         self._persisted: dict[int, ResumeHandle] = {}
         """By checkpoint, if the writer needs them cleaned up."""
         self._outdated: ResumeHandle | None = None
-        """Of the newest snapshot, handed out with the next."""
+        """The handle of the newest snapshot; the next one hands it out."""
 
     @property
     def is_active(self) -> bool:
@@ -163,7 +163,7 @@ class Bucket:
     # --- records ------------------------------------------------------------------------------------------
 
     def write(self, rows: Rows, count: int, records: list[Any] | None, now_ms: int) -> None:
-        """Write ``count`` rows. ``records`` are what they were made of, for policies that want to see them."""
+        """Write ``count`` rows. ``records`` are their records, for policies that need them."""
         settings = self._settings
         rule, at = settings.event_rule, 0
         if rule.never:
@@ -205,7 +205,7 @@ class Bucket:
     # --- checkpoints --------------------------------------------------------------------------------------
 
     def on_snapshot(self, checkpoint_id: int) -> BucketState:
-        """Book what is pending under ``checkpoint_id``; the state."""
+        """Book pending files under ``checkpoint_id``; returns the state."""
         self._close_if_due(False)
         if self.pending:
             self.pending_by_checkpoint[checkpoint_id] = self.pending
@@ -229,7 +229,7 @@ class Bucket:
         return BucketState(self.id, [], (*self._outdated, self.part.created_at_ms))
 
     def hand_out(self, flush: bool) -> list[PendingFile | ResumeHandle]:
-        """What another operator commits with the checkpoint about to be taken, and the handle that is outdated then.
+        """The files that another operator commits with the next checkpoint, and the handle that is outdated then.
         ``flush``: no records follow."""
         self._close_if_due(flush)
         handed_out: list[PendingFile | ResumeHandle] = [*self.pending]
@@ -239,7 +239,7 @@ class Bucket:
         return handed_out
 
     def booked(self) -> list[tuple[int, list[PendingFile]]]:
-        """What is booked, by checkpoint, ascending."""
+        """The booked files by checkpoint, ascending."""
         return sorted(self.pending_by_checkpoint.items())
 
     def on_confirmed(self, checkpoint_id: int) -> None:
@@ -262,7 +262,7 @@ class Bucket:
         return [file.target for file in pending if not self._settings.writer.commit_after_recovery(file)]
 
     def take_over(self, state: BucketState) -> None:
-        """Resume the open part, or else make it pending, and so everything booked."""
+        """Resume the open part, or else make it pending; take over everything booked."""
         writer = self._settings.writer
         if state.in_progress is not None:
             temporary, target, size_bytes, created_at_ms = state.in_progress

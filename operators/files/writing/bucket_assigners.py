@@ -1,14 +1,14 @@
 """Which bucket a record goes to (Flink: ``BucketAssigner``).
 
-Three that come with the sink, and functions:
+There are three kinds:
 
 * ``BasePathBucketAssigner``: one bucket, the sink's directory itself;
 * ``DateTimeBucketAssigner``: by the processing time at which the record is written, in the letters of Java's
   ``DateTimeFormatter``;
-* a function of the record, for everything that is in the record.
+* a function of the record, for everything in the record.
 
-An assigner of your own may also look at the time of the record, the watermark and the clock. With the clock, a record
-that is written again after a failure may go to another bucket than before: what was committed stays where it is.
+Your own assigner may also use the time of the record, the watermark and the clock. With the clock, a record that is
+written again after a failure may go to another bucket than before; committed records stay where they are.
 
 Sources: ``BucketAssigner``, ``DateTimeBucketAssigner``, ``BasePathBucketAssigner``.
 """
@@ -30,7 +30,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class BucketContext(NamedTuple):
-    """What an assigner may know beside the record; times in ms since the epoch.
+    """What an assigner may use beside the record; times in ms since the epoch.
 
     ``timestamp_ms``  the event time of the record, ``None`` when the stream carries none;
     ``watermark_ms``  the sink's watermark, the smallest number there is before the first one.
@@ -63,19 +63,19 @@ class BucketAssigner:
 
 
 class BasePathBucketAssigner(BucketAssigner):
-    """Every record to the sink's directory itself."""
+    """Assigns every record to the sink's directory itself."""
 
     def bucket_of(self, record: Any, context: BucketContext) -> str:
         """The empty path."""
         return ""
 
     def buckets_of(self, batch: Batch, processing_time_ms: int, watermark_ms: int) -> str | list[str]:
-        """The same for all."""
+        """One path for all records."""
         return ""
 
 
 class FunctionBucketAssigner(BucketAssigner):
-    """By a function of the record."""
+    """Assigns records by a function."""
 
     def __init__(self, function: Callable[[Any], str]) -> None:
         if not callable(function):
@@ -87,7 +87,7 @@ class FunctionBucketAssigner(BucketAssigner):
         self._checked: dict[str, None] = {}
 
     def bucket_of(self, record: Any, context: BucketContext) -> str:
-        """What the function says."""
+        """The result of the function."""
         return self._function(record)
 
     def buckets_of(self, batch: Batch, processing_time_ms: int, watermark_ms: int) -> str | list[str]:
@@ -115,7 +115,7 @@ class FunctionBucketAssigner(BucketAssigner):
 
 
 _MAX_KNOWN = 10_000
-"""Buckets that are remembered as checked: a stream that runs for ever may have any number."""
+"""Number of buckets remembered as checked; an endless stream may have any number of buckets."""
 
 
 def _is_bucket(bucket: object) -> bool:
@@ -133,7 +133,7 @@ class DateTimeBucketAssigner(BucketAssigner):
                    ``MMMM`` month, ``dd`` ``d`` day of the month, ``DDD`` of the year, ``EEE`` ``EEEE`` of the week,
                    ``HH`` ``H`` hour, ``hh`` ``h`` of the half day, ``a``, ``mm`` ``m``, ``ss`` ``s``, ``S``... fraction
                    of the second; text in ``'quotes'``, other signs as they are;
-    ``time_zone``  a name of the tz database; UTC unless given, whatever the machine's is.
+    ``time_zone``  a name of the tz database; by default UTC, whatever the machine's time zone.
     """
 
     def __init__(self, format: str = "yyyy-MM-dd--HH", time_zone: str = "UTC") -> None:
@@ -205,7 +205,7 @@ _NUMBERS: dict[str, tuple[Callable[[datetime], int], int]] = {
     "m": (lambda moment: moment.minute, 2),
     "s": (lambda moment: moment.second, 2),
 }
-"""By letter: the number, and to how many digits it may be filled up."""
+"""By letter: the number, and to how many digits it may be padded."""
 
 
 def _compiled(format: str) -> list[str | _Field]:
@@ -229,7 +229,7 @@ def _compiled(format: str) -> list[str | _Field]:
 
 
 def _quoted(format: str, start: int) -> tuple[str, int]:
-    """The text between the quote at ``start`` and its end, in which two quotes are one; and where it goes on."""
+    """The text between the quote at ``start`` and its end, in which two quotes are one; and the position after it."""
     text, at = "", start + 1
     while True:
         end = format.find("'", at)

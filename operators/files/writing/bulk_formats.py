@@ -1,8 +1,8 @@
-"""Compressed text: rows as a row format writes them, gathered and compressed as one stream per file.
+"""Compressed text: rows written by a row format, gathered and compressed as one stream per file.
 
-A compressed file cannot be cut at a record and written on, so this is a bulk format: every checkpoint closes the part.
-Text is handed to the compressor in blocks that end behind the record that fills them. So the bytes of a file, and the
-size that rolling policies see, depend on its records only, and not on the batches in which they came.
+A compressed file cannot be cut at a record and continued, so this is a bulk format: every checkpoint closes the part.
+The compressor gets text in blocks that end after the record that fills them. So the bytes of a file, and the size that
+rolling policies see, depend only on its records, not on the batches in which they came.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from operators.files.formats import RowFormat
 from operators.files.writing.part_files import LineRows, encode_lines, is_bulk, line_end_of, split_lines
 
 BLOCK_BYTES = 1 << 16
-"""Of text, which are compressed together."""
+"""Bytes of text that are compressed together."""
 
 _GZIP_FORMAT = 31
 """For zlib: the largest window, with the header and the trailer of gzip; its header has no time in it."""
@@ -58,7 +58,7 @@ class BulkTextFormat:
                 f"compression is {compression!r}; it must be one of {', '.join(sorted(_COMPRESSORS))}. "
                 "To write text as it is, give the sink the row format"
             )
-        # A text has a method ``encode``, which is another one.
+        # A text has a method ``encode`` too, but another one.
         is_row_format = callable(getattr(row_format, "encode", None)) and not isinstance(row_format, str | type)
         if not is_row_format or is_bulk(row_format):
             raise ConfigurationError(
@@ -79,7 +79,7 @@ class BulkTextFormat:
         return LineRows(list(map(rows.lines.__getitem__, positions)), self._line_end)
 
     def open_writer(self, write: Callable[[bytes], None]) -> BulkTextWriter:
-        """What compresses one file."""
+        """A writer that compresses one file."""
         return BulkTextWriter(write, _COMPRESSORS[self.compression]())
 
     def lines_of(self, path: str, content: bytes) -> list[str]:
@@ -103,7 +103,7 @@ class BulkTextWriter:
         self._block_bytes = 0
 
     def add(self, rows: Any, start: int, stop: int) -> int:
-        """Up to and with the line that fills the block."""
+        """Take rows up to and including the one that fills the block."""
         ends = rows.ends
         before = ends[start - 1] if start else 0
         full = bisect_left(ends, before + BLOCK_BYTES - self._block_bytes, start, stop)
@@ -121,9 +121,9 @@ class BulkTextWriter:
             self._write(data)
 
     def finish(self) -> None:
-        """The last block, and the ending of the stream."""
+        """Write the last block, and the end of the stream."""
         self._compress()
         self._write(self._compressor.flush())
 
     def dispose(self) -> None:
-        """Nothing to let go of."""
+        """It holds no resource."""

@@ -1,28 +1,27 @@
-"""What a restored file sink does about what failed attempts have left in its directory.
+"""Handles the files that failed attempts have left in the directory of a restored file sink.
 
-Flink leaves it there: hidden files of checkpoints that never completed stay for ever, and a restore from an older
+Flink leaves them there: hidden files of checkpoints that never completed stay for ever. And a restore from an older
 checkpoint, after newer ones had committed files, repeats their records. This step, which comes before anything is
-restored, brings the directory back to exactly what the checkpoint covers:
+restored, resets the directory to exactly what the checkpoint covers:
 
-* Hidden files that earlier attempts opened behind the checkpoint are deleted: no checkpoint can commit them any more.
-* Visible files that were opened behind the checkpoint, and that a *later* checkpoint has committed, are hidden again:
-  their records will be replayed.
+* Hidden files that earlier attempts opened after the checkpoint are deleted: no checkpoint can commit them any more.
+* Visible files opened after the checkpoint, which a *later* checkpoint has committed, are hidden again: their records
+  will be replayed.
 * A file that was open in the checkpoint is given to this attempt alone (``OpenPartFence``).
-* Without any counters no checkpoint of this sink has completed. What is visible then belongs to somebody else, and is
+* Without any counters no checkpoint of this sink has completed. Then visible files belong to another job, which is
   an error.
 
-Part ``c`` of subtask ``s`` was opened behind the checkpoint if ``c`` is at least the counter of ``s`` in it; in a
+Part ``c`` of subtask ``s`` was opened after the checkpoint if ``c`` is at least the counter of ``s`` in it; in a
 bucket that was active then, at least the bucket's own counter, which may be lower. A subtask that is not in the
 checkpoint existed before (then ``c`` is below all counters) or later (then above).
 
-The files of subtask ``s`` are looked after by subtask ``s`` modulo the parallelism; a file that was open, by whoever
-gets its state.
+The files of subtask ``s`` belong to subtask ``s`` modulo the parallelism; an open file to the subtask with its state.
 
-A part that was open in the checkpoint may still be written by a task of the failed attempt that nobody can reach (a
-zombie), and a later checkpoint may have committed it. So nobody goes on writing *that* file: it is set aside, from
-wherever it is, and this attempt gets a copy of what the checkpoint covers, under a hidden name of its own. A zombie
-then writes to, and fails to commit, what nobody looks at. What is set aside stays until the part is visible, for the
-next attempt may have to begin with the same checkpoint. (Hadoop's writer has leases for this.)
+A part that was open in the checkpoint may still be written by an unreachable task of the failed attempt (a zombie), and
+a later checkpoint may have committed it. So *that* file is never continued: it is set aside, whatever its name is, and
+this attempt gets a copy of what the checkpoint covers, under its own hidden name. Then a zombie writes to a file that
+is not read, and fails to commit it. The file set aside stays until the part is visible, because the next attempt may
+have to begin with the same checkpoint. (Hadoop's writer has leases for this.)
 """
 
 from __future__ import annotations
@@ -44,10 +43,10 @@ if TYPE_CHECKING:
 _SET_ASIDE = ".setaside."
 
 RETRACTED = ".retracted."
-"""In the name of a file that was visible once. It stays: the checkpoint that had committed it may be restored yet."""
+"""In the name of a file that was visible once. It stays: the checkpoint that committed it may still be restored."""
 
 PART_COUNTERS = "part-counters"
-"""The union list in which subtasks file theirs."""
+"""The union list in which subtasks store their counters."""
 
 COUNTER_STATE = row(whole, whole, more=(list_of(row(path_below, whole)),))
 """The shape of :meth:`operators.files.writing.subtask_buckets.Buckets.counters`. (Checkpoints of older versions do not
@@ -55,22 +54,22 @@ say which buckets lag.)"""
 
 
 class RestoredNames(Protocol):
-    """What a checkpoint knows of the names of files. A match is one of the patterns that go with it; its group
-    ``opened_in``, if it has one, is the unique name that says in which attempt the file was opened."""
+    """The file names in a checkpoint. A match is of one of the patterns that go with it. Its group ``opened_in``, if it
+    has one, is the unique name that says in which attempt the file was opened."""
 
     @property
     def is_empty(self) -> bool:
         """Whether no checkpoint has ever been taken."""
 
     def owner(self, match: re.Match[str]) -> int:
-        """The subtask that has opened the file."""
+        """The subtask that opened the file."""
 
     def opened_behind(self, match: re.Match[str], bucket_id: str) -> bool:
-        """Whether the file was opened behind the checkpoint."""
+        """Whether the file was opened after the checkpoint."""
 
 
 Patterns = tuple[re.Pattern[str], re.Pattern[str]]
-"""Of names that readers see, and of hidden ones."""
+"""Patterns of visible names, and of hidden ones."""
 
 
 def counted_names(prefix: str, suffix: str) -> Patterns:
@@ -108,8 +107,8 @@ class RestoredCounters:
 
 
 class OpenPartFence:
-    """Open parts of a checkpoint, and what one subtask has set aside of them. ``attempt``: incarnation and attempt that
-    restores now."""
+    """Open parts of a checkpoint, and the files that one subtask has set aside for them. ``attempt``: the incarnation
+    and attempt that restores now."""
 
     def __init__(self, writer: RecoverableWriter, attempt: tuple[int, int]) -> None:
         self._writer = writer
@@ -117,32 +116,32 @@ class OpenPartFence:
         self.set_aside: dict[str, list[str]] = {}
         """By target: files that are kept until it is visible."""
         self.retracted = 0
-        """How many visible files were taken out of sight."""
+        """How many visible files were hidden."""
 
     def keep(self, relative: str, target: str) -> None:
-        """A file that was set aside for ``target``, now or by an earlier attempt."""
+        """Keep a file that this or an earlier attempt has set aside for ``target``."""
         known = self.set_aside.setdefault(target, [])
         if relative not in known:
             known.append(relative)
 
     def hide(self, relative: str) -> None:
-        """Take a visible file out of readers' sight: its records will be replayed."""
+        """Hide a visible file, because its records will be replayed."""
         bucket_id, name = posixpath.split(relative)
         incarnation, attempt = self._attempt
         self._writer.rename(relative, posixpath.join(bucket_id, f".{name}{RETRACTED}{incarnation}-{attempt}"))
         self.retracted += 1
 
     def fence(self, states: Iterable[BucketState]) -> list[BucketState]:
-        """Give every file that was open in the checkpoint to this attempt alone: the states with the copies in place of
-        the files. Raises ``StorageError`` when a file has become shorter."""
-        # An attempt that is not dead yet may still write into the old file (mutant "open part shared with a zombie").
+        """Give every file that was open in the checkpoint to this attempt alone; returns the states with copies instead
+        of the files. Raises ``StorageError`` when a file has become shorter."""
+        # An attempt that is still alive may write into the old file (mutant "open part shared with a zombie").
         return [state if state.in_progress is None else self._fenced(state, *state.in_progress) for state in states]
 
     def _fenced(
         self, state: BucketState, temporary: str, target: str, size_bytes: int, created_at_ms: int
     ) -> BucketState:
         writer = self._writer
-        # The last one: buckets and parts may be called by any name.
+        # The last occurrence: names of buckets and parts may contain the same text.
         beginning, _, unique = temporary.rpartition(IN_PROGRESS)
         kept = f"{beginning}{_SET_ASIDE}{unique}"
         visible = writer.exists(target)
@@ -158,7 +157,7 @@ class OpenPartFence:
             writer.rename(target, kept)
             self.retracted += 1
         else:
-            # Nothing is left of it, as the restore will find out.
+            # The file is gone, as the restore will find out.
             return state
         self._look_for_others(target)
         stream = writer.open_copy(kept, ResumeHandle(temporary, target, size_bytes))
@@ -166,7 +165,7 @@ class OpenPartFence:
         return state._replace(in_progress=(*copy, created_at_ms))
 
     def _look_for_others(self, target: str) -> None:
-        """Delete the copies of attempts that have restored the same checkpoint, and of zombies; keep what was set
+        """Delete the copies of attempts that have restored the same checkpoint, and of zombies; keep the files set
         aside."""
         bucket_id, name = posixpath.split(target)
         for other in self._writer.names_in(bucket_id):
@@ -176,11 +175,11 @@ class OpenPartFence:
                 self.keep(posixpath.join(bucket_id, other), target)
 
     def let_go(self, target: str) -> list[str]:
-        """What was set aside for ``target``, which somebody else will delete when it is visible."""
+        """The files set aside for ``target``; the caller takes over deleting them when it is visible."""
         return self.set_aside.pop(target, [])
 
     def forget_committed(self) -> None:
-        """Delete what was set aside for files that are visible now: a restore can begin with those."""
+        """Delete the files set aside for files that are visible now: a restore can begin with those."""
         for target in [target for target in self.set_aside if self._writer.exists(target)]:
             for relative in self.let_go(target):
                 if self._writer.exists(relative):
@@ -188,8 +187,8 @@ class OpenPartFence:
 
 
 class DirectoryReconciliation:
-    """Brings the directory of one subtask back to what a checkpoint covers: the one that ``restored`` is of, whose
-    names have these ``patterns``."""
+    """Resets the directory of one subtask to what a checkpoint covers. ``restored`` are that checkpoint's names, and
+    ``patterns`` match them."""
 
     def __init__(
         self, writer: RecoverableWriter, context: OperatorContext, restored: RestoredNames, patterns: Patterns
@@ -202,13 +201,13 @@ class DirectoryReconciliation:
         self.open_parts = OpenPartFence(writer, self._attempt)
 
     def clean_up(self) -> None:
-        """Delete and hide what was opened behind the checkpoint. Raises ``StorageError`` when the directory holds the
+        """Delete or hide the files opened after the checkpoint. Raises ``StorageError`` when the directory holds the
         output of another run."""
         for relative in self._writer.files():
             bucket_id, name = posixpath.split(relative)
             if match := self._visible.fullmatch(name):
                 if self._restored.is_empty and self._is_mine(match):
-                    # Or to this job, whose only checkpoints cannot be read. No restart changes either.
+                    # Or to this job, if its only checkpoints are unreadable. A restart changes neither.
                     raise OutputAheadError(str(name_taken(self._writer.path(relative))))
                 if self._is_behind(match, bucket_id):
                     self.open_parts.hide(relative)

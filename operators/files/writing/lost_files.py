@@ -1,12 +1,12 @@
-"""What a file sink says of a file that is to be committed and is there by none of its names.
+"""Reports files that a file sink should commit but that do not exist under any of their names.
 
-A restore may find a file *pending* and commit it, or *committed* already, by the attempt that died. If it finds
-neither, the rows of the file are lost: a sink cannot tell a reader that has moved a finished file away from something
-that has deleted a pending one, and does not guess in favour of itself. (Flink's file sink goes on without a word.)
+A restore may find a file *pending* and commit it, or *committed* already by the attempt that died. If it finds neither,
+the rows of the file are lost. A sink cannot tell whether a reader moved a finished file away or something deleted a
+pending one, so it assumes a loss. (Flink's file sink goes on silently.)
 
-One case is told apart. A job that was started from the snapshot of another run may write to another directory, and what
-that run had pending is then none of this directory's business. So it is a loss only if the directory holds the output
-of a run: a file that its readers see. Until this run has completed a checkpoint of its own, it has put none there.
+There is one exception. A job started from the snapshot of another run may write to another directory; that run's
+pending files do not concern this directory. So it is a loss only if the directory holds the output of a run: a file
+that its readers see. Until this run has completed its first checkpoint, it has put none there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COUNTER = "numCommittedFilesMissing"
 
 
 def report_lost_files(context: OperatorContext, directory: str, paths: Sequence[str]) -> None:
-    """Count ``paths``, files of a sink in ``directory`` that are gone by all their names, and report them as lost."""
+    """Count ``paths``, files of a sink in ``directory`` that exist under none of their names, and report the loss."""
     if not paths:
         return
     context.metrics.count(COUNTER, len(paths))

@@ -3,10 +3,10 @@
 Rules:
 
 * Every record is checked against the schema before anything of its batch is written. Arrow converts much in silence
-  (``True`` to 1.0, a time cut down to its date); here a value of another type is an error that names record and column.
+  (``True`` to 1.0, a time cut to its date). Here a value of another type is an error that names record and column.
 * Rows are gathered into row groups of a fixed number of rows. A group is written when it is full, and the last one with
-  the footer when the part is closed. So the bytes of a file depend on its records only, not on the batches.
-* A file without its footer is nothing to a reader: a part cannot be kept open over a checkpoint.
+  the footer when the part is closed. So the bytes of a file depend only on its records, not on the batches.
+* Readers cannot use a file without its footer, so a part cannot stay open over a checkpoint.
 
 Source: ``ParquetBulkWriter`` and ``ParquetWriterFactory``, with Arrow's schema in place of Avro's.
 """
@@ -32,7 +32,7 @@ from state_backends.files import FileSystem
 DEFAULT_ROW_GROUP_ROWS = 1 << 16
 
 _STRETCH_ROWS = 1 << 12
-"""So many rows are looked at, time and again, while they are in the processor's cache. It changes no result."""
+"""Number of rows handled at a time, so that they stay in the processor's cache. It changes no result."""
 
 _PYTHON_TYPES: dict[type, str] = {
     bool: "bool", int: "int64", float: "float64", str: "string", bytes: "binary", datetime.date: "date32",
@@ -86,7 +86,7 @@ class ParquetFormat:
         self._names: tuple[str, ...] = tuple(self.schema.names)
         positions = map(itemgetter, range(len(self._names)))
         self._getters = (tuple(positions), tuple(map(itemgetter, self._names)))
-        """Of tuples and lists, and of dicts."""
+        """For tuples and lists, and for dicts."""
         self._allowed = [_allowed_types(self._arrow, field.type) for field in self.schema]
 
     def _schema_of(self, schema: object) -> Any:
@@ -150,7 +150,7 @@ class ParquetFormat:
         return [found[name] for name in self._names]
 
     def _fields_of(self, rows: list[Any]) -> list[Any]:
-        # Of one kind and as long as the schema, as nearly always; counting is the fastest way to find out.
+        # Nearly always all rows are of one kind and as long as the schema; counting is the fastest check.
         if not rows:
             return [[] for _ in self._names]
         kind, count = type(rows[0]), len(rows)
@@ -163,7 +163,7 @@ class ParquetFormat:
         return self._fields_of_mixed(rows)
 
     def _fields_of_mixed(self, rows: list[Any]) -> list[list[Any]]:
-        """Row by row: to find the one that does not fit, or because dicts and tuples are mixed."""
+        """Row by row: to find the row that does not fit, or because dicts and tuples are mixed."""
         names = self._names
         fields: list[list[Any]] = [[] for _ in names]
         for position, row in enumerate(rows):
@@ -225,7 +225,7 @@ class ParquetFormat:
         return rows.take(self._arrow.array(positions, type=self._arrow.int64()))
 
     def open_writer(self, write: Callable[[bytes], None]) -> ParquetPartWriter:
-        """What writes one file."""
+        """A writer of one file."""
         return ParquetPartWriter(self, write)
 
     # --- reading back -------------------------------------------------------------------------------------
@@ -263,7 +263,7 @@ def _allowed_types(pa: Any, kind: Any) -> tuple[type, ...] | None:
 
 class _Gate:
     """The file that pyarrow writes to. It is open only while a part is being written: an abandoned writer of pyarrow
-    writes its footer when it is collected, whenever that is."""
+    writes its footer when it is garbage-collected, at any time."""
 
     def __init__(self, write: Callable[[bytes], None]) -> None:
         self._write = write
@@ -308,7 +308,7 @@ class ParquetPartWriter:
         self._writer: Any = None
 
     def add(self, rows: Any, start: int, stop: int) -> int:
-        """Up to and with the row that fills the row group."""
+        """Take rows up to and including the one that fills the row group."""
         count = min(stop - start, self._format.row_group_rows - self._gathered_rows)
         self._gathered.append(rows.slice(start, count))
         self._gathered_rows += count
@@ -336,7 +336,7 @@ class ParquetPartWriter:
             self._gate.is_open = False
 
     def finish(self) -> None:
-        """The last row group and the footer."""
+        """Write the last row group and the footer."""
         if self._gathered_rows:
             self._write_group()
         self._gate.is_open = True
@@ -346,7 +346,7 @@ class ParquetPartWriter:
             self._gate.is_open = False
 
     def dispose(self) -> None:
-        """Let go of what was gathered; nothing is written."""
+        """Drop the gathered rows without writing them."""
         self._gathered = []
         self._writer = None
 

@@ -1,12 +1,12 @@
-"""Open part files: where encoded records meet a recoverable stream, for row and bulk formats alike.
+"""Open part files: they write encoded records to a recoverable stream, for row and bulk formats alike.
 
 * A *row* format writes each record when it comes. The file can be persisted and resumed, and its size is known after
   every record.
-* A *bulk* format gathers records, writes them when it has enough, and needs an ending (a footer, say). Such a file
-  cannot be persisted while it is open, so it is closed by every checkpoint. Its size grows by leaps.
+* A *bulk* format gathers records, writes them when it has enough, and needs an ending (such as a footer). Such a file
+  cannot be persisted while it is open, so every checkpoint closes it. Its size grows in steps.
 
 Records are encoded a batch at a time, before anything of the batch is written: a bad record leaves no trace in a file.
-What a batch is encoded to (*rows*) only its format knows; positions in it are those of the records.
+Only the format knows what it encodes a batch to (*rows*); positions in rows are those of the records.
 
 Source: ``InProgressFileWriter``, ``RowWisePartWriter``, ``BulkPartWriter``.
 """
@@ -29,7 +29,7 @@ Rows = Any
 
 
 class RecordError(Exception):
-    """A record cannot be encoded; the cause is chained. ``position``: of the record in its batch."""
+    """A record cannot be encoded; the cause is chained. ``position``: that of the record in its batch."""
 
     def __init__(self, position: int, record: Any, cause: Exception) -> None:
         super().__init__(str(cause))
@@ -42,15 +42,15 @@ class BulkWriter(Protocol):
     """Writes the records of one file in bulk (Flink: ``BulkWriter``)."""
 
     def add(self, rows: Rows, start: int, stop: int) -> int:
-        """Take rows from ``start`` on, up to ``stop``, in order. It stops behind the first one with which it writes to
-        the file, and returns the position behind the last row that it took: so whoever watches the size of the file
-        sees every change, whatever the batches are."""
+        """Take rows from ``start`` on, up to ``stop``, in order. Stops after the first row that makes it write to the
+        file, and returns the position after the last row taken. So a caller that watches the size of the file sees
+        every change, whatever the batches are."""
 
     def finish(self) -> None:
         """Write what is left, and the ending."""
 
     def dispose(self) -> None:
-        """Let go of everything without writing anything any more."""
+        """Release everything without writing."""
 
 
 class BulkFormat(Protocol):
@@ -66,10 +66,10 @@ class BulkFormat(Protocol):
         """The rows at ``positions``, in that order."""
 
     def open_writer(self, write: Callable[[bytes], None]) -> BulkWriter:
-        """What writes one file through ``write``."""
+        """A writer of one file, which writes through ``write``."""
 
     def encode(self, record: Any) -> str:
-        """The record as a line of text, by which it is recognised in :meth:`lines_of`."""
+        """The record as a line of text, as :meth:`lines_of` returns it."""
 
     def lines_of(self, path: str, content: bytes) -> list[str]:
         """The records of a whole file. Raises ``StorageError`` when it is torn."""
@@ -84,14 +84,14 @@ def is_bulk(format: Format) -> bool:
 
 
 def line_end_of(format: Format) -> str:
-    """What a row format has written behind each line."""
+    """The text that a row format writes after each line."""
     end = getattr(format, "line_end", "\n")
     assert isinstance(end, str), end
     return end
 
 
 class LineRows:
-    """Lines without their ends, and the bytes of all of them with ends, if somebody has made those."""
+    """Lines without their ends, and the bytes of all of them with ends, once these have been made."""
 
     __slots__ = ("_content", "_ends", "line_end", "lines")
 
@@ -133,8 +133,8 @@ def joined(lines: list[str], line_end: str) -> bytes:
 
 
 def split_lines(path: str, content: bytes, line_end: str) -> list[str]:
-    """The lines of a whole part; without line ends nobody can tell them apart, and they are one. Raises
-    ``StorageError`` when the part is torn."""
+    """The lines of a whole part. Without line ends they cannot be told apart, and are one. Raises ``StorageError``
+    when the part is torn."""
     text = content.decode()
     if not line_end:
         return [text] if text else []
@@ -176,7 +176,7 @@ class PartEncoder:
         for bucket_id, line in zip(islice(bucket_ids, start, stop), islice(rows.lines, start, stop), strict=True):
             lines[bucket_id].append(line)
         if len(lines) == 1 and stop - start == len(rows):
-            # Nothing need be joined again.
+            # There is nothing to join again.
             return dict.fromkeys(lines, rows)
         return {bucket_id: LineRows(chosen, self._line_end) for bucket_id, chosen in lines.items()}
 
@@ -188,7 +188,7 @@ class PartEncoder:
 
 
 def encode_lines(format: RowFormat, values: list[Any], line_end: str) -> LineRows:
-    """A line for each of ``values``. Raises :class:`RecordError` for a record that has none, or none in UTF-8."""
+    """A line for each of ``values``. Raises :class:`RecordError` for a record without one, or without one in UTF-8."""
     encode_many = getattr(format, "encode_many", None)
     lines: list[str] | None = None if encode_many is None else encode_many(values)
     if lines is None:
@@ -207,7 +207,7 @@ def encode_lines(format: RowFormat, values: list[Any], line_end: str) -> LineRow
 
 
 def positions(bucket_ids: Sequence[str], start: int, stop: int) -> dict[str, list[int]]:
-    """Where each bucket occurs, in the order in which they appear."""
+    """The positions of each bucket, in the order in which buckets appear."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     for position, bucket_id in enumerate(islice(bucket_ids, start, stop), start):
         found[bucket_id].append(position)
@@ -231,19 +231,19 @@ class PartFile:
 
     @property
     def size_bytes(self) -> int:
-        """What was written to the file."""
+        """Number of bytes written to the file."""
         return self.stream.size_bytes
 
     def add(self, rows: Rows, start: int, stop: int, now_ms: int) -> int:
-        """Write rows from ``start`` on, up to ``stop``; the position behind the last one that was taken."""
+        """Write rows from ``start`` on, up to ``stop``; returns the position after the last row taken."""
         raise TypeError(f"{type(self).__name__} does not say how rows are written")
 
     def add_up_to(self, size_bytes: int, rows: Rows, start: int, stop: int, now_ms: int) -> int:
-        """The same, up to and with the row that makes the file larger than ``size_bytes``."""
+        """The same, up to and including the row that makes the file larger than ``size_bytes``."""
         return self.add(rows, start, stop, now_ms)
 
     def persist(self) -> ResumeHandle:
-        """Make what was written durable, and say how to go on."""
+        """Make everything written durable; returns a handle to resume from."""
         return self.stream.persist()
 
     def close_for_commit(self) -> PendingFile:
@@ -261,13 +261,13 @@ class RowPart(PartFile):
     __slots__ = ()
 
     def add(self, rows: Rows, start: int, stop: int, now_ms: int) -> int:
-        """All of them."""
+        """Write all of them."""
         self.stream.write(rows.content(start, stop))
         self.last_update_ms = now_ms
         return stop
 
     def add_up_to(self, size_bytes: int, rows: Rows, start: int, stop: int, now_ms: int) -> int:
-        """Found in the running sum of their sizes."""
+        """Finds the row in the running sum of sizes."""
         if stop - start == len(rows) and self.stream.size_bytes + len(rows.whole) <= size_bytes:
             return self.add(rows, start, stop, now_ms)
         ends: list[int] = rows.ends
@@ -288,22 +288,22 @@ class BulkPart(PartFile):
         self._writer = writer
 
     def add(self, rows: Rows, start: int, stop: int, now_ms: int) -> int:
-        """As many as the writer takes before the file grows."""
+        """Write as many as the writer takes before the file grows."""
         self.last_update_ms = now_ms
         taken = self._writer.add(rows, start, stop)
         assert start < taken <= stop, (start, taken, stop)
         return taken
 
     def persist(self) -> ResumeHandle:
-        """Impossible: what the writer has gathered is in no file yet."""
+        """Impossible: the records gathered by the writer are in no file yet."""
         raise AssertionError("a bulk part cannot be persisted while it is open; its policy must close it")
 
     def close_for_commit(self) -> PendingFile:
-        """With the ending."""
+        """Write the ending too."""
         self._writer.finish()
         return super().close_for_commit()
 
     def dispose(self) -> None:
-        """Nor does the writer write any more."""
+        """The writer stops writing too."""
         self._writer.dispose()
         super().dispose()

@@ -1,11 +1,11 @@
-"""Names of the directories of partitions: writing and reading them (Flink: ``PartitionPathUtils``; Hive's layout).
+"""Names of the directories of partitions: writes and reads them (Flink: ``PartitionPathUtils``; Hive's layout).
 
 * A partition is a directory per column, ``day=2013-01-01/hour=07``.
 * Control characters and ``" # % ' * / : = ? \\ { [ ] ^`` are written as ``%XX``, two upper-case digits; ``}`` and the
   space are not.
-* Reading takes every component of the form ``key=value`` and passes over all others. What follows a ``%`` is a code
-  only if it is two hexadecimal digits; otherwise the ``%`` stands for itself.
-* A column that is null or empty goes by the name of the default partition.
+* Reading takes every component of the form ``key=value`` and skips all others. The text after a ``%`` is a code only if
+  it is two hexadecimal digits; otherwise the ``%`` stands for itself.
+* A column that is null or empty has the name of the default partition.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from collections.abc import Iterable, Sequence
 from engine.elements.errors import WeirError
 
 DEFAULT_PARTITION_NAME = "__DEFAULT_PARTITION__"
-"""What stands in a path for a value that is null or empty."""
+"""Stands in a path for a value that is null or empty."""
 
 _ESCAPED = re.compile(r"""[\x00-\x1f"#%'*/:=?\\{\[\]^\x7f]""")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _CODE = re.compile("%([0-9A-Fa-f]{2})")
-# Greedy, so of "a=b=c" the key is "a=b"; the second "=" would have been escaped by whoever wrote the path.
+# Greedy, so the key of "a=b=c" is "a=b"; a writer of paths would have escaped the second "=".
 _KEY_AND_VALUE = re.compile("([^/]+)=([^/]+)")
 
 
 class PartitionPathError(WeirError, ValueError):
-    """No directory can be named after this."""
+    """A value cannot name a directory."""
 
 
 def escape_path_name(text: str) -> str:
-    """``text`` as it may stand in a path.
+    """``text`` with the escapes of a path.
 
     Raises :class:`PartitionPathError` for the empty text: it would name no directory.
     """
@@ -40,14 +40,14 @@ def escape_path_name(text: str) -> str:
 
 
 def unescape_path_name(text: str) -> str:
-    """What :func:`escape_path_name` was given."""
+    """The inverse of :func:`escape_path_name`."""
     return _CODE.sub(lambda match: chr(int(match[1], 16)), text)
 
 
 def generate_partition_path(spec: Iterable[tuple[str, str]]) -> str:
     """``k=v/k2=v2/``, with a slash at the end; the empty text for no column.
 
-    Raises :class:`PartitionPathError` when a name or a value is empty, or no name of a file.
+    Raises :class:`PartitionPathError` when a name or a value is empty, or is not a valid file name.
     """
     spec = list(spec)
     for key, value in spec:
@@ -60,8 +60,8 @@ def generate_partition_path(spec: Iterable[tuple[str, str]]) -> str:
 
 
 def extract_partition_spec(path: str) -> list[tuple[str, str]]:
-    """Columns and values of the ``key=value`` components of ``path``, in order. A column that comes again keeps its
-    place and takes the later value."""
+    """Columns and values of the ``key=value`` components of ``path``, in order. A repeated column keeps its place and
+    takes the later value."""
     matches = map(_KEY_AND_VALUE.fullmatch, path.split("/"))
     return list({unescape_path_name(one[1]): unescape_path_name(one[2]) for one in matches if one}.items())
 
@@ -69,8 +69,8 @@ def extract_partition_spec(path: str) -> list[tuple[str, str]]:
 def partition_directory(
     columns: Sequence[str], values: Sequence[object], default_name: str = DEFAULT_PARTITION_NAME
 ) -> str:
-    """The directory of the partition of these values, ``k=v/k2=v2``. What is null or empty goes by ``default_name``;
-    anything that is no text is written by ``str``."""
+    """The directory of the partition of these values, ``k=v/k2=v2``. Null or empty values become ``default_name``;
+    values that are not text are written by ``str``."""
     texts = ["" if value is None else str(value) for value in values]
     spec = zip(columns, [text or default_name for text in texts], strict=True)
     return generate_partition_path(spec).removesuffix("/")

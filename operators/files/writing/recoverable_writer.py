@@ -1,7 +1,7 @@
-"""Files that become visible all at once, and not before they are told to (Flink: ``RecoverableWriter``).
+"""Files that become visible all at once, and only by a commit (Flink: ``RecoverableWriter``).
 
-A file is written under a hidden name, closed and fsynced, and renamed when it is committed. What is needed
-to commit it, or to go on writing it after a crash, is a plain value that state can hold. Everything goes through the
+A file is written under a hidden name, closed and fsynced, and renamed when it is committed. To commit it, or to
+continue it after a crash, a plain value is enough, which state can hold. Everything goes through the
 file-system port, and the order of calls is the protocol:
 
     open hidden name -> write -> fsync file -> fsync directory -> the snapshot holds the file
@@ -16,17 +16,17 @@ Rules:
   before one is committed.
 * *Persist* makes everything written so far durable and gives a resume handle; writing goes on. *Close for commit* gives
   a commit handle with the final length; writing afterwards is an error.
-* *Commit* is strict: the hidden file must be there with exactly the length of the handle.
-* *Commit after recovery* is lenient, for nobody knows how far the failed attempt came: a longer file is cut, a missing
-  one with a visible target is committed already, and with neither file there it was committed and taken away since. A
-  shorter one is an error on local file systems; Hadoop's writer commits it (``commits_short_files``).
+* *Commit* is strict: the hidden file must exist with exactly the length of the handle.
+* *Commit after recovery* is lenient, because the progress of the failed attempt is unknown. It cuts a longer file. A
+  missing file with a visible target is committed already; with neither file, it was committed and taken away since. A
+  shorter file is an error on local file systems; Hadoop's writer commits it (``commits_short_files``).
 * *Recover* needs the hidden file with at least the length of the handle, cuts it there and appends. A file that was
   committed meanwhile cannot be recovered.
-* A writer may be unable to resume, and may need outdated resume handles to be deleted (object stores do).
+* A writer may be unable to resume, and may need outdated resume handles to be deleted (as object stores do).
 
 Sources: ``RecoverableWriter``, ``LocalRecoverableWriter``, ``HadoopRecoverableWriter`` and their tests.
 
-A checkpoint may come from anywhere, and its checksums say that it is whole, not that it is honest. Code that commits,
+A checkpoint may come from anywhere; its checksums prove that it is whole, not that it is honest. Code that commits,
 moves, cuts or deletes a file that state names therefore makes its path with :func:`path_inside` or
 :func:`hidden_inside` (:mod:`state_backends.snapshots.file_places` does the same for the files of checkpoints).
 """
@@ -50,7 +50,7 @@ _COPY_BYTES = 1 << 20
 def path_inside(directory: str, *parts: str) -> str:
     """The path of a file in ``directory``; empty parts are left out.
 
-    Raises :class:`engine.elements.errors.StateError` when a part is absolute, has a ``..`` in it, or is no name.
+    Raises :class:`engine.elements.errors.StateError` when a part is absolute, contains ``..``, or is not a name.
     """
     for part in parts:
         if part[:1] == "/" or "\0" in part or (".." in part and ".." in part.split("/")):
@@ -59,14 +59,14 @@ def path_inside(directory: str, *parts: str) -> str:
 
 
 def hidden_inside(directory: str, relative: str) -> str:
-    """The same for a file that readers do not see. What they see is not deleted or cut because some state says so."""
+    """The same for a file that readers do not see. State cannot make the sink delete or cut files that readers see."""
     if not posixpath.basename(relative).startswith("."):
         raise leads_out(relative, f"is no hidden file of a sink in {directory}")
     return path_inside(directory, relative)
 
 
 def leads_out(path: str, why: str) -> StateError:
-    """The error for a file that state names and has no right to."""
+    """The error for a file that state names but must not reach."""
     return StateError(
         f"{path!r}, as the restored state says, {why}. Nothing was done to it\n"
         "  fix: do not use this checkpoint: it was changed, or not written by Weir"
@@ -114,13 +114,13 @@ class RecoverableStream:
         self.size_bytes += len(data)
 
     def persist(self) -> ResumeHandle:
-        """Make everything written so far durable, and say how to go on from here."""
+        """Make everything written so far durable; returns a handle to resume from here."""
         file = self._opened()
         (file.fsync if self._sync else file.flush)()
         return ResumeHandle(self.temporary, self.target, self.size_bytes)
 
     def close_for_commit(self) -> PendingFile:
-        """Make the content durable and close; nothing can be written any more."""
+        """Make the content durable and close; later writes are errors."""
         file = self._opened()
         (file.fsync if self._sync else file.flush)()
         self.close()
@@ -142,11 +142,11 @@ class RecoverableWriter:
     """Opens, resumes and commits files below one directory.
 
     ``unique``               gives the ends of hidden names, a new one with each call;
-    ``replaces``             a committed file takes the place of one that has its name, which is an error otherwise;
-    ``resumes``              whether a file can be written on after a crash; otherwise it is committed as it was;
+    ``replaces``             a committed file replaces an existing file with its name; otherwise that is an error;
+    ``resumes``              whether a file can be continued after a crash; otherwise it is committed as it was;
     ``commits_short_files``  see the rules;
-    ``sync``                 whether content is on the disk before a checkpoint relies on it. Without, names are durable
-                             as always: after a power cut a committed file may lack its end, and no restart can tell.
+    ``sync``                 whether content is on the disk before a checkpoint relies on it. Without ``sync``, names
+                             are still durable; but a power cut may cut off a committed file's end, undetected.
     """
 
     def __init__(
@@ -172,15 +172,15 @@ class RecoverableWriter:
     # --- what it can do -----------------------------------------------------------------------------------
 
     def supports_resume(self) -> bool:
-        """Whether :meth:`recover` can be asked."""
+        """Whether :meth:`recover` may be called."""
         return self._resumes
 
     def requires_cleanup(self) -> bool:
-        """Whether resume handles hold on to something that must be deleted when they are outdated. Here: no."""
+        """Whether resume handles refer to something that must be deleted when they are outdated. Here: no."""
         return False
 
     def clean_up(self, handle: ResumeHandle) -> bool:
-        """Delete what an outdated resume handle holds on to; whether there was anything."""
+        """Delete what an outdated resume handle refers to; returns whether there was anything."""
         return False
 
     # --- paths --------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ class RecoverableWriter:
         return path_inside(self._directory, *relative)
 
     def exists(self, relative: str) -> bool:
-        """Whether there is such a file."""
+        """Whether the file exists."""
         return self.fs.exists(self.path(relative))
 
     def size(self, relative: str) -> int:
@@ -221,15 +221,15 @@ class RecoverableWriter:
         return self.begin(temporary, target)
 
     def begin(self, temporary: str, target: str, *, exclusive: bool = False) -> RecoverableStream:
-        """The same under a hidden name of the caller's. ``exclusive``: it is an error if there is such a file."""
+        """The same under a hidden name that the caller chooses. ``exclusive``: it is an error if the file exists."""
         path = self.path(temporary)
         file = self.fs.open_write(path, exclusive=exclusive)
         self._changed[posixpath.dirname(temporary)] = None
         return RecoverableStream(file, path, temporary, target, sync=self._sync)
 
     def open_copy(self, source: str, handle: ResumeHandle) -> RecoverableStream:
-        """Begin the target of ``handle`` anew, under another hidden name, with what ``handle`` had of it.
-        ``source``: the file that begins with that.
+        """Begin the target of ``handle`` again under another hidden name, with the content that ``handle`` covers.
+        ``source``: a file that begins with this content.
 
         Raises ``StorageError`` when it is shorter.
         """
@@ -249,7 +249,7 @@ class RecoverableWriter:
                 left -= len(data)
 
     def recover(self, handle: ResumeHandle) -> RecoverableStream:
-        """Cut the file of ``handle`` to its length and go on writing behind it.
+        """Cut the file of ``handle`` to its length and continue after it.
 
         Raises ``StorageError`` when it is gone or has become shorter.
         """
@@ -277,7 +277,7 @@ class RecoverableWriter:
     # --- committing ---------------------------------------------------------------------------------------
 
     def commit(self, pending: PendingFile) -> None:
-        """Make ``pending`` visible. Strict: its hidden file must be there, whole, and its name free.
+        """Make ``pending`` visible. Strict: its hidden file must exist, whole, and its name must be free.
 
         Raises ``StorageError``.
         """
@@ -295,7 +295,7 @@ class RecoverableWriter:
 
     def commit_after_recovery(self, pending: PendingFile) -> bool:
         """Make ``pending`` visible unless that was done before the failure. Lenient: false when neither
-        file is there (it was committed, and somebody has taken it away since).
+        file exists (it was committed, and has been taken away since).
 
         Raises ``StorageError`` when the hidden file is too short or its name is taken.
         """
@@ -305,7 +305,7 @@ class RecoverableWriter:
         if found_bytes is None:
             if not self.exists(target):
                 return False
-            # The attempt that renamed it may have died before it could make the name durable.
+            # The attempt that renamed it may have died before the name was durable.
             self._changed[posixpath.dirname(target)] = None
             return True
         if found_bytes > size_bytes:
@@ -320,11 +320,11 @@ class RecoverableWriter:
         return True
 
     def _has_both_names(self, path: str, target: str) -> bool:
-        """Whether the file was committed, and a power cut has brought its hidden name back."""
+        """Whether the file was committed, and a power cut has restored its hidden name."""
         return self.exists(target) and self.fs.read_bytes(self.path(target)) == self.fs.read_bytes(path)
 
     def _size_if_there(self, path: str) -> int | None:
-        # One question instead of two: a commit may be of very many files.
+        # One call instead of two: a commit may have very many files.
         try:
             return self.fs.size(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -338,17 +338,17 @@ class RecoverableWriter:
     # --- names --------------------------------------------------------------------------------------------
 
     def rename(self, source: str, target: str) -> None:
-        """Give a file another name in its directory, which is durable once directories are synced."""
+        """Rename a file in its directory; durable once directories are synced."""
         self.fs.rename(self.path(source), self.path(target))
         self._changed[posixpath.dirname(target)] = None
 
     def delete(self, relative: str) -> None:
-        """Delete a hidden file that no state refers to; it is gone for good once directories are synced."""
+        """Delete a hidden file that no state refers to; durable once directories are synced."""
         self.fs.delete(hidden_inside(self._directory, relative))
         self._changed[posixpath.dirname(relative)] = None
 
     def changed(self, bucket_id: str) -> None:
-        """Names in a bucket are to be made durable with the others."""
+        """Remember that the names in a bucket must be made durable."""
         self._changed[bucket_id] = None
 
     def sync_directories(self) -> None:

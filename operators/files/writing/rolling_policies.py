@@ -29,11 +29,11 @@ DEFAULT_MAX_PART_SIZE_BYTES = 128 << 20
 DEFAULT_ROLLOVER_INTERVAL_MS = 60_000
 DEFAULT_INACTIVITY_INTERVAL_MS = 60_000
 TABLE_ROLLOVER_INTERVAL_MS = 30 * 60_000
-"""Of the table connector, which keeps parts open for longer."""
+"""The interval of the table connector, which keeps parts open for longer."""
 
 
 class PartFileInfo(Protocol):
-    """What a policy may know of an open part."""
+    """What a policy may see of an open part."""
 
     @property
     def bucket_id(self) -> str:
@@ -41,7 +41,7 @@ class PartFileInfo(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """What was written to the file so far. Bulk formats write when they have gathered enough."""
+        """Number of bytes written to the file so far. Bulk formats write when they have gathered enough."""
 
     @property
     def created_at_ms(self) -> int:
@@ -49,11 +49,11 @@ class PartFileInfo(Protocol):
 
     @property
     def last_update_ms(self) -> int:
-        """Processing time of the last record; of the opening, when it was restored and nothing has come since."""
+        """Processing time of the last record; of the opening, if it was restored and has got no record since."""
 
 
 class RollingPolicy:
-    """Base of all policies: never rolls. What a subclass does not override is never asked."""
+    """Base of all policies: never rolls. Methods that a subclass does not override are never called."""
 
     rolls_on_every_checkpoint = False
     """Whether every snapshot closes the open part, which bulk formats demand."""
@@ -81,11 +81,11 @@ class CheckpointRollingPolicy(RollingPolicy):
 
 
 class OnCheckpointRollingPolicy(CheckpointRollingPolicy):
-    """Parts are closed at checkpoints and at no other time, so nothing open is ever in the state."""
+    """Closes parts at checkpoints and at no other time, so the state never has an open part."""
 
 
 class DefaultRollingPolicy(RollingPolicy):
-    """Closes parts that are too large, too old or too quiet; they stay open over checkpoints.
+    """Closes parts that are too large, too old or idle for too long; they stay open over checkpoints.
 
     ``max_part_size_bytes``     a part that is larger is closed at the next record or checkpoint;
     ``rollover_interval_ms``    how long a part may stay open;
@@ -143,12 +143,12 @@ class TableRollingPolicy(DefaultRollingPolicy):
 
 
 class EventRule:
-    """What a policy wants to be asked about records. Parts are cut at the same records whichever way it is found out.
+    """How a policy must be asked about records. Parts are cut at the same records in each case.
 
-    ``never``             it does not care: batches are written whole;
-    ``size_limit_bytes``  it only looks at the size: batches are cut by adding up sizes; otherwise ``None``.
+    ``never``             it ignores records: batches are written whole;
+    ``size_limit_bytes``  it only checks the size: batches are cut by adding up sizes; otherwise ``None``.
 
-    A subclass that overrides the question of its base is asked for every record: what it answers is not known here.
+    A subclass that overrides its base's method is asked for every record, because its answers are not known here.
     """
 
     __slots__ = ("never", "size_limit_bytes")

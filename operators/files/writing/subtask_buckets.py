@@ -4,18 +4,18 @@ Rules beyond those of one bucket:
 
 * The greatest part counter of the subtask is one element of a **union** list: after a restore, every subtask starts at
   the greatest of all. Buckets are ordinary list state, one element for each.
-* A bucket is created when a record comes for it. It is dropped when, after a confirmation, nothing in it is open or
-  waits to be committed.
-* A restored bucket in which nothing is open is committed and reported inactive, and not kept. Restored buckets of one
-  id are merged in the order of the list.
-* Where another operator commits (Flink: ``FileWriter``), buckets are dropped that have nothing open and nothing to hand
-  out: one checkpoint later than they became empty, so that a bucket that is written to in every checkpoint is not made
-  anew each time.
-* Closing publishes nothing. What a failed attempt has left behind is not looked at: hidden files of checkpoints that
-  never completed stay, and their part numbers are used again. (The file sink cleans up: see
+* The first record for a bucket creates it. The bucket is dropped when, after a confirmation, it has no open part and
+  no file that waits to be committed.
+* A restored bucket without an open part is committed, reported inactive, and not kept. Restored buckets of one id are
+  merged in the order of the list.
+* Where another operator commits (Flink: ``FileWriter``), a bucket is dropped that has no open part and nothing to hand
+  out. This happens one checkpoint after it became empty, so a bucket that is written to in every checkpoint is not
+  created again each time.
+* Closing does not publish. The files of failed attempts are not examined: hidden files of checkpoints that never
+  completed stay, and their part numbers are used again. (The file sink cleans up: see
   :mod:`operators.files.writing.directory_reconciliation`.)
 
-A batch is divided among buckets so that every part gets the number, and is cut at the record, that it would get if the
+A batch is divided among buckets so that every part gets the same number, and is cut at the same record, as if the
 records came one by one.
 """
 
@@ -36,9 +36,9 @@ class Buckets:
 
     ``encoder``   the format's; rows given to :meth:`write` were encoded by it;
     ``names``     of parts;
-    ``listener``  is told what becomes of buckets and parts;
-    ``unique``    gives each instance of a bucket a name of its own, in place of the subtask's. Then what is pending is
-                  handed out, and another operator commits it.
+    ``listener``  is notified about buckets and parts;
+    ``unique``    gives each instance of a bucket its own name instead of the subtask's. Pending files are then handed
+                  out, and another operator commits them.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Buckets:
         Returns the final names of files in them that are neither pending nor committed. Raises ``StorageError`` when
         one cannot be resumed or committed.
         """
-        # The highest of all subtasks, whose parts may be this one's now: no name is used twice
+        # The highest of all subtasks, whose parts this one may now own: no name is used twice
         # (mutant "part counter lost").
         self.max_part_counter = max(counters, default=0)
         gone: list[str] = []
@@ -96,7 +96,7 @@ class Buckets:
     # --- records ------------------------------------------------------------------------------------------
 
     def write(self, bucket_id: str, rows: Rows, records: list[Any] | None, now_ms: int) -> None:
-        """Write rows to one bucket. ``records``: what they were made of, needed if the policy is asked about each."""
+        """Write rows to one bucket. ``records``: their records, needed if the policy is asked about each."""
         bucket = self.active.get(bucket_id)
         if bucket is None:
             bucket = self.active[bucket_id] = self._bucket(bucket_id)
@@ -113,7 +113,7 @@ class Buckets:
             self._write_between(0, len(bucket_ids), bucket_ids, rows, records, now_ms)
             return
         new = [one for one in dict.fromkeys(bucket_ids) if one not in self.active]
-        # A new bucket starts at the greatest counter there is, which grows when other parts roll before it comes.
+        # A new bucket starts at the present greatest counter, which grows when other parts roll before it.
         cuts = sorted(first for first in map(bucket_ids.index, new) if first)
         for start, stop in pairwise([0, *cuts, len(bucket_ids)]):
             self._write_between(start, stop, bucket_ids, rows, records, now_ms)
@@ -135,7 +135,7 @@ class Buckets:
             bucket.on_processing_time(now_ms)
 
     def close_part(self, bucket_id: str) -> None:
-        """Close the open part of a bucket, if it has one, whatever the policy says."""
+        """Close the open part of a bucket, if it has one, regardless of the policy."""
         if bucket_id in self.active:
             self.active[bucket_id].close_part()
 
@@ -158,8 +158,8 @@ class Buckets:
         return subtask, greatest, sorted(lagging)
 
     def hand_out(self, *, flush: bool) -> list[tuple[str, PendingFile | ResumeHandle]]:
-        """Bucket and file of everything that another operator commits, or forgets, with the checkpoint about to be
-        taken. Files are durable; their names are once the writer has synced its directories."""
+        """Bucket and file of everything that another operator commits or cleans up with the next checkpoint. Files are
+        durable; their names are once the writer has synced its directories."""
         self.active = {bucket_id: bucket for bucket_id, bucket in self.active.items() if bucket.is_active}
         # Everything that is closed: no other operator knows of it (mutant "last file not handed out").
         return [(bucket_id, one) for bucket_id, bucket in sorted(self.active.items()) for one in bucket.hand_out(flush)]

@@ -1,13 +1,13 @@
-"""Names that nobody else has given: what keeps the files of different attempts apart.
+"""Unique names, which keep the files of different attempts apart.
 
-Flink draws a random UUID where a hidden file, or the series of a writer's files, must never meet that of another
-attempt. A name here has the same shape and is as unique within one output directory, but is computed: from who gives
-it (incarnation, attempt, subtask) and how many it has given. So the same run makes the same names, and a
-name says which attempt it comes from.
+Flink draws a random UUID where a hidden file, or the series of a writer's files, must never collide with one of another
+attempt. A name here has the same shape and is as unique within one output directory. But it is computed from its origin
+(incarnation, attempt, subtask) and the number of names given before. So the same run makes the same names, and a name
+says which attempt it comes from.
 
     00000003-0000-0002-0001-00000000002a      incarnation 3, attempt 2, subtask 1, the 43rd name
 
-Parts of each are hexadecimal; the attempt takes the second and third group.
+The parts are hexadecimal; the attempt takes the second and third group.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 
 UNIQUE_NAME_PATTERN = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-"""Matches a unique name, and nothing else of the length."""
+"""Matches a unique name, and no other text of that length."""
 
 _ANY_NAME = re.compile(rf"(?P<unique>{UNIQUE_NAME_PATTERN})|(?P<incarnation>\d+)-(?P<attempt>\d+)")
 
@@ -30,7 +30,7 @@ def unique_name(incarnation: int, attempt: int, subtask: int, number: int) -> st
 
 
 def attempt_of(name: str) -> tuple[int, int] | None:
-    """Incarnation and attempt in which ``name`` was given; ``None`` when it is no such name.
+    """Incarnation and attempt in which ``name`` was given; ``None`` when it is not a unique name.
 
     Names of older versions, ``{incarnation}-{attempt}``, are understood too.
     """

@@ -13,7 +13,7 @@ Rules of exactly-once.
   to the subtask with its number modulo the new one. That subtask publishes restored records under their old name,
   where their mark is. No other subtask may use a name: so the state is a union list, and each subtask takes its own.
 * A mark newer than the restored checkpoint means that the job goes back to before records that are published. The sink
-  refuses, because a topic cannot take records back. In a job without state it refuses any mark: of another run.
+  refuses, because a topic cannot take records back. Without state, any mark is refused: it is another run's.
 """
 
 from __future__ import annotations
