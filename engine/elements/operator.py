@@ -98,8 +98,8 @@ class OperatorContext(Protocol):
         """The same in ns: ``on_processing_time_ns(time_ns)``. The runtime cuts batches exactly at timers."""
 
     def spend(self, virtual_ns: int) -> None:
-        """Charge the task with ``virtual_ns`` of virtual time for the work just done (a Spark call, say). Until then
-        the task does nothing else: mail, priority events and the next record wait.
+        """Charge the task with ``virtual_ns`` of virtual time for the work just done (a Spark call, say). Until it is
+        over the task does nothing else: mail, priority events and the next record wait.
 
         An operator that spends time in ``process_batch`` gets one record at a time from then on, unless it says
         ``spends_per_batch``: barriers come between two records, whatever charges the time."""

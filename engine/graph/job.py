@@ -98,7 +98,7 @@ class Job:
         role: NodeRole = NodeRole.TRANSFORM,
         requires_key: bool = False,
     ) -> int:
-        """Add an operator to the graph with the job's defaults for what ``options`` leave out; returns its id."""
+        """Add an operator to the graph with the job's defaults for missing ``options``; returns its id."""
         parallelism, max_parallelism = options.get("parallelism"), options.get("max_parallelism")
         return self.graph.add_operator(
             kind,

@@ -93,7 +93,7 @@ class JobGraph:
         self._digraph = networkx.MultiDiGraph()
         self._edges: list[StreamEdge] = []
         self.revision = 0
-        """Grows with every change; lets a caller keep what it computed until the graph changes."""
+        """Grows with every change; lets a caller keep its results until the graph changes."""
         self._labels: tuple[int, dict[int, NodeLabel]] = (0, {})
 
     def add_operator(

@@ -1,8 +1,8 @@
 """The named points of a run at which something may go wrong: before, after or in the middle of a step.
 
 A point is named after the step in the code (as in sled's fail points), so that a search can shrink over *which* of
-its visits fails. The listener decides whether anything happens there: the runtime only says that it has come there,
-and says nothing without a listener.
+its visits fails. The listener decides whether anything happens there. The runtime only reports that it has come there,
+and reports nothing without a listener.
 
 The points ``user.*`` are the places where a user's function may raise (Flink tests four of them, and the commit). They
 lie inside of the steps that they belong to.

@@ -69,7 +69,7 @@ class ExecutionResult:
     savepoints: tuple[SavepointReport, ...] = ()
     """The outcome of each requested savepoint, in the order of the requests."""
     local_recovery: Mapping[str, int] | None = None
-    """How often state was restored from local copies, and what became of them; ``None`` without local recovery."""
+    """Counts of local restores, remote fallbacks and secondary failures; ``None`` without local recovery."""
     messages: Mapping[str, int] = field(default_factory=dict)
     """Messages between job manager and tasks, by the method that takes them."""
     replayed_records: int = 0

@@ -112,7 +112,7 @@ class BarrierHandler(ABC):
 
     ``channels``  number of input channels, 0 for a source;
     ``checkpoints_after_tasks_finish``  whether the end of a channel counts as its barrier (Flink's default) or
-    aborts what is pending.
+    aborts pending checkpoints.
     """
 
     def __init__(self, channels: int, checkpoints_after_tasks_finish: bool = True) -> None:

@@ -8,8 +8,8 @@ Theory of operation
              counts once. ``target``  number of channels that were open when ``current`` started.
 ``blocked``  channels whose aligned-form barrier was taken, and which must be resumed later.
 
-* The newest id wins. A barrier of a higher id aborts the pending one (subsumed) and starts its own; one of a lower or
-  finished id is obsolete: its channel is resumed at once and nothing else changes.
+* The newest id takes precedence. A barrier of a higher id aborts the pending one (subsumed) and starts its own. One of
+  a lower or finished id is obsolete: its channel is resumed at once and nothing else changes.
 * A cancel marker acts iff its id is higher than ``current``, or equal with at least one channel aligned. For a higher
   id only that id is reported; the pending one vanishes silently, and its channels are released.
 * An abort is, in order: forget the checkpoint, stop its capture, resume its channels, tell the task. The task is told
@@ -97,7 +97,7 @@ class SingleCheckpointHandler(BarrierHandler):
         """The checkpoint of ``barrier`` has begun, and this event has not finished it."""
 
     def _leave(self, checkpoint_id: int, out: list[HandlerInstruction]) -> None:
-        """``checkpoint_id``, pending until now, is aborted: undo what the mode did besides blocking channels."""
+        """``checkpoint_id``, pending until now, is aborted: undo the mode's actions besides blocking channels."""
 
     # --- events ---------------------------------------------------------------------------------------------------
 

@@ -154,7 +154,7 @@ class TaskMessages:
         out.append(MessageIgnored(ack, why))
         # A duplicate carries the state that is already taken: deleting it would break the checkpoint. (Flink deletes
         # it when the checkpoint has completed meanwhile; its transport delivers no message twice, ours may.)
-        # State of an unknown sender is in no checkpoint, nor is state other than that already taken.
+        # State of an unknown sender is in no checkpoint. Neither is state that differs from the state taken.
         is_taken = why is IgnoredBecause.DUPLICATE or is_foreign or self._is_durable(ack)
         if (ack.state is not None or ack.discardable_shared) and not is_taken:
             out.append(DiscardAcknowledgedState(ack))

@@ -74,7 +74,7 @@ class CheckpointCoordinator:
         operator_coordinators: tuple[str, ...] = (),
         master_hooks: tuple[str, ...] = (),
     ) -> None:
-        """``options``: what the barriers of an ordinary checkpoint carry, by default aligned ones. ``statistics``:
+        """``options``: those of the barriers of an ordinary checkpoint, by default aligned ones. ``statistics``:
         those of a coordinator that has died, to be continued. ``operator_coordinators``, ``master_hooks``: the names
         of those that take part in every checkpoint before the tasks do.
 

@@ -50,7 +50,7 @@ class RetentionPolicy(Enum):
 class CoordinatorConfig:
     """How checkpoints are triggered and kept.
 
-    ``interval_ns``         time between periodic triggers, ``None`` = no timer (requests are served all the same);
+    ``interval_ns``         time between periodic triggers, ``None`` = no timer (requests are still served);
     ``timeout_ns``          a checkpoint that is not complete this long after it got its id is aborted;
     ``min_pause_ns``        least time between a completion and the next periodic trigger; raises the interval;
     ``max_concurrent``      checkpoints that may be pending together (1 when in-flight data is stored);

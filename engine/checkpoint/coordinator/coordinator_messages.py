@@ -212,7 +212,7 @@ class NotifyAborted:
 
 @dataclass(frozen=True, slots=True)
 class NotifyCoordinatorsComplete:
-    """Tell these operator coordinators that the checkpoint is durable. Aborts that it caused were told before."""
+    """Tell these operator coordinators that the checkpoint is durable. Aborts that it caused were reported before."""
 
     checkpoint_id: int
     names: tuple[str, ...]

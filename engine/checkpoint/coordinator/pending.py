@@ -20,7 +20,7 @@ from engine.checkpoint.coordinator.shared_state_registry import SharedState
 from engine.elements.events import CheckpointBarrier, SavepointFormat, SnapshotKind, StopMode
 
 _REMEMBERED_EXPIRED = 16
-"""Expired ids that are told apart from unknown ones (Flink: ``NUM_GHOST_CHECKPOINT_IDS``)."""
+"""Expired ids that differ from unknown ones (Flink: ``NUM_GHOST_CHECKPOINT_IDS``)."""
 
 
 class RequestedForm(Enum):

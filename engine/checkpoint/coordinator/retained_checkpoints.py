@@ -179,7 +179,7 @@ class CompletedCheckpointStore:
 
     @property
     def oldest_registered_id(self) -> int | None:
-        """Id of the oldest entry whose files the registry looks after, ``None`` while there is none."""
+        """Id of the oldest entry whose files the registry manages, ``None`` while there is none."""
         return next((entry.checkpoint_id for entry in self._entries if not entry.is_unclaimed), None)
 
     def recover(self, entries: Sequence[CompletedCheckpoint]) -> None:

@@ -230,7 +230,7 @@ class PeriodicSchedule:
 class PipelineSettings:
     """The settings that all checkpoints of a job share.
 
-    ``options``  what the barriers of an ordinary checkpoint carry; ``timeout_ns``, ``after_tasks_finish`` as in
+    ``options``  those of the barriers of an ordinary checkpoint; ``timeout_ns``, ``after_tasks_finish`` as in
     ``CoordinatorConfig``; ``operator_coordinators``, ``master_hooks``: the names of those that deliver first.
     """
 

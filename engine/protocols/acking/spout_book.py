@@ -25,9 +25,9 @@ ACKED, FAILED, TIMED_OUT = "acked", "failed", "timed out"
 
 
 class SplitProgress:
-    """How far a spout may commit a split: up to the lowest record that is not acknowledged. A position covers records
-    before it. So one pending record holds back all positions after it, and records after it that were acknowledged
-    come again after a restart.
+    """How far a spout may commit a split: up to the lowest record that is not acknowledged. A position covers every
+    record before it. So one pending record holds back all positions after it, and records after it that were
+    acknowledged come again after a restart.
 
     ``position``: where reading begins; opaque, ``None`` = at the beginning.
     """

@@ -134,5 +134,5 @@ class AckedChannel(Channel):
             super().happens(event)
 
     def fingerprint(self) -> object:
-        """What is queued, and what was promised."""
+        """The queued elements, and the promises made."""
         return (super().fingerprint(), self._is_cut, self._watermark_ms, self._idle, len(self._ends))

@@ -222,7 +222,7 @@ class AckingRun:
 
 
 def check_acking(plan: ExecutionPlan, config: RunConfig) -> None:
-    """Raise :class:`ConfigurationError` for what a job cannot be run with in mode ``acking``."""
+    """Raise :class:`ConfigurationError` for parts and settings of a job that mode ``acking`` does not allow."""
     if not config.protocol.tracks_records:
         return
     if any(edge.is_feedback for edge in plan.edges):

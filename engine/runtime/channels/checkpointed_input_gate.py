@@ -270,7 +270,7 @@ class CheckpointedInputGate:
         self.execute(self.handler.on_timeout(checkpoint_id, now_ns))
 
     def execute(self, instructions: Iterable[HandlerInstruction]) -> None:
-        """Do what the barrier handler says, in its order."""
+        """Carry out the barrier handler's instructions, in their order."""
         channels, checkpoints = self.channels, self._checkpoints
         resumed: dict[int, None] = {}
         for instruction in instructions:

@@ -54,7 +54,7 @@ class Sender(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ChannelSettings:
-    """What all channels of one sender have in common. ``capacity``: records on the receiver's side;
+    """The settings that all channels of one sender share. ``capacity``: records on the receiver's side;
     ``output_capacity``: beyond that on the sender's."""
 
     kernel: Kernel
@@ -294,7 +294,7 @@ class OutputQueue(ABC):
         self.connected = self._direct = False
 
     def connect(self) -> None:
-        """The receiver is ready for what this attempt sends."""
+        """The receiver is ready for elements of this attempt."""
         self.connected = True
         self.pump()
 
@@ -430,7 +430,7 @@ class OutputQueue(ABC):
 
 
 def kind_of(element: Element) -> str:
-    """The trace's name for what kind of element this is."""
+    """The trace's name for the kind of this element."""
     return "records" if isinstance(element, Batch) else element.__class__.__name__
 
 

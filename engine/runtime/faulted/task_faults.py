@@ -185,7 +185,7 @@ class TaskFaults:
         self._deaths.task_paused(self, pause)
 
     def happens(self, event: tuple[str, Any]) -> None:
-        """See the hook: the end of a pause, of what a zombie still did, or the rest of a step that was put off."""
+        """See the hook: the end of a pause, of a zombie's last step, or the rest of a step that was put off."""
         operation, payload = event
         if operation == "end_pause":
             self._end_pause(payload)
@@ -199,7 +199,7 @@ class TaskFaults:
             self.task.carry_out(payload)
 
     def _end_pause(self, pause: TaskPause) -> None:
-        """Go on with what is held. A zombie has no mail."""
+        """Go on with the held events. A zombie has no mail."""
         if self.pause is not pause:
             return
         self.pause = None

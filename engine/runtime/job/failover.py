@@ -136,7 +136,7 @@ class Deployer(Protocol):
         """The job manager has died: its successor remembers nothing."""
 
     def take_over(self, restored: RestoredJob | None) -> None:
-        """Begin with what storage holds, up to ``restored``."""
+        """Begin with the contents of storage, up to ``restored``."""
 
     def shut_down(self, status: JobStatus) -> None:
         """The job is over."""

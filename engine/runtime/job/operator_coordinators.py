@@ -78,7 +78,7 @@ class CoordinatorHolder:
             self._tell("reset_to_checkpoint", lambda one: self._set_back(one, checkpoint_id, state))
 
     def _set_back(self, coordinator: OperatorCoordinator, checkpoint_id: int | None, state: bytes | None) -> None:
-        """Raises :class:`MalformedStateError` when the state is not what the coordinator writes."""
+        """Raises :class:`MalformedStateError` when the state does not have the form that the coordinator writes."""
         if checkpoint_id is None or state is None:
             coordinator.reset_to_checkpoint(checkpoint_id, None)
             return

@@ -147,8 +147,8 @@ class PriorityChoices(ChoiceRecorder):
     Probabilistic Guarantees of Finding Bugs, ASPLOS 2010).
 
     Each target gets a random priority when it is first seen, and of the ready ones that with the highest goes next. At
-    ``changes`` random draws of the schedule the target that would go next falls to the lowest priority. A bug with d
-    ordered events is found with a probability of at least 1/(n * k**(d-1)) with n targets and k draws, given d-1
+    ``changes`` random draws of the schedule the target that would go next falls to the lowest priority. A bug needing
+    d ordered events is found with a probability of at least 1/(n * k**(d-1)) with n targets and k draws, given d-1
     changes. As k is not known before the run, the changes are placed within a length that is itself drawn: 16, 32, …
     """
 

@@ -1,5 +1,5 @@
-"""The discrete-event kernel: a virtual clock and the events still to come; and the post, whose messages between tasks
-and job manager are events of the receiver, of which some may go astray on the way.
+"""The discrete-event kernel: a virtual clock and the events still to come. And the post: its messages between tasks
+and job manager are events of the receiver; some of them may get lost on the way.
 
 Rules.
 1. An event is data, ``(time, sequence, operation, target, payload)``: at ``time``, the method named ``operation`` of

@@ -70,7 +70,7 @@ KIND, FORMAT, STOP = "kind", "format", "stop"
 
 @dataclass(frozen=True, slots=True)
 class SavepointRestore:
-    """The snapshot to start from: ``path`` of its directory or ``_metadata``, and whose it will be."""
+    """The snapshot to start from: ``path`` of its directory or ``_metadata``, and who will own it."""
 
     path: str
     mode: RestoreMode = RestoreMode.NO_CLAIM

@@ -43,7 +43,7 @@ class RestoredJob:
     dropped: tuple[str, ...] = ()
     """Uids whose state no operator of the plan claims, which was allowed."""
     has_channel_state: bool = False
-    """Whether records were in flight anywhere: then every task reads what is restored before anything new."""
+    """Whether records were in flight anywhere: then every task reads restored records before new ones."""
     channels: Mapping[int, InFlight] = field(default_factory=dict)
     """Records in flight, by index of the channel."""
     key_types: Mapping[int, KeyType] = field(default_factory=dict)
@@ -145,7 +145,7 @@ def _finished_vertices(metadata: CheckpointMetadata, plan: ExecutionPlan) -> fro
 def take_over_state(operator: Operator) -> None:
     """Have an operator take over its state.
 
-    Raises :class:`engine.elements.errors.MalformedStateError` when it is not what the operator writes.
+    Raises :class:`engine.elements.errors.MalformedStateError` when it does not have the form that the operator writes.
     """
     try:
         operator.initialize_state()

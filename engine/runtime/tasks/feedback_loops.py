@@ -110,7 +110,7 @@ class FeedbackWriter(RecordWriter):
         operator: str,
         loop: Loop,
     ) -> None:
-        """``operator``: the name of the one whose output it is."""
+        """``operator``: the name of the operator that sends."""
         super().__init__(edge, router, channels, supports_unaligned=supports_unaligned)
         self._operator = operator
         self._loop = loop

@@ -145,7 +145,7 @@ class TaskEnd:
             return
         if self._takes_checkpoints and not (self._may_finish and self._checkpointing.final_checkpoint_completed):
             # Only a confirmed checkpoint after the end of the data lets sinks commit their last part. And one half of a
-            # vertex must not be gone while the other half still waits for a checkpoint.
+            # vertex must not have finished while the other half still waits for a checkpoint.
             self.waits_to_finish = True
             return
         if not self._is_output_consumed():
