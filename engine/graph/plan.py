@@ -20,7 +20,7 @@ class OperatorPlan:
 
     ``position``        index in the chain; the head has position 0 and chains are in topological order;
     ``keyed``           whether it comes directly after a hash edge and so owns keyed state;
-    ``key_type``        declared type of its keys, ``None`` = that of the first key;
+    ``key_type``        declared type of its keys, ``None`` = that of restored state, or else of the first key;
     ``chained_outputs`` ``(side tag or None, position)`` of operators of the same chain that it feeds;
     ``edge_outputs``    ``(side tag or None, edge index)`` of network edges that it feeds;
     ``generated_uid``   the uid it had before it was given one, if it was: state stored under that is still its own;

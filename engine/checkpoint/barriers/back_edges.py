@@ -1,6 +1,6 @@
 """Exactly-once in a loop: the barrier handler of a task to which some channels lead back (back edges).
 
-Without a rule of its own such a task would wait for ever: it must itself send the barrier it awaits on a back edge.
+Without a rule of its own such a task would wait for ever: the barrier on a back edge is one that it must send first.
 Theory of operation, on top of the alternating handler, for every form of barrier (Carbone et al. 2015, ABS on
 cyclic graphs; Flink has nothing like it, and its iterations lose their records in flight):
 

@@ -7,7 +7,7 @@ earlier if the new interval asks for it, never later (Flink: ``rescheduleTrigger
 
 Rules of the queue
 ------------------
-R1  Order: savepoints before checkpoints, forced before others, requests before periodic ones, older before
+R1  Order: savepoints before checkpoints, forced before others, requested before periodic, older before
     younger (by time of request, then by submission: Flink leaves that tie open).
 R2  At most ``max_queued`` wait. When full: if the last in order is not periodic, the new request fails
     whatever its rank; else it is inserted and the last fails. Reason TOO_MANY_CHECKPOINT_REQUESTS.

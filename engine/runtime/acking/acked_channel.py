@@ -7,7 +7,7 @@ Rules.
 * When the sender dies, elements that wait on its side are lost. Elements that have left arrive.
 * The channel remembers what the sender has promised: how far event time is, whether the stream is idle, whether it has
   ended. A new receiver is told again; a new sender does not repeat what its predecessor said.
-* After the end of the data nothing is sent: all of it was acknowledged before.
+* After the end of the data no record is sent: all records were acknowledged before.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class AckedChannel(Channel):
     # -- sending ------------------------------------------------------------------------------------------------
 
     def put_batch(self, batch: Batch) -> None:
-        """Send records; they are lost while there is no receiver."""
+        """Send records; without a receiver, or after the end of the data, they are dropped."""
         if self._is_cut or self._ends:
             self._missed += len(batch)
             self.sent_records += len(batch)

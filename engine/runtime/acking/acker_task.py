@@ -1,7 +1,7 @@
 """An acker as a live object: the kernel delivers its messages, it ticks, dies and comes back with empty memory.
 
 It ticks at whole multiples of the timeout since the start of the run, and only while it holds entries. Rotating an
-empty map changes nothing, and without such ticks the run can notice that nothing is left to happen in a job.
+empty map changes nothing, and the run finds out by the missing ticks that nothing is left to happen in a job.
 
 Its network may deliver a message twice. A second INIT is thrown away: it could make the value of a root 0 while tuples
 are still on their way, and a record would be lost. (In Storm messages come over TCP, once.) A second ACK does no such

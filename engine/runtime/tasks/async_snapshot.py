@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class ChannelStateLostError(WeirError):
-    """Records in flight can no longer be stored: a later checkpoint's barrier is queued behind this one's."""
+    """Records in flight can no longer be stored: a later checkpoint's barrier is queued after this one's."""
 
     def __init__(self, task: str, checkpoint_id: int) -> None:
         super().__init__(
