@@ -5,7 +5,7 @@ Theory of operation, on top of the alternating handler, for every form of barrie
 cyclic graphs; Flink has nothing like it, and its iterations lose their records in flight):
 
 * *Aligned-form barriers.* The snapshot is due when every **forward** channel has delivered its barrier or ended. Then
-  the back edges whose barrier is not here are logged (a capture, as for unaligned checkpoints, but on them alone), the
+  the back edges whose barrier is not here are logged (a capture, as for unaligned checkpoints, but on them alone). The
   snapshot is triggered with the barrier in its aligned form, and all blocked channels are resumed. The barrier goes
   round the loop; each back edge is logged until it delivers it. With the last one the log, and so the snapshot, is
   complete: ``StopCapture``, ``AlignmentFinished``.

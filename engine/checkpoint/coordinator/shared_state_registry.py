@@ -6,7 +6,7 @@ uses it (*last used*). That survives messages that come late, twice, or for a ch
 Rules
 -----
 G1  Registering an unknown key stores the file, created by and last used by that checkpoint; a placeholder for an
-    unknown key is an error. Under a known key a placeholder stands for the stored file, an equal file is fine, any
+    unknown key is an error. Under a known key a placeholder stands for the stored file. An equal file is fine, any
     other one is an error, except that a marker gives way to a real file. *Last used* only grows. The flag that keeps
     the creator is ignored at the first registration and sticks once set.
 G2  Keys come from physical locations. Two uploads of equal content have two keys.

@@ -1,6 +1,6 @@
 """The cost model: the virtual time that work takes. It gives intervals and kill times a meaning.
 
-The default charges 1 µs per source record and nothing else, so that one million records take one virtual second and
+The default charges 1 µs per source record and nothing else. So one million records take one virtual second, and
 everything after the sources happens at the instant its input arrives.
 """
 

@@ -10,8 +10,8 @@ Rules.
 3. After a restore, a feedback channel holds no marker that its receiver would have to wait for (Flink: no
    ``EndOfOutputChannelStateEvent`` in a graph with loops).
 4. The input of a loop has ended when the end of data has come on every channel that leads into it from outside. The
-   loop is over when, after that, nothing is under way on any channel inside it (no record, and no event either, because
-   a watermark may still fire timers) and no operator holds its input (it would wait for work that it has begun).
+   loop is over when, after that, no record or event is under way on any channel inside it: a watermark may still fire
+   timers. Also no operator may hold its input, because it would wait for work that it has begun.
    A task of the loop that finds nothing to read triggers this check. It sees everything at one instant, so it needs
    neither a clock nor a second look. Timers of processing time do not keep a loop going: from that instant on they do
    not fire in any task of the loop, as after any end of data.

@@ -1,7 +1,7 @@
 """The task of a source: its own driver instead of input channels.
 
 A source works in slices of at most one batch. The records of a slice are read when its virtual time is over, or when
-mail cuts it, so the position in a snapshot is exactly that of the last record sent before the barrier.
+mail cuts it. So the position in a snapshot is exactly that of the last record sent before the barrier.
 """
 
 from __future__ import annotations
