@@ -1,9 +1,9 @@
 """The command line: ``weir run``, ``weir resume``, ``weir inspect``.
 
-``main`` is the command group, loaded when it is first asked for, so that importing this package costs nothing and
-so that nothing of the project is imported before start-up has checked that it *is* the project (see ``start_up``).
+``main`` is the command group. It is loaded when first needed, so importing this package costs nothing. And nothing of
+the project is imported before start-up has checked that it *is* the project (see ``start_up``).
 
-Rules of the face:
+Rules of the command line:
 
 * standard output carries data only (``--json``, ``--explain``, ``inspect``); everything for people goes to standard
   error;

@@ -46,7 +46,7 @@ Examples:
 
 
 class WeirGroup(click.Group):
-    """Loads verbs lazily and speaks about errors in one voice."""
+    """Loads verbs lazily and reports all errors in the same form."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -61,7 +61,7 @@ class WeirGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The verb; an unknown one is told with the nearest that there is."""
+        """The verb; the error about an unknown one names the closest known verb."""
         if not args[0].startswith("-") and args[0] not in VERBS:
             raise no_such_verb(args[0], VERBS, ctx)
         return super().resolve_command(ctx, args)
@@ -74,7 +74,7 @@ class WeirGroup(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run the command line and exit with the code that says how it went."""
+        """Run the command line and exit with the code of its result."""
         with standard_streams():
             try:
                 with termination():

@@ -1,4 +1,4 @@
-"""What came of a run, for people and for programs: one JSON-able report, its verdict, its text."""
+"""The results of a run, for people and for programs: one JSON-able report, its verdict, its text."""
 
 from __future__ import annotations
 

@@ -1,20 +1,20 @@
 """The checkpoint table under the names of Flink's REST API, as JSON-able data.
 
-One dict holds what Flink answers to ``/jobs/:id/checkpoints`` (``counts``, ``summary``, ``latest``, ``history``), to
+One dict holds Flink's answers to ``/jobs/:id/checkpoints`` (``counts``, ``summary``, ``latest``, ``history``), to
 ``.../checkpoints/details/:checkpoint`` (a row of the history with its ``tasks``) and to ``.../details/:checkpoint/
 subtasks/:vertex`` (such a task with its ``summary`` and ``subtasks``), field by field (Flink:
 ``CheckpointingStatistics``, ``CheckpointStatistics``, ``TaskCheckpointStatisticsWithSubtaskDetails``,
-``SubtaskCheckpointStatistics``, ``StatsSummaryDto``). A script that reads Flink's finds its way here. Different are:
+``SubtaskCheckpointStatistics``, ``StatsSummaryDto``). A script that reads Flink's can read this one. Differences:
 
 * times and durations are ns of virtual time (Flink: ms of the wall clock);
 * a vertex is named by the uid of its first operator; ``tasks`` also carry the vertex's ``name``;
 * summaries of a task have percentiles too (Flink keeps them for the job only), those of ``end_to_end_duration`` are
   of durations (Flink's are of timestamps), and a checkpoint has the same ``summary`` over all its subtasks;
-* a percentile of nothing is ``null`` (Flink: ``NaN``, which is no JSON).
+* a percentile of nothing is ``null`` (Flink: ``NaN``, which is not JSON).
 
-As in Flink, what has not happened yet is -1 for a time and a duration, and ``alignment_buffered`` and ``buffered``
-are always 0: nothing is buffered since channels are blocked at their sender. Beyond Flink a row of the history says
-``kind``, ``request_timestamp``, ``retained``, ``failure_reason``, and what the cut oracle found (``orphans``,
+As in Flink, a time or duration that does not exist yet is -1, and ``alignment_buffered`` and ``buffered``
+are always 0, because channels are blocked at their sender and nothing is buffered. Beyond Flink a row of the history
+has ``kind``, ``request_timestamp``, ``retained``, ``failure_reason``, and the findings of the cut oracle (``orphans``,
 ``in_transit``).
 """
 
@@ -56,7 +56,7 @@ def checkpoint_table(
     statistics: CheckpointStatistics, plan: ExecutionPlan, config: RunConfig, oracle: CutOracle
 ) -> dict[str, Any]:
     """The whole table; the history begins with the newest checkpoint."""
-    # The latest verdict of an id counts: a later attempt may have used it again.
+    # The latest verdict of an id counts: a later attempt may have used the id again.
     cuts = {cut.checkpoint_id: cut for cut in oracle.verdicts}
     return {
         "units": {"time": "ns of virtual time", "size": "bytes"},
@@ -138,7 +138,7 @@ def _checkpoint(row: CheckpointRow, cuts: Cuts) -> dict[str, Any]:
 
 
 def _details(row: CheckpointRow, plan: ExecutionPlan) -> dict[str, Any]:
-    """The parts that need the subtasks' reports; without tasks once these were dropped."""
+    """The parts that need the subtasks' reports; no tasks once these reports were dropped."""
     by_vertex = row.by_vertex()
     vertices = () if row.are_details_dropped else plan.vertices
     return {
@@ -229,7 +229,7 @@ def _spread(spread: Spread | None) -> dict[str, float | None]:
 
 
 def _configuration(config: RunConfig) -> dict[str, Any]:
-    """Flink's Configuration tab (``CheckpointConfigInfo``), as far as there is something to configure here."""
+    """Flink's Configuration tab (``CheckpointConfigInfo``), as far as its settings exist here."""
     interval, protocol = config.checkpoint_interval, config.protocol
     guarantee = "exactly_once" if protocol.consistent_cut else "at_least_once"
     return {

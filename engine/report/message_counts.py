@@ -1,12 +1,12 @@
-"""How many messages a run has sent, so that protocols can be compared on one job.
+"""The numbers of messages that a run has sent, so that protocols can be compared on one job.
 
-What is counted. *Data*: records on channels between tasks, sent again or lost included. *Control*, by kind:
+Counted are: *Data*: records on channels between tasks, including repeated and lost ones. *Control*, by kind:
 
 * ``barrier``, ``cancel marker``: on channels, per checkpoint and channel;
 * ``trigger``, ``acknowledge``, ``decline``, ``notify``: between job manager and tasks, per checkpoint and task;
 * ``init``, ``ack``, ``fail``, ``reset``, ``reply``: of record acking, per record.
 
-What all protocols need (watermarks, ends of streams, that a job may end) is not counted.
+Messages that all protocols need (watermarks, ends of streams, the permission to end) are not counted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class MessageCounts:
-    """``data``: records between tasks; ``by_kind``: control messages, those kinds that there were."""
+    """``data``: records between tasks; ``by_kind``: control messages, for the kinds that occurred."""
 
     data: int
     by_kind: Mapping[str, int]

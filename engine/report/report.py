@@ -1,6 +1,6 @@
-"""The report of a run: everything that came of it, as one JSON-able dict with a versioned schema.
+"""The report of a run: all its results, as one JSON-able dict with a versioned schema.
 
-It holds nothing of the wall clock: two runs with one seed in one directory give the same report, byte for byte.
+It holds no wall-clock time: two runs with one seed in one directory give the same report, byte for byte.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REPORT_SCHEMA_VERSION = 2
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What the run itself does not know: where it came from and what it was given.
+    """Facts that the run itself does not know: its origin and its inputs.
 
     ``trace_digest``  names the behaviour of the run: one digest, one behaviour.
     """
@@ -123,7 +123,7 @@ def metrics_of(result: ExecutionResult, plan: ExecutionPlan) -> MetricsSnapshot:
     for row in completed:
         for one in row.subtasks:
             if not one.is_finished:
-                # Later rows overwrite earlier ones: what stays is each task's latest completed checkpoint.
+                # Later rows overwrite earlier ones: each task's latest completed checkpoint remains.
                 task = tasks[names[one.task]]
                 task["checkpointAlignmentTime"] = one.metrics.alignment_ns
                 task["checkpointStartDelayNanos"] = one.metrics.start_delay_ns
@@ -177,7 +177,7 @@ def error_entry(error: BaseException) -> dict[str, Any]:
     """An error with its chain of causes, as plain data."""
     seen, causes = [error], []
     cause = error.__cause__
-    # An error that was raised from itself would be a chain without end.
+    # An error that was raised from itself would be an endless chain.
     while cause is not None and not any(cause is one for one in seen):
         causes.append({"type": type(cause).__name__, "message": str(cause)})
         seen.append(cause)

@@ -1,8 +1,8 @@
 """The report as text: tasks, checkpoints by Flink's names, restores and notes. Renders the JSON-able report, so a
 stored one looks like a fresh one.
 
-Tables are at most 80 columns wide. What would say nothing is left out (in-flight data that is 0 everywhere, the full
-size where it is the checkpointed one, the cuts when all are consistent, which the verdict says); the report has it all.
+Tables are at most 80 columns wide. Uninformative parts are left out (in-flight data that is 0 everywhere, the full
+size where it is the checkpointed one, the cuts when all are consistent, as the verdict says); the report has it all.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from engine.report.text_tables import TABLE_WIDTH, Column, fitted
 from engine.report.units import NOTHING, format_count, format_ns, short_bytes, short_ns
 
 HISTORY_ROWS = 10
-"""Newest rows of the checkpoint history that are shown."""
+"""How many of the newest rows of the checkpoint history are shown."""
 TASK_ROWS = 32
-"""Tasks, and counters of operators, that are shown."""
+"""How many tasks, and counters of operators, are shown."""
 SUBTASK_ROWS = 8
-"""Subtasks of a vertex that are shown; of more there are only minimum, average and maximum, which one or two subtasks
-do without."""
+"""How many subtasks of a vertex are shown; of more there are only minimum, average and maximum, which one or two
+subtasks do not need."""
 NOTES = 10
-"""Notes, and losses, that are shown."""
+"""How many notes, and losses, are shown."""
 
 _EMPTY = Text()
 _SPREAD_ROWS = (
@@ -46,7 +46,7 @@ _SUMMARY: tuple[tuple[str, str, _Show], ...] = (
     ("Persisted in-flight data", "persisted_data", short_bytes),
 )
 _SUBTASK_COLUMNS: tuple[tuple[str, tuple[str, ...], tuple[str, ...], _Show], ...] = (
-    # Heading, where it is in a subtask, where its spread is in a summary.
+    # Heading, its place in a subtask, the place of its spread in a summary.
     ("End to End Duration", ("end_to_end_duration",), ("end_to_end_duration",), short_ns),
     ("Checkpointed Data Size", ("checkpointed_size",), ("checkpointed_size",), short_bytes),
     ("Sync Duration", ("checkpoint", "sync"), ("checkpoint_duration", "sync"), short_ns),
@@ -62,13 +62,13 @@ _IN_FLIGHT = (
 
 
 def print_report(report: Mapping[str, Any], console: Console) -> None:
-    """Print the parts of a report that say something about this run."""
+    """Print the informative parts of a report."""
     for part in report_parts(report, min(console.width, TABLE_WIDTH)):
         console.print(part)
 
 
 def report_parts(report: Mapping[str, Any], width: int = TABLE_WIDTH) -> list[RenderableType]:
-    """What :func:`print_report` prints, in order."""
+    """The parts that :func:`print_report` prints, in order."""
     parts: list[RenderableType] = _spaced(tasks_tables(report, width))
     if report["acking"] is not None:
         parts += _spaced(acking_tables(report["acking"], width))
@@ -80,7 +80,7 @@ def report_parts(report: Mapping[str, Any], width: int = TABLE_WIDTH) -> list[Re
         parts += map(Text, failure_lines(history))
         completed = [row for row in history[:HISTORY_ROWS] if row["status"] == "COMPLETED" and row["tasks"]]
         if completed:
-            # Whoever looks at subtasks asks where the time went. Of equal ones the newest.
+            # Subtasks show where the time went, so take the slowest checkpoint; of equal ones the newest.
             slowest = max(completed, key=lambda row: row["end_to_end_duration"])
             which = ", the slowest of these," if len(completed) > 1 else ""
             parts += _spaced(subtask_tables(f"Checkpoint {slowest['id']}{which} by subtask", slowest, width))
@@ -102,8 +102,8 @@ def _spaced(tables: Sequence[Group]) -> list[RenderableType]:
 
 
 def tasks_tables(report: Mapping[str, Any], width: int = TABLE_WIDTH) -> list[Group]:
-    """One row per subtask, and the counters its operators kept. Of several attempts it says which is the last one of
-    each task, and what all of them have handled."""
+    """One row per subtask, and the counters of its operators. For several attempts it names the last one of each task,
+    and the totals of all of them."""
     tasks = report["tasks"]
     shown = tasks[:TASK_ROWS]
     is_one = report["run"]["attempts"] <= 1
@@ -141,7 +141,7 @@ def tasks_tables(report: Mapping[str, Any], width: int = TABLE_WIDTH) -> list[Gr
 
 
 def acking_tables(acking: Mapping[str, Any], width: int = TABLE_WIDTH) -> list[Group]:
-    """What mode ``acking`` has cost, and what came of it. Roots are records sent, those sent again included."""
+    """The cost of mode ``acking``, and its results. Roots are records sent, including repeated ones."""
     control = ", ".join(f"{format_count(count)} {kind}" for kind, count in acking["control"].items() if count)
     rows = (
         ("Roots tracked", format_count(acking["tracked"])),
@@ -203,7 +203,7 @@ def history_tables(history: Sequence[Mapping[str, Any]], started_ns: int, width:
 
 def _times(shown: Sequence[Mapping[str, Any]], started_ns: int) -> list[Column]:
     """When each was triggered, and when it was requested if one of them had to wait."""
-    # A report of an earlier version knows one time only.
+    # A report of an earlier version has one time only.
     requested = [row.get("request_timestamp", row["trigger_timestamp"]) for row in shown]
     triggered = [row["trigger_timestamp"] for row in shown]
     columns = {"Request Time": requested} if requested != triggered else {}
@@ -283,7 +283,7 @@ def summary_tables(checkpoints: Mapping[str, Any], width: int = TABLE_WIDTH) -> 
 
 
 def restore_lines(report: Mapping[str, Any]) -> list[str]:
-    """How each attempt but an ordinary first one began, and which checkpoints were passed over."""
+    """How each attempt except an ordinary first one began, and which checkpoints were skipped."""
     lines = []
     for restore in report["restores"]:
         checkpoint_id = restore["checkpoint_id"]
@@ -304,7 +304,7 @@ def _of_tasks(names: Sequence[str] | None) -> str:
 
 
 def note_lines(texts: Sequence[str], label: str = "note", many: str = "notes") -> list[str]:
-    """The first line of the first notes or losses, and how many more there are; the report has them whole."""
+    """The first line of the first notes or losses, and the number of further ones; the report has them complete."""
     lines = [f"{label}: {text.partition(chr(10))[0]}" for text in texts[:NOTES]]
     if len(texts) > NOTES:
         lines.append(f"{label}: … and {len(texts) - NOTES} further {many} in the report")

@@ -4,7 +4,7 @@ Rules:
 
 * A number is never folded and a heading is folded between words only; text may be folded anywhere.
 * Columns that do not fit beside the first one go into a further table, which repeats the first column.
-* The first column and the text columns share what the numbers leave, but none gets more than its content needs.
+* The first column and the text columns share the width that the numbers leave, but none gets more than it needs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Column:
 
     @property
     def natural(self) -> int:
-        """The width at which nothing but the heading is folded."""
+        """The width at which only the heading is folded."""
         return max((len(text) for text in (*self.heading.split(), *self.cells)), default=1)
 
     @property
@@ -49,9 +49,9 @@ class Column:
 def fitted(
     title: str, columns: Sequence[Column], width: int = TABLE_WIDTH, *, dim_rows: Sequence[int] = ()
 ) -> list[Group]:
-    """The columns as titled tables of at most ``width``, each led by the first column. ``dim_rows`` weigh less.
+    """The columns as titled tables of at most ``width``, each led by the first column. ``dim_rows`` are printed dim.
 
-    A width in which not even two columns fit is exceeded rather than folded into.
+    A width in which not even two columns fit is exceeded, instead of folding.
     """
     key, tables = columns[0], []
     for number, part in enumerate(_split(columns, width)):
@@ -94,7 +94,7 @@ def _table(columns: Sequence[Column], width: int, dim_rows: Sequence[int]) -> Ta
 
 
 def _widths(columns: Sequence[Column], width: int, gap: int) -> list[int]:
-    """Every column gets its least width; what is left goes to the texts, from the left."""
+    """Every column gets its least width; the rest goes to the texts, from the left."""
     widths = [column.least for column in columns]
     left = width - _total(widths, gap)
     for index, column in enumerate(columns):

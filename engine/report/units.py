@@ -9,7 +9,7 @@ _TIMES = ((3_600_000_000_000, "h"), (60_000_000_000, "m"), (1_000_000_000, "s"),
 _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 NOTHING = "–"
-"""Stands where there is no value."""
+"""The text for a missing value."""
 
 
 def format_ns(value: float | None) -> str:
@@ -44,7 +44,7 @@ def format_count(value: int | None) -> str:
 
 
 def plural(count: int, noun: str, many: str | None = None) -> str:
-    """A count with its noun: ``1 entry``, ``2 entries``; ``many`` where an s does not do."""
+    """A count with its noun: ``1 entry``, ``2 entries``; ``many`` where the plural is not formed with an s."""
     return f"{format_count(count)} {noun if count == 1 else many or noun + 's'}"
 
 
@@ -59,7 +59,7 @@ def _short_of(value: float | None, units: Sequence[tuple[int, str]], smallest: s
     number = ""
     for (factor, unit), (next_factor, _) in zip(ascending, (*ascending[1:], (0, "")), strict=True):
         number = f"{_three_digits(abs(value) / factor)}{space}{unit}"
-        # What rounds up to a whole of the next unit is shown in that.
+        # A value that rounds up to a whole of the next unit is shown in that unit.
         if not next_factor or float(_three_digits(abs(value) / factor)) * factor < next_factor:
             break
     return f"-{number}" if value < 0 else number

@@ -1,12 +1,12 @@
-"""The verdict on a run: did it keep what its mode promises?
+"""The verdict on a run: did it keep the promise of its mode?
 
 Three-valued, and never *valid* for want of evidence:
 
 * ``violated``  a completed checkpoint is not the cut that the mode promises. A mode with consistent cuts (aligned
   barriers) promises neither orphans nor lost records; at-least-once promises only that nothing is lost. Or a sink has
-  lost what a completed checkpoint covers, such as a pending file that is gone;
-* ``unknown``   the job finished, but nothing was judged although the mode takes checkpoints, or a savepoint that was
-                asked for was not taken;
+  lost output that a completed checkpoint covers, such as a pending file that is gone;
+* ``unknown``   the job finished, but nothing was judged although the mode takes checkpoints, or a requested savepoint
+                was not taken;
 * ``valid``     the job finished and every completed checkpoint was as promised;
 * ``failed``    the job did not finish; the error says why. A violation is reported even then.
 """
@@ -54,7 +54,7 @@ def judge_run(result: ExecutionResult, oracle: CutOracle, protocol: CheckpointPr
         return Verdict("unknown", reason, EXIT_UNKNOWN)
     missing = [report for report in result.savepoints if report.path is None]
     if missing:
-        # Whoever goes on as if there were one would find nothing.
+        # A user who resumes from the requested savepoint would not find it.
         of = f" of the {len(result.savepoints)} asked for" if len(result.savepoints) > 1 else " asked for"
         taken = "was not" if len(missing) == 1 else "were not"
         reason = f"the job {result.state}, but {plural(len(missing), 'savepoint')}{of} {taken} taken"
@@ -76,7 +76,7 @@ def _judge_acking(result: ExecutionResult) -> Verdict:
 
 
 def breaks_promise(verdict: CutVerdict, protocol: CheckpointProtocol) -> bool:
-    """Whether a completed checkpoint is worse than what the protocol promises."""
+    """Whether a completed checkpoint is worse than the protocol promises."""
     if protocol.consistent_cut:
         return not verdict.consistent
     return verdict.in_transit > 0
@@ -87,7 +87,7 @@ def exit_code_of(error: BaseException) -> int:
     if not isinstance(error, WeirError):
         return EXIT_TOOL_ERROR
     if isinstance(error, JobFailedError) and error.exit_code == EXIT_TOOL_ERROR:
-        # The cause was no error of its own kind (a task killed on purpose): that the job failed says more.
+        # The cause has no exit code of its own (a task killed on purpose): the code of a failed job says more.
         return JobFailedError.exit_code
     return error.exit_code
 

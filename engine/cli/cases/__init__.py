@@ -1,5 +1,5 @@
-"""A case for the command line: jobs under test made from job files, a failing run named by its token or its directory,
-and that run made once more.
+"""A case for the command line: make jobs under test from job files, find a failing run by its token or its directory,
+and make that run once more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A failing run that is to be taken apart: made once more, and spelled out."""
+"""A failing run for analysis: made once more, with its case made concrete."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from engine.explore.shrink import concretised
 
 @dataclass(frozen=True, slots=True)
 class OpenedRun:
-    """A run that was made again. ``promise``: what its output is judged by, ``None`` = what its mode promises;
-    ``violation``: what it violates now, ``None`` = nothing, or not what it was named for."""
+    """A run that was made again. ``promise``: the promise that its output is judged by, ``None`` = that of its mode;
+    ``violation``: its present violation, ``None`` = none, or another one than it was named for."""
 
     subject: Subject
     case: Case
@@ -24,9 +24,9 @@ class OpenedRun:
 
 
 def open_run(name: str, job: str | None, typed: Sequence[str], promise: str | None = None) -> OpenedRun:
-    """Find the run that ``name`` is a token or a file of, and run it; its case comes back spelled out.
+    """Find the run whose token or file ``name`` is, and run it; its case is returned in concrete form.
 
-    ``job`` and ``typed`` as of :func:`engine.cli.runs.resolve`; ``promise`` takes the place of the recorded one.
+    ``job`` and ``typed`` as of :func:`engine.cli.runs.resolve`; ``promise`` replaces the recorded one.
 
     Raises what :func:`engine.cli.runs.resolve` raises.
     """

@@ -1,10 +1,9 @@
-"""Jobs under test, made from job files; and a run, as the command line names it: by its replay token, or by what was
-written of it.
+"""Jobs under test, made from job files; and a run as the command line names it: by its replay token, or by its files.
 
-That is a directory with a ``failure.json``, that file, or a file with nothing but a token.
+The latter are a directory with a ``failure.json``, that file, or a file with nothing but a token.
 
-:func:`resolve` is the one way from what is typed to a job and a case; every verb that takes a run goes through it. It
-decides which job file is loaded, that is to say run, for somebody else's token.
+:func:`resolve` is the only way from the command line to a job and a case; every verb that takes a run uses it. It
+decides which job file is loaded (that is, run) for a token that may come from another person.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def load_subject(path: str, params: Mapping[str, str], check: Callable[[bytes], 
 def load_subject_and_scenario(
     path: str, params: Mapping[str, str], check: Callable[[bytes], None] | None = None
 ) -> tuple[Subject, Scenario]:
-    """The same, and what the file says about how the job is to be searched."""
+    """The same, and the file's scenario for searches."""
     build, loaded = load_builder(path, params, check)
     digest = digest_of_job_file(loaded.content)
     subject = Subject(
@@ -48,7 +47,7 @@ def load_subject_and_scenario(
 
 @dataclass(frozen=True, slots=True)
 class NamedRun:
-    """A run that was named, and its job. ``invariant``: the one that it was named for, ``None`` = any."""
+    """A named run, and its job. ``invariant``: the one that it was named for, ``None`` = any."""
 
     subject: Subject
     token: Token
@@ -56,19 +55,19 @@ class NamedRun:
 
 
 def resolve(name: str, job: str | None, typed: Sequence[str]) -> NamedRun:
-    """The run that ``name`` is a token or a file of.
+    """The run whose token or file ``name`` is.
 
-    ``job`` is the job file as the user names it; without it, the one that the token names is loaded if the token may be
-    trusted so far (:meth:`engine.explore.search.Token.distrust`). ``typed``: verb and arguments, to be repeated in the
-    error when it may not.
+    ``job`` is the job file as the user names it. Without it, the file that the token names is loaded if the token can
+    be trusted (:meth:`engine.explore.search.Token.distrust`). ``typed``: verb and arguments; the error repeats them if
+    it cannot.
 
-    Raises :class:`ConfigurationError` when the token or the file is no good, of another job, or of a job file that has
-    to be named, and :class:`engine.elements.errors.JobFileError` when the job file cannot be loaded.
+    Raises :class:`ConfigurationError` when the token or the file is invalid, of another job, or of a job file that the
+    user must name, and :class:`engine.elements.errors.JobFileError` when the job file cannot be loaded.
     """
 
     token, invariant = _of_file(name) if _is_file(name) else (parse_token(name), None)
     if job is None:
-        # Looked at first, for what is no regular file is not to be opened, and again as it is loaded.
+        # Checked first, because only a regular file may be opened, and again as it is loaded.
         _refuse(token, token.distrust(), typed)
         subject = load_subject(
             token.job, token.params, lambda content: _refuse(token, token.distrust_content(content), typed)
@@ -80,7 +79,7 @@ def resolve(name: str, job: str | None, typed: Sequence[str]) -> NamedRun:
 
 
 def write_token(directory: str, number: int, token: Token) -> str:
-    """Write the token of a search's failure into a file of its own in ``directory``, which is made; gives its path."""
+    """Write the token of a search's failure into its own file in ``directory``, which is created; returns the path."""
     files = LocalFileSystem()
     files.make_dirs(directory)
     path = os.path.join(directory, f"token-{number}.txt")
@@ -90,7 +89,7 @@ def write_token(directory: str, number: int, token: Token) -> str:
 
 
 def _is_file(name: str) -> bool:
-    # No token has a slash in it.
+    # A token contains no slash.
     return name.endswith(".json") or os.sep in name or os.path.exists(name)
 
 

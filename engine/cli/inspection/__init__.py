@@ -1,5 +1,5 @@
-"""A checkpoint for people: read and verified by ``checkpoint_reader``, keyed state and records in flight decoded, two
-checkpoints compared, all of it as data or as lines of text.
+"""A checkpoint for people: ``checkpoint_reader`` reads and verifies it, other modules decode keyed state and records in
+flight and compare two checkpoints, all of it as data or as lines of text.
 """
 
 from __future__ import annotations

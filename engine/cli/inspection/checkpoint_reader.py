@@ -1,7 +1,7 @@
-"""Reading a checkpoint for people: finding it, verifying every byte, decoding its state into JSON-able data.
+"""Read a checkpoint for people: find it, verify every byte, decode its state into JSON-able data.
 
-Nothing here needs the job: files describe themselves. Reading changes nothing, and needs no lock, for a checkpoint
-that exists is never written again (a run that is on may delete an old one while it is read; that shows as missing).
+No job is needed here: files describe themselves. Reading changes nothing, and needs no lock, because an existing
+checkpoint is never written again. (An active run may delete an old one while it is read; that shows as missing.)
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ INSPECTION_SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class FoundCheckpoint:
-    """A checkpoint's directory, and that of its job (``None``: a savepoint, which holds everything itself)."""
+    """A checkpoint's directory, and that of its job (``None``: a savepoint, which contains all its files)."""
 
     file_system: FileSystem
     directory: str
@@ -55,7 +55,7 @@ class FoundCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What is shown: of which operator (``None`` = all), and how many entries of each state of a subtask.
+    """The part to show: of which operator (``None`` = all), and how many entries of each state of a subtask.
 
     As data, records in flight are always complete; the text shows ``limit`` of each channel.
     """
@@ -68,8 +68,8 @@ class Selection:
 
 
 def find_checkpoint(file_system: FileSystem, path: str) -> FoundCheckpoint:
-    """The checkpoint that the absolute ``path`` means. Raises :class:`StorageError` when there is none, or when it
-    could be several."""
+    """The checkpoint at the absolute ``path``. Raises :class:`StorageError` when there is none, or when there are
+    several candidates."""
     if not file_system.exists(path):
         raise StorageError(
             f"{path}: there is no such file or directory\n  fix: name a savepoint, a checkpoint or a storage directory"
@@ -80,7 +80,7 @@ def find_checkpoint(file_system: FileSystem, path: str) -> FoundCheckpoint:
         raise StorageError(f"{path}: is a file, but no {METADATA_FILE_NAME}\n  fix: name the checkpoint's directory")
     is_checkpoint = checkpoint_id_of(path) is not None
     if file_system.exists(posixpath.join(path, METADATA_FILE_NAME)):
-        # A savepoint is never called chk-N: that name says that shared files may lie beside it.
+        # A savepoint is never named chk-N: that name says that shared files may lie beside it.
         return FoundCheckpoint(file_system, path, posixpath.dirname(path) if is_checkpoint else None)
     if is_checkpoint:
         raise StorageError(f"{path}: has no {METADATA_FILE_NAME}, so this checkpoint was never completed")
@@ -93,8 +93,8 @@ def find_checkpoint(file_system: FileSystem, path: str) -> FoundCheckpoint:
 
 
 def _only_savepoint(file_system: FileSystem, path: str) -> str | None:
-    """The savepoint in a directory of savepoints; ``None`` when it is none. Raises :class:`StorageError` when there are
-    several."""
+    """The savepoint in a directory of savepoints; ``None`` when it holds none. Raises :class:`StorageError` when there
+    are several."""
     below = [posixpath.join(path, name) for name in file_system.list_dir(path) if name.startswith(SAVEPOINT_PREFIX)]
     found = sorted(one for one in below if file_system.exists(posixpath.join(one, METADATA_FILE_NAME)))
     if len(found) > 1:
@@ -103,7 +103,7 @@ def _only_savepoint(file_system: FileSystem, path: str) -> str | None:
 
 
 def _job_directory(file_system: FileSystem, path: str) -> str:
-    """The directory with the ``chk-N`` in it: ``path`` itself, or the one job below it."""
+    """The directory that contains the ``chk-N``: ``path`` itself, or the one job below it."""
     if _checkpoint_ids(file_system, path):
         return path
     below = [posixpath.join(path, name) for name in file_system.list_dir(path)]
@@ -143,8 +143,8 @@ def _checkpoint_ids(file_system: FileSystem, directory: str) -> list[int]:
 def inspect_checkpoint(found: FoundCheckpoint, selection: Selection) -> dict[str, Any]:
     """Verify a checkpoint and decode what is selected.
 
-    Raises :class:`state_backends.base.StateBackendError` naming the file when anything is missing or damaged,
-    selected or not, and :class:`ConfigurationError` when no operator has the uid.
+    Raises :class:`state_backends.base.StateBackendError` naming the file when anything is missing or damaged, also
+    outside the selection, and :class:`ConfigurationError` when no operator has the uid.
     """
     location = found.location()
     metadata = location.verify()
@@ -186,7 +186,7 @@ def _uploaded(operators: Iterable[OperatorSnapshot]) -> int:
 def selected_operators(
     operators: tuple[OperatorSnapshot, ...], selection: Selection, path: str
 ) -> Iterable[OperatorSnapshot]:
-    """The operators that are looked at. Raises :class:`ConfigurationError` when none has the uid."""
+    """The operators to show. Raises :class:`ConfigurationError` when none has the uid."""
     if selection.uid is None:
         return operators
     chosen = [one for one in operators if one.uid == selection.uid]

@@ -1,4 +1,4 @@
-"""What keyed state two checkpoints do not have in common, for people and as JSON-able data."""
+"""Differences in keyed state between two checkpoints, for people and as JSON-able data."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 def compare(before: FoundCheckpoint, after: FoundCheckpoint, selection: Selection) -> dict[str, Any]:
     """The differences by operator and state, counted, with up to ``selection.limit`` of each state shown.
 
-    Raises :class:`state_backends.base.StateBackendError` when a byte of either is not as written, and
-    :class:`engine.elements.errors.ConfigurationError` when neither has the operator that was selected.
+    Raises :class:`state_backends.base.StateBackendError` when a byte of either is damaged, and
+    :class:`engine.elements.errors.ConfigurationError` when neither has the selected operator.
     """
     contents = [_content(found) for found in (before, after)]
     if selection.uid is not None and not any(_has(content, selection.uid) for content in contents):

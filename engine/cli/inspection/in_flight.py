@@ -18,7 +18,7 @@ from state_backends.snapshots import (
 )
 
 MAX_SHOWN = 200
-"""Characters of a value that a line of text shows."""
+"""How many characters of a value a line of text shows."""
 
 _SIDES = {"input": "into this subtask", "output": "out of this subtask"}
 
@@ -39,7 +39,7 @@ def in_flight_totals(operators: Iterable[OperatorSnapshot]) -> dict[str, int]:
 
 
 def inspect_in_flight(subtask: SubtaskSnapshot, reader: StateReader) -> dict[str, Any]:
-    """Both sides of one subtask as plain data, every record included; ``None`` = nothing was in flight there. Raises
+    """Both sides of one subtask as plain data, every record included; ``None`` = no record was in flight there. Raises
     :class:`state_backends.base.StateBackendError` when a file is missing or damaged."""
     return {"input": _side(subtask.input_channels, reader), "output": _side(subtask.output_channels, reader)}
 
@@ -85,7 +85,7 @@ def in_flight_lines(in_flight: Mapping[str, Any], limit: int) -> Iterator[str]:
 
 
 def _channel(channel: Mapping[str, Any]) -> str:
-    """``numbers[0] -> count[1]``; the name of the edge as it stands in the file where it says more than that."""
+    """``numbers[0] -> count[1]``, or the name of the edge in the file if it says more than that."""
     sender, receiver = channel["sender"], channel["receiver"]
     source, _, target = channel["edge"].removesuffix("#0").partition(">>")
     if not target or ">" in source + target or "#" in target:
@@ -103,13 +103,13 @@ def _record(record: Mapping[str, Any]) -> str:
 
 
 def place(stored_in: Mapping[str, Any]) -> str:
-    """Where some bytes are, and how many."""
+    """The place and the size of some bytes."""
     where = "inline" if stored_in["file"] is None else f"{stored_in['file']} (crc32 {stored_in['crc32']})"
     return f"{format_bytes(stored_in['bytes'])} {where}"
 
 
 def clipped(value: Any) -> str:
-    """A JSON-able value for one line of text; a longer one is cut, and says so."""
+    """A JSON-able value for one line of text; a longer one is cut, and marked as cut."""
     text = shown(value)
     if len(text) <= MAX_SHOWN:
         return text

@@ -1,4 +1,4 @@
-"""An inspected checkpoint as lines of text. It is data, so it goes to standard output and is the same everywhere."""
+"""An inspected checkpoint as lines of text. The text is data: it goes to standard output and is the same everywhere."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Keyed state in a checkpoint for people, in whatever form it is: its entries, and the files that they lie in.
+"""Keyed state in a checkpoint for people, in any form: its entries, and the files that contain them.
 
-For the files of a store it says what this checkpoint has uploaded and which it only refers to, and who uploaded those;
-for a log of changes, which of them each segment holds. Entries are those that a job would be restored with.
+For each file of a store it says whether this checkpoint has uploaded it or only refers to it, and which checkpoint
+uploaded it. For a log of changes it says which changes each segment holds. Entries are those that a restore would use.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from state_backends.snapshots import (
 )
 
 _OF_A_CHECKPOINT = re.compile(r"-(\d+)-\d+$")
-"""How the name of a file ends that a checkpoint has written: with its number, and a counter."""
+"""The end of the name of a file that a checkpoint has written: its number, and a counter."""
 
 
 def inspect_keyed(handle: KeyedStateHandle, reader: StateReader, max_parallelism: int, limit: int) -> dict[str, Any]:
     """One subtask's keyed state as plain data.
 
-    :param limit: entries that are shown of each state
+    :param limit: how many entries of each state are shown
     :raises StateBackendError: when a file is missing or damaged
     """
     groups = handle.key_group_range
@@ -53,7 +53,7 @@ def inspect_keyed(handle: KeyedStateHandle, reader: StateReader, max_parallelism
     try:
         full = write_in_full(handle, reader, max_parallelism, inspecting_codec(), restored.stream_factory("full"))
     except StateArgumentError as error:
-        # Files of a store whose package is not installed here: all but the entries can be shown.
+        # Files of a store whose package is not installed here: everything except the entries can be shown.
         inspected["unreadable"] = str(error)
         return inspected
     if full is not None:
@@ -101,7 +101,7 @@ def _shown(block: DecodedBlock, limit: int) -> list[dict[str, Any]]:
 
 
 def stored(stream: StreamStateHandle) -> dict[str, Any]:
-    """Where some bytes are."""
+    """The place of some bytes."""
     if isinstance(stream, FileStateHandle):
         crc32 = f"{stream.checksum:08x}"
         return {"bytes": stream.size_bytes, "file": stream.path, "scope": stream.scope.value, "crc32": crc32}
@@ -149,13 +149,13 @@ def _segment(segment: LogSegment) -> dict[str, Any]:
 
 
 def _origin(stream: StreamStateHandle, uploaded: bool) -> dict[str, Any]:
-    """Whether this checkpoint uploaded it, and else which did, as far as its name tells."""
+    """Whether this checkpoint uploaded it; if not, which one did, as far as its name tells."""
     found = _OF_A_CHECKPOINT.search(stream.path) if isinstance(stream, FileStateHandle) and not uploaded else None
     return {"uploaded_now": uploaded, "uploaded_by": None if found is None else int(found[1])}
 
 
 def _described(handle: IncrementalKeyedStateHandle, reader: StateReader) -> Mapping[str, dict[str, Any]]:
-    """What our own store says of its data files, by name."""
+    """The description of our own store's data files, by name."""
     if handle.store != "lsm":
         return {}
     from state_backends.lsm import describe_manifest

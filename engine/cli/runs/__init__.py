@@ -1,5 +1,5 @@
-"""One run for the command line: where its output and its checkpoints go, what surrounds it, the driver, and what is
-said at its end. Verbs are made of these.
+"""One run for the command line: the places of its output and checkpoints, its surroundings, the driver, and the
+messages at its end. Verbs are made of these.
 """
 
 from __future__ import annotations

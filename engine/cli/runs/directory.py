@@ -1,8 +1,8 @@
-"""Run directories: where the output of a run lands, so that no run overwrites another.
+"""Run directories: the place of a run's output, so that no run overwrites another.
 
 Without ``--storage`` and ``--out`` every run gets ``out/<job>/<number>/``, the next free number, and
 ``out/<job>/latest`` points to it. ``--out DIR`` is exactly that directory; it may exist and hold other files, but
-not another run's ``run.json``: the committed files of two runs in one place would be neither's output.
+not another run's ``run.json``: the committed files of two runs in one place would be the output of neither.
 Reports of failures are numbered in the same way, in ``out/<job>/failures/``.
 ``run.json`` is written at the start, as *running*, so that even a run that was killed keeps its directory.
 """
@@ -25,7 +25,7 @@ REPORT_NAME = "run.json"
 
 def next_run_directory(job_name: str, root: str = DEFAULT_ROOT) -> str:
     """Create ``<root>/<job>/<number>``, point ``latest`` at it, and return its absolute path. Raises
-    :class:`StorageError` when that cannot be done."""
+    :class:`StorageError` when that fails."""
     parent = Path(root).absolute() / job_name
     try:
         parent.mkdir(parents=True, exist_ok=True)
@@ -43,8 +43,8 @@ def next_run_directory(job_name: str, root: str = DEFAULT_ROOT) -> str:
 
 
 def claim_directory(directory: str, continues: str | None = None) -> str:
-    """Create ``directory`` for one run and return its absolute path. ``continues``: the name of a job that goes on
-    from a snapshot, and may go on with the output of a run of the same job.
+    """Create ``directory`` for one run and return its absolute path. ``continues``: the name of a job that resumes
+    from a snapshot, and may continue the output of a run of the same job.
 
     Raises :class:`StorageError` when it cannot be created or belongs to another run.
     """
@@ -64,14 +64,14 @@ def claim_directory(directory: str, continues: str | None = None) -> str:
 def read_report(directory: str) -> tuple[str, int]:
     """The name and the incarnation of the job whose output a run directory holds.
 
-    Raises :class:`StorageError` when its ``run.json`` is damaged: a run that goes on there would perhaps use names
-    again that are used.
+    Raises :class:`StorageError` when its ``run.json`` is damaged: a run that continues there might reuse names that
+    are taken.
     """
     path = f"{directory}/{REPORT_NAME}"
     try:
         text = Path(path).read_text(encoding="utf-8")
         report = parse_json(text)
-        # Older versions wrote none.
+        # Older versions wrote no checksum.
         report = unseal_json(text) if CHECKSUM in report else report
         name, incarnation = report["job"]["name"], report["run"]["incarnation"]
         if type(name) is not str or type(incarnation) is not int:
@@ -85,21 +85,21 @@ def read_report(directory: str) -> tuple[str, int]:
 
 
 def failure_directory(job_name: str, out: str | None) -> str:
-    """Where the report of a failure goes, as a user would type it: ``out``, or ``out/<job>/failures/<number>``. Raises
-    :class:`StorageError` when the latter cannot be made."""
+    """The directory for a failure's report, as a user would type it: ``out``, or ``out/<job>/failures/<number>``.
+    Raises :class:`StorageError` when the latter cannot be created."""
     if out is None:
         out = os.path.relpath(next_run_directory(os.path.join(job_name, "failures")))
     return os.path.join(out, "")
 
 
 def write_report(directory: str, report: dict[str, Any]) -> str:
-    """Write ``run.json``, replacing what the same run wrote before; returns its path. Raises :class:`StorageError` when
+    """Write ``run.json``, replacing an earlier one of the same run; returns its path. Raises :class:`StorageError` when
     it cannot be written."""
     return write_text(directory, REPORT_NAME, seal_json(report))
 
 
 def write_text(directory: str, name: str, text: str) -> str:
-    """Write a file into a directory, which is created when missing; returns the path. Raises :class:`StorageError` when
+    """Write a file into a directory, which is created if missing; returns the path. Raises :class:`StorageError` when
     it cannot be written."""
     path = f"{directory}/{name}"
     try:
@@ -115,13 +115,13 @@ def report_json(report: dict[str, Any]) -> str:
 
 
 def _point_latest_at(directory: Path) -> None:
-    """Replace the link in one step: whoever follows it finds a run."""
+    """Replace the link in one step: at every moment it leads to a run."""
     temporary = directory.parent / f".{LATEST_LINK}-{directory.name}"
     try:
         temporary.symlink_to(directory.name)
         os.replace(temporary, directory.parent / LATEST_LINK)
     except OSError:
-        # The link is a convenience; file systems without links (or a real directory of that name) do without.
+        # The link is a convenience; file systems without links (or a real directory of that name) have none.
         temporary.unlink(missing_ok=True)
 
 

@@ -1,6 +1,6 @@
 """Drives one run for the command line: instruments, faults, progress, report, verdict and exit code.
 
-What ``weir run`` and ``weir resume`` have in common once they know which job runs, where and from what.
+The shared part of ``weir run`` and ``weir resume``, once they know the job, its place and its start.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunOrder:
-    """One run to be made.
+    """One run to make.
 
     ``output_dir``   absolute; relative sink paths and ``run.json`` land there;
     ``storage``      ``None`` = checkpoints in memory; ``storage_dir`` is the directory it was opened in;
     ``trace``        ``None`` = no trace, ``""`` = beside ``run.json``, else the file;
-    ``restore``      go on from the newest checkpoint in the storage; ``restore_from``: or from this snapshot;
+    ``restore``      resume from the newest checkpoint in the storage; ``restore_from``: or from this snapshot;
     ``paranoid``     forbidden calls of the job's functions are errors;
-    ``ledger``       which record has had which effects is kept, and judged.
+    ``ledger``       the effects of each record are noted, and judged.
     """
 
     loaded: LoadedJob
@@ -76,13 +76,13 @@ class RunOrder:
 
     @property
     def savepoint_dir(self) -> str:
-        """Where savepoints go that were given no directory."""
+        """The place of savepoints without a directory of their own."""
         root = self.output_dir if self.storage_dir is None or is_url(self.storage_dir) else self.storage_dir
         return os.path.join(root, SAVEPOINTS_NAME)
 
 
 class _Watcher:
-    """An instrument: knows when the run started, and says from what each resumed one did."""
+    """An instrument: notes when the run started; for a resumed run it prints from which checkpoint."""
 
     def __init__(self, console: Console, announce: bool) -> None:
         self.started_ns = 0
@@ -101,7 +101,7 @@ class _Watcher:
 
 
 def check_orders(plan: ExecutionPlan, config: RunConfig, faults: FaultPlan, savepoints: SavepointWishes) -> None:
-    """Raise :class:`ConfigurationError` when a fault aims at no task, or a savepoint cannot be taken, before anything
+    """Raise :class:`ConfigurationError` when a fault matches no task, or a savepoint cannot be taken, before anything
     is created for the run."""
     savepoints.check()
     execution = Execution(plan, config)
@@ -116,13 +116,13 @@ def check_orders(plan: ExecutionPlan, config: RunConfig, faults: FaultPlan, save
 def drive(order: RunOrder) -> int:
     """Make the run, print and store its report, and return the exit code.
 
-    Raises :class:`engine.elements.errors.WeirError` when the run cannot start: a fault aims at no task, an option
-    makes no sense, the job does not fit its state.
+    Raises :class:`engine.elements.errors.WeirError` when the run cannot start: a fault matches no task, an option
+    is invalid, the job does not fit its state.
     """
     try:
         return _drive(order)
     except UnmatchedStateError as error:
-        # The room that found out knows no command line. With storage, the run has begun: it is gone on with.
+        # The raising package knows no command line. With storage, the run has begun: it is resumed.
         again = "the same command with --allow-non-restored-state"
         if order.storage_dir is not None:
             again = shlex.join(["weir", "resume", order.storage_dir, "--allow-non-restored-state"])
@@ -232,7 +232,7 @@ def _run(execution: Execution, order: RunOrder, console: Console, watcher: _Watc
 
 
 def first_line(order: RunOrder) -> str:
-    """Seed, versions, mode and job: what is needed to do it again."""
+    """Seed, versions, mode and job: all that is needed to repeat the run."""
     where = "" if order.storage_dir is None else f", incarnation {order.incarnation}"
     return (
         f"weir {engine.__version__} (Python {platform.python_version()}):"
@@ -258,7 +258,7 @@ def _tell(
         f" {plural(run['attempts'], 'attempt')}, trace digest {run['trace_digest'][:16]}",
     )
     for kill in order.faults.kills:
-        # A fault that did not happen must not pass for one that was survived.
+        # A fault that did not happen must not look like one that was survived.
         if kill.at_ns > run["duration_ns"]:
             say(console, f"note: --kill {kill} never struck: the run was over at +{format_ns(run['duration_ns'])}")
     for number, savepoint in enumerate(result.savepoints):
@@ -307,7 +307,7 @@ def _savepoint(report: SavepointReport) -> dict[str, Any]:
 
 
 def _running(order: RunOrder) -> dict[str, Any]:
-    """What ``run.json`` says until the run has ended, and for ever if it is killed."""
+    """The content of ``run.json`` until the run has ended, and for ever if it is killed."""
     return {
         "schema": "weir-run-started",
         "weir_version": engine.__version__,
@@ -333,7 +333,7 @@ def _trace_path(order: RunOrder) -> str | None:
 
 @contextlib.contextmanager
 def _trace_writer(path: str | None) -> Iterator[Sequence[Instrument]]:
-    """The trace writer, if one is asked for; closed whatever happens, for a trace matters most when things fail."""
+    """The trace writer, if requested. It is closed in any case, because a trace matters most after a failure."""
     if path is None:
         yield ()
         return

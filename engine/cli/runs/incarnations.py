@@ -1,9 +1,9 @@
-"""Which incarnations are used up when a run goes on from the snapshot of another one.
+"""The incarnations that are used up when a run starts from the snapshot of another one.
 
-Sinks name their files by incarnation and attempt, and tell by these names what a dead attempt has left. A run in a new
-storage directory would begin with incarnation 1 again: it would take files of the first run for its own, or give two
-files one name. So it begins behind the incarnation in the snapshot, that of the storage directory in which the snapshot
-lies, and that of the run of whose output directory it takes possession.
+Sinks name their files by incarnation and attempt, and recognise by these names the files of a dead attempt. A run in a
+new storage directory would begin with incarnation 1 again: it would take files of the first run for its own, or give
+two files one name. So it begins above three incarnations: that in the snapshot, that of the snapshot's storage
+directory, and that of the run whose output directory it takes over.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from state_backends.snapshots import CheckpointStorage
 
 
 def used_incarnations(start: SavepointRestore | None, output_dir: str, job_name: str) -> int:
-    """The highest incarnation that runs before this one have had, 0 for a run that goes on from nothing."""
+    """The highest incarnation of earlier runs, 0 for a run that does not start from a snapshot."""
     if start is None:
         return 0
     found = find_checkpoint(*place(start.path))
@@ -36,7 +36,7 @@ def _of_storage(storage: CheckpointStorage) -> int:
     try:
         return storage.incarnation()
     except CorruptStateError:
-        # The snapshot can be read, and it is the snapshot that was asked for.
+        # The snapshot itself is readable, and only the snapshot was requested.
         return 0
 
 

@@ -1,5 +1,5 @@
-"""What a run is surrounded with when faults were asked for by ``--fault``: the injector, and the disks that go through
-it."""
+"""The surroundings of a run with faults from ``--fault``: the injector, and the disks with the injector in front of
+them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RunDiedError(WeirError):
 
 @dataclass(frozen=True, slots=True)
 class RunSurroundings:
-    """What an execution gets; all as it is without faults."""
+    """The parts that an execution gets; without faults they are the plain ones."""
 
     plan: ExecutionPlan
     storage: CheckpointStorage | None
@@ -49,7 +49,7 @@ class RunSurroundings:
 
 
 def surroundings(order: RunOrder, config: RunConfig, plan: ExecutionPlan) -> RunSurroundings:
-    """Those of a run of ``plan``. Raises :class:`ConfigurationError` when a fault makes no sense."""
+    """Those of a run of ``plan``. Raises :class:`ConfigurationError` when a fault is invalid."""
     faults = order.faults.faults
     if not faults:
         return RunSurroundings(plan, order.storage)
@@ -72,7 +72,7 @@ def surroundings(order: RunOrder, config: RunConfig, plan: ExecutionPlan) -> Run
 
 @contextmanager
 def survived(order: RunOrder) -> Iterator[None]:
-    """A run whose process a fault kills ends with an error that says how to go on. Raises :class:`RunDiedError`
+    """If a fault kills the process of the run, end with an error that says how to resume. Raises :class:`RunDiedError`
     then."""
     try:
         yield

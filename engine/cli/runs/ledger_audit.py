@@ -1,6 +1,6 @@
 """``weir run --ledger``: the effect ledger of a run, its findings as text, in ``run.json`` and in the verdict.
 
-The job runs twice more for it, without faults and with sinks that write nothing, to know what its effects should be.
+For this the job runs twice more, without faults and with sinks that write nothing, to compute the expected effects.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from operators.files.sinks import FileSink
 from state_backends.files import LocalFileSystem
 
 _PARAGRAPHS = 20
-"""So many are printed; ``run.json`` has them all."""
+"""How many are printed; ``run.json`` has them all."""
 
 
 class LedgerAudit:
-    """The ledger of one run. Give :attr:`ledger` to the run, and call :meth:`judge` when it is over."""
+    """The ledger of one run. Pass :attr:`ledger` to the run, and call :meth:`judge` when it is over."""
 
     def __init__(self, plan: ExecutionPlan, config: RunConfig, output_dir: str) -> None:
         self.ledger = EffectLedger(retains=config.retained)
@@ -35,7 +35,7 @@ class LedgerAudit:
 
     @property
     def promise(self) -> str:
-        """What the mode of the run promises."""
+        """The promise of the run's mode."""
         return promise_of(self._config.protocol)
 
     def judge(self) -> None:
@@ -60,7 +60,7 @@ class LedgerAudit:
         return {**seen, **seen_in_files(self._plan, LocalFileSystem(), directories)}
 
     def verdict(self, of_the_run: Verdict) -> Verdict:
-        """The verdict on the run, which a finding that its mode forbids turns into ``violated``."""
+        """The verdict on the run; a finding that its mode forbids turns it into ``violated``."""
         breaking = self._found.breaking(self.promise)
         if not breaking or of_the_run.exit_code == EXIT_VIOLATED:
             return of_the_run

@@ -1,7 +1,7 @@
-"""What to type after a run: the end of its last line.
+"""The command to type after a run: the end of its last line.
 
-A run is deterministic: the same command gives the same run. So it is never proposed again after it has failed; either
-something is changed in it, or the cause has to be removed first, and the line says so.
+A run is deterministic: the same command gives the same run. So after a failure it is never proposed unchanged. Either
+the command changes, or the cause has to be removed first, and the line says so.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from engine.cli.runs.driver import RunOrder
 
 _OF_THE_JOB = (UserFunctionError, MalformedRecordError, KeyTypeMismatchError, *NO_RESTART_HELPS)
-"""Errors that come again whether or not faults strike."""
+"""Errors that occur again with or without faults."""
 
 FIX_FIRST = "fix the cause, then"
 
@@ -44,13 +44,13 @@ def next_step(order: RunOrder, verdict: Verdict, result: ExecutionResult, stoppe
         return with_trace if order.trace is None else "read the trace"
     if not order.faults.is_empty:
         return shlex.join([*command, *order.faults.options(), "--storage", _unused("state")])
-    # The lesson after a run without faults is the same run with one, in the middle, where it strikes.
+    # After a run without faults, propose the same run with a kill in the middle, where it strikes.
     kill = KillTask(_somebody(order), (result.ended_ns - result.started_ns) // 2)
     return shlex.join([*_again(order, _surviving(order.options)), "--kill", str(kill)])
 
 
 def _after_failure(order: RunOrder, result: ExecutionResult) -> str:
-    """Faults are not remembered: without them a run goes on, or comes out well, unless the job itself is the cause."""
+    """Faults are not stored. Without them a resumed or repeated run finishes, unless the job itself is the cause."""
     if order.storage_dir is None:
         command = shlex.join(_again(order, order.options))
     else:
@@ -65,7 +65,7 @@ def _after_failure(order: RunOrder, result: ExecutionResult) -> str:
 
 
 def _after_unknown(order: RunOrder, result: ExecutionResult) -> str:
-    """A savepoint that came too late is taken earlier; one that failed would fail again."""
+    """Propose to take a savepoint earlier if it came too late; one that failed would fail again."""
     command = [*_again(order, order.options), *order.faults.options()]
     if any(one.error is not None for one in result.savepoints):
         return f"{FIX_FIRST} {shlex.join(command)}"
@@ -79,13 +79,13 @@ def _again(order: RunOrder, options: RunOptions) -> list[str]:
     """The command of the run, with these options and without faults, from where it started if that is still there."""
     start = order.restore_from
     if start is None or not os.path.exists(start.path):
-        # What the run has claimed may be gone.
+        # A snapshot that the run has claimed may be gone.
         return _command(order, options)
     return [*_command(order, options), "--from", start.path, "--claim-mode", start.mode.value]
 
 
 def _command(order: RunOrder, options: RunOptions) -> list[str]:
-    """What was typed, as far as it says which job runs and how."""
+    """The typed command, as far as it names the job and its options."""
     command = ["weir", "run", order.loaded.path]
     for name, value in order.loaded.params.items():
         command += ["--param", f"{name}={value}"]
@@ -93,7 +93,7 @@ def _command(order: RunOrder, options: RunOptions) -> list[str]:
 
 
 def _surviving(options: RunOptions) -> RunOptions:
-    """The options without those under which no run survives a kill."""
+    """The options without those that make a job unable to survive a kill."""
     return replace(
         options,
         restart=None if options.restart == "none" else options.restart,
@@ -109,6 +109,6 @@ def _somebody(order: RunOrder) -> str:
 
 
 def _unused(name: str) -> str:
-    """A directory that does not exist, called like that."""
+    """A directory of this name, or a similar one, that does not exist."""
     names = [name, *(f"{name}-{number}" for number in range(2, 100))]
     return next((one for one in names if not os.path.exists(one)), name)

@@ -36,10 +36,10 @@ def hold_directory(file_system: FileSystem, directory: str) -> Iterator[None]:
 
 @contextmanager
 def hold_claimed(start: SavepointRestore | None) -> Iterator[None]:
-    """Hold the storage directory that a checkpoint lies in, when a run claims it and will delete it in the end.
+    """When a run claims a checkpoint, which it will delete in the end, hold that checkpoint's storage directory.
     Nothing is held for a savepoint, which no run needs, or for a checkpoint that has been deleted since.
 
-    Raises :class:`StorageError` when a run is using that directory: it would lose what it may have to go back to.
+    Raises :class:`StorageError` when a run is using that directory: it would lose a checkpoint it may need to restore.
     """
     from engine.checkpoint.coordinator import RestoreMode
 
@@ -60,7 +60,7 @@ def refuse_taken(file_system: FileSystem, directory: str, job_name: str) -> None
     """Raise unless a new run of a job may begin in a storage directory, which the caller holds.
 
     :class:`StorageError` when it holds a run already: beginning again over its checkpoints would commit output a
-    second time. :class:`ConfigurationError` when the job's name is one that the directory needs for itself.
+    second time. :class:`ConfigurationError` when the directory needs the job's name for its own files.
     """
     if job_name in RESERVED_NAMES:
         raise ConfigurationError(
@@ -81,10 +81,10 @@ def refuse_taken(file_system: FileSystem, directory: str, job_name: str) -> None
 
 
 def newest_usable(storage: CheckpointStorage, directory: str) -> tuple[int | None, list[str]]:
-    """The checkpoint to go on from and why newer ones are passed over; ``None`` when none ever completed.
+    """The checkpoint to resume from, and why newer ones are skipped; ``None`` when none ever completed.
 
-    Raises :class:`StorageError` when there are checkpoints and none is usable: beginning again would commit a second
-    time what they had committed.
+    Raises :class:`StorageError` when there are checkpoints and none is usable: beginning again would repeat their
+    commits.
     """
     usable = storage.latest_usable()
     if usable.metadata is not None:

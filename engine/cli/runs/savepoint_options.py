@@ -1,4 +1,4 @@
-"""The options about savepoints: which are taken during a run, and from which one it starts."""
+"""The options about savepoints: which ones to take during a run, and from which one it starts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEFAULT_FORM = "canonical"
 
 @dataclass(frozen=True, slots=True)
 class SavepointWishes:
-    """What was typed. Times are texts; ``directory`` is ``None`` for the default."""
+    """The typed options. Times are texts; ``directory`` is ``None`` for the default."""
 
     times: tuple[str, ...] = ()
     directory: str | None = None
@@ -31,7 +31,7 @@ class SavepointWishes:
     drains: bool = False
 
     def check(self) -> None:
-        """Raise :class:`ConfigurationError` when options contradict each other or a time is none."""
+        """Raise :class:`ConfigurationError` when options contradict each other or a time is not readable."""
         self._parsed()
         if self.drains and self.stop_time is None:
             raise ConfigurationError("--drain says how a job stops, but not when: add --stop-with-savepoint TIME")
@@ -69,7 +69,7 @@ class SavepointWishes:
             execution.savepoint(stop_ns, target, savepoint_format=form, stop=stop)
 
     def option_of(self, number: int) -> str:
-        """The option that asked for the savepoint with this number, to be named in a message."""
+        """The option that requested the savepoint with this number, for use in a message."""
         if number < len(self.times):
             return f"--savepoint-at {self.times[number]}"
         return f"--stop-with-savepoint {self.stop_time}"
@@ -111,7 +111,7 @@ def savepoint_options(command: CommandT) -> CommandT:
 
 
 def restore_options(command: CommandT) -> CommandT:
-    """The options that say from what a new run starts."""
+    """The options that choose the snapshot from which a new run starts."""
     decorators = (
         click.option(
             "--from",
@@ -130,10 +130,10 @@ def restore_options(command: CommandT) -> CommandT:
 
 
 def restore_from(path: str | None, claim_mode: str | None, backend: str) -> SavepointRestore | None:
-    """What a new run on a state backend of that name starts from.
+    """The snapshot from which a new run on a state backend of that name starts.
 
     Raises :class:`ConfigurationError` on a mode without a path, :class:`engine.elements.errors.StorageError` when
-    nothing to start from is there, :class:`engine.elements.errors.JobChangedError` when it is in a form that the state
+    there is no snapshot, :class:`engine.elements.errors.JobChangedError` when it is in a form that the state
     backend cannot read, and :class:`state_backends.base.StateBackendError` when its metadata is damaged.
     """
     from engine.checkpoint.coordinator import RestoreMode
@@ -144,7 +144,7 @@ def restore_from(path: str | None, claim_mode: str | None, backend: str) -> Save
             raise ConfigurationError(f"--claim-mode {claim_mode} says whose a savepoint is: add --from PATH")
         return None
     found = find_checkpoint(*place(path))
-    # Before anything is created: the same command with another backend shall find the same place free.
+    # Before anything is created: the same command with another backend must find the same place free.
     check_forms(found.location().read_metadata(), backend)
     mode = RestoreMode(claim_mode or CLAIM_MODES[0])
     check_claimable(found.file_system, found.directory, mode)

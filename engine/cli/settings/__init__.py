@@ -1,5 +1,5 @@
-"""What people type, and what is kept of it: job files, options, restart strategies, places, and the job descriptor that
-a storage directory goes on with.
+"""User input, and the stored part of it: job files, options, restart strategies, places, and the job descriptor with
+which a storage directory is resumed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The job descriptor: what a storage directory must know to go on with its job after a crash.
+"""The job descriptor: all that a storage directory must know to resume its job after a crash.
 
 ``weir run --storage DIR`` writes it, atomically, before the job starts; ``weir resume DIR`` reads it. A directory
-belongs to one job from then on. It is JSON, because people look into it. A file that is not exactly as it was written
-is refused, for it decides what is read and where output goes. A user who has edited it says so with
+belongs to one job from then on. It is JSON, because people look into it. A changed file is refused, because it decides
+which files are read and where output goes. A user who has edited it confirms that with
 ``--accept-descriptor``; then it gets a new checksum.
 """
 
@@ -32,20 +32,20 @@ DESCRIPTOR_VERSION = 2
 _VERSION_WITHOUT_CHECKSUM = 1
 
 ACCEPT_OPTION = "--accept-descriptor"
-"""What is typed to have a descriptor accepted that is not as it was written."""
+"""The option that accepts a changed descriptor."""
 
 OUTPUT_NAME = "out"
-"""Where relative sink paths of a job with a storage directory land, inside it, unless ``--out`` says otherwise."""
+"""Directory for relative sink paths of a job with a storage directory, inside it, unless ``--out`` names another."""
 
 SAVEPOINTS_NAME = "savepoints"
-"""Where savepoints land unless told otherwise: in the storage directory if there is one, else in the output's."""
+"""Default directory of savepoints: in the storage directory if there is one, else in the output directory."""
 
 RESERVED_NAMES = (DESCRIPTOR_NAME, OUTPUT_NAME, SAVEPOINTS_NAME, "lock")
-"""Names in a storage directory that no job may have: its checkpoints lie in a directory of its name."""
+"""Names in a storage directory that no job may have: the checkpoints of a job lie in a directory of its name."""
 
 
 CLAIM_MODES = ("no-claim", "claim", "legacy")
-"""Whose a snapshot is that a job is started from; the first is the default."""
+"""Owners of a snapshot that a job is started from; the first mode is the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ class JobDescriptor:
     """Which job a storage directory belongs to and how it runs. Paths are absolute.
 
     ``output_dir``   relative to the storage directory when it lies inside it;
-    ``working_dir``  where the run was started: relative paths of the job's sources mean files there;
-    ``restore_path``, ``claim_mode``  the snapshot it was started from, if any, and whose that is;
-    ``stopped_with``  the savepoint that it was stopped with: what is here is not to go on.
+    ``working_dir``  where the run was started: relative paths of the job's sources are resolved there;
+    ``restore_path``, ``claim_mode``  the snapshot it was started from, if any, and the mode that decides its owner;
+    ``stopped_with``  the savepoint that it was stopped with: this directory must then not be resumed.
     """
 
     job_file: str
@@ -78,7 +78,7 @@ class JobDescriptor:
         return SavepointRestore(self.restore_path, RestoreMode(self.claim_mode))
 
     def summary(self) -> str:
-        """What it decides, in one line."""
+        """Its decisions, in one line."""
         params = ", ".join(f"{name}={value}" for name, value in self.params.items())
         start = "" if self.restore_path is None else f", started from {self.restore_path} ({self.claim_mode})"
         return (
@@ -106,10 +106,10 @@ class JobDescriptor:
 
     @classmethod
     def from_json(cls, text: str, path: str, *, accept: bool = False) -> JobDescriptor:
-        """What :meth:`to_json` wrote. ``accept``: whatever was changed since, as long as it makes sense, and without a
+        """Reads the text of :meth:`to_json`. ``accept``: also a changed text, as long as it is valid, and one without a
         checksum, as older versions wrote it.
 
-        Raises :class:`StorageError` when it did not write this.
+        Raises :class:`StorageError` on any other text.
         """
         try:
             state = parse_json(text)
@@ -133,7 +133,7 @@ class JobDescriptor:
                 job_file=_text(state, "job_file"),
                 job_name=_text(state, "job_name"),
                 params=_params(state),
-                # What is as it was written may be of a version that had fewer options.
+                # An unchanged file may be of a version that had fewer options.
                 options=RunOptions.from_dict(state["options"], path, complete=accept and not is_older),
                 output_dir=_text(state, "output_dir"),
                 working_dir=_text(state, "working_dir"),
@@ -159,7 +159,7 @@ def _not_accepted(path: str, problem: str, accept: bool = False) -> StorageError
 
 
 def accept_option(command: CommandT) -> CommandT:
-    """The option of the verbs that go by a descriptor."""
+    """The option of the verbs that use a descriptor."""
     return click.option(
         ACCEPT_OPTION,
         "accept_descriptor",
@@ -181,7 +181,7 @@ def _text(state: Mapping[str, Any], name: str) -> str:
     value = state[name]
     if not isinstance(value, str):
         raise TypeError(f"{name} is {value!r}, not a text")
-    # No path has a NUL or a lone surrogate. (Bytes that are no UTF-8 come as surrogates that do encode.)
+    # A path contains no NUL or lone surrogate. (Bytes that are not UTF-8 come as surrogates that do encode.)
     value.encode("utf-8", "surrogateescape")
     if not value or "\0" in value:
         raise ValueError(f"{name} is {value!r}, which names nothing")
@@ -226,20 +226,20 @@ def has_descriptor(file_system: FileSystem, directory: str) -> bool:
 
 
 def write_descriptor(file_system: FileSystem, directory: str, descriptor: JobDescriptor) -> None:
-    """Bind a storage directory to a job, durably. The caller holds the directory and has found it free. Raises
-    :class:`StorageError` when it cannot be written."""
+    """Bind a storage directory to a job, durably. The caller holds the directory and has checked that it is free.
+    Raises :class:`StorageError` when it cannot be written."""
     assert not has_descriptor(file_system, directory), f"{directory}: its descriptor would be overwritten"
     note_descriptor(file_system, directory, descriptor)
 
 
 def note_stopped(file_system: FileSystem, directory: str, savepoint: str) -> None:
-    """Remember, as :func:`note_descriptor` does, that the job was stopped with a savepoint."""
+    """Record, as :func:`note_descriptor` does, that the job was stopped with a savepoint."""
     descriptor = read_descriptor(file_system, directory)
     note_descriptor(file_system, directory, replace(descriptor, stopped_with=savepoint))
 
 
 def note_descriptor(file_system: FileSystem, directory: str, descriptor: JobDescriptor) -> None:
-    """Remember, durably, that the job of a storage directory goes on as this says. The caller holds it. Raises
+    """Record, durably, how the job of a storage directory continues. The caller holds it. Raises
     :class:`StorageError` when it cannot be written."""
     path = descriptor_path(directory)
     try:
@@ -249,7 +249,7 @@ def note_descriptor(file_system: FileSystem, directory: str, descriptor: JobDesc
 
 
 def read_descriptor(file_system: FileSystem, directory: str, *, accept: bool = False) -> JobDescriptor:
-    """Which job a storage directory belongs to. ``accept``: as of :meth:`JobDescriptor.from_json`. Raises
+    """The job that a storage directory belongs to. ``accept``: as of :meth:`JobDescriptor.from_json`. Raises
     :class:`StorageError` when there is no such directory, no descriptor in it, or a damaged one."""
     path = descriptor_path(directory)
     if not file_system.is_dir(directory):

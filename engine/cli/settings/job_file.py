@@ -1,8 +1,8 @@
 """Job files: a Python file that defines ``job``, a function that builds an :class:`engine.Job` or a job itself.
 
-The file's directory is *appended* to Python's search path, so that helpers beside it can be imported while a folder
-beside it with the name of one of our packages (``operators``) does not hide ours. After it comes, for a file of a
-package, the directory of that package, so that the file may import its neighbours by their full names.
+The file's directory is *appended* to Python's search path. So modules beside it can be imported, but a folder beside it
+with the name of one of our packages (``operators``) does not hide ours. If the file belongs to a package, the directory
+of that package follows, so that the file may import its neighbours by their full names.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _TEMPLATE = """\
 class LoadedJob:
     """A job, the absolute path of the file it comes from, and the parameters it was built with.
 
-    ``content``: of the file, as it was loaded; ``scenario``: the file's ``SCENARIO`` as it is, see
+    ``content``: of the file, as it was loaded; ``scenario``: the file's ``SCENARIO`` unchanged, see
     :mod:`engine.explore.cases.scenario`; empty without one.
     """
 
@@ -51,16 +51,16 @@ class LoadedJob:
     content: bytes
     scenario: object = field(default_factory=dict)
     expected: Expected | None = None
-    """Of the file, where it was loaded to be searched."""
+    """Of the file, if it was loaded for a search."""
 
 
 def load_job(path: str, params: Mapping[str, str], parallelism: int | None = None) -> LoadedJob:
     """Load a job file and build its job.
 
-    ``params`` are handed to the function as strings. ``parallelism`` replaces the default parallelism of the
-    job, not that of operators that name their own, and is also handed to a function that has a parameter of that name.
+    ``params`` are passed to the function as strings. ``parallelism`` replaces the default parallelism of the
+    job, not that of operators that name their own, and is also passed to a function that has a parameter of that name.
 
-    Raises :class:`JobFileError` when the file cannot be loaded or defines no job; what the graph refuses raises
+    Raises :class:`JobFileError` when the file cannot be loaded or defines no job; errors of the graph are
     :class:`engine.elements.errors.JobGraphError`.
     """
     from engine.graph.job import parallelism_override
@@ -75,8 +75,8 @@ def load_job(path: str, params: Mapping[str, str], parallelism: int | None = Non
 def load_builder(
     path: str, params: Mapping[str, str], check: Callable[[bytes], None] | None = None
 ) -> tuple[Callable[[int | None], Job], LoadedJob]:
-    """Load a job file once, for whoever searches it and builds its job with several parallelisms; and the job with its
-    own. Parameters that the file's ``SCENARIO`` asks for hold unless ``params`` say otherwise. ``check`` refuses
+    """Load a job file once, for a search that builds its job with several parallelisms; also returns the job with its
+    own. Parameters in the file's ``SCENARIO`` hold unless ``params`` override them. ``check`` refuses
     content before any of it is run.
 
     Raises what :func:`load_job` and ``check`` raise.
@@ -110,7 +110,7 @@ def _absolute(path: str) -> str:
 
 
 def _load(path: str, check: Callable[[bytes], None] | None = None) -> tuple[ModuleType, bytes]:
-    """The module that a file is, and the content that it was made from."""
+    """The module of a file, and the content that it was made from."""
     directory, name = os.path.dirname(path), f"weir_job_{Path(path).stem}"
     for place in (directory, _root_of_package(directory)):
         if place not in sys.path:
@@ -119,10 +119,10 @@ def _load(path: str, check: Callable[[bytes], None] | None = None) -> tuple[Modu
     if spec is None or spec.loader is None:
         raise JobFileError(f"{path}: a job file is a Python file\n  fix: give it a name that ends in .py")
     module = module_from_spec(spec)
-    # Classes of the job file find their module by name, dataclasses among them.
+    # Classes of the job file, dataclasses among them, find their module by name.
     sys.modules[name] = module
     try:
-        # Not by the loader: it would take a compiled file of the same second and size for the content.
+        # Not by the loader: it would use a compiled file with the same second and size instead of the content.
         content = Path(path).read_bytes()
         if check is not None:
             check(content)
@@ -145,7 +145,7 @@ def _load(path: str, check: Callable[[bytes], None] | None = None) -> tuple[Modu
 
 
 def _root_of_package(directory: str) -> str:
-    """The directory in which the outermost package lies that ``directory`` is part of; itself when it is no package."""
+    """The directory that contains the outermost package of ``directory``; itself when it is not a package."""
     while os.path.exists(os.path.join(directory, "__init__.py")):
         directory = os.path.dirname(directory)
     return directory

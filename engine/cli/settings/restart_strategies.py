@@ -1,6 +1,6 @@
-"""Restart strategies as they are typed: ``none``, ``fixed:3:10ms``, ``exponential:10ms:1s``, ``rate:2:1m:10ms``.
+"""Restart strategies as users type them: ``none``, ``fixed:3:10ms``, ``exponential:10ms:1s``, ``rate:2:1m:10ms``.
 
-The parts behind the name are separated by colons and may be left out from the end; what is left out is Flink's
+The parts after the name are separated by colons and may be omitted from the end; omitted parts have Flink's
 default (``fixed`` needs both).
 """
 
@@ -20,7 +20,7 @@ FORMS = {
     "exponential": "exponential:INITIAL:MAX:MULTIPLIER:RESET:JITTER, for instance exponential:10ms:1s:2:1m:0.1",
     "rate": "rate:FAILURES:INTERVAL:DELAY, for instance rate:2:1m:10ms",
 }
-"""How each strategy is written, by its name."""
+"""The text form of each strategy, by its name."""
 
 
 _MOST_PARTS = {"none": 0, "fixed": 2, "exponential": 5, "rate": 3}
@@ -43,7 +43,7 @@ def parse_restart(text: str) -> RestartStrategy:
 
 
 class _WrongFormError(Exception):
-    """A part is missing, too much, or cannot be read."""
+    """A part is missing, superfluous, or not readable."""
 
 
 class _Parts:

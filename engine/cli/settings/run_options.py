@@ -1,4 +1,4 @@
-"""The options of a run: how they are typed, stored beside the checkpoints, and turned into a configuration."""
+"""The options of a run: how users type them, how they are stored beside the checkpoints, and their configuration."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ SETTINGS = {
     "snapshot is": "snapshot",
     "materialization_interval_ns": "materialization_interval",
 }
-"""By how a refusal names a setting: the option that sets it."""
+"""By the name of a setting in an error: the option that sets it."""
 
 _FLAGS = ("local_recovery",)
-"""Options that are given or not, without a value."""
+"""Options without a value: present or not."""
 
 _AS_TYPED = {
     "batch_size": "batch_size",
@@ -51,12 +51,12 @@ _TIMES = {
     "debloat": "debloat_target_ns",
 }
 _OF_ACKING = {"ackers": "ackers", "max_spout_pending": "max_pending"}
-"""By option: the setting that has its value, or its time; the last of :class:`AckingSettings`."""
+"""By option: the setting for its value, or its time; the last of :class:`AckingSettings`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What decides how a job runs, in the form in which it was typed. ``None`` = the engine's default.
+    """The options that decide how a job runs, as they were typed. ``None`` = the engine's default.
 
     These go into the descriptor of a storage directory, so that ``weir resume`` runs the job the same way; faults
     and output forms do not.
@@ -89,18 +89,18 @@ class RunOptions:
 
     def to_config(self, *, allow_non_restored_state: bool = False) -> Any:
         """The :class:`engine.runtime.config.RunConfig` for these options. Raises :class:`ConfigurationError` naming the
-        setting and what it may be, with the options as they were typed."""
+        setting and its allowed values, with the options as they were typed."""
         try:
             return self._to_config(allow_non_restored_state)
         except ConfigurationError as error:
-            # The room that refuses knows settings in nanoseconds, and no command line.
+            # The raising package knows settings in nanoseconds, and no command line.
             typed = self._typed_options(str(error))
             if typed:
                 error.add_note(f"here: {typed}")
             raise
 
     def _typed_options(self, message: str) -> str:
-        """The options behind the settings that a message names, as they were typed."""
+        """The options for the settings that a message names, as they were typed."""
         names = [option for setting, option in SETTINGS.items() if setting in message]
         typed = [(name, getattr(self, name)) for name in names]
         return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in typed if value is not None)
@@ -147,7 +147,7 @@ class RunOptions:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], source: str, *, complete: bool = False) -> RunOptions:
-        """What :meth:`as_dict` gave; what is missing is as if not typed, unless it must be ``complete``.
+        """Reads the data of :meth:`as_dict`; missing options count as not typed, unless it must be ``complete``.
 
         Raises :class:`StorageError` on an option this version does not know, :class:`TypeError` on a value of another
         type, and :class:`ValueError` on a missing one.
@@ -165,13 +165,13 @@ class RunOptions:
                 "  fix: resume with the version that started the run"
             )
         for name, value in values.items():
-            # Exactly: to Python a bool is an int, but it is no number of subtasks.
+            # The exact type: to Python a bool is an int, but it is not a number of subtasks.
             if type(value) not in (get_args(types[name]) or (types[name],)):
                 raise TypeError(f"option {name!r} is {value!r}")
         return cls(**values)
 
     def as_arguments(self) -> list[str]:
-        """The arguments that give these options, without those that are the default."""
+        """The arguments that give these options; default values are left out."""
         arguments: list[str] = []
         for field in fields(self):
             value = getattr(self, field.name)
@@ -202,7 +202,7 @@ def parse_params(texts: tuple[str, ...]) -> dict[str, str]:
 
 
 def modes() -> list[str]:
-    """The names that all checkpoint protocols go by."""
+    """The names of all checkpoint protocols."""
     from engine.protocols.protocol_names import MODE_ALIASES, PROTOCOLS
 
     return [*PROTOCOLS, *MODE_ALIASES]
@@ -316,7 +316,7 @@ def state_options(command: CommandT) -> CommandT:
 
 
 def run_options(command: CommandT) -> CommandT:
-    """The options of one run that no descriptor keeps: faults and forms of output."""
+    """The options of one run that are not stored in a descriptor: faults and forms of output."""
     decorators = (
         click.option(
             "--kill",

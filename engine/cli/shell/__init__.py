@@ -1,5 +1,5 @@
-"""What stands between the shell and a verb: the check at start-up, wrong usage, errors with their exit codes, and how
-a command is ended from outside. Knows no verb and no job.
+"""The layer between the shell and a verb: the check at start-up, wrong usage, errors with their exit codes, and the
+ways in which a command is ended from outside. It knows no verb and no job.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How a command is ended from outside: its reader goes away, it is told to terminate, its standard streams are closed.
+"""Ways to end a command from outside: its reader closes the pipe, it gets SIGTERM, its standard streams are closed.
 
-What ends a command is no ``Exception``: it passes through the functions of a job, which would be tried again, and
-through libraries that have ideas of their own (click and rich exit with 1, which means *violated* here).
+The exceptions for this are not an ``Exception``: they pass through the functions of a job, which would be retried, and
+through libraries with their own handling (click and rich exit with 1, which means *violated* here).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 EXIT_INTERRUPTED, EXIT_TERMINATED = 130, 143
-"""What shells expect of a program that ended on Ctrl-C, and on SIGTERM."""
+"""The codes that shells expect of a program that ended on Ctrl-C, and on SIGTERM."""
 
 _STDERR = 2
 
 
 class ReaderGone(BaseException):
-    """Who read standard output or standard error has gone (``weir inspect … | head``)."""
+    """The reader of standard output or standard error has gone (``weir inspect … | head``)."""
 
 
 class Terminated(BaseException):
@@ -34,7 +34,7 @@ class Terminated(BaseException):
 
 
 class _Output(io.FileIO):
-    """Standard output or error, which tells why it cannot be written."""
+    """Standard output or error, which reports why it cannot be written."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         try:
@@ -52,14 +52,14 @@ class _Output(io.FileIO):
 
 @contextmanager
 def standard_streams() -> Iterator[None]:
-    """Let the streams notice that their reader has gone; a stream that is closed at the start swallows what it gets.
+    """Make the streams notice that their reader has gone; a stream that is closed at the start discards its data.
 
-    Streams that somebody else has put in place, a test for instance, stay as they are.
+    Streams that other code has replaced, a test for instance, stay unchanged.
     """
     before = sys.stdout, sys.stderr
     if None in before:
         for descriptor in range(_STDERR + 1):
-            # Otherwise the next file that is opened would get the number, and what other programs write to it.
+            # Otherwise the next opened file would get the number, and with it the output of other programs.
             with suppress(OSError):
                 os.fstat(descriptor)
                 continue
@@ -73,7 +73,7 @@ def standard_streams() -> Iterator[None]:
             try:
                 stream.flush()
             except (ReaderGone, StorageError):
-                # What is still buffered must go somewhere, or the interpreter complains at its end.
+                # Buffered data must go somewhere, or the interpreter complains at its end.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
                 stream.flush()
         sys.stdout, sys.stderr = before
@@ -84,21 +84,21 @@ def _watched(stream: TextIO | None, original: TextIO | None) -> TextIO:
         return open(os.devnull, "w", encoding="utf-8")
     if stream is not original or not isinstance(stream, io.TextIOWrapper):
         return stream
-    # What the encoding does not have is escaped, as in JSON: a text that cannot be printed is no reason to fail.
+    # Characters that the encoding does not have are escaped, as in JSON: they are no reason to fail.
     errors = "backslashreplace" if stream.errors == "strict" else stream.errors
     raw = _Output(stream.fileno(), "w", closefd=False)
     return io.TextIOWrapper(io.BufferedWriter(raw), stream.encoding, errors, line_buffering=stream.line_buffering)
 
 
 def flush_streams() -> None:
-    """Bring out what is buffered, while it can still be said that this failed."""
+    """Write out all buffered data, while an error can still be reported."""
     sys.stdout.flush()
     sys.stderr.flush()
 
 
 @contextmanager
 def termination() -> Iterator[None]:
-    """Have SIGTERM raise :class:`Terminated` inside the block, unless the process ignores it or handles it itself."""
+    """Make SIGTERM raise :class:`Terminated` inside the block, unless the process ignores it or handles it itself."""
     is_ours = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     if is_ours:
         signal.signal(signal.SIGTERM, _terminate)

@@ -43,7 +43,7 @@ EXIT_CODES = """\
 
 
 def exit_code_of_failure(error: BaseException) -> int:
-    """The exit code of an error that ends the command, whichever room it comes from."""
+    """The exit code of an error that ends the command, whichever package raised it."""
     from engine.report.verdict import exit_code_of
     from state_backends.base import MissingStateError, StateBackendError, StorageInUseError, StorageNotWritableError
 
@@ -89,7 +89,7 @@ def failure_text(error: BaseException) -> str:
     lines += dict.fromkeys(places)
     lines += [f"  {note}" for note in getattr(error, "__notes__", ())]
     if os.environ.get("WEIR_TRACEBACK") == "1":
-        # The error of a job was never raised: it has no lines of its own, and its words stand above.
+        # The error of a job was never raised: it has no lines of its own, and its text stands above.
         raised = error if error.__traceback__ is not None else error.__cause__ or error
         lines.append("".join(traceback.format_exception(raised)).rstrip())
     elif error.__cause__ is not None:
@@ -100,7 +100,7 @@ def failure_text(error: BaseException) -> str:
 def _causes(error: BaseException) -> Iterator[BaseException]:
     seen = [error]
     cause = error.__cause__
-    # An error that was raised from itself would be a chain without end.
+    # An error that was raised from itself would be an endless chain.
     while cause is not None and not any(cause is one for one in seen):
         if not any(isinstance(cause, ForbiddenCallError) and isinstance(one, ForbiddenCallError) for one in seen):
             yield cause
@@ -112,7 +112,7 @@ def _place(error: BaseException) -> list[str]:
     """The last line of the user's own code on the way to the error: the line to look at.
 
     Lines of Weir, of the standard library and of installed packages are left out: the message says what happened
-    there, and nobody would change them.
+    there, and the user would not change them.
     """
     frames = [one for one in traceback.extract_tb(error.__traceback__) if _is_the_users(one.filename)]
     if not frames:
@@ -123,8 +123,8 @@ def _place(error: BaseException) -> list[str]:
 
 @cache
 def _is_the_users(file_name: str) -> bool:
-    # Names in angle brackets are no files (frozen modules, text given to exec); nor are the relative ones of what
-    # Cython has compiled into a package ("pyarrow/error.pxi").
+    # Names in angle brackets are not files (frozen modules, text given to exec); nor are the relative names that
+    # Cython compiles into a package ("pyarrow/error.pxi").
     if {"site-packages", "dist-packages"} & {*Path(file_name).parts} or not Path(file_name).is_absolute():
         return False
     own = Path(__file__).resolve().parents[3]

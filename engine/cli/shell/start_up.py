@@ -1,8 +1,8 @@
 """The check at start-up: are the four packages one project?
 
 They are imported under plain names (``operators`` is one), so a folder of that name in the user's working directory or
-on ``PYTHONPATH`` can stand before ours. The errors that follow from that explain nothing; this one does. It runs
-before anything else of the project is imported and imports nothing itself.
+on ``PYTHONPATH`` can come before ours. The errors that would follow do not show the cause; this one does. The check
+runs before anything else of the project is imported and imports nothing itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PACKAGES = ("engine", "operators", "state_backends", "spark_bridge")
 
 
 def shadowed_packages() -> dict[str, str]:
-    """The packages that would not be imported from beside this one, with where they would come from."""
+    """The packages that would not be imported from beside this one, with the place they would come from."""
     root = Path(__file__).resolve().parents[3]
     found = {name: package_root(name) for name in PACKAGES}
     return {name: str(place) for name, place in found.items() if place != root}
@@ -34,7 +34,7 @@ def package_root(name: str) -> Path | str:
 
 
 def start_up_problem() -> str | None:
-    """What is wrong with the installation, why, and how to fix it; ``None`` when nothing is."""
+    """What is wrong with the installation, why, and how to fix it; ``None`` when nothing is wrong."""
     shadowed = shadowed_packages()
     if not shadowed:
         return None

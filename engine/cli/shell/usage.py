@@ -1,4 +1,4 @@
-"""Wrong usage: what an option refuses, with the nearest that it takes, and how click's findings are told."""
+"""Wrong usage: the value that an option refuses, with the closest allowed one, and the text of click's errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class OneOf(click.Choice):  # type: ignore[type-arg] # a plain class before clic
 
 
 class AtLeast(click.IntRange):
-    """A whole number, not below some other."""
+    """A whole number with a lower bound."""
 
     def __init__(self, least: int) -> None:
         super().__init__(min=least)
@@ -42,7 +42,7 @@ class AtLeast(click.IntRange):
 
 
 def usage_text(error: click.ClickException) -> str:
-    """What was wrong with the command line, and where its options are explained."""
+    """The mistake in the command line, and where its options are explained."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     lines = [f"error: {_what(error, context)}"]
     if context is not None:
@@ -69,5 +69,5 @@ def _unknown(kind: str, typed: str, known: Iterable[str]) -> str:
 
 
 def no_such_verb(typed: str, verbs: Iterable[str], context: click.Context) -> click.UsageError:
-    """The error about a verb that there is not."""
+    """The error about an unknown verb."""
     return click.UsageError(_unknown("verb", typed, verbs), context)

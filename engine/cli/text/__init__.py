@@ -1,5 +1,5 @@
-"""What people see while a command runs: consoles on standard error, a progress line on a terminal, and how far an
-exploration is.
+"""The display while a command runs: consoles on standard error, a progress line on a terminal, and the progress of an
+exploration.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What ``weir explore`` shows: how far it is, coverage, and the summary in one line."""
+"""The display of ``weir explore``: its progress, coverage, and the summary in one line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCHEMA = "weir-explore-1"
 
 
 def how_far(coverage: Coverage, seconds: float) -> str:
-    """What a search has seen so far, in a line."""
+    """The progress of a search, in a line."""
     struck, reachable = coverage.crash_points
     return (
         f"{plural(coverage.runs, 'run')} in {seconds:.0f} s ({_per_second(coverage.runs, seconds)}/s),"
@@ -61,7 +61,7 @@ def summary_line(report: CampaignReport) -> str:
 
 
 def coverage_table(coverage: Coverage) -> Table:
-    """One row for each named point that was visited: in how many runs, and in how many something struck there."""
+    """One row for each visited named point: the number of runs that visited it, and of those with a fault there."""
     table = Table(title="Named points", title_justify="left")
     for name in ("point", "step"):
         table.add_column(name, no_wrap=name == "point")
@@ -78,7 +78,7 @@ def coverage_table(coverage: Coverage) -> Table:
 
 
 def sometimes_table(coverage: Coverage) -> Table:
-    """What should happen in some run, and in how many of those in which it could it did."""
+    """By event that some run should have: the number of runs in which it was possible, and in which it happened."""
     from engine.explore.invariants import SOMETIMES
 
     table = Table(title="Sometimes", title_justify="left")
@@ -125,7 +125,7 @@ def report_plain(
 
 
 def reference_plain(reference: Reference | None) -> dict[str, Any] | None:
-    """What output was judged by: in a few words, by sink, why not by the second opinion, how it depends on order."""
+    """The judge of output: in a few words, by sink, why not the second opinion, how it depends on order."""
     if reference is None:
         return None
     return {

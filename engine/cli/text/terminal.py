@@ -1,4 +1,4 @@
-"""What people see while a run is on: consoles on standard error, and a progress line on a terminal."""
+"""The display while a run is on: consoles on standard error, and a progress line on a terminal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WIDTH_WITHOUT_TERMINAL = 170
 
 
 def error_console() -> Console:
-    """The console for people, on standard error. rich leaves colours out when ``NO_COLOR`` is set or nobody looks."""
+    """The console for people, on standard error. rich drops colours with ``NO_COLOR`` or without a terminal."""
     console = Console(stderr=True, highlight=False, soft_wrap=False)
     if not console.is_terminal:
         console = Console(stderr=True, highlight=False, width=_WIDTH_WITHOUT_TERMINAL)
@@ -41,10 +41,10 @@ _NEXT = "Next: "
 
 
 def say(console: Console, text: str) -> None:
-    """Text as it is: names in brackets (``count[1]``) are no markup.
+    """Print text unchanged: names in brackets (``count[1]``) are not markup.
 
-    In a log a line stays a line. On a terminal it is broken between words, but for the command to type next: that is a
-    line of its own, and whole, to be copied.
+    In a log a line stays a line. On a terminal it is broken between words, except for the command to type next: that is
+    a line of its own, and whole, to be copied.
     """
     if console.is_terminal:
         told, _, command = text.partition(_NEXT)
@@ -60,7 +60,7 @@ def _broken(line: str, width: int) -> list[str]:
 
 @contextmanager
 def stdout_kept_clean(as_json: bool) -> Iterator[None]:
-    """With ``as_json`` what the job itself prints goes to standard error: standard output holds the report only."""
+    """With ``as_json`` the job's own prints go to standard error: standard output holds the report only."""
     if not as_json:
         yield
         return
@@ -70,17 +70,17 @@ def stdout_kept_clean(as_json: bool) -> Iterator[None]:
 
 @contextmanager
 def job_output_dropped() -> Iterator[None]:
-    """Around a search: nobody can read what a job prints in thousands of runs. ``weir replay`` shows one of them."""
+    """Around a search: the prints of thousands of runs are unreadable. ``weir replay`` shows those of one run."""
     with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
         yield
 
 
 @contextmanager
 def progress_of(console: Console, how_far: Callable[_Seen, str]) -> Iterator[Callable[_Seen, None]]:
-    """Show how far a search is: a line that changes, or one now and then in a log.
+    """Show the progress of a search: a line that changes, or one now and then in a log.
 
-    Gives the function that the search tells what it has seen. It may be called as often as the search likes: most calls
-    only look at the clock. ``how_far`` makes the line of it.
+    Gives the function that the search calls with its progress. It may be called as often as the search likes: most
+    calls only look at the clock. ``how_far`` turns the progress into the line.
     """
     told = monotonic()
 
@@ -109,9 +109,9 @@ def progress_of(console: Console, how_far: Callable[_Seen, str]) -> Iterator[Cal
 
 @contextmanager
 def progress_line(console: Console, started_ns: Callable[[], int]) -> Iterator[Callable[[Progress], None] | None]:
-    """Show how far a run is; gives the function to hand to the run, ``None`` when nobody watches.
+    """Show the progress of a run; gives the function to pass to the run, ``None`` without a terminal.
 
-    Virtual time counts from ``started_ns()``: a run that goes on from a checkpoint starts where that was taken.
+    Virtual time counts from ``started_ns()``: a run that resumes from a checkpoint starts at its time.
     """
     if not console.is_terminal:
         yield None

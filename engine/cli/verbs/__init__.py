@@ -1,4 +1,4 @@
-"""What people type after ``weir``: one module per verb."""
+"""The words after ``weir``: one module per verb."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def command(
 
 
 def _how_far(found: Found, order: CheckOrder) -> str:
-    """What a search has done, and how far it is on its way to the bound that it reaches first."""
+    """The work of a search so far, and its progress towards the limit that it will reach first."""
     states, seconds = found.states / order.max_states, found.seconds / order.seconds
     bound = f"{seconds:.0%} of {order.seconds:g} s"
     if states > seconds:
@@ -163,7 +163,7 @@ def _given(
     *,
     reduction: bool,
 ) -> list[str]:
-    """The options that a further search of the same job needs, besides its bounds."""
+    """The options that a further search of the same job needs, besides its limits."""
     given = [] if promise == DEFAULT_PROMISE else ["--promise", promise]
     given += [] if checkpoints is None else ["--checkpoints", str(checkpoints)]
     given += [word for kind in savepoints for word in ("--savepoint", kind)]
@@ -220,7 +220,7 @@ def _tell(
 
 @job_output_dropped()
 def _explain(subject: Subject, report: CheckReport, place: str) -> tuple[Token, str]:
-    """Print how the wrong ending comes about, and write it down; its token, and what replays it."""
+    """Print the way to the wrong ending, and write it to a file; returns its token, and the argument to replay it."""
     from engine.explore.failures import failure_report
     from engine.explore.search import Token
     from engine.explore.shrink import WAITING
@@ -236,7 +236,7 @@ def _explain(subject: Subject, report: CheckReport, place: str) -> tuple[Token, 
         say(console, explained.text)
         explained.write(place)
         return Token.of(subject, explained.case, promise=report.promise), explained.command
-    # The job depends on the order of its records: no single run tells that this output is wrong.
+    # The job depends on the order of its records: a single run cannot show that this output is wrong.
     story, _, _ = tell(subject, report.witness)
     for line in story.lines():
         say(console, line)
@@ -247,7 +247,7 @@ def _explain(subject: Subject, report: CheckReport, place: str) -> tuple[Token, 
 
 
 def _next(subject: Subject, order: CheckOrder, report: CheckReport, given: Sequence[str]) -> str:
-    """The same search with one more fault, or with more room below the bound that has stopped it."""
+    """The same search with one more fault, or with a higher limit where it was stopped."""
     from engine.explore.check import STATES
 
     assert subject.path is not None

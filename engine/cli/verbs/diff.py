@@ -1,4 +1,4 @@
-"""``weir diff``: what makes the difference between a failing run and one that passes, or between any two."""
+"""``weir diff``: find what makes the difference between a failing run and one that passes, or between any two."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def command(
 
 
 def _swarm(scenario: Scenario, modes: tuple[str, ...], kinds: tuple[str, ...], fixed: Mapping[str, Setting]) -> Swarm:
-    """What the command line says comes first, then what the job file says."""
+    """Options of the command line come first, then those of the job file."""
     from engine.explore.search import Swarm
 
     if not modes:
@@ -162,8 +162,8 @@ def _swarm(scenario: Scenario, modes: tuple[str, ...], kinds: tuple[str, ...], f
 
 
 def _promise_beyond(scenario: Scenario, modes: tuple[str, ...]) -> str | None:
-    """What the job file promises in the only mode that is searched, where the mode by itself promises nothing: without
-    it, nothing would be compared."""
+    """The job file's promise for the only searched mode, if the mode itself promises nothing: without it, no output
+    would be compared."""
     from engine.explore.cases import promise_of
     from engine.protocols.protocol_names import protocol_named
 
@@ -189,7 +189,7 @@ def parse_settings(texts: tuple[str, ...]) -> dict[str, Setting]:
 
 @contextmanager
 def _files(asked: str | None) -> Iterator[str | None]:
-    """The directory for real files, gone again afterwards; ``None`` = no real files."""
+    """The directory for real files, deleted afterwards; ``None`` = no real files."""
     if asked is None:
         yield None
         return
@@ -206,7 +206,7 @@ def _files(asked: str | None) -> Iterator[str | None]:
 def _tell(subject: Subject, report: CampaignReport, *, as_json: bool, out: str | None, shrink: bool) -> int:
     console = error_console()
     if report.order.keep_going or not report.failures:
-        # What a search has seen that ended at its first failure says nothing; it is in the JSON report.
+        # The coverage of a search that ended at its first failure proves nothing; it is in the JSON report.
         console.print(coverage_table(report.coverage))
         console.print(sometimes_table(report.coverage))
     tokens = [token_of(subject, report.order, failure) for failure in report.failures]
@@ -241,7 +241,7 @@ def _tell(subject: Subject, report: CampaignReport, *, as_json: bool, out: str |
 def _explain(
     subject: Subject, order: CampaignOrder, failure: Failure, shrink: bool, place: str
 ) -> FailureReport | None:
-    """Print the report of a failure; ``None`` when the run cannot be spelled out."""
+    """Print the report of a failure; ``None`` when the run cannot be made concrete."""
     from engine.explore.failures import failure_report
     from engine.explore.invariants import invariants_for
     from engine.explore.run import run_case
@@ -269,7 +269,7 @@ def _explain(
 
 
 def token_of(subject: Subject, order: CampaignOrder, failure: Failure) -> Token:
-    """The token of a failed run: its seed, and what could be drawn."""
+    """The token of a failed run: its seed, and the possible draws."""
     from engine.explore.search import Drawn, Token
 
     run = Drawn(failure.seed, order.swarm) if failure.drawn else failure.case
@@ -277,7 +277,7 @@ def token_of(subject: Subject, order: CampaignOrder, failure: Failure) -> Token:
 
 
 def _next_command(subject: Subject, report: CampaignReport) -> str:
-    """What to type next when no run has failed."""
+    """The command to type next when no run has failed."""
     assert subject.path is not None
     command = ["weir", "explore", subject.path]
     for name, value in subject.params.items():

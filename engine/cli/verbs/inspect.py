@@ -1,4 +1,4 @@
-"""``weir inspect``: what a checkpoint holds, decoded and verified."""
+"""``weir inspect``: the content of a checkpoint, decoded and verified."""
 
 from __future__ import annotations
 

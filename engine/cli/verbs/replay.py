@@ -1,4 +1,4 @@
-"""``weir replay``: make a run again from its token."""
+"""``weir replay``: repeat a run from its token."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _replay(subject: Subject, token: Token) -> tuple[FinishedCase, TraceTape]:
 
 
 def _reference(token: Token, finished: FinishedCase) -> str:
-    """What the output was judged by; nothing where it was not."""
+    """The judge of the output; empty where it was not judged."""
     if token.promise == "none" or not finished.is_over:
         return ""
     view = finished.view
@@ -111,7 +111,7 @@ def _write_trace(tape: TraceTape, path: str) -> None:
 
 
 def _verdict(token: Token, subject: Subject, finished: FinishedCase, digests: dict[str, int], place: str) -> int:
-    """The last line, and the exit code. ``place``: what the run was named by."""
+    """The last line, and the exit code. ``place``: the name by which the user named the run."""
     console = error_console()
     same_code = token.is_of_this_code(subject)
     if not same_code:

@@ -1,4 +1,4 @@
-"""``weir resume``: go on with the job of a storage directory, after whatever ended it."""
+"""``weir resume``: resume the job of a storage directory, after any kind of end."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def command(
         _refuse_stopped(descriptor, directory)
         _go_to(descriptor.working_dir)
         loaded = _load_again(descriptor, directory)
-        # Those of the first start, with those about state that were typed now.
+        # The options of the first start, with those about state that were typed now.
         options = replace(descriptor.options, **{name: value for name, value in typed.items() if value is not None})
         config = options.to_config()
         check_orders(loaded.job.plan(), config, faults, wishes)
@@ -132,7 +132,7 @@ def command(
 
 
 def _refuse_stopped(descriptor: JobDescriptor, directory: str) -> None:
-    """What a savepoint has committed would be taken back, and done again, from an older checkpoint."""
+    """Refuse: output that the savepoint has committed would be taken back and repeated from an older checkpoint."""
     if descriptor.stopped_with is None:
         return
     backend = descriptor.options.state_backend
@@ -164,7 +164,7 @@ def _load_again(descriptor: JobDescriptor, directory: str) -> LoadedJob:
 
 
 def _go_to(working_dir: str) -> None:
-    """Relative paths of the job's sources mean what they meant when the run was started."""
+    """Make relative paths of the job's sources mean the same as when the run was started."""
     try:
         os.chdir(working_dir)
     except OSError as error:

@@ -119,7 +119,7 @@ def command(
     if explain is not None:
         click.echo(loaded.job.explain(explain))  # type: ignore[arg-type]
         return 0
-    # What makes no sense is refused before anything is created.
+    # Invalid options are refused before anything is created.
     check_orders(loaded.job.plan(), config, faults, wishes)
     start = restore_from(restore_path, claim_mode, config.backend().name)
     if allow_non_restored_state and start is None:
@@ -129,7 +129,7 @@ def command(
             "--ledger cannot say what is in a snapshot that was taken without it, and --from starts from one\n"
             "  fix: leave one of the two out"
         )
-    # A run that goes on from another one may go on with its output, too.
+    # A run that resumes from another one may continue its output, too.
     continues = None if start is None else loaded.job.name
     order = RunOrder(
         loaded,

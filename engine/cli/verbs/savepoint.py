@@ -95,7 +95,7 @@ def _copy(storage: CheckpointStorage, name: str, checkpoint_id: int, file_system
 
 
 def _format_of(metadata: CheckpointMetadata) -> str:
-    """What a copy of this checkpoint is: of one with files of a store, only that store can make something."""
+    """The form of a copy of this checkpoint: files of a store can be read only by that store."""
     keyed = [one.keyed for operator in metadata.operators for one in operator.subtasks.values()]
     is_full = all(handle is None or isinstance(handle, FullKeyedStateHandle) for handle in keyed)
     form = SavepointFormat.CANONICAL if is_full else SavepointFormat.NATIVE

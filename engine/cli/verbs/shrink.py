@@ -1,4 +1,4 @@
-"""``weir shrink``: make a failing run as small as it gets, and say what happens in it."""
+"""``weir shrink``: make a failing run as small as possible, and tell what happens in it."""
 
 from __future__ import annotations
 
