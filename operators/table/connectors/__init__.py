@@ -1,5 +1,5 @@
-"""Tables by options: ``connector`` finds a connector among ``factories``, the one that comes along is
-``filesystem_connector``, with the formats of ``table_formats``.
+"""Tables by options. ``connector`` finds a connector among ``factories``. The built-in one is ``filesystem_connector``,
+with the formats of ``table_formats``.
 """
 
 from __future__ import annotations

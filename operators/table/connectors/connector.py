@@ -1,6 +1,6 @@
 """Tables by options: ``table_source({...}, schema)`` and ``table_sink({...}, schema)``.
 
-What ``connector`` names makes them; see ``factories`` and, for the connector that comes along,
+The option ``connector`` names the factory that creates them; see ``factories`` and, for the built-in connector,
 ``filesystem_connector``.
 """
 
@@ -39,7 +39,7 @@ def table_source(options: Mapping[str, Any], schema: Mapping[str, str]) -> Any:
     ``options``  such as ``{"connector": "filesystem", "path": "/data/t", "format": "csv"}``;
     ``schema``   column -> ``BIGINT``, ``DOUBLE``, ``BOOLEAN``, ``STRING`` or ``BYTES``.
 
-    Raises ``ConfigurationError`` that says everything that is wrong with the options.
+    Raises a ``ConfigurationError`` that lists every error in the options.
     """
     connector, format, table = _resolved(options, schema)
     return connector.create_source(table, format)
@@ -52,12 +52,12 @@ def table_sink(options: Mapping[str, Any], schema: Mapping[str, str]) -> Any:
 
 
 def register_connector(connector: ConnectorFactory, *, replace: bool = False) -> None:
-    """Have tables with ``"connector": connector.identifier`` made by ``connector``."""
+    """Let ``connector`` create the tables with ``"connector": connector.identifier``."""
     connectors.register(connector, replace=replace)
 
 
 def register_format(format: FormatFactory, *, replace: bool = False) -> None:
-    """Have tables with ``"format": format.identifier`` read and written by ``format``."""
+    """Let ``format`` read and write the tables with ``"format": format.identifier``."""
     formats.register(format, replace=replace)
 
 

@@ -1,10 +1,10 @@
-"""Options of tables: declared in one place with type, default and meaning, and read from what a user writes.
+"""Options of tables: declared in one place with type, default and meaning, and parsed from the user's values.
 
 Rules
 -----
 * Values are texts, as in the ``WITH`` clause of a ``CREATE TABLE``, or Python values of the option's own type.
-* Everything that is wrong with the options of a table is said at once: unknown options with the one that was probably
-  meant, values that are not what the option takes, required options that are missing.
+* All errors in the options of a table are reported at once: unknown options with the one that was probably meant,
+  invalid values, required options that are missing.
 * Durations are ``500 ms``, ``30 s``, ``1 min``, ``2 h``, ``1 d``; sizes are ``64 kb``, ``128 mb``, ``1 gb``, in powers
   of 1024; lists are separated by ``;`` or ``,`` (Flink: ``TimeUtils``, ``MemorySize``, ``ConfigOptions``).
 """
@@ -32,7 +32,7 @@ _QUANTITY = re.compile(r"\s*(\d+)\s*([a-zA-Z]*)\s*")
 
 
 class OptionError(ValueError):
-    """A value is not what its option takes; the message says what that is."""
+    """A value that its option does not take; the message says what the option takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +40,10 @@ class ConfigOption:
     """One option of a table.
 
     ``key``       its name;
-    ``kind``      what it takes: ``duration`` is read as ms, ``size`` as bytes, ``object`` is any Python object;
+    ``kind``      its type: ``duration`` is read as ms, ``size`` as bytes, ``object`` is any Python object;
     ``meaning``   a sentence for the reference;
     ``default``   the value when it is not given, already of the kind's type;
-    ``choices``   what it may be, if it is a ``choice``;
+    ``choices``   the allowed values, if it is a ``choice``;
     ``required``  whether it must be given.
     """
 
@@ -147,10 +147,10 @@ _PARSERS: dict[str, Callable[[object], Any]] = {
 
 
 class Options:
-    """The options of one table, checked and of their types. What was not given has its default."""
+    """The options of one table, checked and of their types. Options that are not given have their defaults."""
 
     def __init__(self, given: Mapping[str, Any], declared: Sequence[ConfigOption], table: str) -> None:
-        """``table``: how errors call it. Raises ``ConfigurationError`` that says all that is wrong."""
+        """``table``: its name in errors. Raises a ``ConfigurationError`` that lists all errors."""
         self._declared = {option.key: option for option in declared}
         self._given: dict[str, Any] = {}
         self._table = table
@@ -180,11 +180,11 @@ class Options:
         return self._given[key] if key in self._given else self._declared[key].default
 
     def is_given(self, key: str) -> bool:
-        """Whether the user has said something of it."""
+        """Whether the user has given this option."""
         return key in self._given
 
     def given_among(self, keys: Iterable[str]) -> list[str]:
-        """Those that the user has said something of."""
+        """Those options that the user has given."""
         return [key for key in keys if key in self._given]
 
     def refuse(self, problems: Sequence[str]) -> None:

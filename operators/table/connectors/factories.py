@@ -2,11 +2,11 @@
 
 Rules (Flink: ``FactoryUtil``, ``DynamicTableFactory``)
 -------------------------------------------------------
-* ``connector`` names who makes the source or the sink of a table, ``format`` who reads and writes its records; each
-  declares its options, and those of a format begin with its name.
-* A name is looked up among what was registered, then among the entry points of installed distributions, in groups
+* ``connector`` names the factory of a table's source or sink, ``format`` the factory that reads and writes its records.
+  Each declares its options; those of a format begin with its name.
+* A name is looked up among the registered factories, then among the entry points of installed distributions, in groups
   ``weirstream.connectors`` and ``weirstream.formats``: objects, or functions without arguments that return one.
-* A name is taken once. Whoever wants another connector of the same name says so.
+* A name can be registered once. To replace a connector of the same name, pass ``replace=True``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _KNOWN_AS = {
 
 @dataclass(frozen=True, slots=True)
 class TableDefinition:
-    """What a factory is given. ``connector`` and ``format`` are among the options."""
+    """The input of a factory. ``connector`` and ``format`` are among the options."""
 
     options: Options
     schema: Schema
@@ -40,17 +40,17 @@ class TableDefinition:
 
     @property
     def physical(self) -> Schema:
-        """The columns that are in the files: all but those that name the partition."""
+        """The columns in the files: all except those that name the partition."""
         return {name: kind for name, kind in self.schema.items() if name not in self.partition_keys}
 
 
 class FormatFactory(Protocol):
-    """Makes what reads and writes the records of a table's files."""
+    """Makes the input and output formats of a table's files."""
 
     identifier: str
 
     def options(self) -> Sequence[ConfigOption]:
-        """Those of the format."""
+        """The options of the format."""
 
     def input_format(self, table: TableDefinition) -> Any:
         """A format that ``FileSource`` takes, whose records are dicts of the physical columns."""
@@ -65,23 +65,23 @@ class ConnectorFactory(Protocol):
     identifier: str
 
     def options(self) -> Sequence[ConfigOption]:
-        """Those of the connector; ``connector`` and those of the format come by themselves."""
+        """The options of the connector, without ``connector`` and those of the format."""
 
     def takes_format(self) -> bool:
         """Whether there must be a ``format``."""
 
     def create_source(self, table: TableDefinition, format: FormatFactory | None) -> Any:
-        """What ``Job.source`` takes."""
+        """A source for ``Job.source``."""
 
     def create_sink(self, table: TableDefinition, format: FormatFactory | None) -> Any:
-        """What ``Stream.sink`` takes."""
+        """A sink for ``Stream.sink``."""
 
 
 FactoryT = TypeVar("FactoryT", ConnectorFactory, FormatFactory)
 
 
 class Registry(Generic[FactoryT]):
-    """Factories by name. ``kind``: what an option and an error call them."""
+    """Factories by name. ``kind``: their name in options and errors."""
 
     def __init__(self, kind: str, group: str) -> None:
         self._kind, self._group = kind, group
@@ -99,11 +99,11 @@ class Registry(Generic[FactoryT]):
         self._factories[name] = factory
 
     def names(self) -> list[str]:
-        """Of all that were registered or loaded so far."""
+        """The names of all factories registered or loaded so far."""
         return sorted(self._factories)
 
     def find(self, name: str) -> FactoryT:
-        """Who was registered, or is installed, under a name. Raises ``ConfigurationError``."""
+        """The factory that is registered or installed under a name. Raises ``ConfigurationError``."""
         if name not in self._factories:
             for point in entry_points(group=self._group):
                 if point.name == name:

@@ -3,12 +3,12 @@
 Rules (Flink: ``FileSystemTableFactory``, ``FileSystemConnectorOptions``)
 -------------------------------------------------------------------------
 * Partition columns are not in the files. A source takes them from the path of each file, in the type of the schema; a
-  sink makes directories ``column=value`` of them.
+  sink makes directories ``column=value`` from them.
 * A streaming sink publishes with checkpoints, and cannot overwrite. A batch sink (``execution.runtime-mode``) writes to
-  a staging directory and moves what is there into the table when all of the input was read.
-* Options that contradict each other, or that would do nothing, are refused.
-* ``sync-on-flush = false`` hands bytes to the operating system and does not wait until they are on the disk. What a
-  dead process has written is safe then, what a dead machine has written is not: rows of completed checkpoints may be
+  a staging directory. It moves these files into the table when it has read all of the input.
+* Options that contradict each other, or that would have no effect, are refused.
+* ``sync-on-flush = false`` hands bytes to the operating system without waiting until they are on the disk. Then the
+  output of a dead process is safe, but that of a dead machine is not: rows of completed checkpoints may be
   lost.
 """
 
@@ -95,7 +95,7 @@ class FileSystemConnector:
     identifier = "filesystem"
 
     def options(self) -> Sequence[ConfigOption]:
-        """All of them; a table is the same for its source and its sink, which each look at what concerns them."""
+        """All of them. A table is the same for its source and its sink, and each uses the options it needs."""
         return (
             ConfigOption("path", "text", "the directory of the table; of a sink below the run's output", required=True),
             ConfigOption("partition.default-name", "text", "partition of null and empty", DEFAULT_PARTITION_NAME),
@@ -284,7 +284,7 @@ def _commit(options: Options) -> PartitionCommit | None:
 
 
 def _object(options: Options, key: str) -> Any:
-    """An object, or what a text ``module:name`` names: an object, or a class that is called without arguments."""
+    """An object, or the one that a text ``module:name`` names: an object, or a class, which is called."""
     value = options[key]
     if not isinstance(value, str):
         return value

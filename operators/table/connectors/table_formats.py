@@ -3,9 +3,9 @@
 Rules
 -----
 * A record is a dict with the physical columns of the table, in the schema's order. ``None`` is a null.
-* A value that is not of its column's type is malformed, and the error names file, line, column and value. Nothing is
-  guessed: ``"7"`` is no BIGINT in JSON, and ``7.0`` none in CSV. A whole number is a DOUBLE, though.
-* What a sink writes its source reads: nulls in CSV are empty fields on both sides.
+* A value that does not have its column's type is malformed; the error names file, line, column and value. Types are
+  not guessed: ``"7"`` is not a BIGINT in JSON, nor ``7.0`` in CSV. A whole number is a DOUBLE, though.
+* A source can read what the sink writes: nulls in CSV are empty fields on both sides.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from operators.table.connectors.factories import Schema, TableDefinition
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 _GREATEST_DOUBLE = int(sys.float_info.max)
 _RANGES = {"BIGINT": (_LEAST, _MOST), "DOUBLE": (-_GREATEST_DOUBLE, _GREATEST_DOUBLE)}
-"""Of whole numbers."""
+"""The limits of whole numbers."""
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 
 
@@ -73,7 +73,7 @@ def _converter(kind: str) -> Callable[[str], Any]:
     def convert(text: str) -> Any:
         return value_of_text(text, kind)
 
-    # An error says of what type a value is not.
+    # An error names the type that a value does not have.
     convert.__name__ = kind
     return convert
 
@@ -298,7 +298,7 @@ class _TypedParser:
 
 
 class CheckedRowFormat:
-    """Writes dicts that have the columns of a schema and nothing else."""
+    """Writes dicts that have exactly the columns of a schema."""
 
     def __init__(
         self, rows: RowFormat, schema: Schema, prepared: Callable[[dict[str, Any]], Any] = lambda row: row

@@ -63,7 +63,7 @@ class _PartitionReader:
         self._template = {name: values.get(name) for name in schema}
 
     def ready(self) -> int:
-        """Every reader of files knows."""
+        """See the protocol; every reader of files has it."""
         count: int = self._reader.ready()  # type: ignore[attr-defined]
         return count
 

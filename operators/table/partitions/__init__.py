@@ -1,6 +1,6 @@
-"""Tables in partitions: ``partitioned_file_sink`` is what a job is given. ``streaming_file_writer`` writes by
-``partitioning``, ``partition_compaction`` join small files by the machines of ``table_compaction``, and
-``partition_commit`` commits: when, say ``partition_triggers`` and ``partition_time``; how, ``commit_policies``.
+"""Tables in partitions. Jobs use ``partitioned_file_sink``. ``streaming_file_writer`` writes by ``partitioning``,
+``partition_compaction`` merges small files with the machines of ``table_compaction``. ``partition_commit`` commits:
+``partition_triggers`` and ``partition_time`` say when, ``commit_policies`` say how.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What it means to commit a partition: tell readers that it is there (Flink: ``PartitionCommitPolicy``).
+"""Commits a partition: tells readers that it is there (Flink: ``PartitionCommitPolicy``).
 
 * ``success-file``  an empty file, by default ``_SUCCESS``, in the partition's directory; one that is there is replaced.
 * ``metastore``     an entry in the catalogue, created or updated. Only for tables that have one.
 * ``custom``        an object of the user's.
 
-Policies are applied to one partition after the other, to each in the configured order. A partition may be committed
-again, for records come late and a restored job repeats itself: **policies must be idempotent**.
+Policies are applied to one partition after the other, in the configured order. A partition may be committed again,
+because records come late and a restored job repeats work: **policies must be idempotent**.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ class CommitPolicy(Protocol):
     """Makes a partition known; idempotent. Any error fails the task, and the job's restart strategy decides."""
 
     kind: str
-    """What messages call it."""
+    """Its name in messages."""
 
     def open(self, path_of: PathOf, columns: Sequence[str]) -> CommitPolicy:
-        """The policy to use in this attempt, for a table partitioned by ``columns``: itself, mostly.
+        """The policy to use in this attempt, for a table partitioned by ``columns``: usually itself.
 
         Raises :class:`ConfigurationError` when it does not fit the table.
         """
 
     def commit(self, context: PartitionCommitContext) -> bool:
-        """Make the partition known. Whether it was not before; ``True`` if that cannot be told."""
+        """Make the partition known. Returns whether it was not known before; ``True`` if that cannot be told."""
 
 
 class SuccessFilePolicy:
@@ -101,7 +101,7 @@ class SuccessFilePolicy:
         return is_new
 
     def fresh(self) -> CommitPolicy:
-        """The policy for a world of its own: itself, for the files are that world's."""
+        """The policy for another simulation: itself, because its files are those of the simulation."""
         return self
 
     def announced(self, files: FileSystem, table_path: str) -> list[str]:
@@ -146,7 +146,7 @@ class MetastorePolicy:
         return self.metastore.put_partition(self.table, PartitionEntry(context.spec, context.path, context.now_ms))
 
     def fresh(self) -> CommitPolicy:
-        """The policy for a world of its own: with a metastore in memory that lists the same table, without
+        """The policy for another simulation: with a metastore in memory that lists the same table, without
         partitions."""
         metastore = MemoryMetastore()
         metastore.create_table(self.table, self.metastore.partition_columns(self.table))
@@ -159,7 +159,7 @@ class MetastorePolicy:
 
 
 def policy_kinds(kinds: str) -> list[str]:
-    """What is named in ``kinds``, separated by commas."""
+    """The kinds named in ``kinds``, separated by commas."""
     return [name.strip().lower() for name in kinds.split(",")]
 
 
@@ -176,7 +176,7 @@ def commit_policies(
     ``metastore``  the catalogue of the table; a plain table of files has none;
     ``custom``     stands for the kind ``custom``.
 
-    Raises :class:`ConfigurationError` for a kind that is unknown, twice there, or lacks what it needs.
+    Raises :class:`ConfigurationError` for a kind that is unknown, repeated, or lacks what it needs.
     """
     policies: list[CommitPolicy] = []
     names = policy_kinds(kinds)
@@ -221,8 +221,8 @@ def check_policies(policies: Sequence[CommitPolicy]) -> None:
 
 
 def open_policies(policies: Iterable[CommitPolicy], path_of: PathOf, columns: Sequence[str]) -> list[CommitPolicy]:
-    """The policies of one attempt. Raises :class:`ConfigurationError` when one does not fit the table, or gives
-    something else than a policy."""
+    """The policies of one attempt. Raises :class:`ConfigurationError` when one does not fit the table, or returns
+    something other than a policy."""
     opened = []
     for policy in policies:
         one = policy.open(path_of, columns)
@@ -236,7 +236,7 @@ def open_policies(policies: Iterable[CommitPolicy], path_of: PathOf, columns: Se
 
 
 def commit_partition(policies: Sequence[CommitPolicy], context: PartitionCommitContext) -> bool:
-    """Apply all policies in order. Whether any says that the partition was not committed before.
+    """Apply all policies in order. Returns whether any says that the partition was not committed before.
 
     Raises what a policy raises; an error that is not one of ours becomes a :class:`StorageError`.
     """

@@ -1,4 +1,4 @@
-"""Reads times as patterns of letters say (Java: ``DateTimeFormatter.ofPattern`` and how it parses).
+"""Reads times by patterns of letters (Java: ``DateTimeFormatter.ofPattern`` and its parsing rules).
 
 Known are ``y u`` year, ``M L`` month, ``d`` day of the month, ``D`` day of the year, ``H k K h`` hour with ``a`` (AM or
 PM), ``m`` minute, ``s`` second, ``S`` fraction, ``n`` nanosecond, ``A`` millisecond of the day, month names (``MMM``,
@@ -6,9 +6,9 @@ PM), ``m`` minute, ``s`` second, ``S`` fraction, ``n`` nanosecond, ``A`` millise
 itself.
 
 * One letter reads as many digits as there are (``d`` reads 3 and 31); two read exactly two, except that ``yy`` is a
-  year from 2000 on; ``yyyy`` reads four, and more only behind a sign.
-* Numbers without anything between them (``yyyyMMdd``): the widths of those behind the first are set aside first.
-* Resolution is Java's *smart* one: day 31 of a shorter month is its last day, hour 24 with nothing behind it is
+  year from 2000 on; ``yyyy`` reads four, and more only after a sign.
+* Adjacent numbers (``yyyyMMdd``): the widths of all numbers after the first are reserved first.
+* Resolution is Java's *smart* one: day 31 of a shorter month is its last day, hour 24 with nothing after it is
   midnight of the next day, everything else must be in range. An hour without minutes is on the hour.
 """
 
@@ -41,11 +41,11 @@ _WIDEST = 19
 
 
 class PatternError(ValueError):
-    """A pattern that means nothing."""
+    """The pattern is invalid."""
 
 
 class TextError(ValueError):
-    """A text that is not of the pattern, or names no time."""
+    """A text does not match the pattern, or names no time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class _Number:
     widest: int
     signed: bool = False
     reserved: int = 0
-    """Digits that the numbers right behind need."""
+    """Digits that the adjacent numbers after this one need."""
     base: int = 0
 
 
@@ -79,7 +79,7 @@ _Part = _Literal | _Number | _Name | _Optional
 
 
 class JavaTimePattern:
-    """``pattern`` made ready for reading. Raises :class:`PatternError`."""
+    """``pattern`` compiled for reading. Raises :class:`PatternError`."""
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
@@ -102,7 +102,7 @@ class JavaTimePattern:
             else:
                 stack[-1].append(self._field(token) if match[1] else _Literal(token))
         while len(stack) > 1:
-            # As in Java, what is optional at the end need not be closed.
+            # As in Java, an optional part at the end need not be closed.
             parts = tuple(stack.pop())
             stack[-1].append(_Optional(_with_room(parts)))
         self._parts = _with_room(tuple(stack[0]))
@@ -142,9 +142,9 @@ class JavaTimePattern:
         return _Number(field, count, 2 if count == 2 else _WIDEST)
 
     def parse(self, text: str) -> tuple[datetime.date, datetime.datetime | None]:
-        """The date that ``text`` names, and the time if it names one, too.
+        """The date that ``text`` names, and the time if it names one too.
 
-        Raises :class:`TextError` when it is not of the pattern, names no date, or one that does not exist.
+        Raises :class:`TextError` when it does not match, names no date, or one that does not exist.
         """
         found: dict[str, int] = {}
         at = _read(self._parts, text, 0, found)
@@ -169,7 +169,7 @@ class JavaTimePattern:
 
 
 def _with_room(parts: tuple[_Part, ...]) -> tuple[_Part, ...]:
-    """The first of adjacent numbers leaves room for those of fixed width behind it (Java: adjacent value parsing)."""
+    """The first of adjacent numbers leaves room for those of fixed width after it (Java: adjacent value parsing)."""
     result = list(parts)
     reserved = 0
     for position in range(len(parts) - 1, -1, -1):
@@ -185,7 +185,7 @@ def _with_room(parts: tuple[_Part, ...]) -> tuple[_Part, ...]:
 
 
 def _read(parts: tuple[_Part, ...], text: str, at: int, found: dict[str, int]) -> int | None:
-    """Where the parts end, or ``None`` if they are not there."""
+    """Where the parts end, or ``None`` if they do not match."""
     for part in parts:
         match part:
             case _Literal(literal):
@@ -222,7 +222,7 @@ def _read_number(part: _Number, text: str, at: int, found: dict[str, int]) -> in
         return None
     available = len(digits.group())
     if part.signed and not sign:
-        # More digits than the pattern has letters are read behind a sign only.
+        # More digits than the pattern has letters are read only after a sign.
         width = min(available - part.reserved, part.widest) if part.reserved else min(available, part.widest)
         if width > part.narrowest:
             return None
@@ -241,7 +241,7 @@ def _read_number(part: _Number, text: str, at: int, found: dict[str, int]) -> in
 
 
 def _put(found: dict[str, int], field: str, value: int) -> bool:
-    """Book a field; one that is named twice must say the same."""
+    """Store a field; a repeated field must have the same value."""
     return found.setdefault(field, value) == value
 
 

@@ -1,8 +1,8 @@
-"""The catalogue that says which partitions a table has: a port, and two behind it.
+"""The catalogue of a table's partitions: a port, and two implementations.
 
-A metastore is an external system, as a database is: it is reached through this port and not through the file system of
-the job. Every call is one transaction of its own and leaves nothing open, so that a task may die between any two, and
-every call may be repeated.
+A metastore is an external system, like a database: it is reached through this port and not through the file system of
+the job. Every call is one transaction and leaves nothing open. So a task may die between any two calls, and every call
+may be repeated.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Spec = tuple[tuple[str, str], ...]
 
 
 class PartitionEntry(NamedTuple):
-    """What a metastore knows of one partition."""
+    """A metastore's entry for one partition."""
 
     spec: Spec
     location: str
@@ -31,7 +31,7 @@ class PartitionEntry(NamedTuple):
 class Metastore(Protocol):
     """Where tables and their partitions are listed.
 
-    Errors: :class:`StorageError` when it cannot be reached; :class:`ConfigurationError` when a table is not there.
+    Errors: :class:`StorageError` when it cannot be reached; :class:`ConfigurationError` when a table does not exist.
     """
 
     def resolved(self, path_of: PathOf) -> Metastore:
@@ -41,7 +41,7 @@ class Metastore(Protocol):
         """The columns by which ``table`` is partitioned; none for a plain table."""
 
     def put_partition(self, table: str, entry: PartitionEntry) -> bool:
-        """Create or update a partition; idempotent. Whether it is new."""
+        """Create or update a partition; idempotent. Returns whether it is new."""
 
     def partitions(self, table: str) -> list[PartitionEntry]:
         """All partitions of ``table``, by their values."""
@@ -62,18 +62,18 @@ def _no_table(table: str, known: Sequence[str], where: str) -> ConfigurationErro
 
 
 class MemoryMetastore:
-    """A metastore in this process: for tests, and for searches that break a job thousands of times."""
+    """A metastore in this process: for tests, and for searches that kill a job thousands of times."""
 
     def __init__(self) -> None:
         self._tables: dict[str, tuple[str, ...]] = {}
         self._partitions: dict[tuple[str, Spec], PartitionEntry] = {}
 
     def create_table(self, table: str, partition_columns: Sequence[str] = ()) -> None:
-        """List a table; one of that name keeps its partitions."""
+        """List a table; an existing one keeps its partitions."""
         self._tables[table] = tuple(partition_columns)
 
     def resolved(self, path_of: PathOf) -> Metastore:
-        """See ``Metastore``: there is no path."""
+        """See ``Metastore``; it has no path."""
         return self
 
     def partition_columns(self, table: str) -> tuple[str, ...]:
@@ -105,7 +105,7 @@ class SqliteMetastore:
     """A metastore in one file of SQLite: tables ``tables`` and ``partitions``, which any client can read.
 
     ``path``             of the file; relative to the run's output directory when a sink uses it;
-    ``busy_timeout_ms``  how long a call waits (in real time) while somebody else writes.
+    ``busy_timeout_ms``  how long a call waits (in real time) for another writer.
     """
 
     def __init__(self, path: str, *, busy_timeout_ms: int = 5_000) -> None:
@@ -120,7 +120,7 @@ class SqliteMetastore:
         return SqliteMetastore(path_of(self.path), busy_timeout_ms=self._busy_timeout_ms)
 
     def create_table(self, table: str, partition_columns: Sequence[str] = ()) -> None:
-        """Make the file if it is not there, and list a table; one of that name keeps its partitions.
+        """Create the file if it does not exist, and list a table; an existing one keeps its partitions.
 
         Raises :class:`StorageError`.
         """
@@ -183,7 +183,7 @@ class SqliteMetastore:
                 yield connection
                 connection.execute("COMMIT")
             finally:
-                # Without COMMIT this takes everything back.
+                # Without COMMIT this rolls everything back.
                 connection.close()
         except sqlite3.Error as error:
             raise _unreachable(self.path, error) from error

@@ -1,19 +1,19 @@
-"""What a writer tells of its partitions (Flink: ``StreamingFileWriter``): a machine that listens to the buckets.
+"""The partitions that a writer announces (Flink: ``StreamingFileWriter``): a machine that listens to the buckets.
 
-* A bucket that is created makes its partition *new* and *in progress*, since now; one that becomes inactive makes it
-  *committable* and ends its progress. A restored bucket is not created: in Flink its partition is in no progress that
-  anybody knows of, and only the rolling policy closes its part. Until then the committer, which had heard of the
-  partition before the failure, commits it without the rows of that part. So the writer says which are *resumed*.
-* Before a snapshot the parts of those partitions in progress are closed which the predicate would commit now; otherwise
-  a part that stays open would keep rows out of a partition that is committed.
-* A snapshot books what is new under its id.
-* A completed checkpoint has the files committed first, then what is committable or new up to it is announced: also if
-  there is nothing, for the committer counts. A partition that is open again by then is announced as new.
-* Whatever a lost announcement named is restored as a bucket. One without an open part becomes inactive at once, and is
+* A created bucket makes its partition *new* and *in progress*, from now on. A bucket that becomes inactive makes it
+  *committable* and ends its progress. A restored bucket is not created. So Flink does not have its partition in
+  progress, and only the rolling policy closes its part. Until then the committer, which had heard of the partition
+  before the failure, commits it without the rows of that part. So the writer says which are *resumed*.
+* Before a snapshot the writer closes the parts of those partitions in progress that the predicate would commit now.
+  Otherwise a part that stays open would keep rows out of a committed partition.
+* A snapshot books new partitions under its id.
+* A completed checkpoint has its files committed first. Then the writer announces the partitions that are committable or
+  new up to it, even if there are none, because the committer counts. One that is open again is announced as new.
+* A partition of a lost announcement is restored as a bucket. One without an open part becomes inactive at once, and is
   announced. One with an open part might never become inactive, if rows keep coming between a snapshot and its
-  completion; so what is *resumed* is new, too, and announced with the next checkpoint.
-* What a restore has made committable is in no bucket any more when that checkpoint is taken. Nobody would know of it
-  after a second failure. So it is state until it is announced; in Flink nothing of this is.
+  completion. So a *resumed* partition is new, too, and announced with the next checkpoint.
+* A partition that a restore has made committable has no bucket at the next checkpoint. After a second failure it would
+  be unknown. So it is state until it is announced; Flink has no such state.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from operators.table.partitions.partition_triggers import CommitPredicate
 
 
 class PartitionAnnouncements:
-    """Books of one writer. ``predicate``: of the commit trigger, or ``None`` if partitions are not committed.
+    """The partitions of one writer. ``predicate``: of the commit trigger, or ``None`` if partitions are not committed.
 
-    The clock is set by whoever drives it, before anything that may open a bucket.
+    The caller sets the clock before any call that may open a bucket.
     """
 
     def __init__(self, predicate: CommitPredicate | None = None) -> None:
@@ -36,7 +36,7 @@ class PartitionAnnouncements:
         self._new_by_checkpoint: dict[int, dict[str, None]] = {}
         self._committable: dict[str, None] = {}
         self._in_progress: dict[str, int] = {}
-        """Partition -> since when."""
+        """Partition -> since when it is in progress."""
         self._announced_id = -1
 
     # --- what the buckets tell ----------------------------------------------------------------------------
@@ -61,16 +61,16 @@ class PartitionAnnouncements:
     # --- checkpoints --------------------------------------------------------------------------------------
 
     def restore(self, committable: Iterable[str]) -> None:
-        """Go on from what was :attr:`committable` in a snapshot."""
+        """Continue from :attr:`committable` of a snapshot."""
         self._committable.update(dict.fromkeys(committable))
 
     @property
     def committable(self) -> list[str]:
-        """The state: what is visible, and waits for a completed checkpoint to be announced."""
+        """The state: partitions that are visible, and wait for a completed checkpoint to be announced."""
         return list(self._committable)
 
     def to_close(self, watermark_ms: int) -> list[str]:
-        """The partitions whose open part is to be closed before a snapshot."""
+        """The partitions whose open part must be closed before a snapshot."""
         predicate, now_ms = self._predicate, self.now_ms
         if predicate is None:
             return []

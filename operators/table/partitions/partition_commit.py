@@ -1,10 +1,10 @@
 """Commits the partitions of a table: the operator, one for the whole table (Flink: ``PartitionCommitter``).
 
-When is :mod:`operators.table.partitions.partition_committer`'s business, what it means that of the policies
+:mod:`operators.table.partitions.partition_committer` decides when; the policies decide how
 (:mod:`operators.table.partitions.commit_policies`). The operator keeps the trigger's lists as state.
 
-A partition is committed only behind the visibility of the files that made it so: writers announce a checkpoint after
-they have committed its files, all writers must have announced it, and what they say travels in order.
+A partition is committed only after the files that made it committable are visible: writers announce a checkpoint after
+they have committed its files, all writers must have announced it, and their messages travel in order.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from state_backends.files import FileSystem
 class PartitionCommit:
     """When and how partitions are committed.
 
-    ``trigger``              ``"process-time"``: ``delay_ms`` of the clock behind the moment at which the partition was
-                             first announced; ``"partition-time"``: when event time has passed the time that the
-                             partition is for by ``delay_ms``;
-    ``policies``             what is done, in this order; by default a success file;
+    ``trigger``              ``"process-time"``: ``delay_ms`` of the clock after the partition was first announced;
+                             ``"partition-time"``: when event time has passed the partition's time by
+                             ``delay_ms``;
+    ``policies``             the commit actions, in this order; by default a success file;
     ``extractor``            how the values of a partition are read as a time: ``DefaultPartitionTimeExtractor`` or an
                              object with ``extract(columns, values)``;
     ``watermark_time_zone``  the time zone of these times.
@@ -127,7 +127,7 @@ class PartitionCommitterSpec:
         return PartitionCommitterOperator(self.path, self.columns, self.commit)
 
     def fresh(self) -> PartitionCommitterSpec:
-        """Another one like it for a world of its own, whose metastore lists nothing yet."""
+        """A copy for another simulation, whose metastore has no partitions yet."""
         settings = self.commit.settings
         commit = PartitionCommit(settings.trigger, policies=[_fresh(policy) for policy in self.commit.policies])
         commit.settings = settings
@@ -135,7 +135,7 @@ class PartitionCommitterSpec:
 
     @property
     def waits_for_event_time(self) -> bool:
-        """Whether what is announced is said to be whole."""
+        """Whether announced partitions are said to be complete."""
         return self.commit.settings.trigger == PARTITION_TIME
 
     def announced(self, files: FileSystem, table_path: str) -> list[tuple[str, str]]:

@@ -1,14 +1,14 @@
-"""Which partitions are committed when: the machine behind the committer operator (Flink: ``PartitionCommitter``).
+"""Decides which partitions are committed when: the machine of the operator (Flink: ``PartitionCommitter``).
 
-* Each writer announces, behind every completed checkpoint, which partitions have got files with it. A message names its
-  partitions to the trigger at once; blank names are passed over.
-* When all writers have announced a checkpoint, the trigger is asked. What was announced of later checkpoints by then
+* Each writer announces, after every completed checkpoint, which partitions have got files with it. A message names its
+  partitions to the trigger at once; blank names are skipped.
+* When all writers have announced a checkpoint, the trigger is asked. Partitions announced for later checkpoints by then
   may be committed with it. Every older checkpoint is forgotten: a writer that lost a notification makes up for it with
-  the next, and never says the older number.
-* The end of the input goes by the number ``END_OF_INPUT``: everything is committed.
-* Who has announced what is no state. After a restore all writers announce again; the watermark starts anew, too.
+  the next, and never announces the older number.
+* The end of the input has the number ``END_OF_INPUT``: everything is committed.
+* Received announcements are not state. After a restore all writers announce again; the watermark starts again, too.
 * A message may come from before a rescale (it was in flight in the checkpoint): it counts only together with messages
-  that speak of as many writers.
+  that have the same number of writers.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ END_OF_INPUT = MAX_TIMESTAMP_MS
 
 
 class TaskTracker:
-    """Counts who has come to which checkpoint (Flink: ``TaskTracker``)."""
+    """Counts which tasks have reached which checkpoint (Flink: ``TaskTracker``)."""
 
     def __init__(self) -> None:
         self._reported: dict[int, tuple[int, dict[int, None]]] = {}
 
     def add(self, checkpoint_id: int, task: int, number_of_tasks: int) -> bool:
-        """``task`` has come to ``checkpoint_id``: whether now all have. Then it and all older ones are forgotten."""
+        """``task`` has reached ``checkpoint_id``; returns whether all have. Then it and older ones are forgotten."""
         expected, tasks = self._reported.get(checkpoint_id, (number_of_tasks, {}))
         if expected != number_of_tasks:
             tasks = {}
@@ -54,7 +54,7 @@ class PartitionCommitter:
         self._watermark_ms = MIN_TIMESTAMP_MS
 
     def restore(self, lists: dict[str, list[Any]]) -> None:
-        """Go on from the lists of a snapshot."""
+        """Continue from the lists of a snapshot."""
         self._trigger.restore(lists)
 
     def on_watermark(self, watermark_ms: int) -> None:
@@ -68,7 +68,7 @@ class PartitionCommitter:
     def on_message(
         self, checkpoint_id: int, task: int, number_of_tasks: int, partitions: Sequence[str], now_ms: int
     ) -> list[str]:
-        """``task`` announces ``partitions``: those to be committed now.
+        """``task`` announces ``partitions``; returns those to commit now.
 
         Raises :class:`engine.elements.errors.StateError` when all have announced a checkpoint that cannot be judged.
         """

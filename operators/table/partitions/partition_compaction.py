@@ -2,8 +2,8 @@
 
 A unit is compacted while the task handles its message: its files are merged
 (:mod:`operators.files.compaction.file_merging`) into a hidden file, which is fsynced, renamed and its directory
-fsynced. Only then may anything be deleted, so that at every instant all rows are in the directory, and readers see them
-once: the sources are hidden.
+fsynced. Only then may anything be deleted. So at every instant all rows are in the directory, and readers see them
+once, because the sources are hidden.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _HIDDEN = re.compile(rf"\.{COMPACTED_PREFIX}.*\.inprogress\.([0-9a-f-]+)")
 
 
 class TableCompactCoordinatorOperator(Operator):
-    """Takes what writers say, sends units. There is one."""
+    """Takes messages from writers, sends units. There is one."""
 
     def __init__(self, target_size_bytes: int) -> None:
         self._machine = TableCompactCoordinator(target_size_bytes)
@@ -79,7 +79,7 @@ class TableCompactCoordinatorOperator(Operator):
 
 
 class CompactOperator(Operator):
-    """Compacts the units that are for this subtask, and announces their partitions.
+    """Compacts the units of this subtask, and announces their partitions.
 
     ``path``         the directory of the table;
     ``format``       of its files;
@@ -108,7 +108,7 @@ class CompactOperator(Operator):
             self._delete_leftovers()
 
     def _delete_leftovers(self) -> None:
-        """Hidden files of earlier attempts that died while they compacted: no state knows of them."""
+        """Delete hidden files of earlier attempts that died while they compacted: no state contains them."""
         context = self.context
         try:
             for path in self._fs.walk_files(self._directory):
@@ -139,7 +139,7 @@ class CompactOperator(Operator):
             target = path_inside(directory, unit_.target)
             sources = [hidden_inside(directory, name) for name in unit_.names]
             if self._fs.exists(target):
-                # The attempt that renamed it may have died before it could make the name durable.
+                # The attempt that renamed it may have died before the name was durable.
                 self._fs.fsync_dir(directory)
             elif self._check_sources(sources, target):
                 target = posixpath.join(unit_.partition, unit_.target)
@@ -151,7 +151,7 @@ class CompactOperator(Operator):
         self._machine.on_compacted(unit_)
 
     def _check_sources(self, sources: list[str], target: str) -> bool:
-        """Whether the files are there. If none of them is, nor what they were compacted into, their rows are lost."""
+        """Whether the files exist. If neither they nor their compacted file exist, their rows are lost."""
         missing = [source for source in sources if not self._fs.exists(source)]
         if len(missing) == len(sources):
             report_lost_files(self.context, self._directory, missing)
@@ -174,11 +174,11 @@ class CompactOperator(Operator):
         self._state.update([tuple(element) for element in self._machine.on_snapshot(checkpoint_id)])
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """What was compacted before that checkpoint is not needed any more."""
+        """Delete the files compacted before that checkpoint."""
         self._delete(self._machine.take_expired(checkpoint_id))
 
     def finish(self) -> None:
-        """No checkpoint need follow what comes now."""
+        """Announce and delete now: a further checkpoint may not come."""
         self._finished = True
         if not self.context.checkpointing_enabled and not self._announced_end:
             self._announce(END_OF_INPUT, self._machine.on_end_marker(END_OF_INPUT, END_OF_INPUT))
@@ -194,7 +194,7 @@ class CompactOperator(Operator):
             for file in files:
                 if self._files.exists(file):
                     self._files.delete(file)
-            # The next checkpoint does not name them any more, so a power cut after it must not bring them back.
+            # The next checkpoint no longer names them, so a later power cut must not bring them back.
             self._files.sync_directories()
         except OSError as error:
             raise self._storage_error(error) from error

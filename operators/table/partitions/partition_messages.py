@@ -1,5 +1,5 @@
-"""What writers, compaction and the committer of partitions tell one another: plain tuples, for they may be in flight in
-an unaligned checkpoint. The first element says which.
+"""The messages between writers, compaction and the committer of partitions: plain tuples, because they may be in flight
+in an unaligned checkpoint. The first element is the kind.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def written_file(checkpoint_id: int, task: int, partition: str, name: str, size_
 
 
 def end_of_checkpoint(checkpoint_id: int, task: int, number_of_tasks: int) -> Message:
-    """``task`` has committed all files of ``checkpoint_id`` that it has told of."""
+    """``task`` has committed all files of ``checkpoint_id`` that it has announced."""
     return END_OF_CHECKPOINT, checkpoint_id, task, number_of_tasks
 
 

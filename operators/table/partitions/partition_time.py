@@ -1,14 +1,14 @@
-"""The time that a partition is for, read from its values (Flink: ``DefaultPartTimeExtractor``).
+"""Reads a partition's time from its values (Flink: ``DefaultPartTimeExtractor``).
 
 * The text is the first value; with a *timestamp pattern* the pattern, in which ``$column`` is replaced by its value,
   column by column in the order of the partition columns. The replacement knows no word boundaries: with columns ``d``
   and ``dh``, ``$d`` also hits the beginning of ``$dh``.
 * Without a *formatter* the text is ``y-M-d``, and perhaps `` H:m:s`` with a fraction, leniently: month 13 is January of
   the next year, day 31 of a shorter month the first of the next, hour 24 midnight. A date alone is its midnight.
-* With a formatter (letters as in ``java_time``) the text is a date and a time, or a date, which is
+* With a formatter (letters as in ``java_time``) the text is a date and a time, or a date, which means
   its midnight.
-* The time is a local one. It becomes an instant by the time zone of the watermarks: of two instants that an autumn
-  night offers it is the earlier; one that a spring night leaves out is moved on by as much as was left out.
+* The time is local. It becomes an instant by the time zone of the watermarks. If an autumn night has the time twice,
+  the earlier instant counts. If a spring night skips the time, it moves forward by the length of the gap.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 class PartitionTimeError(ConfigurationError):
-    """The values of a partition name no time: records, or the extractor's settings, are not what the table needs."""
+    """The values of a partition name no time: records or the extractor's settings do not fit the table."""
 
 
 class PartitionTimeExtractor(Protocol):
-    """Says which time a partition is for. Must be a pure function: two subtasks ask it, and after a restore again."""
+    """Reads the time of a partition. Must be a pure function: two subtasks call it, and a restore again."""
 
     def extract(self, columns: Sequence[str], values: Sequence[str]) -> datetime.datetime:
         """The local time, without a time zone. Any error means that the values name none."""
@@ -47,7 +47,7 @@ class DefaultPartitionTimeExtractor:
     ``timestamp_pattern``    such as ``"$year-$month-$day $hour:00:00"``; ``None`` is the first value;
     ``timestamp_formatter``  such as ``"yyyyMMdd"``; ``None`` is the lenient default.
 
-    Raises :class:`ConfigurationError` for a formatter that means nothing.
+    Raises :class:`ConfigurationError` for an invalid formatter.
     """
 
     def __init__(self, timestamp_pattern: str | None = None, timestamp_formatter: str | None = None) -> None:

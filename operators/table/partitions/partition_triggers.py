@@ -1,4 +1,4 @@
-"""When partitions are committed (Flink: ``PartitionCommitTrigger``): pure machines and the predicates below them.
+"""When partitions are committed (Flink: ``PartitionCommitTrigger``): pure machines and their predicates.
 
 | trigger | remembers | committable when |
 |---|---|---|
@@ -7,10 +7,10 @@
 
 Both comparisons are strict.
 
-* The watermark that counts is the committer's at *its snapshot* of the checkpoint: behind it no record of an earlier
-  time is in the checkpoint. One of which it has taken no snapshot cannot be judged: an error. Judging one forgets all
-  up to it, so that an older one judged later is an error too.
-* A partition that is committable is forgotten. Records that come later name it again, and it is committed again.
+* The watermark that counts is the committer's at *its snapshot* of the checkpoint: after it, the checkpoint has no
+  record of an earlier time. A checkpoint without such a snapshot cannot be judged: an error. Judging one forgets all up
+  to it, so judging an older one later is an error too.
+* A committable partition is forgotten. Later records name it again, and it is committed again.
 * At the end of the input everything is committable.
 """
 
@@ -37,14 +37,14 @@ TRIGGERS = (PROCESS_TIME, PARTITION_TIME)
 
 
 class CommitPredicate(Protocol):
-    """Whether a partition may be committed; what the triggers and the writers ask."""
+    """Whether a partition may be committed; triggers and writers ask it."""
 
     def is_committable(self, partition: str, created_ms: int, now_ms: int, watermark_ms: int) -> bool:
-        """``created_ms``: since when it is known, by the clock that also says ``now_ms``."""
+        """``created_ms``: since when it is known, by the same clock as ``now_ms``."""
 
 
 class ProcessTimePredicate:
-    """``delay_ms`` behind the moment at which the partition became known."""
+    """``delay_ms`` after the partition became known."""
 
     def __init__(self, delay_ms: int) -> None:
         self._delay_ms = delay_ms
@@ -54,7 +54,7 @@ class ProcessTimePredicate:
 
 
 class PartitionTimePredicate:
-    """``delay_ms`` of event time behind the time that the partition is for.
+    """``delay_ms`` of event time after the partition's time.
 
     ``columns``  the partition columns, in the order in which they stand in paths.
     """
@@ -68,7 +68,7 @@ class PartitionTimePredicate:
         self._zone = zone
 
     def partition_time_ms(self, partition: str) -> int:
-        """The instant that ``partition`` (its path) is for, in ms. Raises :class:`PartitionTimeError`."""
+        """The time of ``partition`` (its path), in ms. Raises :class:`PartitionTimeError`."""
         values = [
             DEFAULT_PARTITION_NAME if value is None else value for value in partition_values(partition, self._columns)
         ]
@@ -94,7 +94,7 @@ _PENDING_WITH_TIME, _PENDING, _WATERMARKS = "pending-partitions-with-time", "pen
 
 
 class CommitTrigger(Protocol):
-    """What a committer asks; its state is plain values, by the name of the list that holds it."""
+    """The interface of a trigger; its state is plain values, by the name of the list that holds it."""
 
     def state_shapes(self, partition: Shape) -> Mapping[str, Shape]:
         """By name of a list: the shape of its elements, ``partition`` being that of the path of one."""
@@ -118,7 +118,7 @@ class CommitTrigger(Protocol):
         """The same at the end of the input."""
 
     def fingerprint(self) -> object:
-        """What is remembered."""
+        """The remembered state."""
 
 
 class ProcessTimeTrigger:
@@ -179,7 +179,7 @@ class PartitionTimeTrigger:
         return {_PENDING: list(self._pending), _WATERMARKS: sorted(self._watermarks.items())}
 
     def restore(self, lists: dict[str, list[Any]]) -> None:
-        # Their records do not come again (mutant "pending partitions not restored").
+        # The records of pending partitions do not come again (mutant "pending partitions not restored").
         self._pending = dict.fromkeys(lists.get(_PENDING, ()))
         self._watermarks = dict(lists.get(_WATERMARKS, ()))
 
@@ -211,7 +211,7 @@ class PartitionTimeTrigger:
 
 
 class PartitionTriggerSettings:
-    """Which trigger, checked.
+    """The settings of a trigger, checked.
 
     ``trigger``              ``"process-time"`` or ``"partition-time"``;
     ``delay_ms``             see the rules of the module;
@@ -251,7 +251,7 @@ class PartitionTriggerSettings:
         return PartitionTimePredicate(self.delay_ms, columns, self.extractor, self.zone)
 
     def check(self, columns: Sequence[str]) -> Callable[[str], object] | None:
-        """What refuses a partition that can never be committed, by an error; ``None`` if all can be."""
+        """A function that raises an error for a partition that can never be committed; ``None`` if all can be."""
         predicate = self.predicate(columns)
         return predicate.partition_time_ms if isinstance(predicate, PartitionTimePredicate) else None
 

@@ -1,12 +1,12 @@
-"""A table of files in partitions: what a job is given (Flink: ``StreamingSink`` of the table connectors).
+"""A table of files in partitions, for use in jobs (Flink: ``StreamingSink`` of the table connectors).
 
 The sink is several operators::
 
     writers ─────────────────────────────────────► partition committer          with commit=
     writers ─► compact coordinator ─► compactors ─► partition committer          with compaction= and commit=
 
-Writers and compactors run in parallel; coordinator and committer are one each. Without ``commit`` nobody is told that a
-partition is complete, and there is no committer.
+Writers and compactors run in parallel; coordinator and committer are one each. Without ``commit`` there is no
+committer, and partitions are not announced as complete.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ DEFAULT_TARGET_SIZE_BYTES = 128 << 20
 
 
 class TableCompaction:
-    """That the small files of each checkpoint are compacted before readers see them.
+    """Compaction of the small files of each checkpoint, before readers see them.
 
-    ``target_size_bytes``  up to which files are put together;
-    ``ns_per_byte``        virtual time that it takes the compactors.
+    ``target_size_bytes``  up to which size files are merged;
+    ``ns_per_byte``        virtual time that the compactors take.
 
     Raises :class:`ConfigurationError`.
     """
@@ -56,8 +56,8 @@ class TableCompaction:
 class WriterSpec(FileSink):
     """Describes the writers.
 
-    ``makes_up_for_lost_announcements``  whether what a restore finds is announced whatever happens, and the commit
-                                         trigger closes parts that were restored as it does others. In Flink neither.
+    ``makes_up_for_lost_announcements``  whether every partition found by a restore is announced, and the commit trigger
+                                         closes restored parts like others. Flink does neither.
     """
 
     name = "partitioned-file-sink"
@@ -83,12 +83,12 @@ class WriterSpec(FileSink):
         self.default_partition = default_partition
         self.makes_up_for_lost_announcements = makes_up_for_lost_announcements
         self.check_partition: Callable[[str], object] | None = None
-        """Refuses, by an error, the path of a partition that whoever describes the table cannot have."""
+        """Raises an error for the path of a partition that the table's description does not allow."""
         if compacts:
             self.prefix = UNCOMPACTED_PREFIX + prefix
 
     def create_assigner(self) -> BucketAssigner:
-        """What gives records their partitions, for one writer."""
+        """The assigner of partitions to records, for one writer."""
         by_time = None if self.commit is None else self.commit.settings.check(self.columns)
         checks = [check for check in (self.check_partition, by_time) if check is not None]
         return PartitionAssigner(self.columns, self.default_partition, checks)
@@ -107,11 +107,11 @@ class PartitionedFileSink:
     ``compaction``         a ``TableCompaction``, or ``None``: then files become visible as they were written;
     ``rolling_policy``     when parts are closed; by default ``TableRollingPolicy``, with parts that stay open over
                            checkpoints if the format can do that and nothing is compacted;
-    ``keep_partition_columns``  whether rows have the partition columns, which are in the path already;
-    ``default_partition``  what the partition of rows without a value is called;
+    ``keep_partition_columns``  whether rows contain the partition columns, which are in the path already;
+    ``default_partition``  the name of the partition of rows without a value;
     ``prefix, suffix, bucket_check_interval_ms``  as of ``FileSink``.
 
-    Raises :class:`ConfigurationError` for what cannot work.
+    Raises :class:`ConfigurationError` for invalid options.
     """
 
     name = "partitioned-file-sink"

@@ -1,11 +1,10 @@
-"""Which partition a record belongs to, and what of it is written to the files.
+"""The partition of a record, and the part of the record that is written to the files.
 
-* A record is a dict, or has columns that are named beforehand; the values of its partition columns name the partition
+* A record is a dict, or has columns named beforehand; the values of its partition columns name the partition
   (:mod:`operators.files.writing.partition_names`).
-* The partition columns are left out of the files, for they are in the paths, as Hive and Flink have it; unless they are
-  asked for.
-* A partition is looked at once, when its first record comes: what cannot be a directory, or names no time although time
-  decides when it is committed, is an error that shows the record.
+* The files do not contain the partition columns, because the paths do, as in Hive and Flink; an option keeps them.
+* A partition is checked once, when its first record comes. A value that cannot be a directory is an error that shows
+  the record; so is one that names no time, if partitions are committed by time.
 """
 
 from __future__ import annotations
@@ -48,14 +47,14 @@ def check_columns(columns: Sequence[str]) -> tuple[str, ...]:
 
 
 def checked_default(name: object) -> str:
-    """``name``, if the partition of rows without a value can be called that. Raises :class:`ConfigurationError`."""
+    """``name``, if it is a valid name of the partition of rows without a value. Raises :class:`ConfigurationError`."""
     if not isinstance(name, str) or not name or name.startswith("."):
         raise ConfigurationError(f"the default partition is called {name!r}; its name must not be hidden")
     return name
 
 
 def check_values(columns: Sequence[str], values: Sequence[object]) -> None:
-    """Raises :class:`PartitionPathError` for a value that no directory is named after."""
+    """Raises :class:`PartitionPathError` for a value that cannot name a directory."""
     for column, value in zip(columns, values, strict=True):
         if value is not None and not isinstance(value, _SCALARS):
             raise PartitionPathError(
@@ -69,13 +68,13 @@ class NoPartitionError(RecordError):
 
 
 class PartitionColumns:
-    """Which of the columns of a record are in its path, and which in its row.
+    """Splits the columns of a record into those in its path and those in its row.
 
     ``columns``    of records that are tuples or lists, without those of the static partition; records that are dicts
                    need none;
     ``partition``  the columns in the path, in their order;
-    ``static``     what is known of them beforehand;
-    ``default_name``  what null and the empty text are called in the path;
+    ``static``     their values that are known beforehand;
+    ``default_name``  the name of null and the empty text in the path;
     ``check``      is called with each new path; an error, a ``ValueError``, refuses the record.
     """
 
@@ -147,7 +146,7 @@ class PartitionColumns:
         return self.split(records)[0] if paths is None else paths
 
     def _paths_of_dicts(self, records: Sequence[Any], take: Any) -> list[str] | None:
-        """The same, but faster, if all have all columns; ``None`` if not. ``take``: looks at a column, or takes it out
+        """The same, but faster, if all have all columns; ``None`` if not. ``take``: reads a column, or takes it out
         of the record."""
         dynamic, paths = self._dynamic, self._paths
         self._forget_if_many()
@@ -159,7 +158,7 @@ class PartitionColumns:
                 if key not in paths:
                     paths[key] = self.path_of(values)
         except Exception:
-            # One record after the other finds out which it is.
+            # Checking one record after the other finds out which it is.
             return None
         return [paths[key] for key in keys]
 
@@ -187,7 +186,7 @@ class PartitionColumns:
 
 def _known_as(values: tuple[object, ...]) -> tuple[object, ...]:
     """Values that go to one directory, or are refused alike. Equal values need not: the decimals 1.0 and 1.00 have
-    other texts, and so have equal instants of two time zones."""
+    different texts, and so have equal instants of two time zones."""
     return (*map(str, values), *map(type, values))
 
 
@@ -226,7 +225,7 @@ class PartitionAssigner(BucketAssigner):
         return self._paths.paths_of([record])[0]
 
     def buckets_of(self, batch: Batch, processing_time_ms: int, watermark_ms: int) -> str | list[str]:
-        """Of each record, or of all if it is the same. Raises :class:`RecordError`."""
+        """The partition of each record, or one for all if it is the same. Raises :class:`RecordError`."""
         try:
             paths = self._paths.paths_of(batch.values)
         except RecordError as error:

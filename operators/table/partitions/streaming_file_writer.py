@@ -1,19 +1,19 @@
 """Writes the files of a partitioned table (Flink: ``StreamingFileWriter``; with compaction ``CompactFileWriter``).
 
-It is the file sink with one bucket for each partition, and with something to tell behind it:
+It is the file sink with one bucket for each partition, and it sends messages:
 
-* without compaction, after the files of a checkpoint are visible, which partitions they are in
+* without compaction, after the files of a checkpoint are visible: which partitions they are in
   (:mod:`operators.table.partitions.partition_announcements`);
-* with compaction, ahead of each barrier which files were closed for that checkpoint, and after they are committed
-  (hidden, for they are yet to be compacted) that the checkpoint has come to its end.
+* with compaction, before each barrier: which files were closed for that checkpoint. After they are committed (hidden,
+  because they are not compacted yet): that the checkpoint has ended.
 
 At the end of the input every part is closed. The checkpoint that holds them makes them visible, as any other; only then
 comes the announcement for ``END_OF_INPUT``. (Flink publishes at once. A failure before the last checkpoint then
 repeats records.) Without checkpoints everything is published when the input ends.
 
-A writer whose input has ended before that of others goes on announcing, for as long as it hears of checkpoints: who
-counts announcements waits for all writers. (In Flink it falls silent. Nothing is committed any more, and nothing
-compacted, until all inputs have ended.)
+A writer whose input has ended before that of others keeps announcing as long as it is notified of checkpoints, because
+the receiver waits for all writers. (In Flink it stops announcing. Then nothing is committed or compacted any more until
+all inputs have ended.)
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ class StreamingFileWriterOperator(FileSinkOperator):
         super().__init__(spec)
         self._table = spec
         predicate = None if spec.commit is None else spec.commit.settings.predicate(spec.columns)
-        # A file that is closed by every checkpoint need not be closed for a partition.
+        # Files that every checkpoint closes need not be closed for a partition.
         self._books = PartitionAnnouncements(None if spec.compacts else predicate)
         self._assigner = spec.create_assigner()
         self._idle = False
         self._final_id: int | None = None
-        """The first checkpoint behind the end of the input."""
+        """The first checkpoint after the end of the input."""
         self._announced_end = False
         self._unannounced: OperatorListState | None = None
 
     def initialize_state(self) -> None:
-        """Partitions whose parts go on are in progress again; what has not been announced will be."""
+        """Partitions whose parts continue are in progress again; unannounced ones will be announced."""
         super().initialize_state()
         if self._table.makes_up_for_lost_announcements and self.context.restored_checkpoint_id() is not None:
-            # Without a restore there is nothing in it.
+            # Without a restore it is empty.
             backend = self.context.operator_backend()
             self._unannounced = backend.list_state("unannounced-partitions", path_below)
             self._books.restore(self._unannounced.get())
@@ -78,7 +78,7 @@ class StreamingFileWriterOperator(FileSinkOperator):
         super()._reconcile(counters)
         if not self._table.compacts:
             return
-        # What was compacted is called after a part, and holds parts of the same checkpoint only.
+        # A compacted file is named after a part, and contains only parts of the same checkpoint.
         context, prefix = self.context, COMPACTED_PREFIX + self._table.prefix.removeprefix(UNCOMPACTED_PREFIX)
         patterns = counted_names(prefix, self._table.suffix)
         compacted = DirectoryReconciliation(self._writer, context, counters, patterns)
@@ -87,15 +87,15 @@ class StreamingFileWriterOperator(FileSinkOperator):
             context.metrics.count("numCommittedFilesRetracted", retracted)
 
     def _report_gone(self, paths: list[str]) -> None:
-        """With compaction a file that is gone may be in a larger one already. The compactor gets its name again, knows
-        what that is called, and reports it if it is lost."""
+        """With compaction a missing file may be in a larger one already. The compactor gets its name again, knows the
+        larger file's name, and reports it if it is lost."""
         if not self._table.compacts:
             super()._report_gone(paths)
 
     # --- records and time ---------------------------------------------------------------------------------
 
     def process_batch(self, batch: Batch) -> None:
-        """Each record to its partition. Nothing of the batch is written if one cannot be."""
+        """Write each record to its partition. If one record fails, the whole batch is not written."""
         assert not self._finished, "records after finish"
         if not len(batch):
             return
@@ -115,7 +115,7 @@ class StreamingFileWriterOperator(FileSinkOperator):
                 self._buckets.write_each(partitions, rows, records, now_ms)
 
     def process_watermark(self, timestamp_ms: int) -> None:
-        """Whoever commits partitions needs it, too."""
+        """The committer of partitions needs it, too."""
         super().process_watermark(timestamp_ms)
         self.output.emit_watermark(timestamp_ms)
 
@@ -126,7 +126,7 @@ class StreamingFileWriterOperator(FileSinkOperator):
     # --- checkpoints --------------------------------------------------------------------------------------
 
     def prepare_snapshot_pre_barrier(self, checkpoint_id: int) -> None:
-        """With compaction the files of a checkpoint are named ahead of its barrier."""
+        """With compaction the files of a checkpoint are announced before its barrier."""
         if self._table.compacts:
             with storage_problems(self.context.name, self._spec.path):
                 self._buckets.close_all_parts()
@@ -140,10 +140,10 @@ class StreamingFileWriterOperator(FileSinkOperator):
         ]
 
     def snapshot_state(self, checkpoint_id: int) -> None:
-        """Parts of partitions that could be committed now are closed first."""
+        """First close the parts of partitions that could be committed now."""
         self._books.now_ms = self.context.processing_time_ms()
         with storage_problems(self.context.name, self._spec.path):
-            # An idle writer holds no watermark back: partitions are committed whatever its own is.
+            # An idle writer does not hold watermarks back: partitions are committed whatever its own is.
             watermark_ms = MAX_TIMESTAMP_MS if self._idle else self._watermark_ms
             for partition in self._books.to_close(watermark_ms):
                 self._buckets.close_part(partition)
@@ -151,13 +151,13 @@ class StreamingFileWriterOperator(FileSinkOperator):
         # Noted, and announced when the files are visible (mutant "announced before visible").
         self._books.on_snapshot(checkpoint_id)
         if self._unannounced is not None:
-            # With compaction others announce, who have it in their state.
+            # With compaction the compactors announce, and have this in their state.
             self._unannounced.update([] if self._table.compacts else self._books.committable)
         if self._finished and self._final_id is None:
             self._final_id = checkpoint_id
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Make visible what it covers, and then tell."""
+        """Make visible what it covers, and then announce it."""
         super().notify_checkpoint_complete(checkpoint_id)
         partitions = self._books.on_committed(checkpoint_id)
         if partitions is None:

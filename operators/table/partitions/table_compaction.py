@@ -1,22 +1,22 @@
 """Compaction of the small files of a table: the machines (Flink: ``TableCompactCoordinator``, ``CompactOperator``).
 
 * Writers close all parts at every checkpoint and commit them as ``.uncompacted-{name}``, which readers do not see.
-* One coordinator gathers the files by the checkpoint that they belong to, which is what the message says: a barrier
-  that does not align would let a later one's files come early. When all writers have committed a checkpoint, it packs
+* One coordinator gathers the files by their checkpoint, which is in the message: without alignment a later
+  checkpoint's files could come early. When all writers have committed a checkpoint, it packs
   the files of that and of all older ones, oldest first: per checkpoint and partition into bins of the target size
-  (:mod:`operators.files.compaction.bin_packing`), each of which is a *unit*. Units are numbered from 0 in each
-  checkpoint, across partitions. Behind them comes an end marker.
+  (:mod:`operators.files.compaction.bin_packing`). Each bin is a *unit*. Units are numbered from 0 in each
+  checkpoint, across partitions. After them comes an end marker.
 * Every compactor gets all units; number *u* is for the one with subtask *u* modulo the parallelism.
-* A unit becomes ``compacted-{name}``, after its first file. If that is there, the unit was compacted before a failure.
-  For this to be right the unit must consist of the same files again. So they are packed writer by writer, each one's in
-  the order in which it has named them: messages of several writers that were in flight in an unaligned checkpoint need
-  not come in the same order again. And the target size is part of what is kept of each checkpoint: a job resumed with
-  another one packs later checkpoints by it.
+* A unit becomes ``compacted-{name}``, after its first file. If that file exists, the unit was compacted before a
+  failure. For this the unit must consist of the same files again. So they are packed writer by writer, in the order in
+  which each writer has named them: messages of several writers that were in flight in an unaligned checkpoint may come
+  in another order. And the state of each checkpoint contains its target size: a job resumed with another one packs only
+  later checkpoints by it.
 * At the end marker a compactor announces the partitions of its units, as writers do without compaction. The marker of a
-  checkpoint that was itself never completed is not announced: what it brought is, with the checkpoint that was.
-* The files of a unit are deleted when a later checkpoint has completed; behind the end of the input, where none may
-  come, at once.
-* Files that the coordinator has heard of beyond the restored checkpoint are forgotten: their writers begin there again.
+  checkpoint that never completed is not announced: its partitions are, with the next completed one.
+* The files of a unit are deleted when a later checkpoint has completed; after the end of the input, where there may be
+  none, at once.
+* Files that the coordinator got after the restored checkpoint are forgotten: their writers resume at that checkpoint.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class CompactionUnit(NamedTuple):
 
 
 class CompactedCheckpoint(NamedTuple):
-    """The units of one checkpoint; ``announced_id``: the completed one with which they were asked for."""
+    """The units of one checkpoint; ``announced_id``: the completed one with which they were requested."""
 
     checkpoint_id: int
     announced_id: int
@@ -64,14 +64,14 @@ class CompactedCheckpoint(NamedTuple):
 
 
 def compacted_name(name: str) -> str:
-    """What a file becomes that is the first of its unit."""
+    """The name of the compacted file of a unit with this first file."""
     return COMPACTED_PREFIX + name.removeprefix(UNCOMPACTED_PREFIX)
 
 
 class TableCompactCoordinator:
-    """Decides what is compacted with what. See the rules of the module.
+    """Decides which files are compacted together. See the rules of the module.
 
-    Raises :class:`ConfigurationError` when ``target_size_bytes`` is no size.
+    Raises :class:`ConfigurationError` when ``target_size_bytes`` is not a valid size.
     """
 
     def __init__(self, target_size_bytes: int) -> None:
@@ -94,16 +94,16 @@ class TableCompactCoordinator:
     def on_end_of_checkpoint(
         self, checkpoint_id: int, task: int, number_of_tasks: int
     ) -> tuple[CompactedCheckpoint, ...]:
-        """A writer has committed its files of ``checkpoint_id``: what is to be compacted now."""
+        """A writer has committed its files of ``checkpoint_id``; returns what must be compacted now."""
         if not self._tracker.add(checkpoint_id, task, number_of_tasks):
             return ()
-        # Whoever counts the end markers must hear of every checkpoint, whether it brought files or not.
+        # End markers are counted, so every checkpoint needs one, even without files.
         self._booked(checkpoint_id)
         due = sorted(known for known in self._files if known <= checkpoint_id)
         return tuple(CompactedCheckpoint(known, checkpoint_id, _units(*self._files.pop(known))) for known in due)
 
     def on_snapshot(self, checkpoint_id: int) -> list[tuple[int, int, list[tuple[int, str, str, int]]]]:
-        """The state: ``(checkpoint, target size, files)`` of all that is not compacted yet."""
+        """The state: ``(checkpoint, target size, files)`` of everything not compacted yet."""
         self._booked(checkpoint_id)
         return [
             (known, target_bytes, [(task, partition, name, size_bytes) for task, partition, name, size_bytes in files])
@@ -111,7 +111,7 @@ class TableCompactCoordinator:
         ]
 
     def restore(self, elements: Sequence[Any], checkpoint_id: int | None) -> None:
-        """Go on from ``elements`` of the state of ``checkpoint_id``."""
+        """Continue from ``elements`` of the state of ``checkpoint_id``."""
         self._files = {
             known: (target_bytes, [WrittenFile(*file) for file in files])
             for known, target_bytes, files in elements
@@ -143,15 +143,15 @@ COMPACTED_FILES = row(whole, list_of(path_below))
 
 
 class TableCompactor:
-    """What one subtask of the compactors remembers. See the rules of the module."""
+    """The memory of one subtask of the compactors. See the rules of the module."""
 
     def __init__(self, subtask: int, parallelism: int) -> None:
         self._subtask = subtask
         self._parallelism = parallelism
         self._partitions: dict[str, None] = {}
-        """Not announced yet."""
+        """Partitions that are not announced yet."""
         self._expired: list[str] = []
-        """Compacted since the last snapshot."""
+        """Files compacted since the last snapshot."""
         self._expired_by_checkpoint: dict[int, list[str]] = {}
 
     def selects(self, unit_id: int) -> bool:
@@ -164,7 +164,7 @@ class TableCompactor:
         self._expired += [posixpath.join(unit.partition, name) for name in unit.names]
 
     def on_end_marker(self, checkpoint_id: int, announced_id: int) -> list[str] | None:
-        """All units of ``checkpoint_id`` have come: the partitions to announce for it, or ``None`` if it is not to be
+        """All units of ``checkpoint_id`` have come: the partitions to announce for it, or ``None`` if it must not be
         announced."""
         if checkpoint_id != announced_id:
             return None
@@ -179,7 +179,7 @@ class TableCompactor:
         return sorted(self._expired_by_checkpoint.items())
 
     def restore(self, elements: Sequence[Any]) -> None:
-        """Go on from ``elements`` of the state; of several subtasks, after a rescale."""
+        """Continue from ``elements`` of the state; of several subtasks, after a rescale."""
         for known, files in elements:
             self._expired_by_checkpoint.setdefault(known, []).extend(files)
 

@@ -1,4 +1,4 @@
-"""Bounded results that fill or overwrite a table when their job has succeeded: ``staged_sink`` is what a job is given,
+"""Bounded results that fill or overwrite a table when their job has succeeded. Jobs use ``staged_sink``;
 ``staging_writers`` stage rows, ``moves`` plans and carries out the one commit.
 """
 

@@ -1,20 +1,20 @@
-"""Staging: what the tasks of a bounded job write goes to the table at its end, all at once (Flink:
+"""Staging: the output of a bounded job goes to the table at the job's end, all at once (Flink:
 ``PartitionTempFileManager``, ``FileSystemCommitter``, ``PartitionLoader``).
 
 Rules:
 
 * Every task writes below ``{staging}/task-{n}-attempt-{a}/{partition}/``, and says which files it has finished.
-* A commit takes the partitions that are staged, and no others. Of each it makes the directory; when it overwrites, it
-  deletes what readers see there; it moves the staged files in and applies the policies. The table itself is the one
-  partition of a table without partition columns, and is in no metastore.
-* What starts with ``.`` or ``_`` is not deleted.
-* If no task has staged anything and all partition columns are static, their partition is made; if it is there already
+* A commit takes the staged partitions, and no others. For each it makes the directory. When it overwrites, it deletes
+  the files that readers see there. Then it moves the staged files in and applies the policies. The table itself is the
+  one partition of a table without partition columns, and is in no metastore.
+* Names that start with ``.`` or ``_`` are not deleted.
+* If no task has staged anything and all partition columns are static, their partition is made; if it exists already
   and the commit overwrites, it is emptied.
-* A staged file whose name is taken gets another, ``{name}_copy_1`` and so on, unless what has it is overwritten.
+* A staged file whose name is taken becomes ``{name}_copy_1`` and so on, unless the commit overwrites that file.
 
-A commit is two steps here. :func:`plan_commit` looks at the table and writes down which file goes where: a plain value,
-which state can hold. :meth:`StagingCommitter.execute` does what the plan says, and may be called again after dying
-anywhere within: it finds out what is done already. So an append is carried out once, too. (In Flink a rerun of an
+A commit has two steps here. :func:`plan_commit` examines the table and decides which file goes where: a plain value,
+which state can hold. :meth:`StagingCommitter.execute` does what the plan says. After a crash at any point it may be
+called again, because it finds out which steps are done. So an append, too, is carried out once. (In Flink a repeated
 append may leave rows twice.)
 """
 
@@ -34,13 +34,13 @@ _ROOT_PREFIX = ".staging-"
 
 
 def root_name(uid: str) -> str:
-    """The name of the staging directory of a sink that was given none."""
+    """The default name of a sink's staging directory."""
     return f"{_ROOT_PREFIX}{uid}"
 
 
 def check_staging(table: str, staging: str) -> None:
-    """Raises :class:`ConfigurationError` when ``staging``, which is deleted in the end, holds the table, or is where
-    readers of the table look and where an overwrite deletes."""
+    """Raises :class:`ConfigurationError` when ``staging``, which is deleted in the end, contains the table, or is where
+    readers of the table look and an overwrite deletes."""
     table, staging = (posixpath.normpath(posixpath.join("/", path)) for path in (table, staging))
     below = staging.removeprefix(f"{table.rstrip('/')}/")
     if f"{table}/".startswith(f"{staging.rstrip('/')}/"):
@@ -58,8 +58,8 @@ def check_staging(table: str, staging: str) -> None:
 
 def check_staged(path: str, staging: str | None, *, is_root: bool = False) -> None:
     """Refuse the path of a staged file, or of the root of a staging directory, that does not lie in one: below a
-    directory called ``.staging-…``, or below ``staging``, which the sink was given. What state names is moved, and its
-    root deleted.
+    directory called ``.staging-…``, or below ``staging``, the sink's own. Files that state names are moved, and their
+    root is deleted.
 
     Raises :class:`engine.elements.errors.StateError`.
     """
@@ -76,8 +76,8 @@ def check_staged(path: str, staging: str | None, *, is_root: bool = False) -> No
 
 
 class StagedFile(NamedTuple):
-    """A file that waits for the commit. ``path`` is where it is, ``name`` what it shall be called in ``partition``,
-    which is ``""`` for a table without partitions."""
+    """A file that waits for the commit. ``path`` is where it is, ``name`` its future name in ``partition``, which is
+    ``""`` for a table without partitions."""
 
     path: str
     partition: str
@@ -86,7 +86,7 @@ class StagedFile(NamedTuple):
 
 
 class CommitPlan(NamedTuple):
-    """Which partitions a commit has, and which file goes where: ``name`` of each is free, or overwritten. A plain
+    """The partitions of a commit, and which file goes where: ``name`` of each is free, or overwritten. A plain
     value."""
 
     overwrite: bool
@@ -95,7 +95,7 @@ class CommitPlan(NamedTuple):
 
     @classmethod
     def of(cls, plain: Any) -> CommitPlan:
-        """The plan out of lists and tuples, as state and files hold it."""
+        """Rebuilds the plan from lists and tuples, as state and files hold it."""
         overwrite, partitions, files = plain
         return cls(overwrite, tuple(partitions), tuple(StagedFile(*file) for file in files))
 
@@ -107,7 +107,7 @@ def _visible(fs: FileSystem, directory: str) -> list[str]:
 def nothing_staged(
     partition_columns: Sequence[str], static_partition: Mapping[str, object], default_name: str = DEFAULT_PARTITION_NAME
 ) -> dict[str, list[StagedFile]]:
-    """What is committed if no task has written anything: the static partition, or the table itself, without files; no
+    """The commit of a job that wrote no rows: the static partition, or the table itself, without files. There is no
     partition when some of its columns would have been in the records."""
     if len(static_partition) < len(partition_columns):
         return {}
@@ -118,7 +118,7 @@ def nothing_staged(
 def plan_commit(
     fs: FileSystem, table: str, partitions: Mapping[str, Sequence[StagedFile]], *, overwrite: bool
 ) -> CommitPlan:
-    """What to do with these partitions, which are all that is committed."""
+    """The plan for these partitions, which are all that is committed."""
     files: list[StagedFile] = []
     for partition in sorted(partitions):
         directory = posixpath.join(table, partition)
@@ -149,7 +149,7 @@ class StagingCommitter:
         self._policies = [policy for policy in policies if partition_columns or policy.kind != METASTORE]
 
     def execute(self, plan: CommitPlan, now_ms: int, *, may_be_begun: bool = False) -> list[str]:
-        """Do what is left to do of ``plan``. Returns the files that are neither staged nor in the table.
+        """Do the remaining steps of ``plan``. Returns the files that are neither staged nor in the table.
 
         ``may_be_begun``: whether the plan may have been carried out in part before; if not, such a file is a
         :class:`StorageError`.
@@ -196,7 +196,7 @@ class StagingCommitter:
                 f"{file.path} was to be moved to {target} with {file.size_bytes} bytes but has {size_bytes}\n"
                 "  something else writes to the staging directory; give every job one of its own"
             )
-        # A power failure may have kept both names of a file that was moved. Then this is the same file.
+        # A power failure may have kept both names of a moved file. Then both are the same file.
         if not overwrite and fs.exists(target) and fs.size(target) != size_bytes:
             raise StorageError(
                 f"{target} was free when the commit was planned and is taken now\n"
@@ -206,8 +206,8 @@ class StagingCommitter:
         return True
 
     def take_back(self, plan: CommitPlan) -> int:
-        """Move the files of a plan, as far as it was carried out, back to where they were staged. Returns how many.
-        What was overwritten does not come back."""
+        """Move the files of a plan that was carried out, even in part, back to where they were staged. Returns how
+        many. Overwritten files do not come back."""
         moved = 0
         for file in plan.files:
             target = path_inside(self._table, file.partition, file.name)

@@ -1,21 +1,21 @@
-"""A sink of a bounded job that fills or overwrites partitions of a table when the job has succeeded, and not before
+"""A sink of a bounded job that fills or overwrites partitions of a table only when the job has succeeded
 (Flink: a batch insert of the file system connector, ``INSERT INTO`` and ``INSERT OVERWRITE``).
 
-Two operators: *writers*, which stage rows, and behind them one *finalizer*, which moves them. Rules:
+Two operators: *writers*, which stage rows, and after them one *finalizer*, which moves them. Rules:
 
-* Ahead of every barrier, and at the end of its input, a writer finishes its files and tells the finalizer which they
-  are. So it has no state, and what a dead attempt has staged since the last checkpoint is in nobody's books.
-* When the input of the finalizer has ended, it makes a plan: which file goes where, under which name. The plan is in
-  the last checkpoint. When that is complete, the plan is carried out; not before, for a job that goes back would need
-  the staged files. If the job dies meanwhile, whoever restores the plan carries out what is left of it.
-* Before the first file is moved, the plan is noted in a hidden file of the table. An attempt that starts from an older
-  checkpoint, which knows of no plan, finds it there and takes back what was moved; so does one that starts from
-  nothing, if the commit was not brought to its end. An attempt that restores the plan finds there whether all of it was
-  done, and then leaves the table alone, which may have changed since.
-* At the very end the staging directories are deleted.
+* Before every barrier, and at the end of its input, a writer finishes its files and reports them to the finalizer. So
+  it has no state, and no state contains the files that a dead attempt has staged since the last checkpoint.
+* When the input of the finalizer has ended, it makes a plan: which file goes where, under which name. The last
+  checkpoint contains the plan. Once that checkpoint is complete, the finalizer carries the plan out; not before,
+  because a job that goes back would need the staged files. If the job dies meanwhile, the attempt that restores the
+  plan carries out the rest.
+* Before the first file is moved, the plan is written to a hidden file of the table. An attempt from an older
+  checkpoint has no plan: it finds the file and takes the moves back. An attempt without state does so too, if the
+  commit did not finish. An attempt that restores the plan sees in the file whether all of it was done. Then it leaves
+  the table alone, which may have changed since. At the very end the staging directories are deleted.
 * Without checkpoints the plan is made and carried out when the input ends.
 
-A job without an end commits nothing.
+A job that does not end commits nothing.
 """
 
 from __future__ import annotations
@@ -85,15 +85,15 @@ class StagedFileSink:
     ``format``       how a record, without the columns that are in its path, is written: row or bulk;
     ``columns``      names of the values, for records that are tuples; records that are dicts need none;
     ``partition_by``, ``static_partition``  the columns in the path, and values of those that are the same for all;
-    ``default_partition``  what the partition of rows without a value is called;
-    ``overwrite``    whether partitions that are written lose what they had; others are left alone;
+    ``default_partition``  the name of the partition of rows without a value;
+    ``overwrite``    whether written partitions lose their old rows; other partitions do not change;
     ``grouped``      whether the input of every writer comes partition by partition, so that one open file is enough;
     ``policies``     applied to each partition when its files are in place, such as ``SuccessFilePolicy()``;
     ``prefix``, ``suffix``  of file names, ``{prefix}-{attempt}-task-{n}-file-{k}{suffix}``;
-    ``staging``      a directory on the same file system as the table, outside of what its readers see; by default a
+    ``staging``      a directory on the same file system as the table, invisible to its readers; by default a
                      hidden one in the table.
 
-    Raises :class:`engine.elements.errors.ConfigurationError` for what cannot work.
+    Raises :class:`engine.elements.errors.ConfigurationError` for invalid options.
     """
 
     name = "staged-file-sink"
@@ -118,7 +118,7 @@ class StagedFileSink:
         if staging is not None:
             check_directory(staging, "staging")
             if staging.startswith("/") == path.startswith("/"):
-                # Otherwise only the run knows, which looks again.
+                # Otherwise only the run can tell; it checks again.
                 check_staging(path, posixpath.join(staging, "{uid}"))
         if not prefix or is_hidden(prefix) or "/" in prefix + suffix:
             raise ConfigurationError(
@@ -139,11 +139,11 @@ class StagedFileSink:
         self.prefix, self.suffix = prefix, suffix
         self.staging = staging
         self.check_partition: Callable[[str], object] | None = None
-        """Refuses, by an error, the path of a partition that whoever describes the table cannot have."""
+        """Raises an error for the path of a partition that the table's description does not allow."""
         self.partition_columns()
 
     def partition_columns(self) -> PartitionColumns:
-        """What tells columns of the path from others."""
+        """Separates the columns in the path from the others."""
         return PartitionColumns(
             self.columns, self.partition_by, self.static_partition, self.default_partition, self.check_partition
         )
@@ -255,7 +255,7 @@ _STATE = row(list_of(text), list_of(_STAGED), optional(row(flag, list_of(path_be
 
 
 class _FinalizerOperator(SinkOperator):
-    """``_planned_in`` is the first checkpoint that has the plan; with it the plan may be carried out."""
+    """``_planned_in`` is the first checkpoint with the plan; once complete, the plan may be carried out."""
 
     def __init__(self, spec: StagedFileSink) -> None:
         self._spec = spec
@@ -285,13 +285,13 @@ class _FinalizerOperator(SinkOperator):
             self._plan = None if plan is None else CommitPlan.of(plan)
         with storage_problems(context.name, spec.path):
             if self._plan is not None:
-                # In the state of a completed checkpoint, so to be carried out, whether or not that was begun.
+                # A completed checkpoint has it, so carry it out, whether or not that was begun.
                 self._carry_out(self._plan)
             else:
                 self._take_back_newer()
 
     def _refuse_further(self, file: StagedFile) -> None:
-        """Rows come behind the end: only in a job that goes on after it was drained."""
+        """Rows after the end come only in a job that continues after it was drained."""
         assert self.context.restored_checkpoint_id() is not None, f"{file.path} comes behind the end"
         raise JobChangedError(
             f"sink {self.context.name!r}: table {self._table} was completed when the job was drained, and now more rows"
@@ -305,7 +305,7 @@ class _FinalizerOperator(SinkOperator):
         plan, done = noted
         self._check_places(plan)
         if self.context.restored_checkpoint_id() is not None or not done:
-            # The job has been further than this: its last rows are in the table already, and will come again.
+            # The job had come further: its last rows are in the table already, and will come again.
             self.context.metrics.count("numCommittedFilesRetracted", self._committer.take_back(plan))
         self._fs.delete(self._note)
 

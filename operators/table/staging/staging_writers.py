@@ -1,4 +1,4 @@
-"""Writers of one task of a bounded job: its rows go to its staging directory (Flink: ``PartitionWriter``).
+"""Writers of one task of a bounded job: they write rows to its staging directory (Flink: ``PartitionWriter``).
 
 * ``static``   one partition, known beforehand: one file;
 * ``dynamic``  the partition is in the record: a file is open for each partition;
@@ -6,7 +6,7 @@
   again gets another file.
 
 Files are called ``{prefix}-task-{n}-file-{k}{suffix}``, with one ``k`` for all partitions of the task. Opening a task
-deletes its own directory first, and no other: what a dead attempt has left there is nothing to the next one.
+deletes only its own directory first; the next attempt ignores the files of a dead one.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class StagingWriter:
         self._open.clear()
 
     def finish_files(self) -> list[StagedFile]:
-        """Close all open files, durably; everything that was finished since the last call."""
+        """Close all open files, durably; returns everything finished since the last call."""
         self._finish_open()
         for directory in self._changed:
             self._fs.fsync_dir(directory)
@@ -110,7 +110,7 @@ class StagingWriter:
         return finished
 
     def abandon(self) -> None:
-        """Let go of the open files; what they hold is in nobody's books."""
+        """Release the open files; no state contains them."""
         for file in self._open.values():
             file.dispose()
         self._open.clear()
