@@ -1,6 +1,6 @@
-"""Sinks into databases: ``database_session`` is the port; SQLite, PostgreSQL and a model in memory stand behind it.
-``database_sink`` inserts by two-phase commit, ``upsert_sink`` keeps one row per key, ``table_sink`` is their half in
-common. psycopg is loaded at its first use.
+"""Sinks into databases. ``database_session`` is the port; SQLite, PostgreSQL and a model in memory implement it.
+``database_sink`` inserts by two-phase commit, ``upsert_sink`` keeps one row per key, ``table_sink`` is their common
+half. psycopg is loaded at its first use.
 """
 
 from __future__ import annotations

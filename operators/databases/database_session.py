@@ -1,22 +1,22 @@
 """The port to a database, as sinks see it: transactions by name that are prepared and then committed, and upserts.
 
-A database is an *external system*: it lives on while jobs die. Whatever stands behind the port keeps these rules, which
-one suite of tests checks for all of them:
+A database is an *external system*: it outlives jobs. Every implementation of the port keeps these rules, and one suite
+of tests checks all of them:
 
-* A transaction is ``begin``, ``write``, ..., ``prepare``, and then ``commit`` or ``abort``. Once prepared it can be
-  committed whatever happens to the session, by any other session, and it waits for that as long as it takes. What is
-  not prepared may be gone with its session, or stay until somebody aborts it.
-* Nothing of a transaction can be seen before its commit; with it, everything at once.
-* A *ledger* in the same database names every transaction that was committed. The entry appears in the same step as the
-  rows: a transaction that is neither prepared nor in the ledger is lost, whatever anybody remembers of it. This is what
-  makes ``commit`` idempotent without guessing (as the transaction markers of a log do).
-* ``take_over`` raises the *epoch* of a subtask of a writer. Names hold the epoch, so that no name is ever used twice,
-  whatever else was run with the same database; and whoever has an older epoch can write and prepare nothing any more:
-  fencing, as of Kafka's producers (KIP-98).
+* A transaction is ``begin``, ``write``, ..., ``prepare``, and then ``commit`` or ``abort``. Once prepared, any other
+  session can commit it, whatever happens to its own, and it waits for that without limit. An unprepared transaction
+  may vanish with its session, or stay until a session aborts it.
+* No row of a transaction is visible before its commit; then all become visible at once.
+* A *ledger* in the same database names every committed transaction. The entry appears in the same step as the rows. So
+  a transaction that is neither prepared nor in the ledger is lost, whatever a state says of it. This makes ``commit``
+  idempotent without guessing (as the transaction markers of a log do).
+* ``take_over`` raises the *epoch* of a subtask of a writer. Names contain the epoch, so no name is ever used twice,
+  whatever else was run with the same database. A session with an older epoch can no longer write or prepare: fencing,
+  as of Kafka's producers (KIP-98).
 * ``upsert`` is atomic and idempotent, and fenced like everything else.
 
 Names: ``{writer}/{subtask}/{epoch}/{incarnation}.{attempt}/{number}``. Of two epochs of one subtask the higher is the
-later; incarnation and attempt are for whoever looks into the database.
+later; incarnation and attempt are for people who look into the database.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ Row = tuple[Any, ...]
 """One value for each column."""
 
 MAX_WRITER_BYTES = 96
-"""So that the name of a transaction and that of a database fit into the 199 bytes that PostgreSQL has for them."""
+"""The limit keeps the name of a transaction, with that of its database, within the 199 bytes of PostgreSQL."""
 
 
 class DatabaseError(StorageError):
-    """A database did not do what was asked of it: it is away, locked, or full. Another attempt may succeed."""
+    """A database could not do what was asked of it: it is away, locked, or full. Another attempt may succeed."""
 
 
 class FencedError(DatabaseError):
-    """A newer attempt has taken the subtask over: this one may write nothing any more."""
+    """A newer attempt has taken the subtask over: this one may not write any more."""
 
     def __init__(self, place: str, writer: str, subtask: int, epoch: int, newest: int) -> None:
         self.place, self.writer, self.subtask, self.epoch, self.newest = place, writer, subtask, epoch, newest
@@ -53,7 +53,7 @@ class FencedError(DatabaseError):
 
 
 class RowRefusedError(DatabaseError):
-    """The table does not take a row. Names the table, the column if that is known, and the row."""
+    """The table refuses a row. Names the table, the column if that is known, and the row."""
 
     def __init__(self, place: str, why: str, row: object, column: str | None = None) -> None:
         self.place, self.why, self.row, self.column = place, why, row, column
@@ -70,8 +70,8 @@ class RowRefusedError(DatabaseError):
 
 
 class TransactionGoneError(DatabaseError):
-    """A commit comes for a transaction that is neither prepared nor in the ledger: nothing of it is visible, and
-    nothing ever will be."""
+    """A commit of a transaction that is neither prepared nor in the ledger: none of its rows is visible, or ever will
+    be."""
 
 
 class TransactionName(NamedTuple):
@@ -105,14 +105,14 @@ class TransactionName(NamedTuple):
 
 
 class EpochHolder(NamedTuple):
-    """Who writes: a subtask in an epoch. A :class:`TransactionName` says it, too."""
+    """The writer: a subtask in an epoch. A :class:`TransactionName` contains it, too."""
 
     subtask: int
     epoch: int
 
 
 class LedgerRow(NamedTuple):
-    """An entry of the ledger. ``checkpoint_id`` is ``None`` for what was committed without checkpoints."""
+    """An entry of the ledger. ``checkpoint_id`` is ``None`` for commits without checkpoints."""
 
     name: TransactionName
     checkpoint_id: int | None
@@ -121,12 +121,12 @@ class LedgerRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TableDescription:
-    """The table that a sink writes to, and as whom.
+    """The table that a sink writes to, and the sink's name there.
 
-    ``columns``             their names; a mapping from names to SQL types makes the table if it is not there;
-    ``writer``              what tells this sink from every other one that writes to the same table;
+    ``columns``             their names; a mapping from names to SQL types creates the table if it does not exist;
+    ``writer``              distinguishes this sink from every other one that writes to the same table;
     ``transaction_column``  a column of text that gets the name of each row's transaction, or ``None``;
-    ``key``, ``version``    of upserts: the columns that name a row, and one by which an older row is told from a newer.
+    ``key``, ``version``    of upserts: the columns that identify a row, and one that tells older from newer rows.
     """
 
     table: str
@@ -147,7 +147,7 @@ class TableDescription:
         return self.names if self.transaction_column is None else (*self.names, self.transaction_column)
 
     def definitions(self) -> list[str] | None:
-        """``"name" TYPE`` of each column and the primary key, if the table may be made."""
+        """``"name" TYPE`` of each column and the primary key, if the table may be created."""
         if not isinstance(self.columns, Mapping):
             return None
         lines = [f"{quoted(name)} {definition}" for name, definition in self.columns.items()]
@@ -174,7 +174,7 @@ class TableDescription:
 
 
 def check_table(description: TableDescription) -> TableDescription:
-    """The description. Raises :class:`ConfigurationError` when it makes no sense."""
+    """The description. Raises :class:`ConfigurationError` when it is invalid."""
     names = description.names
     given: object = description.columns
     if isinstance(given, str) or not names or not all(names) or any(type(name) is not str for name in names):
@@ -210,24 +210,24 @@ def quoted(identifier: str) -> str:
 
 
 class SinkSession(Protocol):
-    """What one subtask of a sink has with a database. Every call may raise :class:`DatabaseError`."""
+    """The connection of one subtask of a sink to a database. Every call may raise :class:`DatabaseError`."""
 
     @property
     def place(self) -> str:
         """Table and database, for messages."""
 
     def prepare_table(self) -> None:
-        """Make the tables that are missing. Raises :class:`ConfigurationError` when the table does not fit."""
+        """Create the missing tables. Raises :class:`ConfigurationError` when the table does not fit."""
 
     def take_over(self, subtask: int, parallelism: int) -> int:
-        """The new epoch of this subtask; every subtask with the same number modulo ``parallelism`` is fenced up to
-        it."""
+        """Start a new epoch of this subtask and return it. Every subtask with the same number modulo ``parallelism`` is
+        fenced up to it."""
 
     def begin(self, name: TransactionName) -> None:
         """Begin a transaction."""
 
     def write(self, name: TransactionName, rows: Sequence[Row]) -> None:
-        """Add rows, all or none. Raises :class:`RowRefusedError` when the table does not take one."""
+        """Add rows, all or none. Raises :class:`RowRefusedError` when the table refuses one."""
 
     def prepare(self, name: TransactionName, checkpoint_id: int | None) -> None:
         """From now on the transaction can be committed whatever happens."""
@@ -236,7 +236,7 @@ class SinkSession(Protocol):
         """Make it visible; ``False`` when it was already. Raises :class:`TransactionGoneError`."""
 
     def abort(self, name: TransactionName) -> bool:
-        """Take it back, if that is still to be done; ``False`` when it is committed."""
+        """Abort it, unless that was done; ``False`` when it is committed."""
 
     def unfinished(self) -> list[TransactionName]:
         """Transactions of this writer that are neither committed nor aborted and outlive their session, in order."""
@@ -251,22 +251,22 @@ class SinkSession(Protocol):
         """Delete entries of the ledger; the rows stay."""
 
     def upsert(self, holder: EpochHolder, rows: Sequence[Row], deleted: Sequence[Row]) -> None:
-        """Insert rows, or replace those with the same key; delete by key (rows of the key columns, and of the version
-        behind them if there is one). With a version nothing older replaces or deletes what is newer. Raises
-        :class:`FencedError` when the holder's epoch is over: what a zombie writes late would replace newer rows."""
+        """Insert rows, or replace those with the same key; delete by key (rows of the key columns, then of the version
+        if there is one). With a version, an older row never replaces or deletes a newer one. Raises
+        :class:`FencedError` when the holder's epoch is over: late writes of a zombie would replace newer rows."""
 
     def close(self) -> None:
-        """Let go of everything, in order."""
+        """Release everything, in order."""
 
     def drop(self) -> None:
-        """The process is dead: connections break, and nothing more is said to the database."""
+        """The process is dead: connections break, without a further message to the database."""
 
 
 class SinkDatabase(Protocol):
     """A database that sinks can connect to."""
 
     def connect(self, description: TableDescription, resolve_path: Callable[[str], str]) -> SinkSession:
-        """A session of one subtask. ``resolve_path``: a relative path -> where it lies for this run."""
+        """A session of one subtask. ``resolve_path``: a relative path -> its place in this run."""
 
     def rows(self, description: TableDescription) -> list[Row]:
-        """What a reader sees in the table now, in no particular order; nothing when there is no table."""
+        """The rows that a reader sees now, in no particular order; empty if the table does not exist."""

@@ -1,23 +1,23 @@
 """Sinks that insert rows into a table of a database, exactly once, by two-phase commit.
 
-The protocol is that of :mod:`operators.transactions.two_phase_commit`; what the database has to keep is in
-:mod:`operators.databases.database_session`. Here is what a sink makes of both:
+The protocol is that of :mod:`operators.transactions.two_phase_commit`; the duties of the database are in
+:mod:`operators.databases.database_session`. The sink combines both:
 
-* Whoever starts takes over first: from then on no earlier attempt can write or prepare anything. Only then is decided
-  what becomes of what they have left. Of the transactions that no state knows of, a subtask aborts those of all
-  subtasks with its own number modulo the parallelism.
-* A start from nothing finds committed transactions of its name: they are of *another run*, for this one has completed
-  no checkpoint. That is refused (``existing="fail"``), or their rows stay and the ledger forgets them (``"append"``).
-* A restore finds transactions of checkpoints behind its own, because newer ones could not be read: their rows will
-  come again. That is refused (``newer_commits="fail"``); or counted in ``numTransactionsPublishedAgain``
-  (``"report"``); or they are deleted (``"retract"``), counted in ``numCommittedRecordsRetracted``. Rows are found again
-  by their ``transaction_column`` only: neither row ids nor the numbers of the transactions that wrote a row stay.
-* Rows are held back until there are ``batch_rows``, and a checkpoint sends the rest: where a batch ends means nothing.
-* Without checkpoints everything is committed at the end of the input. A subtask that has come there, and is started
-  again because another one failed, commits its rows again; that is counted in ``numTransactionsPublishedAgain``.
+* Each start first takes over: from then on no earlier attempt can write or prepare. Only then does the sink decide the
+  transactions that earlier attempts have left. Each subtask aborts those that no state contains, of all subtasks with
+  its own number modulo the parallelism.
+* A start without state may find committed transactions of its name. They are of *another run*, because this one has
+  completed no checkpoint. The sink refuses (``existing="fail"``), or the rows stay and leave the ledger (``"append"``).
+* A restore may find transactions of later checkpoints, because newer ones could not be read: their rows will come
+  again. The sink refuses (``newer_commits="fail"``), or counts them in ``numTransactionsPublishedAgain``
+  (``"report"``), or deletes them (``"retract"``), counted in ``numCommittedRecordsRetracted``. It finds their rows only
+  by their ``transaction_column``: neither row ids nor the numbers of the transactions that wrote a row are stable.
+* The sink holds rows back until there are ``batch_rows``, and a checkpoint sends the rest: batch ends have no meaning.
+* Without checkpoints everything is committed at the end of the input. If another subtask fails after that, a restarted
+  subtask commits its rows again; that is counted in ``numTransactionsPublishedAgain``.
 * The ledger keeps the last ``ledger_checkpoints`` checkpoints of each subtask, except with ``"retract"``, which may
-  need all of them; everything else needs what the state of the newest has as pending, and that may be older
-  transactions, whose notifications came late: who restores it commits them again, and has to find that they are.
+  need all of them. It also keeps the pending transactions in the newest state, which may be older if their
+  notifications came late: a restore commits them again, and must find that they are committed.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ from state_backends.base import row, such_that, text
 class DatabaseSink(TableSink):
     """Describes a sink into a table.
 
-    ``columns``             their names, or a mapping of names to SQL types, which makes the table if it is not there;
-    ``row``                 what a record is as a row; by default a dict gives its columns, and a tuple or list is one;
-    ``writer``              tells this sink from others that write to the same table, by default the operator's uid;
+    ``columns``             their names, or a mapping of names to SQL types, which creates the table if it is missing;
+    ``row``                 turns a record into a row; by default a dict gives its columns, and a tuple or list is one;
+    ``writer``              distinguishes this sink from others on the same table, by default the operator's uid;
     ``transaction_column``  a column of text for the name of each row's transaction;
     ``existing``, ``newer_commits``, ``ledger_checkpoints``: see the module;
     ``batch_rows``          how many rows are written at a time;
     ``request_ns``          virtual time that each batch, pre-commit and commit takes;
     ``transaction_timeout_ns``, ``timeout_warning_ratio``, ``ignore_failures_after_transaction_timeout``: see
-    :mod:`operators.transactions.two_phase_commit`. Databases give no transaction up by themselves; administrators do.
+    :mod:`operators.transactions.two_phase_commit`. Databases abort no transaction by themselves; administrators do.
     """
 
     name = "database-sink"
@@ -147,7 +147,7 @@ class DatabaseSinkOperator(TwoPhaseCommitSinkOperator):
         self._spec = spec
         self._table = TableWriter(spec, self)
         self._rows: list[Row] = []
-        """Not sent to the database yet."""
+        """Rows not sent to the database yet."""
         self._number = 0
         self._older_pending: dict[int, int] = {}
         """By checkpoint: the oldest one of which its state has a transaction, where that is not itself."""
@@ -160,7 +160,7 @@ class DatabaseSinkOperator(TwoPhaseCommitSinkOperator):
     # --- recovery -----------------------------------------------------------------------------------------
 
     def initialize_state(self) -> None:
-        """Takes over, decides about what is committed already, then commits and aborts."""
+        """Takes over, decides about commits of earlier attempts, then commits and aborts."""
         self._writer = self._table.take_over().writer
         restored = self.context.restored_checkpoint_id()
         if restored is None:
@@ -290,7 +290,7 @@ class DatabaseSinkOperator(TwoPhaseCommitSinkOperator):
             self._database.forget(old)
 
     def close(self) -> None:
-        """Abort what is current, if the database can be reached, and disconnect."""
+        """Abort the current transaction, if the database can be reached, and disconnect."""
         if not self._table.is_connected:
             return
         try:
@@ -302,7 +302,7 @@ class DatabaseSinkOperator(TwoPhaseCommitSinkOperator):
             self._table.close()
 
     def abandon(self) -> None:
-        """Connections break; what is held back is gone."""
+        """Connections break; rows held back are lost."""
         self._table.drop()
 
     def fingerprint(self) -> object:

@@ -1,14 +1,14 @@
-"""A model of a database behind the port of sessions, in memory: what exploration runs thousands of times.
+"""A model of a database in memory, for the port of sessions: exploration runs it thousands of times.
 
-It keeps every rule of :mod:`operators.databases.database_session`, with the choice that is harder for a sink where
-there is one: what is not prepared stays when its session is gone, and has to be found and taken back. One suite of
-tests holds it against SQLite and PostgreSQL.
+It keeps every rule of :mod:`operators.databases.database_session`. Where there is a choice, it takes the one that is
+harder for a sink: an unprepared transaction outlives its session, and must be found and aborted. One suite of
+tests compares it with SQLite and PostgreSQL.
 
-A ``gate`` decides what becomes of each request; only those that change something come by:
+A ``gate`` decides the fate of each request that changes something:
 
 * it is delivered, lost on its way, or carried out with its answer lost;
-* ``expire``: somebody rolls the transaction back right before, prepared or not, as only administrators can;
-* ``fence``: somebody else takes the subtask over right before. Its prepared transactions wait on;
+* ``expire``: the transaction is rolled back right before, prepared or not, as only administrators can;
+* ``fence``: another session takes over the subtask right before. Its prepared transactions keep waiting;
 * ``late-marker``: a commit or abort arrives a second time, right before the subtask's next request.
 """
 
@@ -45,7 +45,7 @@ from operators.log.port import (
 
 
 class DatabaseRequest(NamedTuple):
-    """What a database is asked for. ``kind``: a method of :class:`operators.databases.database_session.SinkSession`
+    """A request to a database. ``kind``: a method of :class:`operators.databases.database_session.SinkSession`
     (with a hyphen: ``take-over``), or ``late`` for a commit or abort that arrives again; ``subtask`` is ``None`` for
     ``retract`` and ``forget``; ``note``: the checkpoint of a ``prepare``."""
 
@@ -57,7 +57,7 @@ class DatabaseRequest(NamedTuple):
 
     @property
     def name(self) -> str:
-        """How faults call it: ``commit orders:table/0/2/1.2/0``, ``take-over orders:table/0``, ``forget
+        """Its name in faults: ``commit orders:table/0/2/1.2/0``, ``take-over orders:table/0``, ``forget
         orders:table``."""
         if self.transaction is not None:
             return f"{self.kind} {self.transaction}"
@@ -75,17 +75,17 @@ class DatabaseExchange(NamedTuple):
 
 
 Gate = Callable[[DatabaseRequest], str]
-"""What becomes of a request: one of ``FATES``."""
+"""Decides the fate of a request: one of ``FATES``."""
 
 _OPEN, _PREPARED = "open", "prepared"
 
 
 class UnansweredError(DatabaseError):
-    """No answer came. Whether the request was carried out is not known."""
+    """No answer came. It is unknown whether the request was carried out."""
 
 
 class _Staged:
-    """A transaction that is not over."""
+    """A transaction that has not ended."""
 
     __slots__ = ("checkpoint_id", "rows", "state", "table")
 
@@ -97,7 +97,7 @@ class _Staged:
 
 
 class MemoryDatabase:
-    """Tables, ledger and epochs; lives on while sessions come and go. ``history``: every request that came by the
+    """Tables, ledger and epochs; they outlive sessions. ``history``: every request that passed the
     gate."""
 
     def __init__(self) -> None:
@@ -124,7 +124,7 @@ class MemoryDatabase:
         return [(*row, str(name)) if with_name else row for name, row in rows]
 
     def unfinished(self) -> list[TransactionName]:
-        """Transactions of whomever that are not over, in order."""
+        """Transactions of all writers that have not ended, in order."""
         return sorted(self._staged)
 
     def commits(self) -> list[tuple[int, int]]:
@@ -150,7 +150,7 @@ class MemoryDatabase:
         self.history.append(DatabaseExchange(len(self.history), request, fate, result))
 
     def fate_of(self, request: DatabaseRequest) -> str:
-        """Everything that comes before a request; returns what becomes of it."""
+        """Handle everything that comes before a request; returns the request's fate."""
         if self._late:
             self._deliver_late(request)
         if self.gate is None:
@@ -165,7 +165,7 @@ class MemoryDatabase:
         return fate
 
     def arrives_again(self, request: DatabaseRequest) -> None:
-        """A commit or abort that was carried out will come late, too."""
+        """A commit or abort that was carried out will arrive again later."""
         self._late.append(request)
 
     def _deliver_late(self, trigger: DatabaseRequest) -> None:

@@ -1,7 +1,7 @@
-"""Connections to PostgreSQL that break and are made anew, and what its errors mean.
+"""Connections to PostgreSQL, which are renewed when they break, and the meaning of its errors.
 
-A request that may be repeated is repeated over a new connection when the old one breaks: a server that restarts comes
-back. Whoever cannot repeat something opens a connection and keeps it.
+A request that may be repeated is repeated over a new connection when the old one breaks, because a restarting server
+comes back. A caller that cannot repeat its requests opens a connection and keeps it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _AWAY = ("57P01", "57P02", "57P03", "57P05", "53300")
-"""Shut down, crashed, starting up; idle for too long; too many connections for a moment. All of class 08 is about
-connections, too."""
+"""Shut down, crashed, starting up; idle for too long; too many connections for a moment. Class 08 is about connections
+as well."""
 _LONGEST_WAIT_S = 2.0
 _LINE_OF_COPY = re.compile(r"COPY .*?, \D*(\d+)", re.DOTALL)
 _COLUMN_OF_COPY = re.compile(r", column ([^:]+):")
@@ -57,8 +57,8 @@ class PostgresServer:
         except psycopg.ProgrammingError as error:
             raise ConfigurationError(f"dsn of PostgresDatabase: {error}") from error
         try:
-            # What is committed stays committed, whatever the server's default is; an open transaction may wait for
-            # records as long as it likes, and sees who has taken its subtask over since it began.
+            # Commits stay durable, whatever the server's default is. An open transaction may wait for records without
+            # limit, and sees which session has taken over its subtask since it began.
             connection.execute(
                 "SELECT set_config('lock_timeout', %s, false), set_config('idle_in_transaction_session_timeout', '0',"
                 " false), set_config('default_transaction_isolation', 'read committed', false),"
@@ -82,7 +82,7 @@ class PostgresConnection:
         self._control: Connection[Any] | None = None
 
     def open(self) -> Connection[Any]:
-        """A connection of the caller's own."""
+        """A connection that only the caller uses."""
         try:
             connection = self._server.open_connection()
         except self._psycopg.Error as error:
@@ -112,14 +112,14 @@ class PostgresConnection:
         raise AssertionError("the last round returns or raises")
 
     def is_broken(self, error: BaseException | None) -> bool:
-        """Whether the server is away, or has sent us away: the same may work over a new connection."""
+        """Whether the server is away, or has closed the connection: a new connection may work."""
         state = getattr(error, "sqlstate", None)
         if state is None:
             return isinstance(error, self._psycopg.OperationalError | self._psycopg.InterfaceError)
         return state.startswith("08") or state in _AWAY
 
     def explained(self, error: Exception) -> DatabaseError:
-        """What the server, or the way to it, says."""
+        """The error that the server, or the network, reports."""
         state = getattr(error, "sqlstate", None)
         message = f"{self.place}: {str(error).strip() or type(error).__name__}"
         if state == "55P03":
@@ -133,7 +133,7 @@ class PostgresConnection:
         return DatabaseError(message)
 
     def refused(self, error: Exception, rows: Sequence[Row], last: Row) -> DatabaseError:
-        """What the server, or psycopg, says against one of ``rows`` in a COPY, or against ``last``."""
+        """The server's or psycopg's objection to one of ``rows`` in a COPY, or to ``last``."""
         psycopg = self._psycopg
         of_row = isinstance(error, psycopg.DataError | psycopg.IntegrityError)
         if not of_row and (self.is_broken(error) or getattr(error, "sqlstate", None) is not None):
@@ -150,7 +150,7 @@ class PostgresConnection:
         return RowRefusedError(self.place, f"{why} ({detail})" if detail else why, row, column)
 
     def close(self) -> None:
-        """Close the connection for requests; the next request makes another one."""
+        """Close the connection for requests; the next request opens another one."""
         if self._control is not None:
             self._control.close()
             self._control = None

@@ -1,21 +1,21 @@
-"""PostgreSQL behind the port of database sessions, with ``PREPARE TRANSACTION``.
+"""PostgreSQL as an implementation of the port of database sessions, with ``PREPARE TRANSACTION``.
 
-* A transaction is one of PostgreSQL's own, in a connection of its own: rows go in with ``COPY``, then comes the entry
-  in the ledger, and ``PREPARE TRANSACTION`` takes both out of the connection's hands. From then on they survive the
-  death of the sink, of the connection and of the server, hold their locks, and wait for ``COMMIT PREPARED``. The entry
-  is part of the transaction, so that it is there exactly if the rows are.
-* Everything else goes through a second connection, for ``COMMIT PREPARED`` cannot run inside a transaction. All of it
-  is idempotent, and is repeated over a new connection when the old one breaks: up to ``reconnects`` times, waiting
-  in between, for a server that restarts comes back.
-* An open transaction is gone with its connection. Nobody tries to save it: the sink reports a failure, and the job goes
-  back to its last checkpoint.
+* A transaction is one of PostgreSQL's, in its own connection: rows go in with ``COPY``, then the entry in the ledger.
+  ``PREPARE TRANSACTION`` detaches both from the connection. From then on they survive the death of the sink, of the
+  connection and of the server, hold their locks, and wait for ``COMMIT PREPARED``. The entry is part of the
+  transaction, so it exists exactly if the rows do.
+* All other requests use a second connection, because ``COMMIT PREPARED`` cannot run inside a transaction. They are all
+  idempotent. When a connection breaks they are repeated over a new one, up to ``reconnects`` times with pauses,
+  because a restarting server comes back.
+* An open transaction is lost with its connection. The session does not try to save it: the sink reports a failure, and
+  the job goes back to its last checkpoint.
 * A name that is no longer in ``pg_prepared_xacts`` is committed if the ledger has it, and lost otherwise: an
   administrator has rolled it back, or the server was restored from a backup.
-* Who holds an epoch is written down, and terminated by who takes over (:mod:`operators.databases.postgres_epochs`).
-* Two transactions that insert the same unique key wait for each other, and a prepared one cannot be waited for.
-  ``lock_timeout_ms`` makes an error of it.
+* The holder of an epoch is written down; a takeover terminates it (:mod:`operators.databases.postgres_epochs`).
+* Two transactions that insert the same unique key wait for each other, and waiting for a prepared one could last for
+  ever. ``lock_timeout_ms`` makes an error of it.
 
-A transaction's global name is ``{database}:{name}``, for names are shared by all databases of a server.
+A transaction's global name is ``{database}:{name}``, because all databases of a server share these names.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ _OUR_TABLES = (
     " backend INT, backend_start TIMESTAMPTZ, PRIMARY KEY (writer, subtask))",
 )
 _MAKING_TABLES = 7265_6972
-"""Key of an advisory lock: two sinks that make the same tables at once would get in each other's way."""
+"""Key of an advisory lock: two sinks that create the same tables at the same time would disturb each other."""
 
 
 class PostgresDatabase:
     """A database of a server. ``dsn``: how to reach it, as for libpq; ``reconnects``: how often a broken connection is
-    made anew for what may be repeated; ``reconnect_wait_s``: wall time before the first of them, twice as long before
+    renewed for repeatable requests; ``reconnect_wait_s``: wall time before the first of them, twice as long before
     each further one, up to 2 s; ``lock_timeout_ms``, ``connect_timeout_s``: wall time."""
 
     def __init__(
@@ -102,7 +102,7 @@ class PostgresSession:
         self._writing: Connection[Any] | None = None
         self._current: TransactionName | None = None
         self._is_begun = False
-        """Whether the server knows of the current transaction."""
+        """Whether the server knows the current transaction."""
         self._rows = 0
 
     @property
@@ -128,7 +128,7 @@ class PostgresSession:
             wanted.append(f"CREATE TABLE IF NOT EXISTS {self._target} ({', '.join(definitions)})")
         known = connection.execute("SELECT to_regclass('weir_transactions'), to_regclass('weir_epochs')").fetchone()
         if known is not None and None not in known:
-            # Whoever may write need not be somebody who may create.
+            # A user that may write need not have the right to create.
             wanted = [statement for statement in wanted if statement not in _OUR_TABLES]
         if wanted:
             with connection.transaction():
@@ -181,7 +181,7 @@ class PostgresSession:
         self._current, self._is_begun, self._rows = name, False, 0
 
     def _in_transaction(self, name: TransactionName) -> Connection[Any]:
-        """The connection that the transaction is open in; begins it there with its first statement."""
+        """The connection of the open transaction; its first statement begins the transaction there."""
         if name != self._current:
             raise DatabaseError(f"{self.place}: {name} is not open any more: its connection broke")
         if not self._is_begun:
@@ -198,7 +198,7 @@ class PostgresSession:
             except self._psycopg.Error as error:
                 if not self._connection.is_broken(error):
                     raise
-                # Nothing is lost with it, so that a new one does as well.
+                # No rows are lost with it, so a new transaction does as well.
                 self._hang_up()
             else:
                 return
@@ -207,7 +207,7 @@ class PostgresSession:
         self._writing.execute("BEGIN")
 
     def _give_up(self) -> None:
-        """The open transaction is gone."""
+        """The open transaction is lost."""
         self._hang_up()
         self._current = None
 
@@ -250,7 +250,7 @@ class PostgresSession:
             raise
         except self._psycopg.Error as error:
             self._give_up()
-            # Its answer may have been lost. If it was carried out, the transaction is there.
+            # Its answer may have been lost. If it was carried out, the prepared transaction exists.
             if not (self._connection.is_broken(error) and name in self.unfinished()):
                 if isinstance(error, self._psycopg.IntegrityError):
                     raise RowRefusedError(self.place, str(error).strip(), "found when all rows were there") from error
@@ -269,7 +269,7 @@ class PostgresSession:
         raise TransactionGoneError(f"{self.place}: {name} is neither prepared (pg_prepared_xacts) nor in the ledger")
 
     def _end(self, connection: Connection[Any], statement: Any) -> bool:
-        """Commit or roll back what is prepared; ``False`` when it is not there."""
+        """Commit or roll back a prepared transaction; ``False`` when it does not exist."""
         try:
             connection.execute(statement)
         except self._psycopg.errors.UndefinedObject:
@@ -304,7 +304,7 @@ class PostgresSession:
         ).fetchall()
         names = []
         for (text,) in found:
-            # Somebody else's prepared transactions may be called alike.
+            # Prepared transactions of other programs may have similar names.
             with suppress(ValueError):
                 names.append(TransactionName.parse(text))
         return sorted(name for name in names if name.writer == self._description.writer)
@@ -336,7 +336,7 @@ class PostgresSession:
         self._ask(lambda connection: connection.execute("DELETE FROM weir_transactions WHERE name = ANY(%s)", (texts,)))
 
     def rows(self) -> list[Row]:
-        """What a reader sees; nothing when there is no table."""
+        """The rows that a reader sees; empty if the table does not exist."""
         columns = ", ".join(map(quoted, self._description.all_names))
 
         def read(connection: Connection[Any]) -> list[Row]:
@@ -357,7 +357,7 @@ class PostgresSession:
 
         def upsert(connection: Connection[Any]) -> None:
             with connection.transaction(), connection.cursor() as cursor:
-                # Nobody takes the subtask over before this transaction has ended.
+                # No session can take over the subtask before this transaction has ended.
                 self._check_epoch(connection, holder, "FOR SHARE")
                 if deleted:
                     cursor.executemany(removed, deleted)
@@ -374,7 +374,7 @@ class PostgresSession:
             raise
 
     def _refused_upsert(self, cause: Exception, tried: Sequence[tuple[str, Row]]) -> DatabaseError:
-        # The row is found by trying each by itself, and taking it back.
+        # Finds the row by trying each by itself and rolling it back.
         for statement, row in tried:
 
             def attempt(connection: Connection[Any], statement: str = statement, row: Row = row) -> None:

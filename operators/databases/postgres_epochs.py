@@ -1,7 +1,7 @@
-"""Who may write, in PostgreSQL: the epoch of each subtask of a writer, and the backend that holds it.
+"""Fencing in PostgreSQL: the epoch of each subtask of a writer, and the backend that holds it.
 
-Whoever takes a subtask over terminates the backends of the epochs before it, for an open transaction of a zombie would
-hold locks for ever. Where that is forbidden the zombie is fenced all the same, with its next request that asks.
+A takeover terminates the backends of earlier epochs, because an open transaction of a zombie would hold locks for
+ever. Where that is forbidden, the zombie is still fenced: its next request that checks its epoch fails.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class PostgresEpochs:
-    """The epochs of one writer; ``connection`` of each call is the one to ask over."""
+    """The epochs of one writer; each call uses the given ``connection``."""
 
     def __init__(self, writer: str) -> None:
         self._writer = writer
@@ -32,7 +32,7 @@ class PostgresEpochs:
                 parameters,
             ).fetchall()
             epoch = 1 + max(int(one[0]) for one in held)
-            # Who held it stays written down: this may break off here, and is repeated then.
+            # The earlier holder stays written down: the takeover may break off here, and is repeated then.
             connection.execute(f"UPDATE weir_epochs SET epoch = %s WHERE {mine}", (epoch, *parameters))
         for _, backend, started in held:
             if backend is not None:
@@ -40,7 +40,7 @@ class PostgresEpochs:
         return epoch
 
     def hold(self, connection: Connection[Any], holder: TransactionName) -> None:
-        """Write down that transactions of ``holder`` are open in this connection, if its epoch is the newest."""
+        """Write down that this connection has open transactions of ``holder``, if its epoch is the newest."""
         connection.execute(
             "UPDATE weir_epochs SET backend = pg_backend_pid(), backend_start = (SELECT backend_start FROM"
             " pg_stat_activity WHERE pid = pg_backend_pid()) WHERE writer = %s AND subtask = %s AND epoch = %s",

@@ -1,5 +1,5 @@
-"""What a record is as a row of a table: a dict gives its columns by name, a tuple or list its values in order, and any
-other record what a function makes of it."""
+"""Turns records into rows of a table: a dict gives its columns by name, a tuple or list its values in order, and a
+function converts any other record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RowFunction = Callable[[Any], Sequence[Any]]
 
 
 def row_of(record: Any, function: RowFunction | None, columns: Sequence[str]) -> Row:
-    """Raises whatever ``function`` raises, and :class:`ValueError` for what is no such row."""
+    """Raises the errors of ``function``, and :class:`ValueError` for a result that is not a row."""
     if function is not None:
         row = tuple(function(record))
     elif isinstance(record, dict):
@@ -44,7 +44,7 @@ class RecordsToRows:
 
     def __call__(self, batch: Batch) -> list[Row]:
         """One row for each record. Raises :class:`engine.elements.errors.UserFunctionError` with the first record that
-        is none."""
+        cannot be one."""
         values = batch.values
         width = len(self._columns)
         try:

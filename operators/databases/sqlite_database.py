@@ -1,19 +1,19 @@
-"""SQLite behind the port of database sessions.
+"""SQLite as an implementation of the port of database sessions.
 
-SQLite has no prepared transactions, so they are made of what it has:
+SQLite has no prepared transactions, so they are built from its own features:
 
-* Rows are *staged* in a table beside the target (``weir_staged_<table>``), in short transactions of SQLite's own, for a
-  database file has one writer at a time and several subtasks share it. No call leaves a transaction of SQLite open.
-* ``prepare`` marks the transaction. Before that its rows are inserted into the target once and taken back, so that a
-  constraint that they break is found now: once the checkpoint has completed there would be nobody to tell. If the
-  target has unique columns, everything that waits for its commit is tried together. Foreign keys that are checked with
-  the commit only (``DEFERRED``) are checked for the whole target then, so that they cost more the larger it is.
-* ``commit`` moves the rows into the target, in order, and writes the ledger, in one transaction of SQLite. A second one
-  finds the entry.
-* Every transaction begins with ``BEGIN IMMEDIATE``: who would have to upgrade a lock could fail in the middle. SQLite
+* Rows are *staged* in a table beside the target (``weir_staged_<table>``), in short transactions of SQLite: a database
+  file has one writer at a time, and several subtasks share it. No call leaves a transaction of SQLite open.
+* ``prepare`` marks the transaction. Before that it inserts the rows into the target once and rolls back, so that a
+  violated constraint is found now: after the checkpoint has completed, the error would come too late. If the target has
+  unique columns, all rows that wait for their commit are tried together. Foreign keys that are checked only at the
+  commit (``DEFERRED``) are checked for the whole target then, so their cost grows with it.
+* ``commit`` moves the rows into the target, in order, and writes the ledger, in one transaction of SQLite. A second
+  commit finds the entry.
+* Every transaction begins with ``BEGIN IMMEDIATE``: upgrading a lock could fail in the middle. SQLite
   waits for other writers up to ``busy_timeout_ms`` of wall time.
-* Commits reach the disk before they return (``synchronous=FULL``, in a rollback journal ``EXTRA``). The journal is
-  written ahead (WAL) by default: readers neither wait for the sink nor make it wait.
+* Commits reach the disk before they return (``synchronous=FULL``, in a rollback journal ``EXTRA``). By default the
+  journal is written ahead (WAL): readers and the sink do not wait for each other.
 
 Our tables: ``weir_transactions`` (transactions that wait, and the ledger), ``weir_epochs`` (who may write), and one of
 staged rows for each target.
@@ -55,14 +55,14 @@ _AT_FAULT = (
     sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError, sqlite3.DataError, OverflowError,
     UnicodeError,
 )  # fmt: skip
-"""What SQLite raises when it is a row that it does not take. (``InterfaceError`` and ``ProgrammingError``: a value of a
-type that has no form in SQLite, by version of Python; ``OverflowError``: an int beyond 64 bits; ``UnicodeError``: half
+"""The errors of SQLite for a row that it refuses. (``InterfaceError`` and ``ProgrammingError``: a value of a type that
+has no form in SQLite, by version of Python; ``OverflowError``: an int beyond 64 bits; ``UnicodeError``: half
 a surrogate pair.)"""
 
 
 class SqliteDatabase:
     """A database file. ``path`` is relative to the run's output directory unless it is absolute; ``busy_timeout_ms``:
-    wall time for which another writer is waited for; ``journal_mode``: ``"wal"``, ``"delete"``, or ``None`` to leave
+    how long to wait for another writer, in wall time; ``journal_mode``: ``"wal"``, ``"delete"``, or ``None`` to leave
     the file as it is."""
 
     def __init__(self, path: str, *, busy_timeout_ms: int = 10_000, journal_mode: str | None = "wal") -> None:
@@ -117,7 +117,7 @@ class SqliteSession:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """One transaction of SQLite's: everything or, after an error, nothing."""
+        """One transaction of SQLite: all changes or, after an error, none."""
         connection = self._connection
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -179,7 +179,7 @@ class SqliteSession:
         return [None] * len(self._description.names)
 
     def _make_staged_table(self) -> None:
-        # The declared types of the target, for their affinity: a staged value is stored as it will be in the end.
+        # With the target's declared types, for their affinity: a staged value is stored in its final form.
         self._connection.execute(
             f"CREATE TABLE IF NOT EXISTS {self._staged} AS SELECT '' AS weir_name, 0 AS weir_number, {self._columns}"
             f" FROM {self._target} WHERE 0"
@@ -246,7 +246,7 @@ class SqliteSession:
     def _refused(
         self, statement: str, before: tuple[object, ...], rows: Sequence[Row], error: Exception
     ) -> RowRefusedError:
-        """The first row that fails by itself, of those that fail together."""
+        """The first row that fails by itself, among rows that fail together."""
         for row in rows:
             try:
                 self._connection.execute(statement, (*before, *row))
@@ -269,7 +269,7 @@ class SqliteSession:
             )
 
     def _try(self, name: TransactionName) -> None:
-        """Insert into the target what will be committed, and take it back."""
+        """Insert into the target what will be committed, and roll back."""
         connection, names = self._connection, [str(name)]
         if self._is_unique:
             waiting = connection.execute(

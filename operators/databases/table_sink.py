@@ -1,7 +1,7 @@
-"""The half that all sinks into a table share: what they are told of the table, and the session that a subtask has with
-the database.
+"""The common half of all sinks into a table: the settings of the table, and the session of a subtask with the
+database.
 
-What becomes of the rows is what tells the sinks apart: :mod:`operators.databases.database_sink` and
+The sinks differ in how they write the rows: :mod:`operators.databases.database_sink` and
 :mod:`operators.databases.upsert_sink`.
 """
 
@@ -44,7 +44,7 @@ def check_function(name: str, value: object) -> None:
 
 
 def writer_name(table: str, writer: str) -> str:
-    """Table and writer together; a digest stands in for what is too long for names of transactions."""
+    """Table and writer together; a digest replaces the part that is too long for names of transactions."""
     name = f"{table}:{writer}"
     encoded = name.encode()
     if len(encoded) <= MAX_WRITER_BYTES:
@@ -54,7 +54,7 @@ def writer_name(table: str, writer: str) -> str:
 
 
 class TableSink:
-    """Describes a sink into a table of a database. Raises :class:`ConfigurationError` for what makes no sense."""
+    """Describes a sink into a table of a database. Raises :class:`ConfigurationError` for invalid settings."""
 
     transaction_column: str | None = None
     key_columns: tuple[str, ...] = ()
@@ -92,17 +92,17 @@ class TableSink:
         )
 
     def fresh(self) -> Self:
-        """Another one like it, with a database in memory of its own."""
+        """A copy with its own database in memory."""
         other = copy(self)
         other.database = MemoryDatabase()
         return other
 
     def text_of(self, record: Any) -> str:
-        """What a record is called in ``committed_rows()``."""
+        """The text of a record in ``committed_rows()``."""
         return repr(row_of(record, self.row, tuple(self.columns)))
 
     def committed_rows(self) -> list[str]:
-        """What readers see in the table, as text, without names of transactions."""
+        """The rows that readers see, as text, without names of transactions."""
         width = len(self.columns)
         return [repr(row[:width]) for row in self.database.rows(self.describe(""))]
 
@@ -122,7 +122,7 @@ class TableWriter:
         self.epoch = 0
 
     def take_over(self) -> TableDescription:
-        """Connect, make what is missing, and fence whoever wrote before; the description says who writes now."""
+        """Connect, create what is missing, and fence earlier writers; returns the description with this writer."""
         sink, context = self._sink, self._operator.context
         description = sink.describe(context.uid)
         self._held = sink.database.connect(description, context.resolve_path)
@@ -132,7 +132,7 @@ class TableWriter:
 
     @property
     def session(self) -> SinkSession:
-        """Of whoever has taken over."""
+        """The session since :meth:`take_over`."""
         assert self._held is not None, "not initialized, or closed"
         return self._held
 
@@ -142,11 +142,11 @@ class TableWriter:
         return self._held is not None
 
     def rows(self, batch: Batch) -> list[Row]:
-        """One row for each record. Raises :class:`engine.elements.errors.UserFunctionError` for one that is none."""
+        """One row for each record. Raises :class:`engine.elements.errors.UserFunctionError` if one cannot be a row."""
         return self._to_rows(batch)
 
     def spend(self) -> None:
-        """The virtual time of one request has passed."""
+        """Spend the virtual time of one request."""
         if self._sink.request_ns:
             self._operator.context.spend(self._sink.request_ns)
 

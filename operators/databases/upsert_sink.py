@@ -1,18 +1,18 @@
 """Sinks that keep one row per key in a table: each record replaces the row of its key, or deletes it.
 
-No transaction waits for a checkpoint. Rows are written in batches, and what is left of them before the checkpoint is
-acknowledged: whatever a completed checkpoint covers is in the table. After a failure the records behind the last
-checkpoint come again and are written again, which changes nothing in the end: **each record at least once, each key
-exactly once**. What it costs, compared with two-phase commit:
+No transaction waits for a checkpoint. The sink writes rows in batches, and the rest before the checkpoint is
+acknowledged: everything that a completed checkpoint covers is in the table. After a failure the records after the last
+checkpoint come and are written again, which does not change the final result: **each record at least once, each key
+exactly once**. The cost, compared with two-phase commit:
 
 * Readers see records before their checkpoint has completed.
 * After a restore a row may go back to an older value for a while, until the newer record has come again. A ``version``
-  column (which only grows for one key, such as a sequence number or an event time) keeps the newer one: rows of an
-  older version change nothing. A record must have one; a row of the table that has none is older than any. A deleted
-  row leaves no version behind: an older record that comes again inserts it anew, until its deletion has come again,
+  column prevents this: rows of an older version change nothing. It must only grow for each key, such as a sequence
+  number or an event time. A record must have one; a row of the table without one is older than any. A deleted
+  row leaves no version: an older record that comes again inserts it again, until its deletion has come again,
   too.
-* Records of one key must come from one subtask in the order in which they are to win, so key the stream by the same
-  columns; and a replay must give a key the same last record, so the job must be deterministic for each key.
+* Records of one key must come from one subtask, in the order in which they must win, so key the stream by the same
+  columns. A replay must give a key the same last record, so the job must be deterministic for each key.
 
 Source: the upsert mode of Flink's JDBC connector.
 """
@@ -35,14 +35,14 @@ class UpsertSink(TableSink):
     """Describes a sink into a table with one row per key.
 
     ``database``           a ``SqliteDatabase`` or ``PostgresDatabase``;
-    ``columns``            their names, or a mapping of names to SQL types, which makes the table if it is not there;
-    ``key``                the columns that name a row; they need a primary key or a unique constraint;
-    ``writer``             tells this sink from others that write to the table, by default the operator's uid;
+    ``columns``            their names, or a mapping of names to SQL types, which creates the table if it is missing;
+    ``key``                the columns that identify a row; they need a primary key or a unique constraint;
+    ``writer``             distinguishes this sink from others on the table, by default the operator's uid;
     ``version``            a column that only grows for each key: older rows change nothing; ``None`` = the last wins;
     ``delete``             whether a record deletes the row of its key; by default none does;
-    ``row``                what a record is as a row, also if it deletes; by default a dict, tuple or list is one;
+    ``row``                turns a record into a row, deletions too; by default a dict, tuple or list is one;
     ``batch_rows``         how many keys are written at a time;
-    ``flush_interval_ms``  virtual time after which rows are written however few they are, ``None`` = with the
+    ``flush_interval_ms``  virtual time after which rows are written even if they are few, ``None`` = with the
                            checkpoint, at the latest;
     ``request_ns``         virtual time that each batch takes.
     """
@@ -79,7 +79,7 @@ class UpsertSink(TableSink):
         return UpsertSinkOperator(self)
 
     def committed_rows(self) -> list[str]:
-        """The rows of the table, as text, in the order of their texts: that of replacements means nothing."""
+        """The rows of the table as text, sorted: the order of replacements has no meaning."""
         return sorted(super().committed_rows())
 
 
@@ -98,7 +98,7 @@ class UpsertSinkOperator(SinkOperator):
         """By key: the row that wins, and whether it deletes."""
 
     def open(self) -> None:
-        """Connect, and fence whoever wrote before: what a zombie writes late would replace newer rows."""
+        """Connect, and fence earlier writers: late writes of a zombie would replace newer rows."""
         self._table.take_over()
         self._holder = EpochHolder(self.context.subtask, self._table.epoch)
         self._arm_timer()
@@ -133,7 +133,7 @@ class UpsertSinkOperator(SinkOperator):
             return [False] * len(records)
         deletes: list[bool] = []
         try:
-            # Not a comprehension: what is there when it fails says which record it was.
+            # Not a comprehension: after an error, the length of the list tells which record it was.
             for record in records:
                 deletes.append(bool(delete(record)))
         except Exception as error:
@@ -141,8 +141,8 @@ class UpsertSinkOperator(SinkOperator):
         return deletes
 
     def _wins(self, key: Row, row: Row) -> bool:
-        """Whether ``row`` replaces what waits with this key. Raises :class:`TypeError` for a key or version that cannot
-        be compared, and :class:`ValueError` for one that is ``None``."""
+        """Whether ``row`` replaces the waiting row of this key. Raises :class:`TypeError` for a key or version that
+        cannot be compared, and :class:`ValueError` for one that is ``None``."""
         if None in key:
             raise ValueError(f"a column of the key ({', '.join(self._spec.key_columns)}) is None")
         waiting, at = self._waiting.get(key), self._of_version
@@ -166,14 +166,14 @@ class UpsertSinkOperator(SinkOperator):
         self._table.spend()
 
     def snapshot_state(self, checkpoint_id: int) -> None:
-        """Nothing is state: what the checkpoint covers is in the table before it is acknowledged."""
+        """No state: what the checkpoint covers is in the table before it is acknowledged."""
         self._flush()
 
     def finish(self) -> None:
         self._flush()
 
     def close(self) -> None:
-        """What waits is behind the last checkpoint, and comes again."""
+        """Waiting rows came after the last checkpoint, and come again."""
         self._table.close()
 
     def abandon(self) -> None:

@@ -1,8 +1,8 @@
 """The statements of upserts, which SQLite and PostgreSQL share: ``INSERT ... ON CONFLICT (key) DO UPDATE``.
 
-With a version column a row replaces one of the same or an older version only, and deletes it only then: rows that come
-again after a restore change nothing that is newer. A row without a version, as all have that were there before the
-column was, is older than any. The guard is part of the statement, not a question before it.
+With a version column a row replaces or deletes only a row of the same or an older version. So rows that come again
+after a restore do not change newer ones. A row without a version, such as one from before the column existed, is older
+than any. The guard is part of the statement, not a query before it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def upsert_statement(description: TableDescription, hole: str, table: str | None
 
 
 def delete_statement(description: TableDescription, hole: str, table: str | None = None) -> str:
-    """Deletes one row by its key; with a version, unless it is newer than that which follows the key."""
+    """Deletes one row by its key; with a version (the parameter after the key), unless the row is newer."""
     target = quoted(description.table) if table is None else table
     where = [f"{quoted(name)} = {hole}" for name in description.key]
     if description.version is not None:

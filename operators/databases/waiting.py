@@ -1,6 +1,6 @@
-"""Waiting for a system outside, in wall time: a database server that restarts takes as long as it takes.
+"""Waits for an external system in wall time: a database server that restarts takes an unknown time.
 
-Virtual time stands still meanwhile. This is the border to the real world, and nothing else belongs here.
+Virtual time stands still meanwhile. This is the border to the real world; no other code belongs here.
 """
 
 from __future__ import annotations

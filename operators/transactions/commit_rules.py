@@ -1,15 +1,15 @@
-"""The rules by which committers go, where they differ between versions of Flink and from ours.
+"""The rules of committers, where they differ between versions of Flink and from ours.
 
-Ours differ in three points, each because of a mistake that the others allow:
+Ours differ in three points, each because of an error that the others allow:
 
-* **At the end of the input** writers name the checkpoint after the last one that they have seen, and only a checkpoint
-  from that one on commits what they name. Where "the next notification" commits everything, a late notification of a
+* **At the end of the input** writers name the checkpoint after the last one that they have seen. Only that checkpoint
+  or a later one commits what they name. Where "the next notification" commits everything, a late notification of a
   checkpoint from *before* the end publishes what a restore from it produces again.
-* **After a restore** from checkpoint ``n`` what is booked for later checkpoints is dropped. It is only there where
-  barriers do not hold records back (at-least-once), and its records are read again. It must not be kept: the file that
-  it names may have been cut and may be being written to.
-* **Late committables**, of a checkpoint that is complete already, are committed when all that their subtask has
-  announced is there, and are no error before.
+* **After a restore** from checkpoint ``n`` the books of later checkpoints are dropped. They exist only where barriers
+  are not aligned (at-least-once), and their records are read again. They must not be kept, because a file that they
+  name may have been cut and may be written to again.
+* **Late committables**, of a checkpoint that is complete already, are committed when their subtask has sent all that it
+  has announced. Before that they are not an error.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from engine.elements.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class CommitRules:
-    """``max_retries``              how often a request may be put off, in rounds that follow each other at once; then
-                                 the task fails. With a delay there is no limit;
-    ``retry_delay_ms``           ``None``, or what a request that was put off waits for its next round;
-    ``waits_for_late``           whether subtasks that have sent everything are committed without the others, and those
-                                when they have; otherwise an incomplete checkpoint is an error;
-    ``older_may_be_incomplete``  whether that waiting is for the newest complete checkpoint only;
-    ``next_covers_end``          whether any notification behind the end of the input commits everything;
-    ``keeps_uncovered``          whether a restore keeps what is booked for later checkpoints.
+    """``max_retries``              how often a request may be put off, in rounds without a delay; then the task fails.
+                                 With a delay there is no limit;
+    ``retry_delay_ms``           ``None``, or how long a postponed request waits for its next round;
+    ``waits_for_late``           whether complete subtasks are committed without the others, and the others when they
+                                are complete; otherwise an incomplete checkpoint is an error;
+    ``older_may_be_incomplete``  whether only the newest complete checkpoint may wait like that;
+    ``next_covers_end``          whether any notification after the end of the input commits everything;
+    ``keeps_uncovered``          whether a restore keeps the books of later checkpoints.
 
     Raises :class:`engine.elements.errors.ConfigurationError` for numbers below 0.
     """
@@ -53,4 +53,4 @@ FLINK_2 = CommitRules(waits_for_late=False, next_covers_end=True, keeps_uncovere
 """Flink 2: an incomplete checkpoint is an error."""
 
 FLINK_1_15 = CommitRules(retry_delay_ms=1000, older_may_be_incomplete=True, next_covers_end=True, keeps_uncovered=True)
-"""Flink 1.15 to 1.20: what was put off is tried again every second, for ever."""
+"""Flink 1.15 to 1.20: a postponed request is tried again every second, for ever."""

@@ -1,11 +1,11 @@
-"""Everything that a committer holds: the books of all checkpoints (Flink: ``CommittableCollector``).
+"""The state of a committer: the books of all checkpoints (Flink: ``CommittableCollector``).
 
 Rules:
 
-* State is one element for each book, so that a change of parallelism deals out books, never parts of one.
-* A restore merges the books that it is given under one label, for the subtasks that have sent them may be others now.
-  By Flink's rules the label is the number of the committer. By ours it is one that no writer has, and a book of which
-  something is still under way keeps its own, so that the rest finds it.
+* State is one element for each book, so a change of parallelism redistributes whole books, never parts of one.
+* A restore merges its books under one label, because other subtasks may send now. By Flink's rules the label is the
+  number of the committer. By ours it is a label that no writer has; but a book with committables still on their way
+  keeps its own label, so that these find it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BookState = tuple[Any, ...]
 
 
 def book_shape(committable: Shape) -> Shape:
-    """Of a book with committables of this shape."""
+    """The shape of a book with committables of this shape."""
     return row(whole, number, positive, whole, whole, whole, list_of(row(committable, whole)))
 
 
@@ -46,7 +46,7 @@ class CommittableCollector:
     def add(self, message: Message) -> None:
         """Book a message by the checkpoint that it names.
 
-        :raises CommittableProtocolError: when it does not fit to what came before
+        :raises CommittableProtocolError: when it does not fit the messages before
         """
         kind, checkpoint_id, subtask = message[:3]
         checkpoint = self._checkpoints.get(checkpoint_id)
@@ -75,11 +75,11 @@ class CommittableCollector:
         return opened
 
     def up_to(self, checkpoint_id: int) -> list[CheckpointCommittables]:
-        """Those of checkpoints up to this one, oldest first."""
+        """The books of checkpoints up to this one, oldest first."""
         return [self._checkpoints[known] for known in sorted(self._checkpoints) if known <= checkpoint_id]
 
     def remove(self, checkpoint: CheckpointCommittables) -> None:
-        """Nothing more is to be done for a checkpoint."""
+        """Remove a finished checkpoint."""
         del self._checkpoints[checkpoint.checkpoint_id]
 
     @property
@@ -122,7 +122,7 @@ class CommittableCollector:
                 checkpoint.books[subtask] = book
 
     def drop_behind(self, checkpoint_id: int) -> int:
-        """Forget what is booked for later checkpoints; returns how many committables that were."""
+        """Forget the books of later checkpoints; returns how many committables that were."""
         behind = [checkpoint for known, checkpoint in self._checkpoints.items() if known > checkpoint_id]
         for checkpoint in behind:
             self.remove(checkpoint)

@@ -1,17 +1,17 @@
-"""What a writer hands to a committer, and how a committer keeps books of it (Flink: ``CommittableMessage``,
+"""The messages from a writer to a committer, and the committer's books of them (Flink: ``CommittableMessage``,
 ``SubtaskCommittableManager``, ``CheckpointCommittableManagerImpl``, ``CommitRequestImpl``).
 
 Rules:
 
-* Ahead of each barrier a writer sends a *summary* (checkpoint, subtask, number of writers, how many committables) and
-  then exactly that many *committables*. Both are plain tuples, for they may be in flight when a snapshot is taken.
-* A committable is booked by the checkpoint that **it** names, never by the last barrier that was seen: where barriers
-  do not hold records back, committables of the next checkpoint come ahead of the barrier of this one.
-* The book of a subtask counts what was announced. What was committed is *drained* from it, what failed for a known
-  reason is counted and dropped. It is finished when all that was announced is one or the other.
-* A second summary for a subtask and checkpoint is an error, and so is a committable that nobody has announced. Only
-  what writers send at the end of their input may come on top of what they have sent before.
-* The outcome of a request: no word is success; *already committed* is success; a *known failure* is counted and
+* Before each barrier a writer sends a *summary* (checkpoint, subtask, number of writers, how many committables) and
+  then exactly that many *committables*. Both are plain tuples, because they may be in flight during a snapshot.
+* A committable is booked by the checkpoint that **it** names, never by the last barrier: where barriers are not
+  aligned, committables of the next checkpoint come before the barrier of this one.
+* The book of a subtask counts announced committables. Committed ones are *drained* from it; those that failed for a
+  known reason are counted and dropped. The book is finished when every announced one is drained or failed.
+* A second summary for a subtask and checkpoint is an error, and so is an unannounced committable. Only the committables
+  that writers send at the end of their input may be added to earlier ones.
+* The outcome of a request: no signal is success; *already committed* is success; a *known failure* is counted and
   dropped; an *unknown failure* is raised where it is reported; *retry later* leaves it for the next round, *update and
   retry* does so with another committable.
 """
@@ -27,15 +27,15 @@ SUMMARY, COMMITTABLE = "summary", "committable"
 """The first field of a message."""
 
 END_OF_INPUT = 2**63 - 1
-"""The checkpoint that a writer names when it says that nothing more will come from it (Flink: ``EOI``)."""
+"""The checkpoint that a writer names when nothing more will come from it (Flink: ``EOI``)."""
 
 Message = tuple[Any, ...]
 """``(SUMMARY, checkpoint, subtask, subtasks, count)`` or ``(COMMITTABLE, checkpoint, subtask, payload)``."""
 
 
 class CommittableProtocolError(StateError):
-    """Summaries and committables do not fit together: whoever stands between the writers and the committer has added
-    some, or lost some. ``kind`` says how, in one word."""
+    """Summaries and committables do not match: something between the writers and the committer has added or lost some.
+    ``kind`` says how, in one word."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -43,8 +43,8 @@ class CommittableProtocolError(StateError):
 
 
 class CommitFailedError(StateError):
-    """A committable could not be committed, and it is not known that it never will be: the task fails, and the restore
-    tries again. ``kind`` is ``unknown_failure`` or ``retries_exhausted``."""
+    """A committable could not be committed, but may still be committed later. The task fails, and the restore tries
+    again. ``kind`` is ``unknown_failure`` or ``retries_exhausted``."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -62,7 +62,7 @@ def committable(checkpoint_id: int, subtask: int, payload: Any) -> Message:
 
 
 def messages(checkpoint_id: int, subtask: int, subtasks: int, payloads: Iterable[Any]) -> list[Message]:
-    """A summary, and the committables behind it."""
+    """A summary, and the committables after it."""
     sent = [committable(checkpoint_id, subtask, payload) for payload in payloads]
     return [summary(checkpoint_id, subtask, subtasks, len(sent)), *sent]
 
@@ -73,7 +73,7 @@ _PENDING, _COMMITTED, _ALREADY, _FAILED = "pending", "committed", "already commi
 class CommitRequest:
     """One committable in the hands of a committer (Flink: ``Committer.CommitRequest``).
 
-    :ivar committable: what is to be committed
+    :ivar committable: the payload to commit
     :ivar retries: how often it was put off so far
     """
 
@@ -90,21 +90,21 @@ class CommitRequest:
         self._tell(_ALREADY)
 
     def signal_failed_with_known_reason(self, why: object) -> None:
-        """It can never be committed, and the job goes on without it; ``why`` is for the reader of the program."""
+        """It can never be committed, and the job goes on without it; ``why`` is for the user."""
         self._tell(_FAILED)
 
     def signal_failed_with_unknown_reason(self, why: object) -> None:
-        """It was not committed, and nobody knows why. Raises :class:`CommitFailedError`."""
+        """It was not committed, for an unknown reason. Raises :class:`CommitFailedError`."""
         cause = why if isinstance(why, BaseException) else None
         raise CommitFailedError("unknown_failure", f"could not commit {self.committable!r}: {why}") from cause
 
     def retry_later(self) -> None:
-        """Ask again."""
+        """Try again later."""
         self._tell(_PENDING)
         self.retries += 1
 
     def update_and_retry_later(self, payload: Any) -> None:
-        """Ask again, for ``payload`` (a part of it is committed, say)."""
+        """Try again later with ``payload`` (for example because a part is committed)."""
         self.committable = payload
         self.retry_later()
 
@@ -112,17 +112,17 @@ class CommitRequest:
         self._state, self._told = state, True
 
     def begin_round(self) -> None:
-        """A committer is about to be asked."""
+        """Called before a committer is asked."""
         self._told = False
 
     def end_round(self) -> None:
-        """It was asked: no word is success."""
+        """Called after a committer was asked: no signal is success."""
         if not self._told:
             self._state = _COMMITTED
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing more is to be done."""
+        """Whether it needs no more work."""
         return self._state != _PENDING
 
     @property
@@ -132,7 +132,7 @@ class CommitRequest:
 
     @property
     def was_committed_before(self) -> bool:
-        """Whether it was one already when it was asked for."""
+        """Whether it had been committed before this request."""
         return self._state == _ALREADY
 
 
@@ -155,7 +155,7 @@ class SubtaskCommittables:
         self.failed = failed
 
     def add(self, payload: Any) -> None:
-        """One has come.
+        """A committable has come.
 
         :raises CommittableProtocolError: when all that were announced had come before
         """
@@ -177,7 +177,7 @@ class SubtaskCommittables:
 
     @property
     def pending(self) -> list[CommitRequest]:
-        """Those of which the outcome is not known."""
+        """Those without a known outcome."""
         return [request for request in self.requests if not request.is_finished]
 
     @property
@@ -186,7 +186,7 @@ class SubtaskCommittables:
         return self.drained + self.failed == self.expected
 
     def drain(self) -> list[Any]:
-        """Take out what was committed, and drop what has failed."""
+        """Take out the committed ones, and drop the failed ones."""
         committed = [request.committable for request in self.requests if request.is_committed]
         pending = self.pending
         self.failed += len(self.requests) - len(pending) - len(committed)
@@ -196,8 +196,8 @@ class SubtaskCommittables:
 
     @property
     def kept(self) -> list[CommitRequest]:
-        """What goes into the state: all but what has failed. What was committed and not drained is asked for again
-        behind a restore."""
+        """The state: all except failed ones. Committables that were committed but not drained are requested again after
+        a restore."""
         return [request for request in self.requests if request.is_committed or not request.is_finished]
 
     def merge(self, other: SubtaskCommittables) -> None:
@@ -242,7 +242,7 @@ class CheckpointCommittables:
     def add(self, subtask: int, payload: Any) -> None:
         """A committable has come.
 
-        :raises CommittableProtocolError: when nothing announces it
+        :raises CommittableProtocolError: when it was not announced
         """
         book = self.books.get(subtask)
         if book is None:
@@ -260,16 +260,16 @@ class CheckpointCommittables:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all that was announced has come, and has an outcome."""
+        """Whether all announced committables have come and have an outcome."""
         return all(book.is_fully_received and not book.pending for book in self.books.values())
 
     @property
     def is_finished(self) -> bool:
-        """Whether that was drained, too: nothing is left to be done."""
+        """Whether these were drained, too: no work is left."""
         return all(book.is_finished for book in self.books.values())
 
     def requests(self, *, only_fully_received: bool) -> list[CommitRequest]:
-        """Those without an outcome, by subtask; of subtasks that have sent all they have announced, or of all."""
+        """Those without an outcome, by subtask; of subtasks that have sent all they announced, or of all."""
         return [
             request
             for _, book in sorted(self.books.items())
@@ -282,7 +282,7 @@ class CheckpointCommittables:
         return [payload for _, book in sorted(self.books.items()) for payload in book.drain()]
 
     def describe_missing(self) -> str:
-        """What has not come, for a message."""
+        """The missing committables, for a message."""
         return ", ".join(
             f"subtask {subtask}: {book.received} of {book.expected}"
             for subtask, book in sorted(self.books.items())

@@ -1,13 +1,13 @@
-"""The operators around committers (Flink: ``CommitterOperator``, ``GlobalCommitterOperator``). What they decide is in
+"""The operators around committers (Flink: ``CommitterOperator``, ``GlobalCommitterOperator``). Their decisions are in
 :mod:`operators.transactions.committer_machine` and :mod:`operators.transactions.global_committer_machine`.
 
 Rules:
 
 * The state is everything that is booked and not committed.
-* What a restore commits is told to the operators behind when the first element comes, for they are not open before.
-* A committer may have more to say behind the end of its input: what the last checkpoint covers is committed only when
-  that is complete. Its task stays until then, and so does that of the global committer.
-* Timers are quiet behind the end of the input; then what was put off is tried again at once, ``max_retries`` times.
+* What a restore commits is sent downstream with the first element, because downstream operators open later.
+* A committer may send more after the end of its input: what the last checkpoint covers is committed only when that is
+  complete. Its task stays until then, and so does that of the global committer.
+* Timers do not fire after the end of the input. Postponed requests are then tried again at once, ``max_retries`` times.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from state_backends.base import Shape
 
 
 class CommitterFactory(Protocol):
-    """What the operators need to know of a sink."""
+    """What the operators need of a sink."""
 
     @property
     def rules(self) -> CommitRules:
-        """By which they go."""
+        """The rules of its committers."""
 
     @property
     def committable_shape(self) -> Shape:
-        """Of what its writers hand out."""
+        """The shape of its writers' committables."""
 
     def create_committer(self, context: OperatorContext) -> Committer:
         """A committer for one subtask."""
 
     def create_global_committer(self, context: OperatorContext) -> Committer:
-        """The committer behind all of them."""
+        """The one committer after all of them."""
 
 
 class _Guarded:
-    """A user's committer, whose mistakes are named as such."""
+    """A user's committer; its errors are reported as such."""
 
     def __init__(self, committer: Committer, operator: Operator) -> None:
         self._committer = committer
@@ -63,7 +63,7 @@ class _Guarded:
 
 
 class _CommittingOperator(SinkOperator):
-    """What the two have in common."""
+    """The common part of both operators."""
 
     _machine: CommitterMachine | GlobalCommitterMachine
 
@@ -104,7 +104,7 @@ class _CommittingOperator(SinkOperator):
         self._committed(self._machine.end_of_input(checkpoint_follows=self.context.checkpointing_enabled))
 
     def _committed(self, done: list[CommittedCheckpoint]) -> None:
-        """This was committed."""
+        """Called with what was committed."""
 
     def close(self) -> None:
         close = getattr(self._committer, "close", None)
@@ -119,7 +119,7 @@ class _CommittingOperator(SinkOperator):
 
 
 class CommitterOperator(_CommittingOperator):
-    """The committer of one subtask. ``emits``: whether it tells the operators behind what it has committed."""
+    """The committer of one subtask. ``emits``: whether it sends downstream what it has committed."""
 
     def __init__(self, sink: CommitterFactory, *, emits: bool = False) -> None:
         super().__init__(sink, sink.create_committer)
@@ -133,7 +133,7 @@ class CommitterOperator(_CommittingOperator):
         return CommitterMachine(committer, self._rules, self.context.metrics.count)
 
     def open(self) -> None:
-        """What the restore has put off is tried again."""
+        """Try again what the restore has put off."""
         self._retry_if_needed()
 
     def process_batch(self, batch: Batch) -> None:
@@ -143,7 +143,7 @@ class CommitterOperator(_CommittingOperator):
         self._retry_if_needed()
 
     def prepare_snapshot_pre_barrier(self, checkpoint_id: int) -> None:
-        """What a restore has committed is told ahead of the next barrier at the latest."""
+        """Send what a restore has committed before the next barrier at the latest."""
         self._tell()
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
@@ -153,7 +153,7 @@ class CommitterOperator(_CommittingOperator):
         self._retry_if_needed()
 
     def on_processing_time(self, time_ms: int) -> None:
-        """Try again what was put off."""
+        """Try postponed requests again."""
         self._awaits_retry = False
         self._committed(self._machine.commit_covered())
         self._retry_if_needed()
@@ -171,7 +171,7 @@ class CommitterOperator(_CommittingOperator):
             self._awaits_retry = True
             self.context.register_processing_timer(self.context.processing_time_ms() + delay_ms)
 
-    # --- to whoever is behind -----------------------------------------------------------------------------
+    # --- messages downstream ------------------------------------------------------------------------------
 
     def _committed(self, done: list[CommittedCheckpoint]) -> None:
         if self._emits:
@@ -199,7 +199,7 @@ class CommitterOperator(_CommittingOperator):
 
 
 class GlobalCommitterOperator(_CommittingOperator):
-    """The one committer behind all subtasks. ``commit_on_input``: these are committers, not writers."""
+    """The one committer after all subtasks. ``commit_on_input``: its inputs are committers, not writers."""
 
     def __init__(self, sink: CommitterFactory, *, commit_on_input: bool) -> None:
         super().__init__(sink, sink.create_global_committer)

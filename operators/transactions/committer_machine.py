@@ -1,15 +1,15 @@
-"""When a committer commits what (Flink: ``CommitterOperator`` with ``CheckpointCommittableManagerImpl.commit``).
+"""When a committer commits (Flink: ``CommitterOperator`` with ``CheckpointCommittableManagerImpl.commit``).
 
 Rules (:mod:`operators.transactions.commit_rules` says where they differ):
 
-* The notification of checkpoint ``n`` commits everything that is booked for checkpoints up to the greatest one that was
-  ever notified, oldest first: a notification may be lost or late, and the next makes up for it.
-* A checkpoint is asked for in rounds; the next round has only what is unfinished. What is left in the end fails the
-  task, and the restore begins again. What one round has committed is not asked for again.
-* A restore from checkpoint ``n`` commits at once what is booked for checkpoints up to ``n``, whether or not the
-  notification came through: **a committer must be idempotent**.
-* At the end of the input nothing is committed that a checkpoint will still cover. Without checkpoints, and in batch
-  jobs, everything is committed then.
+* The notification of checkpoint ``n`` commits everything booked up to the greatest checkpoint that was ever notified,
+  oldest first. A notification may be lost or late, and the next makes up for it.
+* A checkpoint is committed in rounds; the next round has only unfinished requests. If some stay unfinished, the task
+  fails, and the restore begins again. Requests committed in one round are not repeated.
+* A restore from checkpoint ``n`` commits at once everything booked up to ``n``, whether or not the notification
+  came through: **a committer must be idempotent**.
+* The end of the input commits nothing that a checkpoint will still cover. Without checkpoints, and in batch
+  jobs, it commits everything.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Committer(Protocol):
     """Makes committables visible; idempotent (Flink: ``Committer``)."""
 
     def commit(self, requests: Sequence[CommitRequest]) -> None:
-        """Commit what each request holds, in this order, and tell it what came of it unless that was success. An error
-        fails the task, and all of them are asked for again behind the restore."""
+        """Commit the requests in this order, and signal each outcome that is not success. An error fails the task, and
+        all of them are requested again after the restore."""
 
 
 class CommittedCheckpoint(NamedTuple):
-    """What was committed of one checkpoint, in the order of subtasks."""
+    """The committed committables of one checkpoint, in the order of subtasks."""
 
     checkpoint_id: int
     payloads: list[Any]
@@ -50,7 +50,7 @@ def count_nothing(name: str, amount: int) -> None:
 
 
 class CommitterMachine:
-    """The books of one committer and when they are acted upon. ``count``: gets names and amounts for metrics."""
+    """The books of one committer, and when they are committed. ``count``: gets names and amounts for metrics."""
 
     def __init__(
         self, committer: Committer, rules: CommitRules | None = None, count: Callable[[str, int], None] = count_nothing
@@ -66,7 +66,7 @@ class CommitterMachine:
     # --- events -------------------------------------------------------------------------------------------
 
     def add(self, message: Message) -> list[CommittedCheckpoint]:
-        """A message has come; it may be one that was waited for."""
+        """A message has come; commit it if it was waited for."""
         if is_last(message):
             return []
         self.books.add(message)
@@ -84,9 +84,9 @@ class CommitterMachine:
         return self.commit_covered()
 
     def end_of_input(self, *, checkpoint_follows: bool) -> list[CommittedCheckpoint]:
-        """Nothing more will come.
+        """The input has ended.
 
-        :raises CommittableProtocolError: when something is missing that was announced
+        :raises CommittableProtocolError: when an announced committable is missing
         """
         self._ended = True
         if self.rules.waits_for_late and not self.rules.older_may_be_incomplete:
@@ -111,23 +111,23 @@ class CommitterMachine:
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing is left of checkpoints that are complete."""
+        """Whether no work is left for complete checkpoints."""
         return not self.books.up_to(self.completed_id)
 
     @property
     def needs_retry(self) -> bool:
-        """Whether something was put off, and has to be tried again ``retry_delay_ms`` later."""
+        """Whether a postponed request must be tried again ``retry_delay_ms`` later."""
         return self.rules.retry_delay_ms is not None and any(
             checkpoint.requests(only_fully_received=True) for checkpoint in self.books.up_to(self.completed_id)
         )
 
     def commit_covered(self) -> list[CommittedCheckpoint]:
-        """Commit all that complete checkpoints cover; returns the checkpoints of which nothing is left."""
+        """Commit all that complete checkpoints cover; returns the finished checkpoints."""
         done = []
         for checkpoint in self.books.up_to(self.completed_id):
             self.commit(checkpoint, self._waits(checkpoint))
-            # Until everything is committed, all of it stays booked: who is told of it is told once, also if a restore
-            # comes between. (By Flink's rules each part is told for itself.)
+            # Until everything is committed, all of it stays booked: downstream gets it once, even with a restore in
+            # between. (By Flink's rules each part is sent by itself.)
             if checkpoint.is_settled or self.rules.keeps_uncovered:
                 done.append(CommittedCheckpoint(checkpoint.checkpoint_id, checkpoint.drain()))
             if checkpoint.is_finished:
@@ -141,9 +141,9 @@ class CommitterMachine:
         return rules.waits_for_late
 
     def commit(self, checkpoint: CheckpointCommittables, only_fully_received: bool) -> None:
-        """Commit a checkpoint, or only what those subtasks have sent of which all has come.
+        """Commit a checkpoint, or only the subtasks that have sent everything.
 
-        :raises CommittableProtocolError: when something is missing, and nothing is waited for
+        :raises CommittableProtocolError: when something is missing, and the rules do not wait for it
         :raises CommitFailedError: when something could not be committed
         """
         if not self.rules.waits_for_late:
@@ -167,14 +167,14 @@ class CommitterMachine:
 
 
 def is_last(message: Message) -> bool:
-    """Whether a writer says that nothing more comes from it."""
+    """Whether this is the last message of a writer."""
     return message[0] == SUMMARY and message[1] == END_OF_INPUT and not message[4]
 
 
 def commit_in_rounds(
     committer: Committer, requests: list[CommitRequest], max_retries: int, count: Callable[[str, int], None]
 ) -> list[CommitRequest]:
-    """Ask for ``requests``, and for those that are put off again; returns those that are unfinished in the end."""
+    """Commit ``requests``, and repeat postponed ones; returns those that are unfinished in the end."""
     tried = requests
     for round_number in range(max_retries + 1):
         if not requests:
@@ -201,7 +201,7 @@ def commit_in_rounds(
 
 
 def retries_exhausted(checkpoint_id: int, unfinished: list[CommitRequest], max_retries: int) -> CommitFailedError:
-    """The error for what could not be committed in all rounds."""
+    """The error for requests that could not be committed in all rounds."""
     first = unfinished[0].committable
     return CommitFailedError(
         "retries_exhausted",

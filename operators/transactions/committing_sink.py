@@ -1,17 +1,17 @@
-"""A sink in several operators: writers, committers behind them, and one global committer (Flink: ``Sink`` with
+"""A sink in several operators: writers, then committers, then one global committer (Flink: ``Sink`` with
 ``SupportsCommitter``, ``SupportsPreCommitTopology`` and ``StandardSinkTopologies.addGlobalCommitter``).
 
     stream.sink(sink)   =   writer -> [what the sink puts between] -> committer -> [global committer]
 
 Rules:
 
-* A writer keeps nothing that waits to be committed: ahead of every barrier it hands it out, and the committer's
-  snapshot of that checkpoint holds it. So what is published is decided in one place, whatever becomes of the writers.
-* Committers have as many subtasks as the writers and are fed one to one, and so run in the same tasks. The edge to the
-  global committer reaches it from every subtask, one to one as well: on such edges barriers never overtake anything.
+* A writer keeps no committables. Before every barrier it hands them out, and the committer's snapshot of that
+  checkpoint holds them. So one place decides what is published, whatever happens to the writers.
+* There are as many committers as writers, connected one to one, so they run in the same tasks. The edge to the
+  global committer is also one to one from every subtask: on such edges barriers never overtake records.
 * At the end of the input a writer hands out the rest for the checkpoint after the last one that it has seen. Every
-  later checkpoint begins behind the end, so that rest is in it; no earlier one may commit it. Then it says that nothing
-  more comes. Without checkpoints the committers commit it at the end of their input.
+  later checkpoint begins after the end, so it contains the rest; no earlier one may commit it. Then the writer says
+  that nothing more comes. Without checkpoints the committers commit the rest at the end of their input.
 * The global committer gets what the committers have committed, or the committables themselves if there are none.
 """
 
@@ -31,8 +31,8 @@ from state_backends.base import Shape, anything
 
 
 class WriteError(Exception):
-    """Raised by a writer for a record that it cannot write; the cause is chained. ``what``: which function of the user
-    has failed, or what was being done."""
+    """Raised by a writer for a record that it cannot write; the cause is chained. ``what``: the user function or the
+    action that failed."""
 
     def __init__(self, what: str, record: Any, cause: Exception) -> None:
         super().__init__(str(cause))
@@ -58,52 +58,52 @@ class SinkWriter:
         """A timer registered through the context is due."""
 
     def prepare_commit(self, end_of_input: bool) -> list[Any]:
-        """Hand out, as plain values, whatever must become visible when the checkpoint about to be taken is complete.
-        It must be possible to commit it from now on, whatever happens to this process. ``end_of_input``: no records
+        """Hand out, as plain values, what must become visible when the next checkpoint is complete. From now on it must
+        be possible to commit these values, whatever happens to this process. ``end_of_input``: no records
         follow."""
         raise TypeError(f"{type(self).__name__} does not say what is to be committed")
 
     def snapshot_state(self, checkpoint_id: int) -> list[Any]:
-        """What a writer needs to go on, as plain values; nothing that was handed out."""
+        """The state that a writer needs to resume, as plain values; without what was handed out."""
         return []
 
     def close(self) -> None:
-        """Release resources; publish nothing."""
+        """Release resources; do not publish."""
 
     def fingerprint(self) -> object:
-        """Whatever makes two writers behave differently beyond their state."""
+        """Everything beyond the state that makes two writers behave differently."""
         return None
 
 
 class CommittingSink:
-    """Base of sinks in several operators. Subclasses say how to make a writer, and a committer, a global committer, or
-    both; what they do not say is left out."""
+    """Base of sinks in several operators. Subclasses create a writer, and a committer, a global committer, or both.
+    Methods that they do not override leave their operator out."""
 
     name = "sink"
     """Stem of the operators' names."""
 
     rules = CommitRules()
-    """By which committers go."""
+    """The rules of its committers."""
 
     writer_state = "writer"
-    """Under which name the writers' state is filed."""
+    """The name of the writers' state."""
 
     writer_state_shape: Shape = staticmethod(anything)
-    """Of each value in the writers' state; what a checkpoint holds is checked before a writer gets it."""
+    """The shape of each value in the writers' state; a checkpoint is checked before a writer gets its values."""
 
     committable_shape: Shape = staticmethod(anything)
-    """Of what writers hand out; the same."""
+    """The shape of committables, checked likewise."""
 
     def create_writer(self, context: OperatorContext, restored: list[Any]) -> SinkWriter:
-        """A writer for one subtask. ``restored``: what writers' snapshots held, as it was dealt out."""
+        """A writer for one subtask. ``restored``: its share of the values in the writers' snapshots."""
         raise ConfigurationError(f"{type(self).__name__} has no method create_writer(context, restored)")
 
     def create_committer(self, context: OperatorContext) -> Committer:
-        """What commits the committables of one subtask, right when it is told that a checkpoint is complete."""
+        """The committer of one subtask's committables, called when a checkpoint is complete."""
         raise ConfigurationError(f"{type(self).__name__} has no method create_committer(context)")
 
     def create_global_committer(self, context: OperatorContext) -> Committer:
-        """What commits those of all subtasks, a checkpoint at a time, behind the committers."""
+        """The committer of all subtasks' committables, one checkpoint at a time, after the committers."""
         raise ConfigurationError(f"{type(self).__name__} has no method create_global_committer(context)")
 
     def add_pre_commit(self, stream: Any, options: Any) -> Any:
@@ -120,7 +120,7 @@ class CommittingSink:
     def add_to(self, stream: Any, options: Any) -> None:
         """End ``stream`` in the operators of this sink.
 
-        Raises :class:`engine.elements.errors.ConfigurationError` when nobody would commit anything.
+        Raises :class:`engine.elements.errors.ConfigurationError` when there is no committer.
         """
         kind = type(self)
         commits = kind.create_committer is not CommittingSink.create_committer
@@ -157,7 +157,7 @@ class SinkPart:
 
 
 def part_options(options: Any, part: str) -> dict[str, Any]:
-    """The options for an operator behind the writer: names made from the stem that the user has given, if any."""
+    """The options for an operator after the writer: names made from the stem that the user has given, if any."""
     return {key: f"{options[key]}-{part}" for key in ("name", "uid") if options.get(key) is not None}
 
 
@@ -175,7 +175,7 @@ class WriterOperator(SinkOperator):
         self._last_checkpoint_id = 0
 
     def initialize_state(self) -> None:
-        """The writer goes on from what was restored."""
+        """Resume the writer from the restored values."""
         context = self.context
         sink = self._sink
         self._state = context.operator_backend().list_state(sink.writer_state, sink.writer_state_shape)
@@ -194,7 +194,7 @@ class WriterOperator(SinkOperator):
             raise self.user_error(error.what, error.record, error.cause) from error.cause
 
     def process_watermark(self, timestamp_ms: int) -> None:
-        """To the writer, and no further."""
+        """Pass it to the writer, but not downstream."""
         self._opened().process_watermark(timestamp_ms)
 
     def on_processing_time(self, time_ms: int) -> None:
@@ -202,17 +202,17 @@ class WriterOperator(SinkOperator):
             self._opened().on_processing_time(time_ms)
 
     def prepare_snapshot_pre_barrier(self, checkpoint_id: int) -> None:
-        """Hand out what belongs to this checkpoint, ahead of its barrier."""
+        """Hand out what belongs to this checkpoint, before its barrier."""
         self._last_checkpoint_id = checkpoint_id
         if not self._finished:
             self._emit(checkpoint_id, self._opened().prepare_commit(False))
 
     def snapshot_state(self, checkpoint_id: int) -> None:
-        """What the writer needs to go on."""
+        """Store what the writer needs to resume."""
         self._state.update(self._opened().snapshot_state(checkpoint_id))
 
     def finish(self) -> None:
-        """Hand out the rest, and say that it is the rest."""
+        """Hand out the rest, and mark it as the last."""
         self._finished = True
         self._emit(self._last_checkpoint_id + 1, self._opened().prepare_commit(True))
         self.output.emit(Batch([summary(END_OF_INPUT, self.context.subtask, self.context.parallelism, 0)]))

@@ -1,16 +1,16 @@
-"""When the one committer behind all writers commits (Flink: ``GlobalCommitterOperator``).
+"""When the one committer after all writers commits (Flink: ``GlobalCommitterOperator``).
 
 Rules:
 
-* A checkpoint is committed as a whole, when it is complete and all committables of *all* subtasks are here, and after
-  all older ones. Committers send only what a complete checkpoint covers: behind them it is committed when the last of
-  it comes, without waiting for a notification (``commit_on_input``). Behind writers the notification tells.
-* Everything of a subtask is here when a summary for this checkpoint, or for a later one, has come from it and all
-  that was announced: a subtask that has never seen the barrier of an aborted checkpoint sends nothing for it. One that
-  has come to its end says so, and is not waited for.
-* What comes behind the notification of its checkpoint is committed with the next one.
-* A restore commits what its checkpoint covers. Behind committers some of that may be in the state and some not, for
-  they sent it on its way to the *next* checkpoint: what is not whole waits until each of them has sent it again.
+* A checkpoint is committed as a whole: when it is complete, all committables of *all* subtasks are here, and all older
+  checkpoints are committed. Committers send only what a complete checkpoint covers. So after committers it is committed
+  when its last committable comes, without a notification (``commit_on_input``). After writers the notification decides.
+* All committables of a subtask are here when it has sent a summary for this checkpoint or a later one, and all that it
+  announced. A subtask that never saw the barrier of an aborted checkpoint sends nothing for it. A subtask whose input
+  has ended says so, and is not waited for.
+* Committables that come after the notification of their checkpoint are committed with the next one.
+* A restore commits what its checkpoint covers. After committers only some of that may be in the state, because they
+  sent it on its way to the *next* checkpoint. An incomplete checkpoint waits until each of them has sent it again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from operators.transactions.committer_machine import (
 class GlobalCommitterMachine:
     """The books of the global committer.
 
-    ``commit_on_input``  whether what comes is of complete checkpoints only: it comes from committers, not from writers.
+    ``commit_on_input``  whether all input is of complete checkpoints, because it comes from committers, not writers.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class GlobalCommitterMachine:
         self._senders: int | None = None
         """How many subtasks there are, once one has said it."""
         self._restored_whole: set[int] = set()
-        """Checkpoints of which the restored state held everything."""
+        """Checkpoints that the restored state held completely."""
 
     # --- events -------------------------------------------------------------------------------------------
 
@@ -81,7 +81,7 @@ class GlobalCommitterMachine:
         return self.commit_covered()
 
     def end_of_input(self, *, checkpoint_follows: bool) -> list[CommittedCheckpoint]:
-        """All writers have come to their end; what committers still send comes behind this."""
+        """All writers have ended; what committers still send comes after this."""
         self._ended = True
         if not checkpoint_follows:
             self._completed_id = END_OF_INPUT
@@ -97,7 +97,7 @@ class GlobalCommitterMachine:
             if dropped:
                 self._count("droppedCommittables", dropped)
         self._completed_id = max(self._completed_id, checkpoint_id)
-        # What an earlier restore has filed under one label does not tell how many have sent it.
+        # Books that an earlier restore has filed under one label do not tell how many subtasks have sent them.
         senders = Counter(book[0] for book in state if book[1] != RESTORED)
         self._restored_whole = {
             booked_id for booked_id, _, subtasks, *_ in state
@@ -108,11 +108,11 @@ class GlobalCommitterMachine:
     # --- commits ------------------------------------------------------------------------------------------
 
     def commit_covered(self) -> list[CommittedCheckpoint]:
-        """Commit the checkpoints that are complete and of which everything is here, oldest first."""
+        """Commit the checkpoints that are complete here, oldest first."""
         done = []
         for checkpoint in self._books.up_to(self._completed_id):
             if not self._is_whole(checkpoint):
-                # A later one must not overtake it: who reads the commits reads them in order.
+                # A later one must not overtake it: readers of the commits expect them in order.
                 break
             requests = checkpoint.requests(only_fully_received=False)
             max_retries = self._rules.max_retries
@@ -134,7 +134,7 @@ class GlobalCommitterMachine:
         senders = checkpoint.subtasks if any(book >= 0 for book in checkpoint.books) else self._senders
         assert senders is not None
         known = checkpoint.checkpoint_id
-        # Of all subtasks: one that has not spoken may have rows (mutant "not all subtasks awaited").
+        # Wait for all subtasks: a silent one may have rows (mutant "not all subtasks awaited").
         return sum(reported >= known for reported in self._reported.values()) >= senders
 
     # --- state --------------------------------------------------------------------------------------------

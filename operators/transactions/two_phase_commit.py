@@ -1,4 +1,4 @@
-"""What every sink with transactions in another system has in common (Flink: ``TwoPhaseCommitSinkFunction``).
+"""The common part of all sinks with transactions in another system (Flink: ``TwoPhaseCommitSinkFunction``).
 
 Rules, with their reasons:
 
@@ -10,24 +10,24 @@ Rules, with their reasons:
   the restore of an older checkpoint produces again.
 * A transaction leaves the pending ones even if its commit failed. The error fails the task, and the restored state has
   it again.
-* A restore from checkpoint ``n`` commits everything that was pending in ``n``, for nobody knows whether the
-  notification came through: **commit must be idempotent**. It aborts the transaction that was current in ``n``: what
-  was written to it will come again, even if a later checkpoint, not completed, has pre-committed it. Where
-  ``abort_lingering`` finds it anyhow, this does no more; after a restore under another writer only the state knows it.
-* Transactions that no state knows of are left by attempts that died: begun with a checkpoint that did not complete.
-  They block readers until they time out, and zombies may still write to them; ``abort_lingering`` takes care of them.
-  It must spare what *other* subtasks have pending, which is why everybody's pending transactions are in a union list.
+* A restore from checkpoint ``n`` commits everything that was pending in ``n``, because it is unknown whether the
+  notification came through: **commit must be idempotent**. It aborts the transaction that was current in ``n``. The
+  records of that come again, even if a later checkpoint, not completed, has pre-committed it. Where ``abort_lingering``
+  finds it as well, this adds nothing; after a restore under another writer only the state knows it.
+* Attempts that died leave transactions that no state contains: begun with a checkpoint that did not complete. They
+  block readers until they time out, and zombies may still write to them; ``abort_lingering`` aborts them. It must spare
+  the pending transactions of *other* subtasks, which is why all pending transactions are in a union list.
 * After ``finish`` the last checkpoint pre-commits the last transaction, and none begins. Without checkpoints it is
   committed at the end.
-* The other system gives transactions up that stay open for too long: its timeout must be longer than the longest
-  checkpoint together with the longest restart. A pending transaction that it has given up is *lost data*, which is an
-  error that no restart can help. ``ignore_failures_after_transaction_timeout`` lets a restore go on without it, if it
-  is older than the timeout: it counts in ``numTransactionsLost`` and is reported as a loss, so that the verdict on the
-  run is *violated*. Never silently, and never in a notification.
+* The other system aborts transactions that stay open for too long: its timeout must be longer than the longest
+  checkpoint together with the longest restart. A pending transaction that it has aborted is *lost data*, an error that
+  a restart cannot help. ``ignore_failures_after_transaction_timeout`` lets a restore go on without it, if it is older
+  than the timeout. It counts in ``numTransactionsLost`` and is reported as a loss, so the verdict on the run is
+  *violated*. This never happens silently, and never in a notification.
 
-Stricter than there are two things. Only :class:`TransactionLostError` is taken for lost data, and forgiven to a restore
-behind the timeout: any other error fails the task, for the next attempt may do better. And what no state knows of is
-aborted (``abort_lingering``), where there it waits for the timeout of the other system.
+Two rules are stricter than Flink's. Only :class:`TransactionLostError` counts as lost data, which a restore may forgive
+after the timeout. Any other error fails the task, because the next attempt may succeed. And transactions that no state
+contains are aborted (``abort_lingering``); in Flink they wait for the timeout of the other system.
 
 Source: ``TwoPhaseCommitSinkFunction`` and its tests; for lingering transactions KIP-664 and Flink's FLIP-511.
 """
@@ -54,9 +54,9 @@ class TwoPhaseCommitSinkOperator(SinkOperator):
     """Drives the transactions. Subclasses talk to the other system: ``begin``, ``invoke``, ``pre_commit``, ``commit``
     and ``abort``, and those for recovery where it differs.
 
-    ``transaction_timeout_ns``  after which the other system gives a transaction up, ``None`` = never;
+    ``transaction_timeout_ns``  after which the other system aborts a transaction, ``None`` = never;
     ``timeout_warning_ratio``   of it, from 0 to 1: a commit of an older transaction is counted in
-                                ``numTransactionsNearTimeout`` and told to ``transaction_near_timeout``,
+                                ``numTransactionsNearTimeout`` and passed to ``transaction_near_timeout``,
                                 ``None`` = never;
     ``ignore_failures_after_transaction_timeout``  see the rules.
     """
@@ -73,13 +73,13 @@ class TwoPhaseCommitSinkOperator(SinkOperator):
         self._warning_ratio = timeout_warning_ratio
         self._ignores_timeouts = ignore_failures_after_transaction_timeout
         self._current: tuple[Transaction, int] | None = None
-        """And when it was begun, in ns."""
+        """The current transaction, and when it was begun, in ns."""
         self._pending: list[tuple[int, Transaction, int]] = []
-        """By checkpoint, in the order of pre-commits."""
+        """The pending ones with their checkpoints, in the order of pre-commits."""
         self._finished = False
 
     transaction_shape: Shape = staticmethod(list_of(anything))
-    """Of a transaction in the state."""
+    """The shape of a transaction in the state."""
 
     # --- the other system ---------------------------------------------------------------------------------
 
@@ -99,7 +99,7 @@ class TwoPhaseCommitSinkOperator(SinkOperator):
         raise TypeError(f"{type(self).__name__} says not how to commit a transaction")
 
     def abort(self, transaction: Transaction) -> None:
-        """Take it back; idempotent."""
+        """Abort it; idempotent."""
         raise TypeError(f"{type(self).__name__} says not how to abort a transaction")
 
     def recover_and_commit(self, transaction: Transaction, checkpoint_id: int) -> None:
@@ -116,12 +116,12 @@ class TwoPhaseCommitSinkOperator(SinkOperator):
         too short, or checkpoints take too long. Called once for each that ``numTransactionsNearTimeout`` counts."""
 
     def abort_lingering(self, spared: Sequence[Transaction]) -> None:
-        """Abort what earlier attempts of this subtask have left in the other system, except ``spared``."""
+        """Abort the transactions that earlier attempts of this subtask have left, except ``spared``."""
 
     # --- life cycle ---------------------------------------------------------------------------------------
 
     def initialize_state(self) -> None:
-        """Everything of earlier attempts is decided here, before the first transaction of this one."""
+        """Decide all transactions of earlier attempts, before the first transaction of this one."""
         backend = self.context.operator_backend()
         one = self.transaction_shape
         state_shape = row(optional(row(one, number)), list_of(row(whole, one, number)))
@@ -159,7 +159,7 @@ class TwoPhaseCommitSinkOperator(SinkOperator):
         self.invoke(self._current[0], batch)
 
     def snapshot_state(self, checkpoint_id: int) -> None:
-        """Pre-commit what is current, and begin the next."""
+        """Pre-commit the current transaction, and begin the next."""
         if self._current is not None:
             transaction, begun_ns = self._current
             self.pre_commit(transaction, checkpoint_id)
@@ -197,7 +197,7 @@ class TwoPhaseCommitSinkOperator(SinkOperator):
             self.commit(transaction, None)
 
     def close(self) -> None:
-        """Abort what is current; pending transactions are for the next attempt."""
+        """Abort the current transaction; pending transactions are for the next attempt."""
         if self._current is not None:
             transaction, _ = self._current
             self._current = None
@@ -233,7 +233,7 @@ class TwoPhaseCommitSinkOperator(SinkOperator):
 
 
 def check_timeouts(transaction_timeout_ns: int | None, timeout_warning_ratio: float | None) -> None:
-    """Raises :class:`ConfigurationError` unless the two make sense."""
+    """Raises :class:`ConfigurationError` unless both are valid."""
     if transaction_timeout_ns is not None and (type(transaction_timeout_ns) is not int or transaction_timeout_ns < 1):
         raise ConfigurationError(
             f"transaction_timeout_ns is {transaction_timeout_ns!r}; it must be a whole number of ns above 0, or None"
