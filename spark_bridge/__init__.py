@@ -1,6 +1,6 @@
-"""Spark beside the engine: the session, rows crossing into it and back, whole-batch functions, the oracle.
+"""Spark for the engine: the session, rows that cross into it and back, functions over whole batches, the oracle.
 
-Nothing here imports PySpark, PyArrow or starts a JVM until the first batch does.
+The first batch imports PySpark and PyArrow and starts a JVM; importing this package does not.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Runs one function from DataFrame to DataFrame on one batch of rows, and explains it when it fails.
 
-This is the whole contact between a stream and Spark: rows in, rows out, in canonical order. When a batch is
-cut, how often it is retried and what its output means to a checkpoint is decided elsewhere.
+This is the whole contact between a stream and Spark: rows in, rows out, in canonical order. Other modules decide
+when a batch is cut, how often it is retried and what its output means to a checkpoint.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from spark_bridge.session import get_session, session_has_died, session_log_tail
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# The end of a process is seen on its connection first and in the process table a moment later.
+# A dead process shows on its connection first and in the process table a moment later.
 _DEATH_WAIT_SECONDS = 2.0
 _CAUSE_LINES_MAX = 8
 _CAUSE_LINE_CHARACTERS_MAX = 400
@@ -43,7 +43,7 @@ def run_batch(
         rows: dicts or sequences in column order, or a `pyarrow` Table or RecordBatch.
         schema: DDL string of `rows`.
         label: names the batch in errors, e.g. `"month 3"`.
-        result_schema: DDL string the result must have, column by column; None takes what comes.
+        result_schema: DDL string the result must have, column by column; None accepts any schema.
         session: the session to use; None takes the process's own.
         parquet_threshold_rows: batches of at least this many rows cross as Parquet.
 
@@ -61,7 +61,7 @@ def run_batch(
             except Exception as error:
                 raise _transform_error(label, fn, error) from _short_cause(error)
     except Exception as error:
-        # Rows that do not fit have their own error; what is left is a Spark that failed while they crossed.
+        # Rows that do not fit have their own error; any other error comes from Spark while they crossed.
         if is_spark_error(error):
             raise _transform_error(label, fn, error) from None
         raise
@@ -92,7 +92,7 @@ def _check_result(result: Any, result_schema: str | None) -> None:
 
 
 def _column_types(schema: Any) -> list[tuple[str, str]]:
-    # Nullability is left out: Spark infers it and changes its mind between versions.
+    # Nullability is left out: Spark infers it, and differently in different versions.
     return [(field.name, field.dataType.simpleString()) for field in schema.fields]
 
 
@@ -109,7 +109,7 @@ def _transform_error(label: str, fn: Callable[..., Any], error: Exception) -> Sp
 
 
 def _last_words(log: str) -> list[str]:
-    """What a JVM that died said about errors, the last of it."""
+    """The last error lines in the log of a JVM that died."""
     telling = [line for line in log.splitlines() if "rror" in line or "ERROR" in line or "Exception" in line]
     return [line for line in telling if not _is_java_frame(line)][-_LAST_WORDS_LINES:]
 
@@ -141,7 +141,7 @@ def _message_of(error: BaseException) -> str:
         try:
             return str(java_exception.toString())
         except Exception as nested:
-            # The JVM is gone, and with it what it had to say.
+            # The JVM is gone, and its message with it.
             return f"{type(nested).__name__} while asking the Spark process for its error"
     return str(error)
 
@@ -156,7 +156,7 @@ def _python_worker_lines(lines: list[str]) -> list[str]:
     starts = [index for index, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
     if not starts:
         return []
-    # Chained exceptions print several tracebacks; the last one is what reached Spark.
+    # Chained exceptions print several tracebacks; Spark received the last one.
     body = lines[starts[-1] + 1 :]
     final = next((line for line in body if not line.startswith(" ")), None)
     frames = [line.strip() for line in body if line.startswith("  File ") and "/pyspark/" not in line]
@@ -168,7 +168,7 @@ def _location_in(fn: Callable[..., Any], error: BaseException) -> str | None:
     """`file:line` of the deepest frame in the file of the user's function."""
     while isinstance(fn, functools.partial):
         fn = fn.func
-    # A bare function has the code; an object with `__call__` has it there.
+    # A bare function has the code itself; for an object it is in `__call__`.
     code = getattr(fn, "__code__", None) or getattr(getattr(fn, "__call__", None), "__code__", None)  # noqa: B004
     if code is None:
         return None

@@ -9,7 +9,7 @@ order in every run, so results are sorted by all their columns, first column fir
   pattern, in which the negative one comes first;
 * structs field by field, lists element by element, maps by their entries in the order of the keys.
 
-Rows that are equal in all columns are the same row, so their order does not show.
+Rows that are equal in all columns are the same row, so their order is not visible.
 
 A list that Spark collected without an order (`collect_list` after a shuffle) is data, not order: sort it in
 the DataFrame code (`sort_array`).
@@ -89,7 +89,7 @@ def _sorted_positions(table: Any) -> Any:
 
 
 def _converter(arrow_type: Any) -> Converter | None:
-    """What makes Arrow's Python value canonical; None when it is already."""
+    """The function that makes Arrow's Python value canonical; None when it is canonical already."""
     import pyarrow.types as kinds
 
     if kinds.is_timestamp(arrow_type) and arrow_type.tz is not None:
@@ -128,7 +128,7 @@ def _map_converter(arrow_type: Any) -> Converter:
     def convert_map(entries: list[tuple[Any, Any]] | None) -> dict[Any, Any] | None:
         if entries is None:
             return None
-        # Arrow gives a map as a list of pairs in the order Spark happened to build it.
+        # Arrow gives a map as a list of pairs in the order in which Spark happened to build it.
         converted = [(convert_key(key), convert_item(item)) for key, item in entries]
         return dict(sorted(converted, key=lambda entry: order(entry[0])))
 

@@ -1,9 +1,9 @@
-"""Reads the committed output of a file sink as a stranger would, and more strictly than most.
+"""Reads the committed output of a file sink like a foreign reader, and more strictly than most.
 
-Part files of JSON lines lie in bucket directories; names that start with `.` or `_` are not there (Hadoop's
-rule, which Spark and Hive follow too). Spark's own JSON reader takes the first object of a line and ignores
-what follows, and fills missing fields with nulls: both would hide a torn or doubled write. Here a line is
-one object with exactly the declared fields, or an error that names file and line.
+Part files of JSON lines lie in bucket directories; names that start with `.` or `_` are invisible (Hadoop's
+rule, which Spark and Hive follow too). Spark's own JSON reader takes the first object of a line, ignores
+the rest, and fills missing fields with nulls: both would hide a torn or doubled write. Here a line must be
+one object with exactly the declared fields; otherwise an error names file and line.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from spark_bridge.session import get_session
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Rows held in memory at once; part files may be many and small, so a chunk spans files.
+# Rows held in memory at once. Part files may be many and small, so a chunk can span several files.
 _ROWS_PER_CHUNK = 200_000
 
-# A committed row and where it stands: path, line number, value.
+# A committed row and its place: path, line number, value.
 _PlacedRow = tuple[str, int, dict[str, Any]]
 
 
@@ -31,7 +31,7 @@ def visible_part_files(root: str) -> list[str]:
     """Paths of the finished part files below `root`, sorted: `part-*` in any depth of visible directories.
 
     Raises:
-        OracleInputError: `root` is no directory, or holds a visible file that is no part file.
+        OracleInputError: `root` is not a directory, or holds a visible file that is not a part file.
     """
     if not os.path.isdir(root):
         raise OracleInputError(f"{root} is not a directory: has the job committed anything yet?")

@@ -6,9 +6,9 @@ without building the table): 1,000 rows take 0.09 s either way, 20,000 rows 0.16
 Parquet, 100,000 rows 0.31 s against 0.16 s, 1,000,000 rows 2.3 s against 0.6 s. Hence the default threshold.
 
 Types are those of a DDL string ("carrier string, dep_delay double, ts timestamp"). A value of another type,
-and one that its column cannot hold exactly, is an error with its row and column, never a silent conversion
-(see `spark_bridge.strict_types`). What comes back is equal to what went, in the plain type of its column:
-an int in a double column is a float, a tuple a list, and an instant has the zone UTC.
+or one that its column cannot hold exactly, is an error with its row and column, never a silent conversion
+(see `spark_bridge.strict_types`). Returned values equal the original ones, in the plain type of their column:
+an int in a double column becomes a float, a tuple a list, and an instant has the zone UTC.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class RowSchema:
 
 @functools.lru_cache(maxsize=256)
 def parse_schema(ddl: str) -> RowSchema:
-    """Reads a DDL schema string; starts the session when there is none, for the parser is Spark's own.
+    """Reads a DDL schema string. It starts the session if there is none, because the parser is Spark's own.
 
     Raises:
-        SparkBridgeError: the string is not a schema, names a column twice, or a type that cannot cross.
+        SparkBridgeError: the string is not a schema, names a column twice, or has a type that cannot cross.
     """
     get_session()
     from pyspark.errors import PySparkException
@@ -115,7 +115,7 @@ def collect_canonical(frame: DataFrame) -> list[dict[str, Any]]:
     """Runs a DataFrame and returns its rows as dicts in canonical order (see `spark_bridge.canonical`).
 
     Raises:
-        SparkBridgeError: two columns have one name, so that a dict cannot hold a row; or a column has a type
+        SparkBridgeError: two columns have the same name, so a dict cannot hold a row; or a column has a type
             that cannot cross.
     """
     for why in unsupported_types(frame.schema):
@@ -132,8 +132,8 @@ def collect_canonical(frame: DataFrame) -> list[dict[str, Any]]:
 def batch_directory(spark: SparkSession) -> Iterator[Path]:
     """A directory for one batch's files, deleted at the end of the block.
 
-    It lies inside Spark's own temporary directory, which the JVM deletes when it ends: nothing is left
-    behind even when this process is killed in the middle of a batch.
+    It lies inside Spark's own temporary directory, which the JVM deletes when it ends: no file remains,
+    even when this process is killed in the middle of a batch.
     """
     directory = new_session_directory(spark)
     try:
@@ -245,7 +245,7 @@ def _arrow_array(field: Any, values: Sequence[Any]) -> Any:
 
 
 def _first_refused(arrow_type: Any, values: Sequence[Any]) -> tuple[int, str]:
-    """Which value Arrow refused, and why; only asked for after it refused the column."""
+    """The value that Arrow refused, and why; called only after it refused the column."""
     import pyarrow as pa
 
     for position, value in enumerate(values):

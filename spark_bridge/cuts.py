@@ -1,13 +1,13 @@
-"""Where a stream is cut into the batches that Spark works on.
+"""The places where a stream is cut into the batches that Spark works on.
 
-A batch that has to be the same after a crash must be a function of the data: :func:`event_time_cut` closes a period
+A batch that must be the same after a crash must be a function of the data. :func:`event_time_cut` closes a period
 of event time when the watermark has passed it, so its rows are those of the period, whatever the schedule was. The
-other cuts depend on where the stream stood when they fell:
+other cuts depend on the position of the stream when they fall:
 
 * :func:`rows_cut` is stable as long as the replayed input arrives in the same order (one channel, or a deterministic
   source); with several inputs the same rows may fall into other batches after a restart.
-* :func:`barrier_cut` makes a batch of what came between two checkpoints, so nothing is buffered in state; batches
-  then depend on when checkpoints were taken, which an aborted or restored checkpoint changes.
+* :func:`barrier_cut` makes a batch of the rows between two checkpoints, so no rows are buffered in state. Batches
+  then depend on when checkpoints were taken, and an aborted or restored checkpoint changes that.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class EventTimeCut:
     def period_at(self, timestamp_ms: int) -> Period:
         """The period that ``timestamp_ms`` lies in.
 
-        Raises ``SparkBridgeError`` when ``period_of`` returns something else: rows would then wait in a period that
-        their own watermark does not close.
+        Raises ``SparkBridgeError`` when ``period_of`` returns a period without ``timestamp_ms``: rows would then wait
+        in a period that their own watermark does not close.
         """
         period = self.period_of(timestamp_ms)
         if not isinstance(period, Period):
@@ -63,14 +63,14 @@ class EventTimeCut:
 
 @dataclass(frozen=True, slots=True)
 class RowsCut:
-    """A batch whenever ``rows`` rows are there; what remains at the end is the last batch."""
+    """A batch after every ``rows`` rows; the rest at the end is the last batch."""
 
     rows: int
 
 
 @dataclass(frozen=True, slots=True)
 class BarrierCut:
-    """A batch of everything between two checkpoints, drained right before the barrier."""
+    """A batch of all rows between two checkpoints, run right before the barrier."""
 
 
 Cut = EventTimeCut | RowsCut | BarrierCut
@@ -81,7 +81,7 @@ def event_time_cut(period: str | Callable[[int], Period]) -> EventTimeCut:
 
     The periods of a function must not overlap. Those of the calendar exist from year 1 to 9998.
 
-    Raises ``SparkBridgeError`` for a period that there is not.
+    Raises ``SparkBridgeError`` for an unknown period.
     """
     if callable(period):
         return EventTimeCut(period)
@@ -110,7 +110,7 @@ def _calendar_period(timestamp_ms: int, period: str) -> Period:
             f"event time {timestamp_ms} ms lies in no {period} of the years 1 to 9998: timestamps are milliseconds "
             "since 1970, so convert microseconds or nanoseconds first"
         )
-    # Whole numbers all the way: floats would move moments far from 1970 by milliseconds.
+    # Integers throughout: floats would shift moments far from 1970 by milliseconds.
     moment = _EPOCH + timestamp_ms * _MILLISECOND
     if period == "hour":
         start = moment.replace(minute=0, second=0, microsecond=0)
@@ -120,7 +120,7 @@ def _calendar_period(timestamp_ms: int, period: str) -> Period:
         return _period(start, start + timedelta(days=1), f"{start:%Y-%m-%d}")
     if period == "month":
         start = start.replace(day=1)
-        # 32 days from the first lie in the next month, whichever it is.
+        # 32 days after the first of any month lie in the next month.
         return _period(start, (start + timedelta(days=32)).replace(day=1), f"{start:%Y-%m}")
     start = start.replace(month=1, day=1)
     return _period(start, start.replace(year=start.year + 1), f"{start:%Y}")

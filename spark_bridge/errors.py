@@ -1,7 +1,7 @@
 """The errors of the bridge to Spark.
 
-Every one of them is meant for the person at the keyboard: what went wrong, where, why, and what to install
-or change. A Java stack of two hundred lines is none of these, so Spark's own errors are condensed here and
+All of them are meant for users: what went wrong, where, why, and what to install or change. A Java stack of
+two hundred lines says none of this, so Spark's own errors are condensed here and
 never chained.
 """
 
@@ -19,7 +19,7 @@ class PySparkMissingError(SparkBridgeError, MissingDependencyError):
 
 
 class JavaMissingError(SparkBridgeError, MissingDependencyError):
-    """No Java of the required version was found; the message says where was looked and what to install."""
+    """No Java of the required version was found; the message lists the searched places and what to install."""
 
 
 class RowMisfitError(SparkBridgeError):
@@ -27,7 +27,7 @@ class RowMisfitError(SparkBridgeError):
 
     Attributes:
         row: its position in the batch, from 0.
-        problem: what is wrong with it, and how to repair that.
+        problem: the mistake in it, and its repair.
     """
 
     def __init__(self, row: int, problem: str) -> None:
@@ -44,7 +44,7 @@ class SparkTransformError(SparkBridgeError):
         function: module and qualified name of the user's function.
         location: `file:line` in the user's function where the error surfaced; None when it surfaced in Spark.
         cause_lines: the first lines of the cause, without Java frames.
-        cause: the original exception, for programs that want to look closer.
+        cause: the original exception, for programs that need more details.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Looks for a Java that PySpark can run on, before PySpark is asked to start one.
+"""Finds a Java that PySpark can run on, before PySpark is asked to start one.
 
-PySpark's own message for a missing Java is a failed shell script; for a Java that is too old it is a
-class-version error from inside the JVM. Both are turned here into one sentence with the command that repairs
+PySpark's own message for a missing Java is a failed shell script. For a Java that is too old it is a
+class-version error from inside the JVM. This module turns both into one sentence with the command that repairs
 it.
 """
 
@@ -23,7 +23,7 @@ _VERSION_PATTERN = re.compile(r'version "(?P<version>[^"]+)"')
 
 @dataclass(frozen=True)
 class JavaRuntime:
-    """A usable Java: home directory (None when it stands alone on the PATH) and major version."""
+    """A usable Java: home directory (None when only the executable is on the PATH) and major version."""
 
     home: str | None
     executable: str
@@ -31,7 +31,7 @@ class JavaRuntime:
 
 
 def parse_java_major(version_output: str) -> int | None:
-    """Reads the major version from what `java -version` prints; None when there is no version in it.
+    """Reads the major version from the output of `java -version`; None when it contains no version."""
 
     Java 8 and older call themselves `1.8`, newer ones `17.0.15` or `21-ea`.
     """
@@ -47,11 +47,11 @@ def parse_java_major(version_output: str) -> int | None:
 def find_java(environment: Mapping[str, str] | None = None) -> JavaRuntime:
     """Finds Java 17 or newer: the one of `JAVA_HOME`, when that is set, or else one on the PATH.
 
-    A `JAVA_HOME` is meant, so nothing else takes its place when it is wrong: PySpark would start what it names.
+    A `JAVA_HOME` is intended, so a wrong one is not replaced: PySpark would start the Java that it names.
 
     Raises:
-        JavaMissingError: nothing found, or only versions that are too old; the message lists what was
-            looked at.
+        JavaMissingError: no Java found, or only versions that are too old; the message lists the searched
+            places.
     """
     variables = os.environ if environment is None else environment
     java_home = variables.get("JAVA_HOME")

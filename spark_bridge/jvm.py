@@ -1,11 +1,11 @@
-"""The Java process behind a session: how it is started, watched and ended.
+"""The Java process of a session: how it is started, watched and ended.
 
-PySpark can start a JVM by itself, but then its heap cannot be chosen after the first session, its warnings
-go to the user's terminal, and it cannot be ended. So this module starts it, with the same launcher PySpark
+PySpark can start a JVM by itself. But then its heap cannot be chosen after the first session, its warnings
+go to the user's terminal, and it cannot be ended. So this module starts it, with the same launcher that PySpark
 uses.
 
-The process leaves nothing behind, whoever dies first: all its files lie in one directory. When it ends by
-itself (its stdin closes, because we are done or because we were killed) its own shutdown empties and removes
+The process leaves no files, whichever process dies first: all its files are in one directory. When it ends by
+itself (its stdin closes, because this process is done or was killed) its own shutdown empties and removes
 that directory; when it is killed, `SparkJvm.end` removes it.
 """
 
@@ -36,7 +36,7 @@ class SparkJvm:
 
     def __init__(self, properties: Mapping[str, str], java: JavaRuntime, *, local_only: bool) -> None:
         self._directory = tempfile.mkdtemp(prefix="weir-spark-")
-        # A file without a name: it cannot be left behind, however this process ends.
+        # A file without a name: it is gone however this process ends.
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the JVM)
         self._gateway: Any = None
         self._context: Any = None
@@ -63,7 +63,7 @@ class SparkJvm:
         configuration = SparkConf(loadDefaults=False).setAll(list(properties.items()))
         launch_gateway: Any = java_gateway.launch_gateway
         self._gateway = launch_gateway(configuration, {"stdout": self._log, "stderr": self._log})
-        # Registered first, so deleted last, when everything in it has gone.
+        # Registered first, so deleted last, when it is empty.
         self._gateway.jvm.java.io.File(self._directory).deleteOnExit()
         self._context = SparkContext(conf=configuration, gateway=self._gateway)
 
@@ -73,7 +73,7 @@ class SparkJvm:
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
-        """The process, for waiting and for tests that kill it."""
+        """The process, for waiting, and for tests that kill it."""
         process: subprocess.Popen[bytes] = self._gateway.proc
         return process
 
@@ -84,13 +84,13 @@ class SparkJvm:
         return self.process.poll() is not None
 
     def log_tail(self) -> str:
-        # Read at an offset of our own: the process writes at the file's shared position.
+        # Read at a separate offset: the process writes at the file's shared position.
         size_bytes = os.fstat(self._log.fileno()).st_size
         start = max(0, size_bytes - _LOG_TAIL_BYTES)
         return os.pread(self._log.fileno(), _LOG_TAIL_BYTES, start).decode("utf-8", errors="replace").strip()
 
     def end(self) -> None:
-        """Stops context and process and makes PySpark start a new one next time."""
+        """Stops context and process, and makes PySpark start a new one next time."""
         if self._gateway is not None:
             if self._context is not None:
                 self._stop_context()
@@ -103,7 +103,7 @@ class SparkJvm:
         if self.has_ended():
             _forget_dead_context(self._context)
             return
-        # A process that dies while it is stopped is stopped: that is all that was wanted.
+        # A process that dies while it is being stopped is stopped, as intended.
         with _ignoring_lost_connection():
             self._context.stop()
 
@@ -111,7 +111,7 @@ class SparkJvm:
         with _ignoring_lost_connection():
             self._gateway.shutdown()
         if self.process.stdin is not None:
-            # The JVM ends when its stdin does; that is also what ends it when this process is killed.
+            # The JVM ends when its stdin closes; so it also ends when this process is killed.
             with contextlib.suppress(OSError):
                 self.process.stdin.close()
         if not self.has_ended(_STOP_TIMEOUT_SECONDS):
@@ -125,9 +125,9 @@ def is_spark_error(error: BaseException) -> bool:
 
 
 def is_connection_error(error: BaseException) -> bool:
-    """Whether the connection to the JVM is lost, as against an error that Spark reported over it."""
+    """Whether the connection to the JVM is lost, as opposed to an error that Spark reported over it."""
     link: BaseException | None = error
-    # PySpark wraps a lost connection in whatever it was doing ("cannot parse datatype").
+    # PySpark wraps a lost connection in an error of its current work ("cannot parse datatype").
     while link is not None:
         if isinstance(link, (ConnectionError, EOFError)):
             return True
@@ -148,7 +148,7 @@ def _ignoring_lost_connection() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _launch_environment(java: JavaRuntime, *, local_only: bool) -> Iterator[None]:
-    """Environment variables that must be set while JVM and context start, and are put back afterwards.
+    """Environment variables that must be set while JVM and context start, and are restored afterwards.
 
     PySpark reads these from the environment only.
     """
@@ -156,7 +156,7 @@ def _launch_environment(java: JavaRuntime, *, local_only: bool) -> Iterator[None
         # Without a home, Spark's script takes `java` from the PATH: a JAVA_HOME that is too old must be
         # hidden.
         "JAVA_HOME": java.home,
-        # Python functions inside Spark run on this interpreter, not on whatever `python3` is.
+        # Python functions inside Spark run on this interpreter, not on any other `python3`.
         "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
     }
     if local_only:
@@ -178,7 +178,7 @@ def _set_environment(variables: Mapping[str, str | None]) -> None:
 
 
 def _forget_dead_context(context: Any) -> None:
-    """Makes PySpark forget a context whose JVM is gone; asked to stop, it would wait in vain."""
+    """Makes PySpark forget a context whose JVM is gone; stopping it would wait in vain."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 

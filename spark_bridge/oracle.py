@@ -1,7 +1,7 @@
-"""Compares what a job committed with what batch DataFrame code says the answer is.
+"""Compares the committed output of a job with the answer of batch DataFrame code.
 
-The oracle runs no code of the engine, so it cannot share its mistakes, and it compares multisets, so that a
-row that was committed twice shows as such.
+The oracle runs no code of the engine, so it cannot share its mistakes. It compares multisets, so that a
+row that was committed twice is visible.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from spark_bridge.errors import OracleSchemaError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Columns of the comparison's own; no user column is called these.
+# Columns of the comparison itself; no user column has these names.
 _COUNT = "__weir_count__"
 _EXPECTED = "__weir_expected__"
 _ACTUAL = "__weir_actual__"
@@ -32,10 +32,10 @@ CountedRow = tuple[dict[str, Any], int]
 
 @dataclass(frozen=True)
 class RowDifference:
-    """Rows of one key that differ: what was expected there and was not found, and the other way round.
+    """Rows of one key that differ: rows expected but not found, and rows found but not expected.
 
-    A row that is missing twice appears with `count` 2. Both sides filled is a wrong value, one side a lost
-    or an extra row.
+    A row that is missing twice appears with `count` 2. With both sides filled a value is wrong; with one side
+    filled a row is lost or extra.
     """
 
     key: dict[str, Any]
@@ -91,12 +91,12 @@ def compare_multisets(
     """Compares two DataFrames as multisets of whole rows.
 
     Nulls equal nulls and `nan` equals `nan`; `0.0` and `-0.0` are one value (Spark's rules for grouping).
-    Numbers are compared exactly, without a tolerance: a job and its oracle that both compute
-    deterministically agree.
+    Numbers are compared exactly, without a tolerance: a job and its oracle agree if both compute
+    deterministically.
 
     Args:
         expected: the right answer.
-        actual: what was committed; same columns and types, in any order.
+        actual: the committed rows; same columns and types, in any order.
         key_columns: columns that identify a row for a reader: differences are grouped and sorted by them.
         examples_max: how many keys with differences the report quotes.
 
@@ -110,7 +110,7 @@ def compare_multisets(
     sides = expected.select(*columns, f.lit(1).cast("bigint").alias(_COUNT)).unionAll(
         actual.select(*columns, f.lit(-1).cast("bigint").alias(_COUNT))
     )
-    # +1 for each expected row and -1 for each actual one: what does not cancel is the difference.
+    # +1 for each expected row and -1 for each actual one: rows that do not cancel are the difference.
     groups = sides.groupBy(*columns).agg(
         f.sum(_COUNT).alias(_COUNT),
         f.sum(f.greatest(f.col(_COUNT), f.lit(0))).alias(_EXPECTED),

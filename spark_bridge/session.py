@@ -1,7 +1,7 @@
 """The one Spark session of a process: started at first use, small, quiet, ended on request.
 
-Spark allows one driver per process, so there is one session, and it is remembered here. Importing this module
-imports no PySpark and starts nothing.
+Spark allows one driver per process, so there is one session, and this module holds it. Importing this module
+imports no PySpark and starts no JVM.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SessionSettings:
-    """What can be chosen about the session, before it starts.
+    """The options of the session, to be chosen before it starts.
 
     Attributes:
         master: a Spark master URL. Two local cores by default, so that a run costs the same on every machine.
@@ -31,7 +31,7 @@ class SessionSettings:
         shuffle_partitions: partitions after a shuffle. Spark's default of 200 is made for clusters; each one
             costs a task, and batches here are small.
         app_name: shown in Spark's own tools.
-        extra: further Spark properties; they win over everything above.
+        extra: further Spark properties; they override all of the above.
     """
 
     master: str = "local[2]"
@@ -46,7 +46,7 @@ class SessionSettings:
 
     @property
     def is_local(self) -> bool:
-        """Whether driver and executors are this one machine."""
+        """Whether driver and executors all run on this machine."""
         return self.master.startswith("local")
 
     def spark_properties(self) -> dict[str, str]:
@@ -57,19 +57,19 @@ class SessionSettings:
             "spark.driver.memory": self.driver_memory,
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
-            # No Derby files and no metastore in the user's directory.
+            # Keep Derby files and a metastore out of the user's directory.
             "spark.sql.catalogImplementation": "in-memory",
             **self.query_properties(),
         }
         if self.is_local:
-            # Nothing outside this machine can reach the driver, and no host name needs to resolve.
+            # Only this machine can reach the driver, and no host name needs to resolve.
             properties["spark.driver.host"] = "127.0.0.1"
             properties["spark.driver.bindAddress"] = "127.0.0.1"
         properties.update(self.extra)
         return properties
 
     def query_properties(self) -> dict[str, str]:
-        """The properties that decide how a query runs; they can be set on a session that already exists."""
+        """The properties that decide how a query runs; they can be set on an existing session."""
         return {
             "spark.sql.shuffle.partitions": str(self.shuffle_partitions),
             # A timestamp means the same on every machine.
@@ -84,14 +84,14 @@ class SessionSettings:
 class _RunningSession:
     session: SparkSession
     settings: SessionSettings
-    # None when the session was there before us (a notebook, spark-submit): then it is not ours to end.
+    # None when the session existed before (a notebook, spark-submit): then this module must not end it.
     jvm: SparkJvm | None
 
     def is_alive(self) -> bool:
         if self.jvm is not None and self.jvm.has_ended():
             return False
         context: Any = self.session.sparkContext
-        # PySpark clears `_jsc` when a context is stopped behind our back.
+        # PySpark clears `_jsc` when other code stops a context.
         return context._jsc is not None
 
 
@@ -105,12 +105,12 @@ def get_session(settings: SessionSettings | None = None) -> SparkSession:
     stopped. A session whose JVM has died is replaced by a new one.
 
     Args:
-        settings: wanted settings; None takes the running session as it is, or the defaults.
+        settings: wanted settings; None accepts the running session as it is, or takes the defaults.
 
     Raises:
         PySparkMissingError: PySpark or PyArrow is not installed.
         JavaMissingError: no Java 17 or newer.
-        SparkBridgeError: Spark does not start, or runs already with other settings.
+        SparkBridgeError: Spark does not start, or is already running with other settings.
     """
     global _running  # noqa: PLW0603 (one driver per process; this is where it is remembered)
     if _running is not None and not _running.is_alive():
@@ -128,7 +128,7 @@ def get_session(settings: SessionSettings | None = None) -> SparkSession:
 
 
 def session_is_running() -> bool:
-    """Whether a session of this module exists and its JVM lives."""
+    """Whether a session of this module exists and its JVM is alive."""
     return _running is not None and _running.is_alive()
 
 
@@ -138,14 +138,14 @@ def session_has_died(wait_seconds: float = 0.0) -> bool:
 
 
 def session_log_tail() -> str:
-    """The last lines the JVM printed; empty when there is none of ours."""
+    """The last lines that the JVM printed; empty when this module has started none."""
     return "" if _running is None or _running.jvm is None else _running.jvm.log_tail()
 
 
 def stop_session() -> None:
-    """Stops the session and the JVM this module started; does nothing when there is none.
+    """Stops the session and the JVM that this module started; does nothing when there is none.
 
-    A later `get_session` starts a new one. DataFrames of the stopped session are dead.
+    A later `get_session` starts a new one. DataFrames of the stopped session are invalid.
     """
     global _running
     running, _running = _running, None
@@ -168,7 +168,7 @@ def require_pyspark() -> None:
 
 
 def _adopt(settings: SessionSettings) -> _RunningSession | None:
-    """Uses a session that exists already, with query settings that do not disturb its owner."""
+    """Uses an existing session, with query settings that do not disturb its owner."""
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
@@ -181,7 +181,7 @@ def _adopt(settings: SessionSettings) -> _RunningSession | None:
 
 
 def _start(settings: SessionSettings) -> _RunningSession:
-    # Before PySpark is imported: its own message for a missing Java is that of a shell script.
+    # Before PySpark is imported: its own message for a missing Java comes from a shell script.
     java = find_java()
     from pyspark.sql import SparkSession
 

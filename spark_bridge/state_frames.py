@@ -1,8 +1,8 @@
-"""The keyed state in a checkpoint or savepoint as a DataFrame, to look into and compare; and state from a DataFrame.
+"""The keyed state in a checkpoint or savepoint as a DataFrame, to inspect and compare; and state from a DataFrame.
 
 A row is one entry: ``(operator, state, kind, subtask, key_group, key, namespace, value)``. Keys and values have any
-type, so each stands there twice: as JSON text to look at (:mod:`state_backends.codec.plain_values` says how), and as
-the bytes it is stored as (``key_bytes`` and so on), which are equal exactly when the values are, whatever their types.
+type, so each appears twice: as JSON text for reading (:mod:`state_backends.codec.plain_values` says how), and as
+the stored bytes (``key_bytes`` and so on), which are equal exactly when the values are, whatever their types.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ def read_state(
     file_system: FileSystem | None = None,
     session: SparkSession | None = None,
 ) -> DataFrame:
-    """The keyed state of a checkpoint or savepoint, verified to the last byte, in whatever form it was written.
+    """The keyed state of a checkpoint or savepoint, verified to the last byte, in any form in which it was written.
 
-    The rows are copied to files that live as long as the session. Nothing of the job's program is needed: values of
-    its registered types stand there as their registration writes them.
+    The rows are copied to files that live as long as the session. The job's program is not needed: values of
+    its registered types appear as their registration writes them.
 
     Args:
         path: the snapshot's directory, or its ``_metadata``.
         operator: only this uid.
         state: only states of this name.
-        file_system: where it is; None is the local one.
+        file_system: the one with the snapshot; None is the local one.
 
     Raises:
-        StateBackendError: there is no such snapshot or operator, or a byte is not as written.
+        StateBackendError: there is no such snapshot or operator, or a byte is damaged.
     """
     spark = session or get_session()
     schema = parse_schema(STATE_SCHEMA)
@@ -92,14 +92,14 @@ def _text(value: Any) -> str:
 
 
 def compare_state(before: DataFrame, after: DataFrame) -> DataFrame:
-    """The entries that two snapshots do not have in common, whatever parallelisms and backends wrote them.
+    """The entries that differ between two snapshots, whatever parallelisms and backends wrote them.
 
     Columns: ``change`` (added, removed, changed), ``operator``, ``state``, ``key``, ``namespace``, ``value_before``,
     ``value_after``.
     """
     from pyspark.sql import functions as F
 
-    # Of a timer the time is part of its name: there may be several per key.
+    # For a timer its time is part of the name: there may be several per key.
     name = ["operator", "state", "key_bytes", "namespace_bytes", "time_bytes"]
 
     def side(frame: DataFrame, which: str) -> DataFrame:
@@ -135,13 +135,13 @@ def put_state(
 
     Args:
         frame: the rows; of several with one key, the last one that Spark returns stays: make keys unique first.
-        backend: what the writer gave for the operator.
+        backend: the operator's backend, from the writer.
         descriptor: of the value state.
         key: the key's column, or several for a tuple.
         value: the value's column, or a function from the whole row, as a dict, to the value.
 
     Returns:
-        How many rows there were.
+        The number of rows.
 
     Raises:
         SparkBridgeError: no such column, a state of another kind, or a null for a key.
@@ -156,7 +156,7 @@ def put_state(
     if missing:
         raise SparkBridgeError(f"the DataFrame has no column {missing[0]!r}; it has {', '.join(frame.columns)}")
     state, count = backend.value_state(descriptor), 0
-    # By Arrow, as everywhere: Spark's own rows have datetimes in the zone of this machine.
+    # Through Arrow, as everywhere: Spark's own rows have datetimes in the zone of this machine.
     for rows in map(python_rows, _slices(frame.toArrow())):
         keys = [row[key] if isinstance(key, str) else tuple(row[name] for name in key) for row in rows]
         for position, one in enumerate(keys):

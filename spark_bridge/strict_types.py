@@ -1,9 +1,9 @@
 """Which Python values may enter a column of which type, and which types may cross at all.
 
-Arrow converts much silently that changes a value: it cuts a datetime down to a date, reads an int as
-microseconds since 1970, takes `True` for 1.0, calls a datetime without a zone UTC, rounds 0.1 to 32 bits,
-and drops a struct field it does not know. A stream must not change its records on the way into a batch, so
-every value's type is checked first; it costs one pass over the types of a column, and one over the values
+Arrow silently makes many conversions that change a value. It cuts a datetime down to a date, reads an int as
+microseconds since 1970, takes `True` for 1.0, treats a datetime without a zone as UTC, rounds 0.1 to 32 bits,
+and drops unknown struct fields. A stream must not change its records on the way into a batch, so
+every value's type is checked first. This costs one pass over the types of a column, and one over the values
 of times and of 32-bit floats.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 
 Misfit = tuple[int, str]
 ValueCheck = Callable[[Any], "str | None"]
-"""What would change in a value of the right type on its way; None when nothing does."""
+"""The change that a value of the right type would suffer on its way; None when it stays the same."""
 
 _CROSSING_TYPES = frozenset((
     "NullType", "BooleanType", "ByteType", "ShortType", "IntegerType", "LongType", "FloatType", "DoubleType",
@@ -27,12 +27,12 @@ _CROSSING_TYPES = frozenset((
 ))  # fmt: skip
 _NESTED_TYPES = frozenset(("ArrayType", "MapType", "StructType"))
 
-# Arrow refuses an int that a float or a decimal does not hold.
+# Arrow refuses an int that a float or a decimal cannot hold.
 _EXACT_CASTS = (("integer", "float"), ("integer", "decimal"))
 
 
 def unsupported_types(spark_type: Any) -> Iterator[str]:
-    """What in a Spark type has no Python value that goes there and back, as sentences."""
+    """The parts of a Spark type whose Python values do not survive the way there and back, as sentences."""
     kind = type(spark_type).__name__
     if kind not in _CROSSING_TYPES:
         yield f"{spark_type.simpleString()} has no Python value here: cast it, for example to string"
@@ -50,9 +50,9 @@ def unsupported_types(spark_type: Any) -> Iterator[str]:
 
 
 def first_misfit(arrow_type: Any, values: Sequence[Any]) -> Misfit | None:
-    """Position and reason of the first value that does not belong into a column of `arrow_type`, or would change in it.
+    """Position and reason of the first value that does not fit a column of `arrow_type`, or would change in it.
 
-    None says that all are right; whether each value is in range is Arrow's own check.
+    None means that all are right; Arrow itself checks whether each value is in range.
     """
     import pyarrow.types as kinds
 
@@ -76,7 +76,7 @@ def first_misfit(arrow_type: Any, values: Sequence[Any]) -> Misfit | None:
 
 
 def _rule_of(arrow_type: Any) -> tuple[tuple[type, ...], ValueCheck | None]:
-    """The Python types of a scalar column, and what to ask of each value; nothing enters a type without a rule."""
+    """The Python types of a scalar column, and the check of each value; no value enters a type without a rule."""
     import pyarrow.types as kinds
 
     table: tuple[tuple[Callable[[Any], bool], tuple[type, ...], ValueCheck | None], ...] = (
@@ -103,7 +103,7 @@ def is_instant(arrow_type: Any) -> bool:
 
 
 def _change_as_float32(value: float) -> str | None:
-    # Ints have Arrow's own check.
+    # Arrow itself checks ints.
     if isinstance(value, int) or math.isnan(value) or c_float(value).value == value:
         return None
     return f"32 bits would make it {c_float(value).value!r}; a double keeps it"
@@ -127,7 +127,7 @@ def _change_as_local_time(value: datetime.datetime) -> str | None:
 
 
 def _change_below_microseconds(value: Any) -> str | None:
-    # pandas' subclasses of datetime and timedelta have more digits.
+    # The subclasses of datetime and timedelta in pandas have more digits.
     if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):
         return "it would lose its nanoseconds"
     return None
@@ -135,8 +135,8 @@ def _change_below_microseconds(value: Any) -> str | None:
 
 def _refused_types(allowed: tuple[type, ...], values: Iterable[Any]) -> set[type]:
     found = set(map(type, values)) - {type(None), *allowed}
-    # A subclass is welcome (an IntEnum, a numpy float64), except the two that are subclasses by accident: a
-    # bool is no number, and a datetime is no date.
+    # A subclass is allowed (an IntEnum, a numpy float64), except two that are subclasses by accident: a
+    # bool is not a number, and a datetime is not a date.
     accidental = tuple(kind for kind in (bool, datetime.datetime) if kind not in allowed)
     return {kind for kind in found if not issubclass(kind, allowed) or issubclass(kind, accidental)}
 
@@ -187,7 +187,7 @@ def _first_list_misfit(arrow_type: Any, values: Sequence[Any]) -> Misfit | None:
 def cast_misfit(source: Any, target: Any) -> str | None:
     """Why Arrow values of one type cannot become values of another without a change of kind; None when they can.
 
-    Whether each value is in range is checked by Arrow's cast.
+    Arrow's cast checks whether each value is in range.
     """
     import pyarrow.types as kinds
 

@@ -1,17 +1,17 @@
 """``stream.via(spark_transform(fn, ...))``: a stream operator whose work is a Spark DataFrame function.
 
 Rules.
-1. Rows wait in operator state until their batch is cut, so a restored job cuts the same batches from what it had
-   and what it reads again. No batch is in flight at a barrier: a batch is run whole between two elements.
-2. An event-time batch is closed by the watermark, and its results carry the last timestamp of the period, so they
-   stand in the stream before the watermark that closed it.
+1. Rows wait in operator state until their batch is cut, so a restored job cuts the same batches, from its state and
+   from rows that it reads again. No batch is in flight at a barrier: a batch is run whole between two elements.
+2. The watermark closes an event-time batch, and its results carry the last timestamp of the period. So they come
+   before the watermark that closed it.
 3. Results come in canonical order: Spark's own order depends on partitions and threads.
 4. A row is late when the watermark has closed its period already, whether the period had rows or not: it is counted,
    and sent to side output ``late``. The watermark is state (see :mod:`operators.time.event_clock`), so a row that was
    late stays late in the next attempt.
-5. The call blocks in wall time; in virtual time it takes what ``cost_ns`` says.
-6. Periods do not overlap. A period function that breaks this, or a cut that was changed between a checkpoint and the
-   restore from it, would spread the rows of one period over several batches: it is an error at the first such row.
+5. The call blocks in wall time; in virtual time it takes the time given by ``cost_ns``.
+6. Periods do not overlap. A period function that breaks this, or a cut that was changed between a checkpoint and its
+   restore, would spread the rows of one period over several batches: it is an error at the first such row.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 LATE_TAG = "late"
 _ROWS_STATE = "spark-rows"
 _BATCHES_STATE = "spark-batches"
-# Where rows wait whose cut asks for no event time.
+# The period of waiting rows whose cut does not use event time.
 _EVERYTHING = Period(MIN_TIMESTAMP_MS, MAX_TIMESTAMP_MS, "rows")
 _NOTHING = Period(0, 0, "")
 
@@ -49,8 +49,8 @@ _NOTHING = Period(0, 0, "")
 class SparkTransform:
     """The specification that ``stream.via`` takes; see :func:`spark_transform`.
 
-    It asks for parallelism 1 behind a global partitioner: one batch holds all rows of its cut, and one session
-    serves the process anyway.
+    It requires parallelism 1 after a global partitioner: one batch holds all rows of its cut, and the process
+    has only one session.
     """
 
     fn: Callable[[DataFrame], DataFrame]
@@ -63,7 +63,7 @@ class SparkTransform:
     parallelism: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse now what would otherwise fail, or silently never end a batch, in the middle of a run."""
+        """Refuse arguments that would otherwise fail in the middle of a run, or silently never end a batch."""
         cost_ns = self.cost_ns
         _check("fn", callable(self.fn), self.fn, "a function from DataFrame to DataFrame")
         _check("schema", _is_text(self.schema), self.schema, "a DDL string, e.g. 'carrier string, delay int'")
@@ -93,12 +93,12 @@ def spark_transform(
     """Run ``fn`` on whole batches of a stream.
 
     Args:
-        fn: DataFrame to DataFrame; must be a function of the rows, whatever their order.
+        fn: DataFrame to DataFrame; its result must depend on the rows only, not on their order.
         schema: DDL string of the rows; records are dicts or sequences in that order.
         cut: where batches end, see :mod:`spark_bridge.cuts`.
         name: of the operator; default the function's name.
         result_schema: DDL string that results must have.
-        cost_ns: virtual duration of a batch, or a function of its number of rows.
+        cost_ns: virtual duration of a batch, or a function from its number of rows to that.
         parquet_threshold_rows: batches of at least this many rows cross as Parquet files.
 
     Raises:
@@ -179,7 +179,7 @@ class SparkTransformOperator(Operator):
         if batch.timestamps is None:
             raise missing_timestamps(self)
         late: list[int] = []
-        # Neighbours mostly share a period, so it is looked up when it changes.
+        # Adjacent rows mostly share a period, so it is looked up only when it changes.
         period, rows = _NOTHING, late
         for position, (row, timestamp_ms) in enumerate(zip(batch.values, batch.timestamps, strict=True)):
             if not period.start_ms <= timestamp_ms < period.end_ms:
@@ -239,7 +239,7 @@ class SparkTransformOperator(Operator):
             self._drain(f"before checkpoint {checkpoint_id}")
 
     def finish(self) -> None:
-        """What is left is the last batch; event-time periods were closed by the maximum watermark."""
+        """The remaining rows are the last batch; the maximum watermark has closed event-time periods."""
         self._drain("last rows")
 
     def _drain(self, label: str) -> None:
