@@ -44,8 +44,8 @@ class EventTimeCut:
     def period_at(self, timestamp_ms: int) -> Period:
         """The period that ``timestamp_ms`` lies in.
 
-        Raises ``SparkBridgeError`` when ``period_of`` returns a period without ``timestamp_ms``: rows would then wait
-        in a period that their own watermark does not close.
+        Raises ``SparkBridgeError`` unless ``period_of`` returns a period with ``timestamp_ms``: rows would otherwise
+        wait in a period that their own watermark does not close.
         """
         period = self.period_of(timestamp_ms)
         if not isinstance(period, Period):

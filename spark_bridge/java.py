@@ -31,7 +31,7 @@ class JavaRuntime:
 
 
 def parse_java_major(version_output: str) -> int | None:
-    """Reads the major version from the output of `java -version`; None when it contains no version."""
+    """Reads the major version from the output of `java -version`; None when it contains no version.
 
     Java 8 and older call themselves `1.8`, newer ones `17.0.15` or `21-ea`.
     """
