@@ -1,6 +1,6 @@
-"""One backpressured job under every mode: what a checkpoint costs, what it stores, and what a crash does.
+"""One backpressured job under every mode: the cost of a checkpoint, its stored data, and the effect of a crash.
 
-A source is faster than the sink behind it, so the channels are full and barriers queue behind records. Run it with::
+A source is faster than the sink after it, so the channels are full and barriers queue behind records. Run it with::
 
     python -m examples.backpressure
     weir explore examples/backpressure.py --time 60s    # thousands of ways to go wrong, with fewer records
@@ -42,8 +42,8 @@ def job(counts: CollectedResults | None = None, records: str = str(RECORDS)) -> 
 
 
 def run(mode: str, *, slowdown: float, kill_at_ns: int | None = None) -> tuple[ExecutionResult, CutOracle, int]:
-    """One run. ``slowdown``: how much slower than the sources the writers are. Returns also how many records were
-    counted in the end: the last count of every key, together."""
+    """One run. ``slowdown``: how much slower than the sources the writers are. Also returns how many records were
+    counted at the end: the sum of the last counts of all keys."""
     counts, oracle = CollectedResults(), CutOracle()
     config = RunConfig(
         mode=mode,

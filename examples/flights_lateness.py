@@ -1,8 +1,8 @@
 """How many flights a tighter bound would lose: the same stream under a bound of 6 h instead of 22 h.
 
-Two counts, because "late" is asked at two places. *Behind the bound*: the flight lies more than 6 h behind the newest
-one its split has shown, so a watermark there has passed it. *Dropped by the windows*: its day is over, too, for all
-splits at once; that takes more, because the slowest split holds the watermark back.
+Two counts, because "late" has two meanings. *Behind the bound*: the flight is more than 6 h older than the newest
+one before it in its split, so a watermark there has passed it. *Dropped by the windows*: its day is over, too, for all
+splits at once; this is rarer, because the slowest split holds the watermark back.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HOUR_MS = 3_600_000
 
 @dataclass(frozen=True)
 class Lateness:
-    """What a bound would cost."""
+    """The cost of a bound."""
 
     bound_hours: int
     behind_the_bound: int
@@ -37,17 +37,17 @@ class Lateness:
 
 
 class BehindTheBound(KeyedProcessFunction):
-    """Emits each flight that lies more than a bound behind the newest flight of its split before it."""
+    """Emits each flight that is more than a bound older than the newest flight of its split before it."""
 
     def __init__(self, bound_ms: int) -> None:
         self._bound_ms = bound_ms
 
     def open(self, ctx: Any) -> None:
-        """The newest event time of the split is the state."""
+        """Declare the state: the newest event time of the split."""
         self._newest = ctx.value_state("newest", 0)
 
     def process_element(self, value: dict[str, Any], ctx: Any) -> Iterable[dict[str, Any]]:
-        """Compare, then remember."""
+        """Compare with the newest time, then update it."""
         newest, time_ms = self._newest.get(), value["event_time_ms"]
         if time_ms > newest:
             self._newest.update(time_ms)

@@ -1,9 +1,9 @@
-"""What the flight jobs must answer, computed by Spark SQL over the whole year at once.
+"""The answers that the flight jobs must give, computed by Spark SQL over the whole year at once.
 
 This is the oracle: it shares no code with the engine, with the jobs or with the DataFrame function that a
 job runs on each month (`flights_spark`), and it is written in another language (SQL, all months in one
 query). It reads the same prepared files as the jobs do. Every answer is exact and a function of the set of
-flights: counts, sums and maxima of whole numbers, one division where a mean is asked for, percentiles of
+flights: counts, sums and maxima of whole numbers, one division for each mean, percentiles of
 whole numbers.
 """
 
@@ -24,7 +24,7 @@ _FLIGHTS_SCHEMA = """
 
 _CARRIER_COUNTS = "SELECT carrier, COUNT(*) AS count FROM {flights} GROUP BY carrier"
 
-# COUNT(*) counts every scheduled departure; SUM, COUNT(dep_delay) and MAX pass over the cancelled ones.
+# COUNT(*) counts every scheduled departure; SUM, COUNT(dep_delay) and MAX ignore the cancelled ones.
 _CARRIER_DAYS = """
     SELECT carrier, day,
            COUNT(*) AS count,
@@ -92,7 +92,7 @@ def carrier_counts(flights: DataFrame) -> DataFrame:
 def carrier_days(flights: DataFrame) -> DataFrame:
     """Per carrier and local day: `count` of scheduled departures, `mean_delay` and `max_delay` at departure.
 
-    Mean and maximum are in minutes, over the flights that left, and null on a day on which none did. The
+    Mean and maximum are in minutes, over the flights that left, and null on a day without any. The
     mean is the sum divided by the number, both exact, so any program that divides the same two numbers gets
     the same double.
     """

@@ -1,15 +1,15 @@
-"""Runs the flights job undisturbed and killed, and proves from the files what became of every record.
+"""Runs the flights job undisturbed and killed, and proves from the files what happened to every record.
 
 Four questions, asked of each mode:
 
 (a) was every completed checkpoint a consistent cut? (the cut oracle, over the channel counters in the snapshots)
 (b) is the committed output that of an undisturbed run? (multisets of lines per partition)
-(c) is it what batch DataFrame code says, written independently and run over the same files?
+(c) is it the answer of independently written batch DataFrame code over the same files?
 (d) how many records were lost, how many counted twice, and in which keys? (the running counts against the files)
 
-In a mode without alignment, barriers that arrive apart leave effects in the snapshot whose causes are sent again.
-To show it, one split is given a slower link there; the cut oracle says beforehand how many records a restore from
-that checkpoint would count twice.
+In a mode without alignment, barriers that arrive at different times leave effects in the snapshot of records that are
+sent again. To show it, one split gets a slower link there; the cut oracle says beforehand how many records a restore
+from that checkpoint would count twice.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Proof = dict[str, Any]
 
 @dataclass
 class Run:
-    """One run of the job and where it wrote."""
+    """One run of the job and the place of its output."""
 
     directory: Path
     file_system: FileSystem
@@ -72,8 +72,8 @@ class Run:
         return read_committed(self.file_system, str(self.directory / answer))
 
     def predicted_duplicates(self) -> int:
-        """What the cut oracle says of the checkpoint that the job was restored from: records behind the cut whose
-        effect on the running counts is in the snapshot nevertheless."""
+        """The cut oracle's count for the checkpoint that the job was restored from: records after the cut whose
+        effect on the running counts is in the snapshot all the same."""
         restored = [restore.checkpoint_id for restore in self.result.restores if restore.checkpoint_id is not None]
         return sum(
             max(0, received - sent)
@@ -84,9 +84,9 @@ class Run:
 
 
 def prove(modes: Sequence[str], *, seed: str, kill: str, interval: str, data: str, out: Path) -> int:
-    """Print and store the proof for each mode; 0 when every mode kept what it promises.
+    """Print and store the proof for each mode; 0 when every mode kept its promise.
 
-    Raises ``ConfigurationError`` before anything runs when a mode can prove nothing, or a setting cannot be read.
+    Raises ``ConfigurationError`` before anything runs when a mode can prove nothing, or a setting is not readable.
     """
     started = time.perf_counter()
     _check_modes(modes)
@@ -142,8 +142,8 @@ def run_flights(
 ) -> Run:
     """Run the job once, below ``directory``, which is emptied first.
 
-    ``kill`` is ``'count[0]@70ms'`` or the like; ``file_system`` holds the flights and takes the output, ``None`` = the
-    real one. Raises the job's error when it fails.
+    ``kill`` is ``'count[0]@70ms'`` or the like; ``file_system`` holds the flights and receives the output, ``None`` =
+    the real one. Raises the job's error when it fails.
     """
     disk = LocalFileSystem() if file_system is None else file_system
     disk.delete_tree(str(directory))
@@ -209,7 +209,7 @@ def _prove_mode(files: FlightFiles, undisturbed: Run, killed: Run, *, exactly_on
 
 
 def _as_promised(cut: Proof, same: Proof, batch: Proof, records: Proof, *, exactly_once: bool) -> bool:
-    """Exactly-once shows nothing of the failure; at-least-once loses nothing, and what it counts twice is known."""
+    """Exactly-once shows no trace of the failure; at-least-once loses nothing, and its double counts are known."""
     lost, counted_twice = records["lost"], records["counted_twice"]
     if exactly_once:
         return bool(cut["held"] and same["equal"] and batch["equal"] and not lost and not counted_twice)

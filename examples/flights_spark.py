@@ -4,7 +4,7 @@ For every month and route (origin, destination) it joins the flights with three 
 destination's name), planes (seats and year of build, by tail number) and weather (precipitation in the hour
 of the scheduled departure). It counts, and takes exact percentiles of the departure delay.
 
-The result is a function of the set of flights, not of their order or partitions: means are ratios of whole
+The result depends on the set of flights, not on their order or partitions: means are ratios of whole
 numbers, and `percentile` interpolates between sorted values. Twelve runs on one month each give the rows of
 one run on the year.
 """
@@ -37,8 +37,8 @@ class ReferenceTables:
     Attributes:
         airports: `dest`, `dest_name`; one row per airport.
         planes: `tailnum`, `seats`, `plane_year` (null where unknown); one row per plane.
-        weather: `origin`, `day`, `hour` (local), `precipitation`; one row per hour. The hour that the clocks
-            turn back over exists twice at the airport; it has the larger precipitation of the two.
+        weather: `origin`, `day`, `hour` (local), `precipitation`; one row per hour. The hour that is repeated when
+            the clocks go back has the larger precipitation of the two.
     """
 
     airports: DataFrame
@@ -52,7 +52,7 @@ class RouteReport:
     Reads the reference tables at the first batch and keeps them for the session.
 
     Args:
-        directory: prepared flights (`flights_data.prepare`), of which the reference tables are read.
+        directory: prepared flights (`flights_data.prepare`), with the reference tables.
     """
 
     def __init__(self, directory: str) -> None:
@@ -64,7 +64,7 @@ class RouteReport:
         return route_report_batch(flights, self._tables_of(flights.sparkSession))
 
     def _tables_of(self, spark: SparkSession) -> ReferenceTables:
-        # A session that was stopped and started again knows nothing of the tables of the one before.
+        # A session that was stopped and started again does not have the tables of the one before.
         application = spark.sparkContext.applicationId
         if self._tables is None or self._application != application:
             self._tables = read_reference_tables(spark, self._directory)
@@ -73,7 +73,7 @@ class RouteReport:
 
 
 def read_reference_tables(spark: SparkSession, directory: str) -> ReferenceTables:
-    """Reads and caches airports, planes and weather, reduced to what the report needs."""
+    """Reads and caches airports, planes and weather, reduced to the columns of the report."""
     from pyspark.sql import functions as f
 
     airports = _read_table(spark, directory, "airports").select(
@@ -98,8 +98,8 @@ def route_report_batch(flights: DataFrame, tables: ReferenceTables) -> DataFrame
     * `departures`: scheduled flights, `cancelled` ones included;
     * `delay_p50`, `delay_p90`, `delay_p99`: exact percentiles in minutes over the flights that left, null if
       none;
-    * `planes`: different tail numbers; `mean_seats`, `mean_plane_age_years`: over the flights whose plane
-      (and its year of build) is known;
+    * `planes`: different tail numbers; `mean_seats`, `mean_plane_age_years`: over the flights with a known plane
+      (and a known year of build);
     * `share_with_precipitation`: of the flights whose weather is known.
     """
     from pyspark.sql import functions as f

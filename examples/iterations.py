@@ -1,8 +1,8 @@
 """Which towns can be reached from where: a job with a loop, under every mode, crashed and compared with a search.
 
-Roads and starting points come in as a stream, in any order. Each town keeps the roads that lead away from it and the
-starting points it was reached from, in keyed state. A town that is reached from a new starting point tells the towns
-behind its roads, by way of the loop; nothing stays new for ever, so the loop comes to rest. Run it with::
+Roads and starting points come in as a stream, in any order. Each town keeps in keyed state the roads that lead away
+from it and the starting points it was reached from. A town that is reached from a new starting point sends that through
+the loop to the towns at the ends of its roads. Each town is new only once, so the loop comes to rest. Run it with::
 
     python -m examples.iterations
     weir explore examples/iterations.py --time 60s    # thousands of ways to go wrong, on a smaller map
@@ -34,7 +34,7 @@ SCENARIO = {"params": {"towns": "12", "roads": "27"}}
 
 
 def events(towns: int = TOWNS, roads: int = ROADS) -> Iterator[Event]:
-    """A map that always is the same: roads between pseudo-random towns, and a starting point now and then."""
+    """The same map every time: roads between pseudo-random towns, and a starting point now and then."""
     number = 1
     for event in range(roads):
         ends = []
@@ -50,12 +50,12 @@ class Town(KeyedProcessFunction):
     """One town. Emits ``(starting point, town)`` once, and tells its neighbours through the side output ``on``."""
 
     def open(self, ctx: KeyedProcessContext) -> None:
-        """Declare what a town remembers."""
+        """Declare the state of a town."""
         self.roads = ctx.map_state("roads")
         self.reached_from = ctx.map_state("reached from")
 
     def process_element(self, value: Event, ctx: KeyedProcessContext) -> Iterable[Any]:
-        """A road begins here, or somebody has arrived."""
+        """A road begins here, or a starting point has reached this town."""
         what, town, other = value
         if what == "road":
             self.roads.put(other, True)
@@ -71,7 +71,7 @@ class Town(KeyedProcessFunction):
 
 
 def job(pairs: CollectedResults | None = None, towns: str = str(TOWNS), roads: str = str(ROADS)) -> Job:
-    """The loop: whoever has arrived somewhere is led back, keyed by town, to be joined with its roads."""
+    """The loop: each new ``reached`` event is led back, keyed by town, to meet the town's roads."""
     made = Job("towns", parallelism=2, max_parallelism=64)
     read = made.source(CollectionSource(list(events(int(towns), int(roads)))), name="map")
     travellers = read.rebalance().iterate(name="travellers")
@@ -82,7 +82,7 @@ def job(pairs: CollectedResults | None = None, towns: str = str(TOWNS), roads: s
 
 
 def search() -> set[tuple[int, int]]:
-    """The same pairs, found by going along the roads of the whole map; nothing of the job is in here."""
+    """The same pairs, found by following the roads of the whole map; it uses no code of the job."""
     roads: dict[int, set[int]] = {}
     starts = set()
     for what, one, other in events():
@@ -102,8 +102,8 @@ def search() -> set[tuple[int, int]]:
 
 
 def run(mode: str, kill_at_ns: int | None = None) -> tuple[ExecutionResult, CutOracle, Counter[Any], int]:
-    """One run: its result, whether its cuts were consistent, its output, and how many records that were going round
-    became part of its checkpoints."""
+    """One run: its result, whether its cuts were consistent, its output, and how many records in the loop became part
+    of its checkpoints."""
     pairs, oracle, logged = CollectedResults(), CutOracle(), 0
 
     def hear(event: TraceEvent) -> None:

@@ -1,8 +1,8 @@
 """Which records were counted twice, in which cell, and by which crash: one job, one crash, three modes, three ledgers.
 
-Two sources feed a running count; the link of one is slow. So its barriers come late, and meanwhile the count goes on
-with what the other source has sent behind its own barrier. In mode at-least-once that gets into the checkpoint, and
-after a crash it is read again. Run it with::
+Two sources feed a running count; the link of one is slow. So its barriers come late, and meanwhile the counter takes
+records that the other source has sent after its own barrier. In mode at-least-once they get into the checkpoint, and
+after a crash they are read again. Run it with::
 
     python -m examples.ledger
     weir explore examples/ledger.py --time 60s    # the same job with fewer records, in thousands of ways
@@ -23,7 +23,7 @@ SCENARIO = {"checkpoint_interval": "12rec", "cost.slow_links.numbers[1]": 3_000,
 
 
 def job(records: str = "4000") -> Job:
-    """How many numbers there are of each remainder by 3, so far."""
+    """The count of numbers so far by remainder modulo 3."""
     made = Job("counting")
     numbers = made.source(SequenceSource(0, int(records), splits=2), name="numbers", parallelism=2)
     ones = numbers.map(lambda number: (number % 3, 1), name="ones", parallelism=2)
@@ -33,7 +33,7 @@ def job(records: str = "4000") -> Job:
 
 
 def audited(mode: str, *kills: str) -> tuple[EffectLedger, Findings]:
-    """Run the job in a mode, with these kills, and compare its effects with those of runs without."""
+    """Run the job in a mode, with these kills, and compare its effects with those of runs without kills."""
     config = RunConfig(
         mode=mode,
         batch_size=20,
@@ -48,7 +48,7 @@ def audited(mode: str, *kills: str) -> tuple[EffectLedger, Findings]:
 
 
 def main() -> None:
-    """Say of each mode what its ledger has found."""
+    """Print for each mode the findings of its ledger."""
     for mode in MODES:
         ledger, found = audited(mode, "count[0]@1400us")
         effects = sum(one.total() for place, one in ledger.effects().items() if place.kind == "key")

@@ -1,9 +1,9 @@
-"""Page views and unique visitors per app, from a partitioned log: what each protocol costs, and what a crash does to
-the numbers.
+"""Page views and unique visitors per app, from a partitioned log: the cost of each protocol, and the effect of a crash
+on the numbers.
 
-Views are counted per app and per page, two branches behind one task. Offsets and counts are in one checkpoint, so that
-they go back together; with record acking there is no checkpoint, and a view that comes again is counted again. A set of
-visitors forgives that, a count does not; and a task that dies takes both with it. Run it with::
+Views are counted per app and per page, in two branches after one task. Offsets and counts are in one checkpoint, so
+they go back together. With record acking there is no checkpoint, and a repeated view is counted again. A set of
+visitors is not changed by that, but a count is; and a task that dies loses both. Run it with::
 
     python -m examples.page_views
     weir explore examples/page_views.py --time 60s    # the same counters, fewer views, thousands of ways to go wrong
@@ -53,7 +53,7 @@ View = dict[str, Any]
 
 
 def view(number: int) -> View:
-    """The view of a number: app, page and visitor are spread over it, some visitors come often."""
+    """The view of a number: app, page and visitor follow from it, and some visitors come often."""
     mixed = number * 2_654_435_761 >> 7
     app = APPS[mixed % 4]
     return {
@@ -66,7 +66,7 @@ def view(number: int) -> View:
 
 
 def write_log(files: MemoryFileSystem) -> None:
-    """Put the views into the log."""
+    """Write the views into the log."""
     job = Job("site")
     views = job.source(SequenceSource(0, VIEWS), name="numbers").map(view)
     sink = LogSink(TOPIC, log=DiskLog(LOG), partitions=PARTITIONS, partition=lambda one, _: int(one["partition"]))
@@ -78,13 +78,13 @@ class PerApp(KeyedProcessFunction):
     """Views and unique visitors so far."""
 
     def open(self, ctx: KeyedProcessContext) -> None:
-        """Take the handles."""
+        """Get the state handles."""
         self._views = ctx.value_state("views", 0)
         self._unique = ctx.value_state("unique", 0)
         self._visitors = ctx.map_state("visitors")
 
     def process_element(self, value: View, ctx: KeyedProcessContext) -> Iterable[Any]:
-        """One more view."""
+        """Count one more view."""
         self._views.update(self._views.get() + 1)
         if not self._visitors.contains(value["visitor"]):
             self._visitors.put(value["visitor"], True)
@@ -97,11 +97,11 @@ class PerPage(KeyedProcessFunction):
     """Hits so far."""
 
     def open(self, ctx: KeyedProcessContext) -> None:
-        """Take the handle."""
+        """Get the state handle."""
         self._hits = ctx.value_state("hits", 0)
 
     def process_element(self, value: View, ctx: KeyedProcessContext) -> Iterable[Any]:
-        """One more hit."""
+        """Count one more hit."""
         self._hits.update(self._hits.get() + 1)
         return [((value["partition"], value["number"]), value["page"], self._hits.get())]
 
@@ -147,8 +147,8 @@ def counted(views: Stream) -> tuple[Stream, Stream]:
 
 
 def job(views: str = str(VIEWS)) -> Job:
-    """The same without a log, to be explored: rows are ``(app, views so far)`` and ``(page, hits so far)``, the same
-    in whatever order the views are counted."""
+    """The same without a log, for searches: rows are ``(app, views so far)`` and ``(page, hits so far)``, the same
+    in any order of the views."""
     made = Job("page-views", parallelism=2)
     numbers = made.source(SequenceSource(0, int(views), splits=PARTITIONS), name="views", parallelism=PARTITIONS)
     per_app, per_page = counted(numbers.map(view, name="view", parallelism=PARTITIONS))
@@ -168,12 +168,12 @@ class Outcome:
 
     @property
     def sent_twice(self) -> int:
-        """Views that sources have sent more than once, each time beyond the first."""
+        """How many repeats of views the sources have sent."""
         return self.result.source_records - VIEWS
 
     def latencies_us(self) -> tuple[float, float]:
-        """Mean and longest time from when a view leaves a source that is never disturbed until the numbers of its app
-        show it."""
+        """Mean and longest time from the moment when an undisturbed source would send a view until the numbers of its
+        app show it."""
         late = [
             (at_ns - self.result.started_ns - (number + 1) * SOURCE_NS) / US
             for (_, number), at_ns in self.apps.first_ns.items()
@@ -201,7 +201,7 @@ def run(mode: str, files: MemoryFileSystem, kill: str | None = None) -> Outcome:
 
 
 def truth() -> tuple[dict[str, tuple[int, int]], Counter[str]]:
-    """Of each app the views and unique visitors, of each page the hits, by plain Python."""
+    """For each app the views and unique visitors, for each page the hits, by plain Python."""
     views = list(map(view, range(VIEWS)))
     visitors = {app: {one["visitor"] for one in views if one["app"] == app} for app in APPS}
     counted = Counter(one["app"] for one in views)
@@ -209,7 +209,7 @@ def truth() -> tuple[dict[str, tuple[int, int]], Counter[str]]:
 
 
 def errors(outcome: Outcome) -> tuple[int, int, int]:
-    """By how much the final numbers are wrong, all apps (pages) together: views, unique visitors, hits of pages."""
+    """The error of the final numbers, summed over apps (pages): views, unique visitors, hits of pages."""
     apps, pages = truth()
     newest: Mapping[str, tuple[int, int]] = outcome.apps.newest
     wrong_views = sum(newest[app][0] - apps[app][0] for app in apps)

@@ -1,6 +1,6 @@
 """When readers may trust a partition: files appear with checkpoints, success files when event time has passed.
 
-Clicks of three hours are written to a table partitioned by day and hour. At any moment a reader sees rows only
+Clicks of three hours are written to a table partitioned by day and hour. At any moment a reader sees only rows
 of completed checkpoints; ``_SUCCESS`` says that the hour is complete. One click comes too late: its hour, which was
 committed long before, is committed again. Run it with::
 
@@ -31,8 +31,8 @@ LATE = {"day": "2020-05-03", "hour": "07", "minute": 59, "page": "late"}
 
 
 SCENARIO = {"params": {"late": "no", "readers": "2"}}
-"""How many rows its hour has when it is committed first depends on which one is read when; a search compares that. And
-with a single reader no task but the committer would have to wait for a second barrier."""
+"""Without the late click: the rows of its hour at the first commit depend on the order of reads, and a search compares
+them. With two readers: with a single one only the committer would have to wait for a second barrier."""
 
 
 def clicks(late: str = "yes") -> Iterator[dict[str, Any]]:
@@ -62,7 +62,7 @@ def job(late: str = "yes", readers: str = "1") -> Job:
 
 
 class Reader:
-    """Looks at the table whenever anything happens, and notes what has changed."""
+    """Looks at the table after every event, and notes what has changed."""
 
     def __init__(self, files: MemoryFileSystem) -> None:
         self._files = files
@@ -70,7 +70,7 @@ class Reader:
         self.notes: list[str] = []
 
     def __call__(self, event: Any) -> None:
-        """Something has happened in the job."""
+        """Handle one event of the job."""
         seen = self.look()
         for hour, what in seen.items():
             if self._last.get(hour) != what:
@@ -78,7 +78,7 @@ class Reader:
         self._last = seen
 
     def look(self) -> dict[str, str]:
-        """What is visible of each hour."""
+        """The visible state of each hour."""
         rows: dict[str, int] = {}
         complete: dict[str, None] = {}
         for path in self._files.walk_files("/out/clicks"):
@@ -106,7 +106,7 @@ def run() -> tuple[ExecutionResult, Reader, MemoryFileSystem]:
 
 
 def main() -> None:
-    """Print what the reader saw, and what is there in the end."""
+    """Print what the reader saw, and what exists at the end."""
     result, reader, files = run()
     print("What a reader sees, and when:\n")
     print("\n".join(reader.notes))

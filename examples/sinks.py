@@ -1,12 +1,12 @@
-"""One job for every sink: two sources, two keyed counters, and the sink that you name, made to be explored.
+"""One job for every sink: two sources, two keyed counters, and the sink that you name, made for searches.
 
 Search a sink for a crash that loses or repeats a row, or shows one too early::
 
     weir explore examples/sinks.py --param sink=compacting --runs 500
     weir explore examples/sinks.py --param sink=partition-time --mode at-least-once --promise exactly-once
 
-Rows are ``(key, how many so far)``, as of ``standard_scenario.py``: the same in whatever order the records meet. For
-tables that are announced by event time they are times, so that an announcement can be held against the rows.
+Rows are ``(key, how many so far)``, as in ``standard_scenario.py``: the same in any order of the records. For
+tables that are announced by event time they are times, so that an announcement can be compared with the rows.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ SINKS: Mapping[str, Callable[[], Any]] = {
     ),
     "upsert": lambda: UpsertSink(MemoryDatabase(), "rows", ("key", "count"), key=("key",), version="count"),
 }
-"""By name. What databases there are is the model in memory; real ones have tests of their own."""
+"""By name. All databases here are the model in memory; real ones have their own tests."""
 
 TAKES_DICTS = ("parquet", "partitions", "partitions-compacted", "staged", "overwrite")
 BY_TIME = ("partition-time", "partition-time-compacted")
@@ -174,7 +174,7 @@ def _times(made: Job, records: int) -> Stream:
     streams = []
     for offset, name in enumerate(("first", "second")):
         numbers = made.source(SequenceSource(0, records // 2), name=name, uid=name, parallelism=1)
-        # As many as their source, whatever the sink has: records in flight could not be restored into another chain.
+        # As many as their source, at any parallelism of the sink: another chain could not restore records in flight.
         clicks = numbers.map(
             lambda number, offset=offset: _click(2 * number + offset),
             name=f"{name}-clicks",

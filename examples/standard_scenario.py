@@ -1,6 +1,6 @@
 """The standard scenario: two sources, two keyed counters, one sink with transactions, 80 records, two checkpoints.
 
-It is small enough to be run some hundred times a second, and large enough for everything to happen that can happen
+It is small enough for some hundred runs a second, and large enough for everything that can happen
 between two checkpoints: barriers that wait for each other, records that overtake them, transactions left open. Search
 it for a crash that loses or repeats a row::
 
@@ -9,9 +9,9 @@ it for a crash that loses or repeats a row::
 
 The first finds nothing. The second finds that a job in mode at-least-once counts records twice, and tells how.
 
-Rows are ``(key, how many so far)``. Every record adds one, so that the rows are the same in whatever order records of
-the two sources meet; a record that is counted twice shows as a count that nobody expects, one that is lost as a count
-that is missing.
+Rows are ``(key, how many so far)``. Every record adds one, so the rows are the same in any order of the records of the
+two sources. A record that is counted twice shows as an unexpected count, and a lost one as a missing
+count.
 """
 
 from __future__ import annotations

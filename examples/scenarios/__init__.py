@@ -1,1 +1,1 @@
-"""Small jobs made to be explored: one for each area of the engine in which a mistake is to show."""
+"""Small jobs for searches: one for each area of the engine, so that a mistake there becomes visible."""

@@ -1,8 +1,8 @@
 """A changelog under load: it is materialised again and again while keys change and checkpoints wait for slow storage.
 
 Each key changes many times between two materialisations, in four kinds of state. Storage is slow, so materialisations,
-uploads of the log and checkpoints overlap. A change that is cut off with the log, replayed twice, or missing from both
-the materialised state and the log after it shows as another row. A file that goes too early, or stays, is found as in
+uploads of the log and checkpoints overlap. If a change is cut off with the log, replayed twice, or missing from both
+the materialised state and the log after it, a row differs. A file that is deleted too early, or stays, is found as in
 ``shared_files.py``::
 
     weir explore examples/scenarios/changelog_load.py
@@ -42,7 +42,7 @@ SCENARIO = {
 
 
 class KeepInMany(KeyedProcessFunction):
-    """Keeps what it has seen of a key in four states and a timer; emits what they say."""
+    """Keeps the records of a key in four states and a timer; emits the content of the states."""
 
     def open(self, ctx: KeyedProcessContext) -> None:
         """A value, a sum, the last numbers as a list, and a map that loses entries."""
@@ -52,7 +52,7 @@ class KeepInMany(KeyedProcessFunction):
         self._parts = ctx.map_state("parts")
 
     def process_element(self, value: str, ctx: KeyedProcessContext) -> Iterable[object]:
-        """Change all of them; the timer is set anew by each record, and is due at the end."""
+        """Change all of them; each record sets the timer anew, and it is due at the end."""
         seen = self._seen.get() + 1
         self._seen.update(seen)
         self._sum.add(seen)

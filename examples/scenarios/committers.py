@@ -1,12 +1,12 @@
-"""Committers: what a complete checkpoint covers becomes visible once, in files and in the list that names them.
+"""Committers: output that a complete checkpoint covers becomes visible once, in files and in the list that names them.
 
-Two sinks in several operators take the same rows. One writes files that are put together before they are committed
-(file sink with committer and compaction). One writes documents: a committer publishes each by a rename, after it has
-put it off once, and a global committer enters them into a list, all documents of a checkpoint together. Readers of the
-documents go by the list.
+Two sinks in several operators take the same rows. One writes files that are merged before they are committed
+(file sink with committer and compaction). The other writes documents: a committer publishes each by a rename, after
+postponing it once, and a global committer enters them into a list, all documents of a checkpoint together. Readers of
+the documents use the list.
 
-A committable that is booked for the wrong checkpoint, forgotten by a restore, or committed before its checkpoint is
-complete shows as a row that is lost, there twice or early. Files that a compaction has read must be gone in the end::
+If a committable is assigned to the wrong checkpoint, forgotten by a restore, or committed before its checkpoint is
+complete, a row is lost, duplicated or early. Files that a compaction has read must be gone at the end::
 
     weir explore examples/scenarios/committers.py
     weir explore examples/scenarios/committers.py --mode aligned --fault crash --fault lose
@@ -78,7 +78,7 @@ class Documents(CommittingSink):
 
 
 class Writer(SinkWriter):
-    """Writes the rows of a checkpoint into a document that readers do not look for yet."""
+    """Writes the rows of a checkpoint into a document that readers do not see yet."""
 
     def __init__(self, context: OperatorContext) -> None:
         self._context, self._rows, self._count = context, list[object](), 0
@@ -99,13 +99,13 @@ class Writer(SinkWriter):
 
 
 class Publish(Committer):
-    """Gives a document the name that the list will say."""
+    """Gives a document its name in the list."""
 
     def __init__(self, context: OperatorContext) -> None:
         self._fs, self._directory = context.file_system(), context.resolve_path("documents")
 
     def commit(self, requests: Sequence[CommitRequest]) -> None:
-        """Each is put off once: the list waits for the last of them."""
+        """Each is postponed once: the list waits for the last of them."""
         for request in requests:
             if not request.retries:
                 request.retry_later()

@@ -1,12 +1,12 @@
-"""Fences against older attempts: a writer that counts as dead comes back, and what it says then must change nothing.
+"""Fences against older attempts: a writer that counts as dead comes back, and its messages must change nothing.
 
-Three pipelines share nothing and write to a transactional log, to a database, and to files. Failover goes by regions:
-where one pipeline restarts, the others go on, with their open transactions and pending files. Tasks fall silent until
-they count as dead and wake up beside their successors; messages are lost, come late or twice; so do answers, commits
-and aborts of the systems outside.
+Three pipelines share nothing and write to a transactional log, to a database, and to files. Failover is regional: where
+one pipeline restarts, the others continue, with their open transactions and pending files. Tasks pause until
+they count as dead, and wake up beside their successors. Messages are lost, come late or twice; so do answers, commits
+and aborts of the external systems.
 
-A row that a dead attempt commits is there twice, a transaction of the living one that it aborts is lost, a message to
-an older attempt that is taken for one to this one commits too early (V7, V8)::
+If a dead attempt commits a row, the row is duplicated. If it aborts a transaction of the live one, that is lost. If a
+message to an older attempt is taken for one to this attempt, a commit comes too early (V7, V8)::
 
     weir explore examples/scenarios/fenced_writers.py
     weir explore examples/scenarios/fenced_writers.py --param sink=database --fault pause --fault late

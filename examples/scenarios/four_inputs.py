@@ -1,9 +1,9 @@
-"""Three and four inputs: barriers and watermarks of each must be waited for, whatever they are joined by.
+"""Three and four inputs: barriers and watermarks of each must be waited for, in every kind of union or join.
 
 Four sources of unequal speed meet in five ways: in a union, in a function of two inputs of which each is a union, in a
-window join, in an interval join, and in a regular join. An operator that aligns on some of its channels only, takes the
-watermark of one input for that of both, or restores the state of one side to the other shows as a missing or another
-row. Rows say what met, not in which order::
+window join, in an interval join, and in a regular join. If an operator aligns on some of its channels only, takes the
+watermark of one input for that of both, or restores the state of one side to the other, a row is missing or differs.
+Rows say which records met, not in which order::
 
     weir explore examples/scenarios/four_inputs.py
     weir explore examples/scenarios/four_inputs.py --param way=interval --mode unaligned

@@ -1,13 +1,13 @@
-"""Watermarks and idleness: windows fire once, in time, and no record that is in time is dropped, after restores too.
+"""Watermarks and idleness: windows fire once, in time, and no record in time is dropped, after restores too.
 
-The source has three splits, each with watermarks of its own. One is far ahead. One is slow: it pauses before each
-record, never as long as idleness takes, and its records belong to windows that the first one has left long ago. One
-falls silent for good. Rows are ``(key, window, count, moment)``; the moment says whether a watermark fired the window
-or only the end of the input.
+The source has three splits, each with its own watermarks. One is far ahead. One is slow: it pauses before each
+record, but never for as long as the idle timeout, and its records belong to windows that the first has left long ago.
+One becomes silent for good. Rows are ``(key, window, count, moment)``; the moment says whether a watermark fired the
+window or only the end of the input.
 
-A slow split that a restore takes for idle, or a watermark that it sets too high, makes records late that were in time:
-their counts are too low. A silent split that comes back active after each restore holds the windows until the end: the
-moment is another one. A window that fires twice is a row too many::
+If a restore takes a slow split for idle, or sets a watermark too high, records in time become late: their counts are
+too low. If a silent split becomes active again after each restore, it holds the windows until the end: the moment
+differs. A window that fires twice is a row too many::
 
     weir explore examples/scenarios/idle_watermarks.py
     weir explore examples/scenarios/idle_watermarks.py --fault crash --mode aligned
@@ -60,14 +60,14 @@ class CountWithMoment(ProcessWindowFunction):
     """``(key, window start, count, "watermark" or "end")``."""
 
     def process(self, key: str, ctx: WindowContext, elements: Sequence[Reading]) -> Iterable[object]:
-        """The window has fired."""
+        """Emit the row of a window that has fired."""
         moment = "end" if ctx.current_watermark_ms > END_OF_TIME_MS else "watermark"
         assert isinstance(ctx.window, TimeWindow)
         return [(key, ctx.window.start, len(elements), moment)]
 
 
 def _source() -> CollectionSource:
-    # One window more than is watched: its first records push the watermark beyond all others.
+    # One window more than the job checks: its first records push the watermark beyond all others.
     ahead: list[object] = [
         (key, window * WINDOW_MS + at) for window in range(WINDOWS + 1) for at in (1, 11) for key in KEYS
     ]

@@ -1,13 +1,13 @@
 """Sessions that merge: windows of one key become one while checkpoints, restores and rescales come in between.
 
-The first source has the two ends of each session, too far apart for one window. The second source has what lies between
-them, and comes later. So each session begins as two windows, each with its state, its trigger and its timer, and the
-record that joins them merges all of that. So it is with lists of records, which fire at the end of the session, and
-with counts, whose trigger fires at the third record and must add up what it has counted in each of the windows. No
+The first source has the two ends of each session, too far apart for one window. The second source has the records
+between them, and comes later. So each session begins as two windows, each with its state, its trigger and its timer,
+and the record that joins them merges all of that. There are two forms: lists of records, which fire at the end of the
+session; and counts, whose trigger fires at the third record and must add up its counts of the two windows. No
 record is late: watermarks are those of the slower source.
 
-Rows are whole sessions, the same in whatever order the records meet. State that a merge leaves in the wrong window, a
-timer that it does not move, or a set of merged windows that a restore reads wrongly shows as another row::
+Rows are whole sessions, the same in any order of the records. If a merge leaves state in the wrong window or does not
+move a timer, or if a restore reads a set of merged windows wrongly, a row differs::
 
     weir explore examples/scenarios/merging_sessions.py
     weir explore examples/scenarios/merging_sessions.py --mode aligned --fault crash --fault rescale

@@ -1,12 +1,12 @@
-"""Pending partitions: a partition is announced once all of it can be read, and no restore forgets one that waits.
+"""Pending partitions: a partition is announced once all of it can be read, and no restore forgets a pending one.
 
 Rows go to two tables of the same partitions. One announces a partition when event time has passed it by an hour, the
-other when so much processing time has passed since it heard of it. So at each checkpoint some partitions are written
-and not announced yet. They are state of the committer, and a restore has to take them up again: no row of theirs comes
-any more to remind it.
+other after a fixed processing time since the committer first saw it. So at each checkpoint some partitions are written
+and not announced yet. They are state of the committer, and a restore must recover them: no further rows of theirs
+arrive as a reminder.
 
-Rows and announcements are compared: an announcement that is lost, that comes before its rows (by event time), or that
-goes away shows in the output::
+Rows and announcements are compared: if an announcement is lost, comes before its rows (by event time), or
+disappears, the output shows it::
 
     weir explore examples/scenarios/pending_partitions.py
     weir explore examples/scenarios/pending_partitions.py --mode aligned --fault crash --fault lose
@@ -90,6 +90,6 @@ def job(parallelism: int | None = None) -> Job:
 
 
 def expected(inputs: Mapping[str, Sequence[dict[str, Any]]]) -> Mapping[str, Sequence[object]]:
-    """The announcements by the clock: each hour once, whenever that is."""
+    """The announcements by the clock: each hour once, at any time."""
     hours = {click["hour"]: None for clicks in inputs.values() for click in clicks}
     return {"clocked-partition-committer": [f"success-file hour={hour}" for hour in hours]}

@@ -1,17 +1,17 @@
-"""Processing-time timers: each is called once, after a restore too, and takes with it what its key has held back.
+"""Processing-time timers: each is called once, after a restore too, and releases the records held back for its key.
 
-Two operators hold records back and let go of them by the virtual clock alone: a function that sets a timer for each
-key, and sessions of processing time, which merge while records come. When exactly a timer is called differs from run
-to run, so rows do not tell. They are ``(operator, key, number)``, one for each record: each record leaves each operator
-once, whatever the moment. The sources end with a pause that is longer than any timer. A timer that a restore has
-forgotten leaves its records behind, and they count as lost.
+Two operators hold records back and release them by the virtual clock alone: a function that sets a timer for each
+key, and sessions of processing time, which merge while records come. The exact time of a timer differs from run
+to run, so rows do not contain it. They are ``(operator, key, number)``, one for each record: each record leaves each
+operator once, at any time. The sources end with a pause that is longer than any timer. If a restore forgets a timer,
+its records are never released, and count as lost.
 
 Search it for a schedule and a crash that lose or repeat a row::
 
     weir explore examples/scenarios/processing_timers.py
     weir explore examples/scenarios/processing_timers.py --mode unaligned --fault crash
 
-Faults that turn the clocks of tasks are left out: a timer set by a clock that is an hour ahead is due after the end.
+Faults that change the clocks of tasks are left out: a timer set by a clock that is an hour ahead is due after the end.
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ class LetGoLater(KeyedProcessFunction):
     """Keeps the records of a key, and emits them when the key's timer is called."""
 
     def open(self, ctx: KeyedProcessContext) -> None:
-        """What is held back."""
+        """Declare the state of records held back."""
         self._held = ctx.list_state("held")
 
     def process_element(self, value: Reading, ctx: KeyedProcessContext) -> Iterable[object]:
-        """The first record that is held back sets the timer for all that come until then."""
+        """The first record that is held back sets the timer for all records before it is due."""
         if self._held.get() is None:
             ctx.register_processing_time_timer(ctx.processing_time_ms() + WAIT_MS)
         self._held.add(value)
         return ()
 
     def on_timer(self, timestamp_ms: int, ctx: KeyedProcessContext) -> Iterable[object]:
-        """Time is up."""
+        """Release the records."""
         rows = [("timer", *reading) for reading in self._held.get() or ()]
         self._held.clear()
         return rows

@@ -1,16 +1,16 @@
 """Record acking: each record is handled at least once, whatever dies, and no source holds back for ever.
 
-Records go by two ways to one sink: each makes two tuples, and one way spreads them over several tasks again. Timeouts
-are short, and a source may only have a few records without an answer. Tasks, ackers and sources die; messages to and
-from ackers are lost, late or doubled. The state of dead tasks is gone, so there is none: rows are ``(way, number)``.
+Records take two ways to one sink: each makes two tuples, and one way spreads them over several tasks again. Timeouts
+are short, and a source may only have a few unanswered records. Tasks, ackers and sources die; messages to and
+from ackers are lost, late or doubled. The state of dead tasks is lost, so the job has none: rows are ``(way, number)``.
 
-A record that is acknowledged before all that came of it is handled is lost when a task dies in between. One that is
-never acknowledged is sent again until the job fails, or takes a place of those that may be pending for ever (V13)::
+If a record is acknowledged before all tuples made from it are handled, it is lost when a task dies in between. If it is
+never acknowledged, it is sent again until the job fails, or occupies a place of the pending records for ever (V13)::
 
     weir explore examples/scenarios/record_acking.py
     weir explore examples/scenarios/record_acking.py --fault crash --fault lose
 
-The mode by itself promises nothing, for it forgets state. This job has none: ``SCENARIO`` says what it promises.
+The mode by itself promises nothing, because it loses state. This job has no state: ``SCENARIO`` gives its promise.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Files that checkpoints share: each stays as long as a checkpoint refers to it, and goes with the last one.
+"""Files that checkpoints share: each stays while a checkpoint refers to it, and is deleted with the last one.
 
 Most keys rest while a few change, so incremental checkpoints refer to files of older ones. Keys are forgotten and come
-back, so that files fall out of use while others stay. Few checkpoints are retained, and they follow each other closely.
+back, so some files become unused while others stay. Few checkpoints are retained, and they follow each other closely.
 
 A file that is deleted too early makes a retained checkpoint unreadable (V6). One that stays after the last checkpoint
-that refers to it is found when the job has finished (V14). State that a restore reads from the wrong file is another
-row::
+that refers to it is found when the job has finished (V14). If a restore reads state from the wrong file, a row
+differs::
 
     weir explore examples/scenarios/shared_files.py
     weir explore examples/scenarios/shared_files.py --set state_backend=lsm
@@ -21,7 +21,7 @@ from operators.log.connectors import LogSink
 
 RECORDS = 72
 RESTING = 24
-"""So many keys have one record each; then a few take turns."""
+"""The number of keys with one record each; then a few keys take turns."""
 BUSY = 3
 FORGET_EVERY = 4
 
@@ -46,7 +46,7 @@ SCENARIO = {
 
 
 class CountAndForget(KeyedProcessFunction):
-    """Emits ``(key, records since it was forgotten)``; forgets a key that has had so many."""
+    """Emits ``(key, records since it was forgotten)``; forgets a key after a number of records."""
 
     def open(self, ctx: KeyedProcessContext) -> None:
         """A number, and a list of as many entries."""
@@ -54,7 +54,7 @@ class CountAndForget(KeyedProcessFunction):
         self._numbers = ctx.list_state("numbers")
 
     def process_element(self, value: int, ctx: KeyedProcessContext) -> Iterable[object]:
-        """One more."""
+        """Count one more record."""
         seen = self._seen.get() + 1
         self._seen.update(seen)
         self._numbers.add(seen)
