@@ -114,7 +114,7 @@ class _GatedSession:
         try:
             act(session)
         except DatabaseError:
-            # An error of the late request, not of this one. (Its transaction may be over.)
+            # An error of the other session, not of this one. (Its late request may find the transaction over.)
             pass
         finally:
             session.close()

@@ -54,7 +54,7 @@ class SavepointsStay(Watcher):
         self._triggered: set[int] = set()
         """Savepoints of this job."""
         self._completed: list[int] = []
-        """Checkpoints of this job that are newer than any point it has gone back to."""
+        """Completed checkpoints of this job, without those newer than a checkpoint that it has gone back to."""
         self._newest = 0
         """The newest snapshot of this job that subsumes others."""
 
