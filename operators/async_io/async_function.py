@@ -1,15 +1,15 @@
-"""What a job says of an outside service: how a request is answered, when, and when it is asked again.
+"""How a job describes an external service: the answer to a request, its delay, and when the request is repeated.
 
 Time and network are simulated, so a request is data: the function says at once what the answer will be and how long it
-takes; the operator lets that much virtual time pass. (Flink: ``AsyncFunction``, ``ResultFuture``,
+takes, and the operator lets that much virtual time pass. (Flink: ``AsyncFunction``, ``ResultFuture``,
 ``AsyncRetryStrategies``.)
 
 Rules of retries, as in Flink.
 
-* ``max_attempts`` counts further attempts behind the first.
+* ``max_attempts`` counts further attempts after the first.
 * An answer that ``retry_on_result`` picks, or an error that ``retry_on_error`` picks, is tried again after the delay.
-  When no attempt is left, the last answer counts as it is, and the last error fails the job.
-* The delay of attempt *n* is fixed, or ``initial * multiplier^(n-1)``, at most the greatest one.
+  When no attempt is left, the last answer is the result, and the last error fails the job.
+* The delay of attempt *n* is fixed, or ``initial * multiplier^(n-1)``, limited by a maximum.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class AsyncTimeoutError(Exception):
 
 
 class AsyncResult(NamedTuple):
-    """How one request ends: with values, or with an error, ``after_ns`` of virtual time behind its beginning."""
+    """How one request ends: with values, or with an error, ``after_ns`` of virtual time after its beginning."""
 
     values: tuple[Any, ...] = ()
     error: Exception | None = None

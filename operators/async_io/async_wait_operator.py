@@ -1,17 +1,17 @@
-"""Asynchronous requests: records go on when an outside service has answered (Flink: ``AsyncWaitOperator``).
+"""Asynchronous requests: records go on when an external service has answered (Flink: ``AsyncWaitOperator``).
 
 Rules.
 
-* At most ``capacity`` requests are in flight: begun, and their answers not yet sent on. While there are as many records
-  here, the task takes nothing more from its inputs, barriers that do not overtake included. What a batch brought beyond
-  that waits here, not begun, and counts as in flight: so the size of batches changes nothing.
-* Records in flight are in every snapshot, in the order in which they came; after a restore they are asked for again.
+* At most ``capacity`` requests are in flight: begun, and their answers not yet sent on. While the operator holds that
+  many records, the task takes no more input, including barriers that do not overtake. Further records of a batch wait here,
+  not begun, and count as in flight. So the size of batches changes nothing.
+* Records in flight are in every snapshot, in the order in which they came; after a restore they are requested again.
   Requests are made at least once, answers have their effect exactly once.
 * ``timeout_ms`` is for all attempts of a record together and runs from its first one. An answer that comes at that very
   instant is in time.
-* A watermark does not overtake records. Behind the last one nothing more is taken while a record is in flight, for
-  timers are quiet behind the end of the data; a loop that goes on behind it is not over before that.
-* The operator is the head of its chain: one before it could not be stopped from emitting.
+* A watermark does not overtake records. After the last one the operator takes no input while a record is in flight,
+  because timers do not fire after the end of the data. A loop that continues is not over before that.
+* The operator is the head of its chain: an operator before it could not be stopped from emitting.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""The elements between an asynchronous operator and its output: who may leave, and in which order (a pure machine).
+"""The elements between an asynchronous operator and its output: which may leave, and in which order (a pure machine).
 
 Rules (Flink: ``OrderedStreamElementQueue``, ``UnorderedStreamElementQueue``).
 
-* Ordered: whatever came first leaves first; an answer that is there waits for those before it.
-* Unordered: answers leave as they come, but an event (watermark, watermark status) is a fence: what came before it
-  leaves before it, what came behind it behind it.
-* A record counts until it has left, answered or not. In a snapshot there are the records that have not left, in the
-  order in which they came; their answers are not: they are asked for again. Events are not either: they come again.
+* Ordered: elements leave in the order in which they came; a finished answer waits for those before it.
+* Unordered: answers leave as they come, but an event (watermark, watermark status) is a fence: records that came before
+  it leave before it, records that came after it leave after it.
+* A record counts until it has left, answered or not. A snapshot holds the records that have not left, in the order in
+  which they came. It holds neither their answers, which are requested again, nor events, which come again.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class ElementQueue:
         return entry
 
     def put_event(self, event: Any) -> None:
-        """An event arrives, behind all records so far. Not ``None``."""
+        """An event arrives, after all records so far. Not ``None``."""
         self._segments[-1].event = event
         self._segments.append(_Segment())
 

@@ -7,7 +7,7 @@ from engine.elements.operator import Operator
 
 
 class IterationHeadOperator(Operator):
-    """Passes every record on (Flink: ``IterationHead``). Keys of its input end here, as behind any operator."""
+    """Passes every record on (Flink: ``IterationHead``). Keys of its input end here, as after any operator."""
 
     def process_batch(self, batch: Batch) -> None:
         self.output.emit(batch if batch.keys is None else Batch(batch.values, batch.timestamps))

@@ -11,7 +11,7 @@ from engine.elements.operator import Output
 class SideOutputs:
     """Records for side outputs, in the order in which each tag first appeared.
 
-    They leave before the batch is over, so a barrier behind the batch finds nothing held back.
+    They leave before the batch is over, so a barrier after the batch finds no record held back.
     """
 
     __slots__ = ("_by_tag",)

@@ -35,14 +35,14 @@ class SinkOperator(Operator):
 
 
 class CollectedResults:
-    """What a job has collected: ``records``, in the order in which they were committed.
+    """The results of a job: ``records``, in the order in which they were committed.
 
     With ``transactional`` (the default) records appear when a checkpoint that covers them completes, each
-    exactly once whatever fails; when a job runs without checkpoints, when it ends. Otherwise they appear as
+    exactly once despite failures; when a job runs without checkpoints, when it ends. Otherwise they appear as
     they arrive, and again after a failure: that is what at-least-once output looks like.
 
-    A job that goes back to an older checkpoint, because the newer ones cannot be read, takes back what those had
-    committed, as the file sink does; it will come again. (Not from a list that somebody else has changed.)
+    A job that goes back to an older checkpoint, because the newer ones cannot be read, takes back the records that
+    those had committed, as the file sink does; they will come again. (Not from a list that other code has changed.)
     """
 
     def __init__(self, into: list[Any] | None = None, *, transactional: bool = True) -> None:
@@ -51,7 +51,7 @@ class CollectedResults:
         self._committed: dict[tuple[str, int, int], None] = {}
         self._not_ours = len(self.records)
         self._pieces: list[tuple[tuple[str, int, int] | None, int]] = []
-        """What ``records`` is made of, behind what was there before: transactions and their numbers of records."""
+        """The parts of ``records`` after those that were there before: transactions and their numbers of records."""
 
     def commit(self, transaction: tuple[str, int, int], records: list[Any]) -> bool:
         """Append ``records`` unless ``transaction`` (uid, subtask, checkpoint) was committed before."""
@@ -63,8 +63,8 @@ class CollectedResults:
         return True
 
     def retract(self, uid: str, subtask: int, parallelism: int, behind: int) -> int:
-        """Take back what ``subtask`` (of ``parallelism`` now; those that are gone count for one that is left) has
-        committed with checkpoints behind this one. Returns how many records that were."""
+        """Take back the records that ``subtask`` (of ``parallelism`` now; it also stands for removed subtasks) has
+        committed with checkpoints after this one. Returns how many records that were."""
         gone = dict.fromkeys(
             one for one in self._committed if one[0] == uid and one[1] % parallelism == subtask and one[2] > behind
         )
@@ -202,7 +202,7 @@ class _TransactionalCollect(SinkOperator):
 
 
 class PrintSink:
-    """Writes ``repr(record)``, one per line; with parallelism, behind ``subtask> `` counted from 1 (as
+    """Writes ``repr(record)``, one per line; with parallelism, each line begins with ``subtask> `` counted from 1 (as
     Flink does).
 
     Printing cannot be taken back, so after a failure records appear again.

@@ -56,7 +56,7 @@ def flat_map_batch(operator: Operator, what: str, fn: Callable[[Any], Any], batc
         if stamps is None:
             out = list(chain.from_iterable(iterator))
         else:
-            # A function may return a generator, whose length nobody knows.
+            # A function may return a generator, whose length is unknown.
             lists = [one if isinstance(one, (list, tuple)) else list(one) for one in iterator]
             out = list(chain.from_iterable(lists))
             out_stamps = list(chain.from_iterable(map(repeat, stamps, map(len, lists))))

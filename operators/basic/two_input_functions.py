@@ -65,7 +65,7 @@ class BroadcastReadContext(ProcessContext, Protocol):
 
 
 class KeyedBroadcastReadContext(KeyedProcessContext, Protocol):
-    """The same behind ``key_by``, with the state and timers of the current key."""
+    """The same after ``key_by``, with the state and timers of the current key."""
 
     def broadcast_state(self, state: MapStateDescriptor | str) -> ReadOnlyBroadcastState:
         """The broadcast state of that name, to be read only."""

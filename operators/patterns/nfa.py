@@ -3,15 +3,15 @@
 Theory of operation.
 
 * A *partial match* is an ascending sequence of records with their stages, and the *transitions* that are still open
-  from its last record: to the same stage again, and to every stage that may follow (behind it, over optional ones).
+  from its last record: to the same stage again, and to every stage that may follow (after it, over optional ones).
 * Each record is shown to each open transition. If its stage takes the record, there is one more partial match. Then the
   transition closes or not, by its contiguity: strict after one record, relaxed after the first that it took, any never.
   A partial match without open transitions is forgotten.
-* A stage that forbids (``not_next``, ``not_followed_by``) is none to which a transition leads. It guards the transition
-  behind it: what it takes ends a partial match from which that was open.
+* No transition leads to a stage that forbids (``not_next``, ``not_followed_by``). Such a stage guards the transition
+  after it: a record that it takes ends a partial match from which that transition was open.
 * So each match is made exactly once, from the one partial match that is all of it but its last record.
-* A partial match that is a match is emitted, and may go on; whether it was is told by its stage and count.
-* A match that was emitted prunes, by the skip strategy, what began at or before a number; see :class:`Pattern`.
+* A partial match that is a match is emitted, and may go on; its stage and count tell whether it was emitted.
+* An emitted match prunes, by the skip strategy, partial matches that began at or before a number; see :class:`Pattern`.
 * Time: a partial match is given up when a record, or event time itself, is ``within`` or more later than its beginning.
 
 State is plain: a list of partial matches in the order in which they began, each with its records in it. That is more

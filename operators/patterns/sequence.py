@@ -1,8 +1,8 @@
-"""Patterns: which sequence of records is looked for.
+"""Patterns: the sequence of records to look for.
 
 (Flink CEP: ``Pattern``, ``Quantifier``, ``AfterMatchSkipStrategy``.)
 
-A pattern is a value: methods return another one. They speak of the stage that was begun last::
+A pattern is a value: methods return a new one. They refer to the stage that was begun last::
 
     Pattern.begin("small").where(small).followed_by("big").where(big).times(2).within(60_000)
 
@@ -19,13 +19,13 @@ a stage, such that
 
 4. from one record of a stage with ``until`` to the next of the same stage, that one included, none satisfies ``until``;
 5. the time from the first to the last record is less than ``within``;
-6. behind each record that its stage may end with, up to and including the next one of the match, there is none that a
-   ``not_followed_by`` behind the stage would take, and the very next one is none that a ``not_next`` would take.
+6. after each record with which its stage may end, up to and including the next one of the match, there is none that a
+   ``not_followed_by`` after the stage would take, and the very next one is none that a ``not_next`` would take.
 
-Rule 6 looks at a stage of several records as Flink does: once there are enough, a forbidden record ends all that has
-begun, also where the stage could have gone on. Unlike there, a record that is forbidden and wanted is always forbidden,
-also at the end of the pattern. The contiguity of a stage also holds when optional stages before it are left out. Any
-record may begin a match.
+Rule 6 treats a stage of several records as Flink does: once there are enough, a forbidden record ends everything that
+has begun, even if the stage could have gone on. Unlike in Flink, a record that is both forbidden and wanted is always
+forbidden, even at the end of the pattern. The contiguity of a stage also holds when optional stages before it are left
+out. Any record may begin a match.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Stage:
         return self.until is not None and bool(self.until(value))
 
     def takes(self, value: Any, matched: Matched) -> bool:
-        """Whether a record may be one of this stage, behind what was matched so far."""
+        """Whether a record may be one of this stage, after the records matched so far."""
         return (
             any(all(condition(value) for condition in together) for together in self.conditions)
             and not self.ends(value)
@@ -114,7 +114,7 @@ class Pattern:
         return cls((), skip=skip)._then(name, RELAXED)
 
     def next(self, name: str) -> Pattern:
-        """A stage right behind the one before."""
+        """A stage directly after the one before."""
         return self._then(name, STRICT)
 
     def followed_by(self, name: str) -> Pattern:

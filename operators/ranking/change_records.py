@@ -1,8 +1,8 @@
-"""Change records: how a result that is still going to change travels on a stream (Flink: ``RowKind``, changelogs).
+"""Change records: how a changing result travels on a stream (Flink: ``RowKind``, changelogs).
 
 A change is the tuple ``(kind, row)``. ``"+I"`` adds a row, ``"-D"`` takes one away; ``"-U"`` and ``"+U"`` are the two
-halves of an update: the row as it was, and as it is now. Whoever applies the changes in their order has the result at
-any time; whoever applies a prefix has it as it was then.
+halves of an update: the row as it was, and as it is now. A receiver that applies all changes in order has the present
+result; one that applies a prefix has the result of that time.
 """
 
 from __future__ import annotations

@@ -3,13 +3,13 @@
 
 Rules.
 
-* Records are ordered by their sort key, greatest first, or least first. Equal ones are ordered by their encoding: so
-  the result is a function of the records, and not of the order in which they came.
+* Records are ordered by their sort key, greatest first, or least first. Equal ones are ordered by their encoding. So
+  the result is a function of the records, not of the order in which they came.
 * With ranks: ``(kind, (rank, record))``, ranks from 1. A rank that gets another record is updated (``-U`` and ``+U``),
-  one that there was not is inserted, one that is no longer there is deleted; ranks in ascending order.
-* Without: a record that leaves the first n is deleted before the one that takes its place is inserted.
-* Of records that only come (``changes=False``) n are kept per key: what is behind them can never come forward. When
-  records are taken away, too, all are kept; what is taken away and is not there has no effect and is counted
+  a new one is inserted, one that no longer exists is deleted; ranks in ascending order.
+* Without: a record that leaves the first n is deleted before the record that takes its place is inserted.
+* If records are only added (``changes=False``), n are kept per key, because a lower one can never move up. If records
+  are also taken away, all are kept. Taking away a record that is not there has no effect and is counted
   (``numUnknownRetractions``).
 
 The n greatest of a window, once and for all, are an aggregate: :func:`greatest`.

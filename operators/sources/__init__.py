@@ -1,5 +1,5 @@
-"""Reading: ``source_operator`` runs a source in turns and keeps its positions, ``source_context`` is what a source has
-of it; ``in_memory`` holds the sources that need no file: a collection, a sequence of ints, a generator function.
+"""Sources: ``source_operator`` runs a source in turns and keeps its positions, ``source_context`` connects it with its
+operator; ``in_memory`` holds the sources that need no file: a collection, a sequence of ints, a generator function.
 """
 
 from __future__ import annotations

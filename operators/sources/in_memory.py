@@ -1,4 +1,4 @@
-"""Sources that need nothing but memory: a collection, a sequence of ints, a generator function.
+"""Sources that need only memory: a collection, a sequence of ints, a generator function.
 
 All of them are replayable: a position is an index, and the same position gives the same records again.
 """
@@ -45,7 +45,7 @@ class NumberedSplits(Sequence[str]):
     def number(self, split: str) -> int | None:
         """The number in an id, or ``None`` when there is no such split."""
         text = split.removeprefix(f"{self._prefix}-").removesuffix(f"-of-{self._count}")
-        # Longer ones are no numbers of ours, and Python refuses to read the longest.
+        # Longer texts are not numbers of ours, and Python refuses to read the longest.
         if not (text.isdecimal() and text.isascii() and len(text) <= len(str(self._count))):
             return None
         number = int(text)
@@ -71,7 +71,7 @@ def split_index(split: str, prefix: str, count: int, source: str) -> int:
 def start_in(first: int, last: int, position: int | None, split: str, source: str) -> int:
     """Where to begin in a split whose records have the numbers from ``first`` up to ``last``.
 
-    Raises ``JobChangedError`` for a position outside: what is read from there on would be other records.
+    Raises ``JobChangedError`` for a position outside: the records from there on would be other ones.
     """
     if position is None:
         return first
@@ -93,7 +93,7 @@ def check_splits(splits: object) -> None:
 class Pause:
     """Between the items of a collection: nothing is available for ``duration_ms`` of virtual time.
 
-    It begins when the source comes upon it, which is at the end of the slice of records before it.
+    It begins when the source reaches it, which is at the end of the slice of records before it.
     """
 
     duration_ms: int
@@ -133,7 +133,7 @@ class CollectionSource:
 
     A ``Pause`` among the items holds back its split. A snapshot during a pause restores to its beginning.
 
-    Raises ``ConfigurationError`` for a DataFrame or another table, and says how to get at its rows.
+    Raises ``ConfigurationError`` for a DataFrame or another table, and says how to get its rows.
     """
 
     position_shape = staticmethod(whole)
@@ -154,7 +154,7 @@ class CollectionSource:
         return NumberedSplits("collection", len(self._collections))
 
     def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
-        """A reader behind item ``position - 1`` of ``split``."""
+        """A reader that begins after item ``position - 1`` of ``split``."""
         index = split_index(split, "collection", len(self._collections), context.name)
         items = self._collections[index]
         return _CollectionReader(items, start_in(0, len(items), position, split, context.name))
@@ -172,7 +172,7 @@ class _CollectionReader:
     def read(self, max_records: int) -> Batch | None:
         position, items = self._position, self._items
         if self._resume_at_ns is not None:
-            # We were told to come back at this time, so the pause is over.
+            # The reader was told to come back at this time, so the pause is over.
             self._resume_at_ns = None
             position += 1
             self._segment_end = position
@@ -280,8 +280,8 @@ class GeneratorSource:
 
     ``make_batch`` must be a pure function of its arguments and give the same records however the range is
     cut; each split is a contiguous range. With ``rate_per_s`` record ``k`` of a split is available ``k *
-    splits / rate`` seconds of virtual time after the split was opened; a restored split begins to count
-    anew and does not hurry to make up for the time it was down.
+    splits / rate`` seconds of virtual time after the split was opened. A restored split begins to count
+    again and does not make up for the time it was down.
     """
 
     position_shape = staticmethod(whole)
@@ -323,7 +323,7 @@ class GeneratorSource:
 
 
 class _RateLimitedReader:
-    """Hands out no record before its time.
+    """Emits no record before its time.
 
     A reader has no clock. It returns an empty batch when the records whose time is known to have come are
     used up, and learns from the ``available_at_ns(now)`` that follows how many more there are by now.

@@ -1,12 +1,12 @@
-"""What a source has of its operator: a context, and news of completed checkpoints.
+"""The connection of a source with its operator: a context, and notifications of completed checkpoints.
 
 Rules (Flink: ``SourceReader.notifyCheckpointComplete``, ``KafkaSourceReader``).
 
-* A listener hears of a completed checkpoint with the positions that are in *that* checkpoint, not with those of now;
-  splits that have ended are among them.
-* News may be lost or come late: what belongs to an older checkpoint than the one that is complete is forgotten with it,
-  and an older one that comes behind a newer one says nothing new.
-* A restart forgets everything. The listener hears of the next checkpoint.
+* A listener is notified of a completed checkpoint with the positions that are in *that* checkpoint, not the present
+  ones; splits that have ended are among them.
+* Notifications may be lost or late. A complete checkpoint also drops the positions of older ones, and an older
+  notification that comes after a newer one has no effect.
+* A restart forgets everything. The listener is notified of the next checkpoint.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from state_backends.files import FileSystem
 
 
 class OperatorSourceContext:
-    """What the source sees of its operator."""
+    """The interface between the source and its operator."""
 
     __slots__ = ("_operator", "attempt", "name")
 
@@ -55,7 +55,7 @@ class CompletedPositions:
         self._waiting: dict[int, dict[str, Any]] = {}
 
     def note(self, checkpoint_id: int, positions: Iterable[tuple[str, Any]]) -> None:
-        """These are in the snapshot for a checkpoint. ``None`` as a position: nothing has been read of the split."""
+        """The positions in the snapshot for a checkpoint. A position ``None``: nothing has been read of the split."""
         self._waiting[checkpoint_id] = {split: position for split, position in positions if position is not None}
 
     def completed(self, checkpoint_id: int) -> None:
@@ -66,11 +66,11 @@ class CompletedPositions:
             self._listener.notify_checkpoint_complete(checkpoint_id, positions)
 
     def aborted(self, checkpoint_id: int) -> None:
-        """It will never be complete."""
+        """The checkpoint will never be complete."""
         self._waiting.pop(checkpoint_id, None)
 
     def close(self) -> None:
-        """Let go of what the listener holds."""
+        """Release what the listener holds."""
         self._listener.close()
 
     def fingerprint(self) -> object:

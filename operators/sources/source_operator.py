@@ -46,7 +46,7 @@ class SavedSplit(NamedTuple):
 
 
 def saved_shape(source: object) -> Shape:
-    """Of a split in the snapshot; a source may tell that of its positions."""
+    """The shape of a split in the snapshot; a source may define that of its positions."""
     position = getattr(source, "position_shape", anything)
     return row(text, optional(position), flag, whole, optional(number), optional(IDLENESS), number, whole)
 
@@ -63,7 +63,7 @@ class RunningSplit:
     available_at_ns: int | None = None
     """When there may be something to read again; ``None``: now."""
     asked_again: bool = False
-    """It had nothing, yet says there is something now."""
+    """It had no records, yet says that there are some now."""
 
     def readable(self, now_ns: int) -> bool:
         return self.available_at_ns is None or self.available_at_ns <= now_ns
@@ -78,7 +78,7 @@ class SourceOperator(Operator):
     """
 
     takes_turns = True
-    """Splits are read side by side, else one after the other."""
+    """Whether splits are read side by side, or one after the other."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class SourceOperator(Operator):
         self._repeat_watermark = False
         self._completed: CompletedPositions | None = None
         self.on_read: Callable[[str], None] | None = None
-        """Told of which split records are, before they are emitted, if anybody wants to know."""
+        """Called with the split of records before they are emitted, if it is set."""
         self.begin_at: Mapping[str, tuple[Any, bool]] = {}
         """Where to begin without a checkpoint, by split: a position, and whether nothing is left to read. Set it before
         ``open``."""
@@ -115,7 +115,7 @@ class SourceOperator(Operator):
         self._begin_source()
         ids = self._source.splits(self._source_context)
         saved = [SavedSplit(*element) for element in self._state.get()] or self._begun(ids)
-        # What all subtasks of the checkpoint had read together; nothing if this operator was not in it.
+        # The splits that all subtasks of the checkpoint had read together; empty if this operator was not in it.
         known = {split: None for known_splits in self._started.get() for split in known_splits}
         known |= self._each_once(saved)
         refuse_changed = getattr(self._source, "refuse_changed_splits", None)
@@ -123,7 +123,7 @@ class SourceOperator(Operator):
             refuse_changed(known, ids, self._source_context)
         self._refuse_lost(saved, ids)
         self._splits = [RunningSplit(one.id, one.position, one.finished, one.turn_left) for one in saved]
-        # What the source has gained since the checkpoint is new as a whole, wherever a new job would begin.
+        # Splits that the source has gained since the checkpoint are new as a whole, wherever a new job would begin.
         beginning = getattr(self._source, "gained_position", None) if known else None
         known |= dict.fromkeys(self.begin_at)
         grown = getattr(self._source, "grown_splits", None)
@@ -146,7 +146,7 @@ class SourceOperator(Operator):
             self._completed = CompletedPositions(listener)
 
     def _begun(self, ids: Sequence[str]) -> list[SavedSplit]:
-        """The splits of this subtask with a position that is not from a checkpoint; and those that nobody has."""
+        """The splits of this subtask that begin at a position from outside a checkpoint; and those that no subtask has."""
         mine = ids[self.context.subtask :: self.context.parallelism]
         return [
             SavedSplit(split, position, finished, 0, None, None, MIN_TIMESTAMP_MS, 0)
@@ -299,11 +299,11 @@ class SourceOperator(Operator):
         return max(now_ns, min(times, default=now_ns))
 
     def positions(self) -> dict[str, tuple[Any, bool]]:
-        """By split of this subtask: the position behind the last record that was read, and whether none is left."""
+        """For each split of this subtask: the position after the last record read, and whether none is left."""
         return {split.id: (self.position_of(split.id), split.finished) for split in self._splits}
 
     def position_of(self, split_id: str) -> Any:
-        """The position behind the last record that was read of a split."""
+        """The position after the last record that was read of a split."""
         split = next(split for split in self._splits if split.id == split_id)
         return split.position if split.reader is None else split.reader.position()
 
@@ -424,7 +424,7 @@ def source_of(factory: object) -> Source | None:
 
 
 def reading_from(factory: Any, source: Source) -> OperatorFactory:
-    """The same source operators with somebody else who opens splits, and reads them differently."""
+    """The same source operators with another source that opens splits and reads them in its own way."""
     if isinstance(factory, partial):
         return partial(SourceOperator, source, *factory.args[1:], **factory.keywords)
     made: OperatorFactory = factory.opening(source)

@@ -11,9 +11,9 @@ source that waits an hour does not fire 18 million timers. The timer must stand 
 since the runtime cuts batches at timers: else a large batch would run over a point of the grid that stops a
 small one.
 
-The place on the grid is part of the driver's snapshot, with the generators and who is idle: after a restore the next
-watermark comes as many records behind the barrier as it would have come without the failure. (Flink forgets
-both and begins anew; then a record that was late in the first run may be in time in the second, and the
+The place on the grid is part of the driver's snapshot, with the generators and the idle splits. So after a restore the
+next watermark comes as many records after the barrier as without the failure. (Flink forgets
+both and begins again. Then a record that was late in the first run may be in time in the second, and the
 output differs.)
 """
 
@@ -66,7 +66,7 @@ class PeriodicWatermarks:
         self.due_ns: int | None = None
 
     def restore(self, last_emitted_ms: int, until_next_ns: int, now_ns: int) -> None:
-        """Continue behind ``last_emitted_ms``, with the next point of the grid ``until_next_ns`` from now."""
+        """Continue after ``last_emitted_ms``, with the next point of the grid ``until_next_ns`` from now."""
         self.last_emitted_ms = self._multiplexer.combined_ms = last_emitted_ms
         self._origin_ns = now_ns + until_next_ns
         if until_next_ns == 0:
@@ -101,7 +101,7 @@ class PeriodicWatermarks:
         self.idle = bool(self._splits) and all(split.idle for split in self._splits.values())
 
     def remove_split(self, split: str, now_ns: int) -> None:
-        """``split`` has ended and holds nobody back any more."""
+        """``split`` has ended and no longer holds the watermark back."""
         del self._splits[split]
         self._multiplexer.unregister(split)
         if self._splits:

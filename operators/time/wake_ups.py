@@ -1,7 +1,7 @@
-"""The physical wake-ups behind processing-time timers.
+"""The physical wake-ups for processing-time timers.
 
-The timers are keyed state; the clock knows nothing of them. There is always a wake-up for the earliest one, and
-deleting a timer cancels none (Flink: ``InternalTimerServiceImpl``): a wake-up that finds nothing due does nothing.
+The timers are keyed state; the clock does not know them. There is always a wake-up for the earliest timer. Deleting a
+timer does not cancel it (Flink: ``InternalTimerServiceImpl``): a wake-up without a due timer has no effect.
 """
 
 from __future__ import annotations

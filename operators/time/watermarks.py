@@ -182,7 +182,7 @@ class TimestampsAndWatermarksOperator(Operator):
         self._repeat = False
         self._active = True
         self._ended = False
-        """Whether the watermark that ends the stream has passed: none may come behind it."""
+        """Whether the watermark that ends the stream has passed: no other may follow it."""
 
     def initialize_state(self) -> None:
         self._state = self.context.operator_backend().list_state(_STATE, _SAVED)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 TRIGGER_PREFIX = "trigger."
 FUNCTION_PREFIX = "function."
-"""Names that users give stand behind these, so that they cannot meet those of the operator or of each other."""
+"""Prefixes of user-given names, so that these cannot collide with those of the operator or with each other."""
 
 
 class TriggerCallContext(NamespacedStates):

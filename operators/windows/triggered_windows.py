@@ -228,7 +228,7 @@ class TriggeredWindowOperator(Operator):
         window = self._assigner.window_of(namespace)
         state_namespace = self._state_namespace(window, namespace)
         if state_namespace is None:
-            # A trigger left a timer behind for a session that has become part of another one.
+            # A trigger has left a timer for a session that has become part of another one.
             return
         ctx = self._trigger_ctx
         ctx.namespace = namespace

@@ -95,8 +95,8 @@ class MergeContext(TriggerContext, Protocol):
 
 
 class Trigger:
-    """Base of all triggers. A trigger of one's own overrides the three callbacks, and ``clear`` when it leaves anything
-    behind. Windows of the watermark never fire by the clock unless the trigger says so, and the other way round."""
+    """Base of all triggers. Your own trigger overrides the three callbacks, and ``clear`` when it leaves any state.
+    Event-time windows never fire by the clock unless the trigger says so, and the other way round."""
 
     def on_element(self, value: Any, timestamp_ms: int | None, window: Window, ctx: TriggerContext) -> TriggerResult:
         """A record was added to the window. ``timestamp_ms`` is ``None`` when the stream carries no timestamps."""
@@ -245,7 +245,7 @@ class PurgingTrigger(Trigger):
         self.trigger.clear(window, ctx)
 
     def spec(self) -> str:
-        """That of the other one: purging leaves nothing behind."""
+        """That of the inner trigger: purging leaves no state."""
         return self.trigger.spec()
 
 

@@ -49,7 +49,7 @@ class WindowContext(Protocol):
 
     @property
     def global_state(self) -> States:
-        """State of the key, the same in all windows; nobody clears it but the function."""
+        """State of the key, the same in all windows; only the function clears it."""
 
     def side_output(self, tag: str, value: Any) -> None:
         """Send ``value`` to side output ``tag``, with the timestamp of the window."""
@@ -58,7 +58,7 @@ class WindowContext(Protocol):
 class ProcessWindowFunction:
     """A function over the contents of a key's window (Flink: ``ProcessWindowFunction``).
 
-    Behind ``reduce`` or ``aggregate`` the contents are one element, the result. Every subtask and attempt works on its
+    After ``reduce`` or ``aggregate`` the contents are one element, the result. Every subtask and attempt works on its
     own shallow copy of the function, so attributes set in ``open`` are private to it; they are not state.
     """
 

@@ -252,8 +252,8 @@ class WindowOperator(Operator):
 class SlidingWindowOperator(WindowOperator):
     """The same for windows that overlap, or leave gaps: a record counts once for each of its windows.
 
-    Only a record all of whose windows are gone is late. One that falls into a gap between windows belongs to none; it
-    is late too if the watermark has passed it by the allowed lateness, and otherwise nobody's loss.
+    A record is late only if all of its windows are gone. A record in a gap between windows belongs to none. It is late
+    too if the watermark has passed it by the allowed lateness; otherwise it does not count as lost.
     """
 
     def _spec(self) -> Any:
