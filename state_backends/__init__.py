@@ -1,4 +1,4 @@
-"""Keyed and operator state, snapshots and checkpoint storage, behind one file-system port.
+"""Keyed and operator state, snapshots and checkpoint storage, over one file-system port.
 
 This package knows nothing of the engine and is usable and testable alone. Its rooms, from the bottom up; each may
 import those above it in this list, through their front doors (what the ``__init__`` of a room lists):

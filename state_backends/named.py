@@ -5,9 +5,9 @@
 | ``heap``      | Python objects                | full; incremental: key groups whose bytes have changed             |
 | ``lsm``       | a log-structured store        | full, in canonical format; incremental: new SST files              |
 | ``rocksdb``   | the real RocksDB (an extra)   | as ``lsm``                                                         |
-| ``changelog`` | any of them (heap if not told)| a log of changes, and materialised snapshots of what is behind it  |
+| ``changelog`` | any of them (heap if not told)| a log of changes, and materialised snapshots of the backend below  |
 
-``changelog`` may name what it stands over: ``changelog:lsm``. A backend is loaded when it is asked for.
+``changelog`` may name the backend below: ``changelog:lsm``. A backend is loaded when it is asked for.
 """
 
 from __future__ import annotations

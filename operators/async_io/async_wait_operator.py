@@ -3,7 +3,7 @@
 Rules.
 
 * At most ``capacity`` requests are in flight: begun, and their answers not yet sent on. While the operator holds that
-  many records, the task takes no more input, including barriers that do not overtake. Further records of a batch wait here,
+  many records, the task takes no more input, including barriers that do not overtake. Further records of a batch wait,
   not begun, and count as in flight. So the size of batches changes nothing.
 * Records in flight are in every snapshot, in the order in which they came; after a restore they are requested again.
   Requests are made at least once, answers have their effect exactly once.

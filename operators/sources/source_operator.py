@@ -146,7 +146,7 @@ class SourceOperator(Operator):
             self._completed = CompletedPositions(listener)
 
     def _begun(self, ids: Sequence[str]) -> list[SavedSplit]:
-        """The splits of this subtask that begin at a position from outside a checkpoint; and those that no subtask has."""
+        """This subtask's splits that begin at a position from outside a checkpoint, and those that no subtask has."""
         mine = ids[self.context.subtask :: self.context.parallelism]
         return [
             SavedSplit(split, position, finished, 0, None, None, MIN_TIMESTAMP_MS, 0)

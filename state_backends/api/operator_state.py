@@ -192,7 +192,7 @@ class OperatorStateBackend:
         return state
 
     def undeclared(self) -> list[str]:
-        """The names of states that were restored with something in them and that nobody has asked for, sorted."""
+        """The names of non-empty restored states that the operator has not declared, sorted."""
         return sorted(
             name
             for name, state in self._states.items()
@@ -201,7 +201,7 @@ class OperatorStateBackend:
         )
 
     def forget_undeclared(self) -> None:
-        """Drop every state that was restored and that nobody has asked for."""
+        """Drop every restored state that the operator has not declared."""
         self._states = {name: state for name, state in self._states.items() if name in self._declared}
 
     @property

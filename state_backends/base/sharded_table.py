@@ -4,9 +4,9 @@ Rules this file serves:
 
 * A shard's *identity never changes*. So one bounded cache maps a key straight to its shard, and an
   update is ``shard = shard_of[key]; shard[key] = fn(shard[key], value)``: no group, no flag, no call.
-* A snapshot is a list of references to the live shards. Whoever touches a shard first afterwards
+* A snapshot is a list of references to the live shards. The first access to a shard afterwards
   *freezes* it: the open snapshots that still hold it get one common copy, the live shard goes on.
-* Only while some shard is still held (``stale`` is not 0) does anyone test anything per record.
+* Records are tested one by one only while some shard is still held (``stale`` is not 0).
 * A snapshot sees exactly the state of its sync point, also when a program changes a list or dict that it
   got from state. A shallow copy is enough when every value is immutable; otherwise the shard is frozen
   *encoded*, which the snapshot has to do anyway. So reading through a state counts as touching.
@@ -28,7 +28,7 @@ from state_backends.base.key_groups import KeyGroupRange, foreign_key
 IMMUTABLE_TYPES = frozenset(
     [type(None), bool, int, float, str, bytes, datetime.date, datetime.datetime, datetime.timedelta, decimal.Decimal]
 )
-"""Exact types whose objects nobody can change, so that a snapshot may share them."""
+"""Exact types of immutable objects, which a snapshot may share."""
 
 
 class ValueFormat(Protocol):
@@ -93,7 +93,7 @@ class ShardedTable:
 
     :ivar shards: key group to shard, only for groups that ever had a key
     :ivar shard_of: key to shard
-    :ivar stale: how many shards some open snapshot still holds; 0 = nobody needs to touch
+    :ivar stale: how many shards some open snapshot still holds; 0 = no access needs a test
     """
 
     __slots__ = (
@@ -252,7 +252,7 @@ def _frozen_copy(shard: Shard, value_format: ValueFormat) -> FrozenShard:
 
 
 def values_are_immutable(values: Iterable[Any]) -> bool:
-    """Whether nobody can change any of these values: scalars, or tuples of scalars. C-speed passes."""
+    """Whether all these values are immutable: scalars, or tuples of scalars. C-speed passes."""
     types = set(map(type, values))
     if types <= IMMUTABLE_TYPES:
         return True

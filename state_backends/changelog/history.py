@@ -1,30 +1,29 @@
 """Which snapshot refers to which part of the log and to which materialisation: a pure machine, numbers in and out.
 
 The log is cut into *segments*, known by the sequence number of their first change. A *materialisation* is a snapshot
-of the backend below, under a number of its own; it holds every change up to where the log was when it began. A
-checkpoint refers to one materialisation and to the segments behind it.
+of the backend below, with its own number; it holds every change up to the end that the log had when it began. A
+checkpoint refers to one materialisation and to the segments after it.
 
 Rules (ChangelogKeyedStateBackend, ChangelogTruncateHelper):
 
 * C1 A checkpoint refers to the newest materialisation that was finished when its synchronous part ran, and to the
-  segments from there on. What it needs, every later one needs too until a newer materialisation takes its place: no
-  file is needed again after a checkpoint has completed without it. That is why no file that is referred to can have
-  been deleted meanwhile by whoever decides about shared files.
+  segments from there on. Every later one needs the same files until a newer materialisation replaces it: no file is
+  needed again after a checkpoint has completed without it. So the owner of shared files cannot have deleted a file
+  that is referred to.
 * C2 Materialisation 0 is the empty state of a fresh backend. After a restore it is the restored one, if its files may
   be referred to; otherwise the first checkpoint materialises (*inline*: as part of itself), and so does every full
   checkpoint, and every checkpoint begun while an inline materialisation is unfinished (C1 would break).
 * C3 A file is *handed* once a finished snapshot refers to it: from then on it is not ours to delete. It is *confirmed*
   by the completion of any checkpoint that refers to it. Until then every snapshot brings it as new.
-* C4 What was handed to aborted checkpoints only may be deleted by now. Such segments are uploaded again, as other
-  files; such a materialisation is given up, and checkpoints refer to the newest confirmed one and the log behind that.
-* C5 The log is truncated up to min(subsumed, materialised and confirmed): what neither the present materialisation, nor
-  the newest confirmed one, nor any snapshot in hand needs is forgotten. Forgotten files that were never handed are
-  deleted: nobody else knows them.
+* C4 Files handed only to aborted checkpoints may be deleted by now. Such segments are uploaded again, as other files;
+  such a materialisation is given up, and checkpoints refer to the newest confirmed one and the log after it.
+* C5 The log is truncated up to min(subsumed, materialised and confirmed): segments that neither the present
+  materialisation, nor the newest confirmed one, nor any snapshot in hand needs are forgotten. Forgotten files that
+  were never handed are deleted, because only this history knows them.
 * C6 A snapshot that fails takes back the segments that it has uploaded itself, unless they were handed meanwhile.
-* C7 The backend below hears that its materialisation is complete with the first completed checkpoint that refers to
-  it, but only while there is no newer one, finished or not: that one did not build upon it, and checkpoints go on
+* C7 The backend below is notified that its materialisation is complete with the first completed checkpoint that refers
+  to it, but only while there is no newer one, finished or not. A newer one did not build upon it, and checkpoints go on
   from there, so its files are not sure to stay.
-* C8 A *full* materialisation builds upon no older one. Until the backend below has heard that it is complete (C7), what
   it would build upon is older still, and not sure to stay: every one until then is full too.
 """
 
@@ -146,7 +145,7 @@ class LogHistory:
 
     @property
     def end(self) -> int:
-        """The sequence number behind the last segment."""
+        """The sequence number after the last segment."""
         return self._end
 
     @property
@@ -197,7 +196,7 @@ class LogHistory:
             segment.is_uploaded = segment.is_handed = segment.is_confirmed = True
 
     def restored_elsewhere(self, last_number: int) -> None:
-        """Begin behind a restored state whose files must not be referred to: the next checkpoint materialises (C2),
+        """Begin after a restored state whose files must not be referred to: the next checkpoint materialises (C2),
         under a number above the last."""
         assert (self._snapshots, self._end) == ({}, 0), "restore into a history that has begun"
         self._last_number = last_number
@@ -230,7 +229,7 @@ class LogHistory:
     # --- materialisation ------------------------------------------------------------------------------------------
 
     def request_inline(self) -> None:
-        """Let the next checkpoint materialise: there is nobody to do it in the background."""
+        """Let the next checkpoint materialise, because no background work can do it."""
         self._is_inline_requested = True
 
     def begin_materialization(self) -> int:
@@ -266,8 +265,8 @@ class LogHistory:
     # --- snapshots ------------------------------------------------------------------------------------------------
 
     def begin_snapshot(self, checkpoint_id: int, *, full: bool) -> SnapshotPlan:
-        """The synchronous part, behind the last segment. Nothing may be materialised in the background when it has to
-        be done inline.
+        """The synchronous part, after the last segment. No background materialisation may run when this must be done
+        inline.
 
         :param full: whether no older file may be used
         """
@@ -376,7 +375,7 @@ class LogHistory:
         return _forget(segments, list(self._materializations.values()))._replace(aborted=())
 
     def _settle(self) -> Cleanup:
-        """Trust no file that aborted checkpoints alone refer to (C4), then forget what nobody needs (C5)."""
+        """Trust no file that only aborted checkpoints refer to (C4), then forget unneeded ones (C5)."""
         handed = [one for one in self._snapshots.values() if one.state is not SnapshotState.OPEN]
         retracted = []
         for segment in self._segments.values():

@@ -126,7 +126,7 @@ class ChangelogKeyedStateBackend(KeyedStateBackend):
     # --- restore --------------------------------------------------------------------------------------------------
 
     def restore(self, handles: Iterable[KeyedStateHandle], reader: StateReader) -> None:
-        """What was materialised, then the log behind it. Handles of the backend below are read too, when it can."""
+        """Restore what was materialised, then the log after it. Reads handles of the backend below too, if it can."""
         restored = restorable_handles(handles, self.key_group_range)
         codec = self._environment.codec
         key_type = check_logs(restored, reader, codec, self._schemas)

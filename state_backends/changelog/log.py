@@ -25,7 +25,7 @@ from state_backends.snapshots import CheckpointStream, FileStateHandle, StateSco
 class SharedUploads:
     """Streams into the shared scope that can be taken back together, also after they were finished.
 
-    Whoever writes may ask for any scope: what outlives its checkpoint must not lie in that checkpoint's directory.
+    A writer may ask for any scope, but files that outlive a checkpoint must not lie in that checkpoint's directory.
     """
 
     def __init__(self, streams: StreamFactory) -> None:
@@ -45,7 +45,7 @@ class SharedUploads:
     def discard(self) -> None:
         """Delete everything that was written.
 
-        A file that cannot be deleted stays behind, referred to by nothing; whoever starts the job next sweeps it.
+        A file that cannot be deleted stays, unreferenced; the next start of the job sweeps it.
         """
         for stream in self._made:
             try:
@@ -143,7 +143,7 @@ class ChangeLog:
             record = self.encode(operation, index, keys, namespaces, payload)
         except StateSerializationError as problem:
             self._lost = (self.next_number, problem)
-            # Takes the number of the lost change, so that what is materialised before and behind it differ in theirs.
+            # Takes the number of the lost change, so that materialisations before and after it have different numbers.
             self.append(self._codec.pack([CLEAR, index, [], None, None]))
             raise
         self.append(record)
@@ -250,7 +250,7 @@ def _path(stream: StreamStateHandle | None) -> str | None:
 
 
 class SegmentUpload(BackgroundWork):
-    """Uploads one segment, should it still be needed and nobody have done so."""
+    """Uploads one segment, if it is still needed and not uploaded yet."""
 
     def __init__(self, log: ChangeLog, first: int, streams: StreamFactory) -> None:
         self.name = f"upload of log segment {first}"

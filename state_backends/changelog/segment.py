@@ -59,9 +59,9 @@ class SegmentHeader:
 
     :ivar key_group_range: the key groups of the writer
     :ivar first: the sequence number of the first record
-    :ivar end: that of the first record behind the last
-    :ivar states: what records are about, by their index in here
-    :ivar schema: what the values look like, as the backend's schemas say it
+    :ivar end: that of the first record after the last
+    :ivar states: the states of the records, by their index in here
+    :ivar schema: the schema of the values, as the backend defines it
     """
 
     key_type: KeyType

@@ -1,9 +1,9 @@
-"""Checkpoints of a changelog backend: a materialised snapshot and the segments of the log since. Between checkpoints it
-is made in the background: an ordinary snapshot of the backend below, under a number of its own.
+"""Checkpoints of a changelog backend: a materialised snapshot and the log segments since. The background work between
+checkpoints makes it: an ordinary snapshot of the backend below, under its own number.
 
-The synchronous part cuts the log. The asynchronous one uploads the segments that nobody has uploaded yet, one in each
-step: mostly only the one just cut. When the checkpoint has to materialise, the snapshot of the backend below is taken
-in its stead, into the shared scope, since later checkpoints will refer to it.
+The synchronous part cuts the log. The asynchronous part uploads the segments that are not uploaded yet, one in each
+step: mostly only the one just cut. When the checkpoint has to materialise, it takes the snapshot of the backend below
+instead, into the shared scope, because later checkpoints will refer to it.
 """
 
 from __future__ import annotations

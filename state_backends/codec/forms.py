@@ -143,7 +143,7 @@ def _into_union(old: Form, new: Form) -> Compatibility:
     found = [compatibility(old, one) for one in new[1:]]
     if Compatibility.AS_IS in found:
         return Compatibility.AS_IS
-    # With more than one alternative nobody could tell which one a value should become.
+    # With more than one alternative, it could not be decided which one a value should become.
     substantial = [one for one in new[1:] if one != NONE]
     return min(found) if len(substantial) == 1 else Compatibility.INCOMPATIBLE
 

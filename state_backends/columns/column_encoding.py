@@ -63,7 +63,7 @@ def _same_form(numbers: NDArray[Any]) -> tuple[int, str] | None:
 def encoded_order(keys: NDArray[np.int64], groups: NDArray[np.int64]) -> Positions:
     """The positions of some keys in the order of their groups and, within a group, of their encodings.
 
-    msgpack writes an int big-endian behind a byte for its width; these bytes ascend from ints of at least 0, whose
+    msgpack writes an int big-endian after a byte for its width; these bytes ascend from ints of at least 0, whose
     width grows with them, over -33 .. -128 and wider and wider ones to -1 .. -32, which are that byte themselves.
     """
     negative = keys < 0

@@ -153,7 +153,7 @@ def _byte_codes(keys: Sequence[bytes]) -> NDArray[np.uint32]:
 
 
 def _polynomial(units: NDArray[Any], lengths: NDArray[np.int64], start: int) -> NDArray[np.uint32]:
-    """``31 * code + unit`` over the units of each key, from ``start``; the units of all keys lie behind each other."""
+    """``31 * code + unit`` over the units of each key, from ``start``; all keys' units lie one after the other."""
     count = len(lengths)
     offsets = np.cumsum(lengths) - lengths
     # Longest first: those that still have a unit at some position are always the first ones.

@@ -1,6 +1,6 @@
-"""The file-system port, the only way to files, and what stands behind it: ``local`` is the real one, ``memory``
-forgets at a crash what was not made durable, ``over_fsspec`` reaches object stores, ``faulty`` fails where it is told
-to; ``wrapped`` is the base of those that stand in front of another one. ``port`` is the contract. Other rooms write
+"""The file-system port, the only way to files, and its implementations. ``local`` is the real one, ``memory`` forgets
+at a crash what was not made durable, ``over_fsspec`` reaches object stores. ``faulty`` fails where it is told to;
+``wrapped`` is the base of those that wrap another one. ``port`` is the contract. Other rooms write
 against :class:`FileSystem` and are given one.
 """
 

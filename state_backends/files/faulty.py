@@ -1,7 +1,7 @@
 """A file system that fails exactly where it is told to, in front of any other one.
 
 A plan is a list of rules; a rule names the operation, the path pattern and which of the matching calls
-(counted from 1) it strikes. Whoever wants to decide call by call gives a function instead. The calls are also
+(counted from 1) it strikes. To decide call by call, give a function instead. The calls are also
 recorded, so that a test can first run undisturbed and then strike each call in turn. Nothing here touches a file
 except through the inner file system.
 """

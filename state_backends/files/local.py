@@ -1,4 +1,4 @@
-"""The real file system behind the port, and directory locks by ``flock``."""
+"""The real file system as an implementation of the port, and directory locks by ``flock``."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class LocalFileSystem(FileSystem):
 
     def delete_tree(self, path: str) -> None:
         if os.path.islink(path):
-            os.unlink(path)  # what it leads to belongs to somebody else
+            os.unlink(path)  # its target is not ours
         elif os.path.isdir(path):
             shutil.rmtree(path)
 
@@ -160,7 +160,7 @@ class _LocalRandomAccessFile(RandomAccessFile):
             self._descriptor = -1
 
     def __del__(self) -> None:
-        # As Python's own files do: whoever forgets a file does not keep its descriptor.
+        # As Python's own files do: a forgotten file does not keep its descriptor.
         self.close()
 
 

@@ -2,18 +2,18 @@
 
 What an object store cannot do, and what stands for it here:
 
-* *fsync*: an object exists, whole and durable, once it was closed; before, nobody sees any of it. ``flush`` and
-  ``fsync`` therefore close it. Writing on behind them appends, which most stores do by writing the object anew.
+* *fsync*: an object exists, whole and durable, once it is closed; before that it is invisible. ``flush`` and
+  ``fsync`` therefore close it. Later writes append, which most stores do by writing the object again.
 * *rename*: a copy, which appears at once, and a deletion. A reader sees the old file or the new one, whole; a crash in
   between leaves both names. Renaming a directory does so file by file, and is not atomic.
-* *hard link*: a copy. That is the same for files that nobody writes to any more.
+* *hard link*: a copy. That is the same for files that are not written to any more.
 * *directories*: prefixes of names. One that was made has a hidden marker object, so that it exists while it is empty.
 * *exclusive creation*: looking, then creating. Two processes at once may both succeed.
 * *locks*: an object that names the holder. It outlives a killed holder: a later run on the same host notices that the
-  process is gone and takes over; on another host somebody has to delete it.
+  process is gone and takes over; on another host it must be deleted by hand.
 
-Paths may be URLs or what is behind their ``://``. Nothing that fsspec remembers about directories is believed. Errors
-of the store that are no :class:`OSError` become one. Some implementations of fsspec have threads of their own inside.
+Paths may be URLs or the part after their ``://``. Directory listings cached by fsspec are not trusted. Errors of the
+store that are not an :class:`OSError` become one. Some implementations of fsspec have threads of their own inside.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _local_path(url: str) -> str:
 
 
 class FsspecFileSystem(FileSystem):
-    """Files behind a URL, through fsspec. Credentials come from where fsspec's implementation looks for them."""
+    """Files below a URL, through fsspec. Credentials come from where fsspec's implementation looks for them."""
 
     def __init__(self, url: str, **storage_options: Any) -> None:
         """Connect; nothing is touched.
@@ -329,7 +329,7 @@ class _FsspecWritableFile(WritableFile):
 
     def __init__(self, fs: Any, key: str, path: str, size: int, raw: Any) -> None:
         """
-        :param raw: fsspec's open file, or ``None`` = to be opened behind its present end
+        :param raw: fsspec's open file, or ``None`` = to be opened at its present end
         """
         self._fs = fs
         self._key = key

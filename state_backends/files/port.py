@@ -1,8 +1,8 @@
 """The one way in which anything below the faces touches files.
 
-Storage, logs and sinks are written against :class:`FileSystem`; a real, an in-memory and a
-fault-injecting implementation stand behind it, so that every crash point can be tested with the very
-code that runs in earnest. Paths are ``str`` with ``/`` between the parts.
+Storage, logs and sinks are written against :class:`FileSystem`. A real, an in-memory and a
+fault-injecting implementation exist, so that every crash point can be tested with the very
+code that runs in production. Paths are ``str`` with ``/`` between the parts.
 
 What durability means here, and what callers must therefore do (POSIX, nothing better):
 
@@ -123,7 +123,7 @@ class FileSystem(ABC):
 
     @abstractmethod
     def open_append(self, path: str) -> WritableFile:
-        """Open a file for writing behind its present end, creating it when missing."""
+        """Open a file for writing at its present end, creating it when missing."""
 
     @abstractmethod
     def open_read(self, path: str) -> BinaryIO:

@@ -6,7 +6,7 @@ it cannot hold is what a column cannot: values are ints of 64 bits or floats, al
 
 Rules.
 1. A key keeps its slot for ever; keys are only added. So a snapshot needs a count to know which keys it saw.
-2. A snapshot holds the array of values itself. Whoever writes first afterwards copies the array and goes on with the
+2. A snapshot holds the array of values itself. The first write afterwards copies the array and goes on with the
    copy: one copy for each snapshot however many writes follow, a millisecond for a million values.
 3. A snapshot is encoded a *run* of neighbouring key groups at a time: groups of some dozen entries each would cost
    their handling. How the keys of a run are ordered and encoded is remembered from one snapshot to the next, for as
@@ -372,7 +372,7 @@ def columns_of(rows: StateTable, entries: ColumnEntries) -> ColumnStateTable:
         slots = entries.add(np.array(keys, dtype=np.int64) if is_long else keys)
         entries.write(slots, np.array(values, dtype=entries.values.dtype))
     table = ColumnStateTable(rows, entries)
-    # A handle that still works on the rows must not write where nobody looks any more.
+    # A handle that still works on the rows must not write where the values are no longer read.
     rows.plain = _MovedToColumns(rows.name)  # type: ignore[assignment]
     return table
 

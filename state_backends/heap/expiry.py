@@ -1,6 +1,6 @@
-"""Removing what has expired from the heap: a little with each access, and none of it into full snapshots.
+"""Removes expired state from the heap: a little with each access, and keeps it out of full snapshots.
 
-Without either, expired state stays until somebody reads it.
+Without either, expired state stays until it is read.
 """
 
 from __future__ import annotations

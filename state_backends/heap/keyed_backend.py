@@ -251,7 +251,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         table = self._tables.get(name)
         if table is None:
             table = self._new_table(name, kind)
-        # Whoever declares a state here wants it in rows.
+        # A state that is declared here must be in rows.
         table = self._tables[name] = table.as_rows(partial(self._new_table, name, table.kind))
         check_same_kind(name, table.kind, kind, registered=table.registered)
         table.registered = table.registered or register

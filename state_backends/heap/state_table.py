@@ -193,11 +193,11 @@ class HeapSnapshotResources(FullSnapshotResources):
 
 
 def _in_encoded_order(keys: Collection[Any]) -> list[Any] | None:
-    """The keys in the order of their encodings, if that shows without encoding each; ``None`` if not.
+    """The keys in the order of their encodings, if that can be seen without encoding each; ``None`` if not.
 
-    msgpack writes ints from 0 on big-endian behind a first byte that grows with their width, so they ascend. Of bytes
+    msgpack writes ints from 0 on big-endian after a first byte that grows with their width, so they ascend. Of bytes
     and text the length is written first, in the same way: shorter ones come first, equally long ones by content, and
-    the length of text is that of its UTF-8. All keys of a table have one type, so one of them tells.
+    the length of text is that of its UTF-8. All keys of a table have one type, so one of them is enough to know it.
     """
     kind = type(next(iter(keys), None))
     if kind is int and min(keys) >= 0:

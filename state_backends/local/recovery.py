@@ -42,7 +42,7 @@ HandleT = TypeVar("HandleT", KeyedStateHandle, OperatorStateHandle)
 
 
 def _no_note(text: str) -> None:
-    """Nobody wants to know."""
+    """Drops the note."""
 
 
 @dataclass(slots=True)

@@ -169,7 +169,7 @@ class LocalSnapshot:
             self._store.store(self._checkpoint_id, state)
 
     def discard(self) -> None:
-        """The snapshot failed, or nobody wants it any more. Behind :meth:`store`, or a second time, nothing."""
+        """The snapshot failed, or is not wanted any more. After :meth:`store`, or a second time, it does nothing."""
         if self._is_open:
             self._end()
             self._store.discard(self._checkpoint_id)

@@ -1,8 +1,8 @@
 """Which files to merge, and what the version is afterwards: pure functions, no file is touched.
 
-*Levelled.* The fullest level is relieved: level 0 by its number of files, all of which are merged with what they
-overlap in level 1; another level by its bytes, one file of which, the next one behind the level's cursor, is merged
-with what it overlaps in the level below. Where nothing overlaps, files move as they are and keep their names, so that
+*Levelled.* The fullest level is relieved: level 0 by its number of files, all of which are merged with the files that
+they overlap in level 1; another level by its bytes, one file of which, the next one after the level's cursor, is merged
+with the files it overlaps in the level below. Where nothing overlaps, files move as they are and keep their names, so
 nothing has to be uploaded again.
 
 *Universal.* Each file of level 0 and each other level is a sorted run. When there are too many runs, neighbouring ones

@@ -1,4 +1,4 @@
-"""The durable half of a store: its present version, the manifest behind it, readers of its files, and who pins what.
+"""The durable half of a store: its present version, its manifest, readers of its files, and the pins on them.
 
 Order of steps whenever the version changes, so that a crash between any two of them loses nothing:
 
@@ -7,8 +7,8 @@ Order of steps whenever the version changes, so that a crash between any two of 
 3. the version in memory changes, and readers see the new files;
 4. files that are no longer named are deleted, as soon as no snapshot or scan that began earlier needs them.
 
-If step 2 fails, nobody knows whether the edit is in the manifest. The new files then stay, the version does not change,
-and before the next change a new manifest begins, which says what is the case.
+If step 2 fails, it is unknown whether the manifest has the edit. The new files then stay, the version does not change,
+and before the next change a new manifest begins, which states what holds.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ReadView(NamedTuple):
 
 
 class Pin(NamedTuple):
-    """A version that somebody reads from: its files stay until it is given up."""
+    """A version with a reader: its files stay until the pin is given up."""
 
     epoch: int
     view: ReadView
@@ -229,8 +229,8 @@ class FileSet:
         return pin
 
     def unpin(self, pin: Pin) -> None:
-        """Give a pin up. Files that nobody needs any more are deleted at the next change, or by
-        :meth:`delete_obsolete`: a scan may end at any time, such as when it is garbage."""
+        """Give a pin up. Files that are no longer needed are deleted at the next change, or by
+        :meth:`delete_obsolete`: a scan may end at any time, such as when it is garbage-collected."""
         left = self._pins.pop(pin.epoch) - 1
         if left:
             self._pins[pin.epoch] = left

@@ -39,8 +39,8 @@ def is_own(name: str) -> bool:
 
 
 def write_file(fs: FileSystem, path: str, data: bytes, *, sync: bool) -> None:
-    """Make a file hold exactly ``data``: readers see the old one or the new one, whole, and with ``sync`` so does
-    whoever reads after a crash of the machine."""
+    """Make a file hold exactly ``data``: readers see the old one or the new one, whole. With ``sync`` this holds after
+    a crash of the machine too."""
     temporary = path + TEMPORARY_SUFFIX
     with fs.open_write(temporary) as file:
         file.write(data)

@@ -3,9 +3,9 @@
 Rules:
 
 * Writes go to the memtable (and to the log, if there is one). When it is full, the next write makes it a file of level
-  0 on the writer's own time; merging files is background work, given to the executor. With the inline executor it is
-  done before the write goes on. With one that defers it, nothing stalls: flushing goes on, level 0 grows, reads get
-  slower, and the next task takes all of it. Whoever schedules the work should see to it that it is done.
+  0 on the writer's own time; merging files is background work, given to the executor. The inline executor does it
+  before the write goes on. With a deferring one writes do not stall: flushing goes on, level 0 grows, reads get
+  slower, and the next task takes all of it. The caller that schedules the work must see to it that it is done.
 * Reads ask the memtable, level 0 from the newest file on, then one file per level; the first that knows the key
   answers.
 * Scans and snapshots pin what they see: the files of the moment, and the memtable, of which a scan copies the part that
@@ -62,8 +62,8 @@ class LsmStore:
         # The same dict as in the memtable: one attribute less to go through on each access.
         self._entries = self._memtable.entries
         self._used = 0
-        # Writes compare with this one number. It is 0 when they have something to see to first: a snapshot shares the
-        # memtable, a compaction is due, or something failed of which nobody knows whether it is in a file.
+        # Writes compare with this one number. It is 0 when another step comes first: a snapshot shares the memtable, a
+        # compaction is due, or a write failed and it is unknown whether it is in a file.
         self._limit = options.memtable_bytes
         self._is_shared = False
         self._is_compaction_due = False

@@ -9,7 +9,7 @@
 flipped or missing byte is found. What is appended later vouches for itself, record by record; a torn end is an edit
 that never happened, because nothing that depends on an edit is done before the edit is written.
 
-Whenever a store is opened it begins another manifest, so nothing is ever appended behind a torn end.
+Each opening of a store begins another manifest, so nothing is ever appended after a torn end.
 
 What a store looks like from outside, its levels and files, is told from its manifest alone too.
 """
@@ -128,7 +128,7 @@ class ManifestLog:
     """The manifest of an open store, to which edits are appended.
 
     :ivar name: its file's name
-    :ivar doubtful: whether an append failed, so that nobody knows whether the edit is there: a new manifest must begin
+    :ivar doubtful: whether an append failed, so that it is unknown whether the edit is there: a new manifest must begin
         before anything else is changed or deleted
     """
 

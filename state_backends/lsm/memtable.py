@@ -2,7 +2,7 @@
 front of the files of a pinned version.
 
 It is a plain ``dict``, because a sorted container makes each write five times dearer; keys are sorted when it becomes
-a file. Whoever scans it before gets a sorted index of the keys, made at the first scan and kept up to date from then
+a file. An earlier scan gets a sorted index of the keys, made at the first scan and kept up to date from then
 on: new keys stand at the end of a ``dict``, so they are found without looking at the others.
 """
 
@@ -108,7 +108,7 @@ def rows(
     columns = memtable.columns_in(first, end)
     sources = [MergeSource(iter([columns] if columns[0] else ()), memtable.ranges)]
     generated = _generate(files, pin, [*sources, *files.sources(pin.view, first, end)])
-    # Once it has begun, it gives the pin up however it ends, also when nobody reads it to its end.
+    # Once it has begun, it gives the pin up however it ends, even when it is not read to its end.
     next(generated)
     return generated
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 Range = tuple[bytes, bytes]
-"""First key, and the key behind the last one."""
+"""First key, and the key after the last one."""
 
 
 class DeletedRanges:

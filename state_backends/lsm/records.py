@@ -1,4 +1,4 @@
-"""Append-only files of records, as the manifest and the write-ahead log are: what a reader makes of a torn end.
+"""Append-only files of records, such as the manifest and the write-ahead log, and how a reader handles a torn end.
 
 ::
 
@@ -6,9 +6,9 @@
     record   length u32 | length complemented u32 | payload | crc32 u32 of length and payload
 
 A process or machine that dies while appending leaves a record that is cut off, or one for which the file system has
-made room without writing all of it: zeros to the end. Such a *torn end* was never acknowledged, and the reader leaves
-it out. Anything else that does not fit its checksum is damage. The length stands there twice so that a damaged length
-is not taken for a cut: it would hide all records behind it.
+allocated space without writing all of it: zeros to the end. Such a *torn end* was never acknowledged, and the reader
+ignores it. Any other mismatch of a checksum is damage. The length is stored twice so that a damaged length is not taken
+for a torn end, which would hide all records after it.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def record(payload: bytes) -> bytes:
 class LogRecordWriter:
     """Appends records to a file.
 
-    :ivar broken: whether an append failed. What stands at the end of the file is then unknown, and nothing may be
-        appended any more: a reader would not find it behind a torn record
+    :ivar broken: whether an append failed. The end of the file is then unknown, and nothing may be
+        appended any more: a reader would not find it after a torn record
     """
 
     def __init__(self, file: WritableFile, *, sync: bool) -> None:
-        """Append behind what is there: a whole preamble and whole records, or nothing yet.
+        """Append after the present content: a whole preamble and whole records, or nothing yet.
 
         :param sync: whether each record is durable when its append returns
         """

@@ -100,8 +100,8 @@ class Table:
     :ivar first_keys: the first key of each block
     :ivar words: the filter, ``word_count`` words
     :ivar ranges: range tombstones, which do not concern its own entries
-    :ivar smallest: the first key that it says anything about
-    :ivar limit: the key behind the last one
+    :ivar smallest: the first key that it has an entry or a tombstone for
+    :ivar limit: the key after the last one
     """
 
     __slots__ = (

@@ -27,7 +27,7 @@ class FileMeta:
     :ivar range_tombstones: how many ranges it deletes
     :ivar smallest: the first key that it says anything about
     :ivar largest: the last one...
-    :ivar largest_excluded: ...or, when it is the end of a range, the key behind the last one
+    :ivar largest_excluded: ...or, when it is the end of a range, the key after the last one
     """
 
     name: str
@@ -47,7 +47,7 @@ class FileMeta:
 
     @property
     def limit(self) -> bytes:
-        """The key behind the last one that it says anything about."""
+        """The key after the last one that it says anything about."""
         return self.largest if self.largest_excluded else self.largest + b"\0"
 
     @property
@@ -133,7 +133,7 @@ class Version:
     """All files of a store at one moment.
 
     :ivar levels: the files of each level
-    :ivar cursors: per level, the last key that a compaction of one of its files covered: the next one begins behind
+    :ivar cursors: per level, the last key that a compaction of one of its files covered: the next one begins after
         it, so that all of the level gets its turn
     """
 

@@ -152,7 +152,7 @@ class SnapshotContent:
 def keyed_blocks(
     handle: KeyedStateHandle, reader: StateReader, max_parallelism: int, codec: StateCodec
 ) -> Iterator[DecodedBlock]:
-    """The entries behind a keyed handle of any form, ordered by (key group, state, key).
+    """The entries of a keyed handle of any form, ordered by (key group, state, key).
 
     :raises CorruptStateError: when any byte is not as written
     :raises StateArgumentError: when the package that opens such files is not installed

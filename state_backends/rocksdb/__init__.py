@@ -1,4 +1,4 @@
-"""The real RocksDB, through the package ``rocksdict`` (extra ``rocksdb``): ``rocksdb_store`` puts it behind the port of
+"""The real RocksDB, through the package ``rocksdict`` (extra ``rocksdb``): ``rocksdb_store`` implements the port of
 ordered stores, ``backend`` is the setting of a job. The package is loaded when a store is opened.
 """
 

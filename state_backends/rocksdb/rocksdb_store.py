@@ -1,4 +1,4 @@
-"""The real RocksDB behind the port of ordered stores, through the package ``rocksdict`` (extra ``rocksdb``).
+"""The real RocksDB as an ordered store, through the package ``rocksdict`` (extra ``rocksdb``).
 
 What to know about it:
 
@@ -8,8 +8,8 @@ What to know about it:
 * The write-ahead log is off: a checkpoint is the durability, as on Flink.
 * Its data files are called ``000012.sst``. A number is never used twice in one store, nor in one opened from a
   checkpoint of it; two stores opened from the same checkpoint do use the same numbers for different files. That is
-  harmless as long as nobody takes a local name for more than that: checkpoint storage knows files by their paths.
-* ``items()`` of the package ends without a word at a damaged block, so every scan is followed by a look at the status.
+  harmless as long as local names are not compared across stores: checkpoint storage knows files by their paths.
+* ``items()`` of the package ends silently at a damaged block, so every scan is followed by a check of the status.
 """
 
 from __future__ import annotations

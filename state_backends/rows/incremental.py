@@ -73,9 +73,9 @@ class NativeSnapshotResources(SnapshotResources):
     :ivar directory: where
     :ivar names: of the files, sorted
     :ivar base: data files that checkpoint storage has, by name
-    :ivar meta: what the backend says about itself
+    :ivar meta: the backend's description of itself
     :ivar is_empty: whether the store had no entries
-    :ivar is_kept: whether the directory belongs to somebody else by now
+    :ivar is_kept: whether the directory has another owner by now
     """
 
     checkpoint_id: int
@@ -138,7 +138,7 @@ class IncrementalSnapshotStrategy:
     def sync_prepare_resources(self, checkpoint_id: int) -> NativeSnapshotResources:
         """Flush the store and pin its files.
 
-        :raises OSError: when the disk refuses; nothing is left behind
+        :raises OSError: when the disk refuses; then no file is left
         """
         # The number alone may repeat: materialisations and savepoints are counted apart.
         directory = posixpath.join(self._snapshot_dir, f"{self._count:06}-chk-{checkpoint_id}")

@@ -55,7 +55,7 @@ def part_prefix(key_group: int, state_id: int) -> bytes:
 
 
 def successor(prefix: bytes) -> bytes:
-    """The first key behind all that begin with ``prefix``: the end of its scan.
+    """The first key after all that begin with ``prefix``: the end of its scan.
 
     A prefix begins with a key group, which is below 2^15, so there always is one.
     """
@@ -87,7 +87,7 @@ def occupied_parts(rows: Scannable, first_group: int, last_group: int) -> Iterat
     """The (key group, state id) that have rows, ascending; one seek for each, however many rows it has.
 
     Seeks are bounded by the end of a key group, because a store may copy what it has in memory of the range of a scan.
-    Behind groups without rows they reach over twice as many each time.
+    After groups without rows they reach over twice as many each time.
     """
     group, width = first_group, 1
     position = group_prefix(group)
@@ -191,7 +191,7 @@ def encode_block(codec: StateCodec, state: StateId, rows: Iterable[Row]) -> Enco
 
 
 def scopes(state: StateId, keys: Iterable[bytes]) -> Iterator[bytes]:
-    """The encoded (key, namespace) of each row, without what stands before and behind; of a map each once."""
+    """The encoded (key, namespace) of each row, without the bytes before and after; of a map each once."""
     if state.kind != StateKind.MAP.value:
         for key in keys:
             yield key[PART_BYTES:]

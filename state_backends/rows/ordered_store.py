@@ -1,4 +1,4 @@
-"""The port behind which an embedded store of sorted bytes stands: our log-structured one, or the real RocksDB.
+"""The port of an embedded store of sorted bytes: implemented by our log-structured one and by the real RocksDB.
 
 Keys and values are ``bytes``; keys are ordered as bytes. :mod:`state_backends.store` makes keyed state of it.
 

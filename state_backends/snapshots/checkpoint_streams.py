@@ -3,7 +3,7 @@
 Small state stays in memory and travels inside its handle; above a threshold it becomes a file, fsynced
 before there is a handle. State that several checkpoints share is always a file: its path is what they know it by,
 and copies of it in each of their metadata would be just what sharing saves (Flink inlines it all the same). A stream
-that is closed without being finished, or whose finishing fails, leaves no file behind (FsCheckpointStreamFactory).
+that is closed without being finished, or whose finishing fails, leaves no file (FsCheckpointStreamFactory).
 """
 
 from __future__ import annotations

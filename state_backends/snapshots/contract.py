@@ -133,7 +133,7 @@ class StreamFactory(Protocol):
 
 
 class StateReader(Protocol):
-    """How the bytes behind a handle are reached."""
+    """Gives access to the bytes of a handle."""
 
     def open(self, handle: StreamStateHandle) -> BinaryIO:
         """The bytes, at their start.

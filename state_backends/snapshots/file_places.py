@@ -1,7 +1,7 @@
-"""Where the files may lie that the metadata of a checkpoint names: what a restore reads, and a claim deletes.
+"""Where the files named in the metadata of a checkpoint may lie: those that a restore reads, and a claim deletes.
 
-A checksum proves that metadata is whole, not that it is honest: whoever can write a file can write its checksum. So a
-path in metadata is not followed wherever it leads. Rules:
+A checksum proves that metadata is whole, not that it is honest: anyone who can write a file can write its checksum. So
+a path in metadata is not followed everywhere. Rules:
 
 * A file of one checkpoint lies in that checkpoint's directory; a shared or task-owned one in ``shared`` or
   ``taskowned`` of the job's directory. Its path is relative and has no ``..``.

@@ -4,9 +4,9 @@
 * *incremental*: the files of a store (SSTs and the like), most of them shared with earlier and later checkpoints;
 * *changelog*: the handles of a materialised snapshot, and the log of changes made since.
 
-Files in the shared scope are registered with whoever decides when they may be deleted: :meth:`KeyedStateHandle.shared`
-tells which they are, and which of them this very snapshot brought (an earlier one brought the others, so that only
-their names need to be told). Files in the exclusive scope live and die with their checkpoint.
+Files in the shared scope are registered with their owner, which decides when they may be deleted.
+:meth:`KeyedStateHandle.shared` lists them, and says which of them this very snapshot brought (an earlier one brought
+the others, so only their names are needed). Files in the exclusive scope live and die with their checkpoint.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ class KeyedStateHandle(ABC):
 
     @abstractmethod
     def intersect(self, key_group_range: KeyGroupRange) -> KeyedStateHandle | None:
-        """What a subtask with these key groups restores from, or ``None`` when none of them is in here.
+        """The handle that a subtask with these key groups restores from, or ``None`` if it has none of them.
 
-        A handle whose files cannot be cut stands for itself: whoever restores from it leaves the rest out.
+        A handle whose files cannot be cut stands for itself: a restore from it leaves the rest out.
         """
 
     @abstractmethod
@@ -131,7 +131,7 @@ class FullKeyedStateHandle(KeyedStateHandle):
 
     @classmethod
     def from_fields(cls, fields: list[Any]) -> FullKeyedStateHandle:
-        """What :meth:`to_state` described behind the kind."""
+        """The inverse of :meth:`to_state`, from the fields after the kind."""
         bounds, offsets, stream = fields
         pairs = cast("list[tuple[int, int]]", [tuple(pair) for pair in offsets])
         return cls(KeyGroupRange(*bounds), tuple(pairs), stream_handle_from_state(stream))
@@ -220,7 +220,7 @@ class IncrementalKeyedStateHandle(KeyedStateHandle):
 
     @classmethod
     def from_fields(cls, fields: list[Any]) -> IncrementalKeyedStateHandle:
-        """What :meth:`to_state` described behind the kind."""
+        """The inverse of :meth:`to_state`, from the fields after the kind."""
         store, backend_id, bounds, checkpoint_id, shared, private, meta = fields
         return cls(
             store,
@@ -238,7 +238,7 @@ class LogSegment:
     """A part of a log of state changes, in checkpoint storage.
 
     :ivar first: the sequence number of its first change
-    :ivar end: that of the first change behind it
+    :ivar end: that of the first change after it
     :ivar stream: its bytes
     :ivar uploaded: whether this snapshot is the first that refers to it
     """
@@ -262,10 +262,10 @@ class ChangelogKeyedStateHandle(KeyedStateHandle):
     """A materialised snapshot and the changes since (ChangelogStateBackendHandle).
 
     :ivar checkpoint_id: the snapshot that it was made for
-    :ivar materialization_id: the materialisation, under the numbers of its own; 0 before the first
-    :ivar materialized: its handles; several only behind a restore at another parallelism
+    :ivar materialization_id: the materialisation, by its own number; 0 before the first
+    :ivar materialized: its handles; several only after a restore at another parallelism
     :ivar materialized_is_new: whether no earlier snapshot refers to that materialisation
-    :ivar log: the changes since, in order; segments of several subtasks behind such a restore
+    :ivar log: the changes since, in order; segments of several subtasks after such a restore
     """
 
     key_group_range: KeyGroupRange
@@ -323,7 +323,7 @@ class ChangelogKeyedStateHandle(KeyedStateHandle):
 
     @classmethod
     def from_fields(cls, fields: list[Any]) -> ChangelogKeyedStateHandle:
-        """What :meth:`to_state` described behind the kind."""
+        """The inverse of :meth:`to_state`, from the fields after the kind."""
         bounds, checkpoint_id, materialization_id, materialized, is_new, log = fields
         handles = tuple(map(keyed_handle_from_state, materialized))
         segments = tuple(map(LogSegment.from_state, log))

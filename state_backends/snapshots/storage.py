@@ -270,7 +270,7 @@ class CheckpointStorage:
     def next_incarnation(self, behind: int = 0) -> int:
         """Raise the incarnation durably and return it. Call it first, at each start and resume.
 
-        :param behind: used up elsewhere, by a run that this one goes on from
+        :param behind: a number used up by the run that this one continues; the result is above it
         :raises StorageNotWritableError: when the directory cannot be written
         :raises CorruptStateError: when the present number cannot be read
         """
@@ -447,7 +447,7 @@ class CheckpointStorage:
         """Delete the files in the shared scope that no checkpoint refers to, such as uploads for checkpoints that never
         completed. Call it only while holding the lock and while no task writes.
 
-        Nothing is deleted while the metadata of a checkpoint cannot be read: nobody knows what it refers to.
+        Nothing is deleted while the metadata of a checkpoint cannot be read, because its references are unknown.
 
         :returns: the paths deleted, sorted
         :raises OSError: when something cannot be read or deleted

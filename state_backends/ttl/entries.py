@@ -1,7 +1,7 @@
 """State with time-to-live, as tables over the tables of any backend: the inner table stores pairs ``(last access ms,
 content)``. The rules are in :mod:`state_backends.base.ttl_settings`.
 
-Whoever meets something expired removes it: a value, an accumulator, single elements of a list, entries of a map. In
+An access that meets expired state removes it: a value, an accumulator, single elements of a list, entries of a map. In
 Flink a list of which only some elements have expired keeps them until a clean-up; no reader can see a difference unless
 expired state is returned, which is then returned once here too.
 """
