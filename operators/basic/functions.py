@@ -34,7 +34,7 @@ class AggregateFunction:
 
 
 class ProcessContext(Protocol):
-    """What a process function may ask about the record in hand."""
+    """What a process function may read about the present record."""
 
     @property
     def timestamp_ms(self) -> int | None:
@@ -91,7 +91,7 @@ class ProcessFunction:
     """A function over single records that may emit any number of records and use side outputs.
 
     Every subtask and attempt works on its own shallow copy of the function, so attributes set in ``open``
-    are private to it. They are not state: what shall survive a failure belongs into declared state.
+    are private to it. They are not state: values that must survive a failure belong in declared state.
     """
 
     def open(self, ctx: ProcessContext) -> None:

@@ -1,4 +1,4 @@
-"""The head of an iteration: where what is fed back joins what comes in."""
+"""The head of an iteration, where records that are fed back join the input."""
 
 from __future__ import annotations
 

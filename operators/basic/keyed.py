@@ -15,7 +15,7 @@ from state_backends.base import AggregatingStateDescriptor, ReducingStateDescrip
 
 
 def has_none(values: list[Any]) -> bool:
-    """Whether ``None`` is among the values. Truth is what C tests fastest, and rarely is a record false."""
+    """Whether ``None`` is among the values. A truth test is the fastest in C, and records are rarely false."""
     return not all(values) and None in values
 
 

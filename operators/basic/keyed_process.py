@@ -63,7 +63,7 @@ class KeyedContext(KeyedStates):
 
 
 class KeyedFunctionOperator(Operator):
-    """What every operator around a function with keyed state and timers has: clock, timers, their firing, output."""
+    """The common part of operators with a function, keyed state and timers: clock, timers, their firing, output."""
 
     _what = "keyed process function"
 
@@ -123,7 +123,7 @@ class KeyedFunctionOperator(Operator):
         out: list[Any] = []
         self._ctx.time_domain = "processing"
         while (timer := self.timers.processing_time.pop_next(time_ms)) is not None:
-            # What happens in processing time has no event time (Flink erases the timestamp).
+            # A result of processing time has no event time (Flink erases the timestamp).
             self._call_timer(timer, None, out, [])
         self._ctx.time_domain = "event"
         self._send(out, [None] * len(out))

@@ -25,7 +25,7 @@ class Sink(Protocol):
 
 
 class SinkOperator(Operator):
-    """Base of sinks: takes records, sends nothing on."""
+    """Base of sinks: takes records and has no output."""
 
     def process_watermark(self, timestamp_ms: int) -> None:
         """Event time ends here."""
@@ -119,7 +119,7 @@ class CollectSink:
         return self._results.fingerprint()
 
     def fresh(self) -> CollectSink:
-        """Another one, with nothing collected."""
+        """A copy without collected records."""
         return CollectSink(CollectedResults(transactional=self._results.transactional))
 
     @property
@@ -128,7 +128,7 @@ class CollectSink:
         return "exactly-once" if self._results.transactional else "at-least-once"
 
     def committed_rows(self) -> list[str]:
-        """What was collected, as text, in the order of commits."""
+        """The collected records as text, in the order of commits."""
         return [repr(record) for record in self._results.records]
 
     def transactions(self) -> list[tuple[int, int]]:
@@ -178,7 +178,7 @@ class _TransactionalCollect(SinkOperator):
             self._current.extend(batch.values)
 
     def snapshot_state(self, checkpoint_id: int) -> None:
-        # Nothing is committed here: a checkpoint that never completes covers nothing (mutant "commit on barrier").
+        # No commit here: a checkpoint that never completes covers nothing (mutant "commit on barrier").
         if self._current:
             self._pending[self.context.subtask, checkpoint_id] = self._current
             # A snapshot closes the transaction: what comes next is the next checkpoint's
@@ -224,7 +224,7 @@ class _Print(SinkOperator):
     def process_batch(self, batch: Batch) -> None:
         context = self.context
         prefix = f"{context.subtask + 1}> " if context.parallelism > 1 else ""
-        # Asked for each time: a copy of an operator cannot have a stream in it, and who runs the job may replace it.
+        # Asked for each time: a copy of an operator cannot contain a stream, and the caller of the job may replace it.
         write = self._write or sys.stdout.write
         write("".join([f"{prefix}{value!r}\n" for value in batch.values]))
 

@@ -5,7 +5,7 @@ user's function. Which record a function failed on is found afterwards, from how
 iterator got, so that the good path carries no bookkeeping. One trap comes with that: a ``StopIteration`` out
 of a user's function would end ``map`` quietly and lose the rest of the batch, hence the length check.
 
-Timestamps travel with the records; keys do not, for the function may have changed what they were taken from.
+Timestamps travel with the records; keys do not, because the function may have changed the values they were taken from.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def apply_to_all(operator: Operator, what: str, fn: Callable[[Any], Any], values
         if len(results) != len(values):
             raise StopIteration("the function let a StopIteration escape")
     except Exception as error:
-        # What came before the failure is in ``results``: its length is the index of the failing record.
+        # ``results`` holds the results before the failure: its length is the index of the failing record.
         raise operator.user_error(what, values[len(results)], error) from error
     return results
 
@@ -119,7 +119,7 @@ class RecordContext:
 def process_each(
     operator: Operator, what: str, process: Callable[[Any, Any], Iterable[Any] | None], ctx: RecordContext, batch: Batch
 ) -> None:
-    """Emit what ``process(value, ctx)`` gives for each record of ``batch``, and its side outputs before it."""
+    """Emit the results of ``process(value, ctx)`` for each record of ``batch``, and its side outputs before it."""
     stamps = batch.timestamps
     out: list[Any] = []
     out_stamps: list[int] | None = None if stamps is None else []
@@ -141,7 +141,7 @@ def process_each(
 
 
 class FunctionOperator(Operator):
-    """What every operator around a function without keyed state has: a context, event time, an end."""
+    """The common part of operators with a function and without keyed state: a context, event time, an end."""
 
     def __init__(self, function: Any) -> None:
         self._function = function

@@ -3,7 +3,7 @@
 A co-process function hears both streams alike. A broadcast process function hears the data, and a broadcast stream
 whose elements every subtask gets: they keep *broadcast state*, maps that are the same in every subtask.
 
-Nothing says in which order elements of different streams come. A function whose result shall not depend on it keeps in
+The order of elements of different streams is not defined. A function whose result must not depend on it keeps in
 state what came first.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ReadOnlyBroadcastState(Protocol):
-    """Broadcast state as the data side may see it. What ``get`` returns must not be changed in place either."""
+    """Broadcast state as the data side may see it. Values that ``get`` returns must not be changed in place either."""
 
     def get(self, map_key: Any) -> Any:
         """The value under a map key, or ``None``."""
@@ -94,7 +94,7 @@ class CoProcessFunction:
     """A function over single records of two streams (Flink: ``CoProcessFunction``).
 
     Every subtask and attempt works on its own shallow copy of the function, so attributes set in ``open`` are private
-    to it. They are not state: what shall survive a failure belongs into declared state.
+    to it. They are not state: values that must survive a failure belong in declared state.
     """
 
     def open(self, ctx: ProcessContext) -> None:

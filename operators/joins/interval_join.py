@@ -43,7 +43,7 @@ class Interval(NamedTuple):
     def of(
         cls, lower_ms: int, upper_ms: int, *, lower_inclusive: bool = True, upper_inclusive: bool = True
     ) -> Interval:
-        """Check the bounds, and make them inclusive. Raises :class:`ConfigurationError` when nothing lies between."""
+        """Check the bounds, and make them inclusive. Raises :class:`ConfigurationError` when they leave no time."""
         for bound in (lower_ms, upper_ms):
             if type(bound) is not int:
                 raise ConfigurationError(f"interval join: a bound is a whole number of ms, got {bound!r}")

@@ -1,4 +1,4 @@
-"""Window join and co-group: what two streams have under one key in one window (Flink: ``CoGroupedStreams``).
+"""Window join and co-group: the records of two streams for one key in one window (Flink: ``CoGroupedStreams``).
 
 Rules.
 
@@ -42,7 +42,7 @@ class CoGroup:
         self._function = function
 
     def __call__(self, key: Any, window: Any, values: Sequence[tuple[int, Any]]) -> Iterable[Any] | None:
-        """What a window function is called with."""
+        """The argument of a window function."""
         return self._function(*split_sides(values))
 
 
@@ -53,7 +53,7 @@ class JoinPairs:
         self._function = function
 
     def __call__(self, key: Any, window: Any, values: Sequence[tuple[int, Any]]) -> list[Any]:
-        """What a window function is called with."""
+        """The argument of a window function."""
         lefts, rights = split_sides(values)
         function = self._function
         return [function(left, right) for left in lefts for right in rights]

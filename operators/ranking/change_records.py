@@ -21,7 +21,7 @@ _ADDS = {INSERT: True, UPDATE_AFTER: True, UPDATE_BEFORE: False, DELETE: False}
 
 
 def adds(change: Any) -> bool:
-    """Whether a change adds its row. Raises ``TypeError`` for what is no change."""
+    """Whether a change adds its row. Raises ``TypeError`` for a value that is not a change."""
     if not isinstance(change, tuple) or len(change) != 2 or change[0] not in _ADDS:
         raise TypeError(f"a change is a tuple (kind, row) with a kind out of {', '.join(_ADDS)}, not {shorten(change)}")
     return _ADDS[change[0]]

@@ -44,7 +44,7 @@ class _Deduplicate(Operator):
         self._kept = self.context.keyed_backend().value_state(descriptor)
 
     def _kept_of(self, keys: list[Any]) -> dict[Any, Any]:
-        """What is kept of each key of a batch, keys in the order of their first record."""
+        """The kept record of each key of a batch, keys in the order of their first record."""
         distinct = list(dict.fromkeys(keys))
         return dict(zip(distinct, self._kept.get_many(distinct), strict=True))
 
@@ -176,7 +176,7 @@ class FirstByWatermarkOperator(_Deduplicate):
 
 
 def deduplicator(keep: str, time: str, append_only: bool, ttl_ms: int | None) -> Callable[[], Operator]:
-    """What makes the operators of ``KeyedStream.deduplicate``. Raises :class:`ConfigurationError` for what is not."""
+    """The factory of operators of ``KeyedStream.deduplicate``. Raises :class:`ConfigurationError`."""
     if keep not in (FIRST, LAST):
         raise ConfigurationError(f"deduplicate: keep must be 'first' or 'last', got {keep!r}")
     if time not in (PROCESSING, EVENT):

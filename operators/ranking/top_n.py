@@ -70,7 +70,7 @@ class Ranking:
         self._encode = default_codec().encode
 
     def entry(self, record: Any) -> Entry:
-        """A record with what it is ordered by."""
+        """A record with its sort key."""
         key = self._by(record)
         if type(key) is float and isnan(key):
             raise ValueError("by(record) is not a number (nan), which has no place among numbers; give it one")
@@ -101,12 +101,12 @@ class Ranking:
 
 
 def _are_same(one: Entry, other: Entry) -> bool:
-    # Not by ``==``: 1, 1.0 and True are equal and rank apart, and of what is not a number nothing equals itself.
+    # Not by ``==``: 1, 1.0 and True are equal and rank apart, and a value that is not a number (NaN) equals nothing.
     return one[1] == other[1]
 
 
 def ranked_changes(before: list[Entry], after: list[Entry]) -> list[tuple[str, Any]]:
-    """What makes one list of ranked records the other."""
+    """The changes that turn one list of ranked records into the other."""
     out: list[tuple[str, Any]] = []
     for index in range(max(len(before), len(after))):
         rank = index + 1
@@ -120,7 +120,7 @@ def ranked_changes(before: list[Entry], after: list[Entry]) -> list[tuple[str, A
 
 
 def plain_changes(before: list[Entry], after: list[Entry]) -> list[tuple[str, Any]]:
-    """The same without ranks: what has left, then what has come."""
+    """The same without ranks: first the records that have left, then those that have come."""
     return [
         *((DELETE, record) for record in _missing(before, after)),
         *((INSERT, record) for record in _missing(after, before)),

@@ -28,7 +28,7 @@ class EventClock:
         self.watermark_ms: int = min(self._state.get(), default=MIN_TIMESTAMP_MS)
 
     def advance(self, timestamp_ms: int) -> None:
-        """A watermark arrived; older ones change nothing (they are repeated after a restore)."""
+        """A watermark arrived; older ones have no effect (they are repeated after a restore)."""
         self.watermark_ms = max(self.watermark_ms, timestamp_ms)
 
     def snapshot(self) -> None:

@@ -27,7 +27,7 @@ from operators.time.watermark_generators import Idleness, IdlenessTimer, Waterma
 
 
 class WatermarkEmission(NamedTuple):
-    """What to emit at a point of the grid."""
+    """The output at a point of the grid."""
 
     watermark_ms: int | None
     became_idle: bool
@@ -154,11 +154,11 @@ class PeriodicWatermarks:
         return self._origin_ns - (self._origin_ns - time_ns) // self._interval_ns * self._interval_ns
 
     def generator_snapshot(self, split: str) -> int:
-        """What ``add_split(restored=...)`` needs to continue ``split``."""
+        """The value that ``add_split(restored=...)`` needs to continue ``split``."""
         return self._splits[split].generator.snapshot()
 
     def idleness_snapshot(self, split: str, now_ns: int) -> Idleness | None:
-        """What ``restore_idleness`` needs to continue ``split``; ``None`` when idleness is not watched."""
+        """The value that ``restore_idleness`` needs to continue ``split``; ``None`` when idleness is not watched."""
         one = self._splits[split]
         return None if one.idleness is None else one.idleness.snapshot(one.idle, now_ns)
 

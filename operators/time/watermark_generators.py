@@ -1,4 +1,4 @@
-"""Watermark generators, their combination over splits, and idleness: pure, told records and the virtual time."""
+"""Watermark generators, their combination over splits, and idleness: pure, given records and the virtual time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class WatermarkGenerator(Protocol):
         """The present watermark; it never falls."""
 
     def snapshot(self) -> int:
-        """What ``restore`` needs."""
+        """The value that ``restore`` needs."""
 
     def restore(self, snapshot: int) -> None:
         """Continue where another generator stood."""
@@ -72,7 +72,7 @@ class NoWatermarksGenerator:
 
 
 class _Partial:
-    """What one split contributes (Flink: ``PartialWatermark``)."""
+    """The contribution of one split (Flink: ``PartialWatermark``)."""
 
     __slots__ = ("idle", "watermark_ms")
 
@@ -163,7 +163,7 @@ class IdlenessTimer:
         return now_ns - self._inactive_since_ns > self._timeout_ns
 
     def snapshot(self, idle: bool, now_ns: int) -> Idleness:
-        """What ``restore`` needs. Whether the split is ``idle`` is known to the caller."""
+        """The value that ``restore`` needs. The caller knows whether the split is ``idle``."""
         since_ns = self._inactive_since_ns
         return Idleness(idle, self._seen, None if since_ns is None else now_ns - since_ns)
 

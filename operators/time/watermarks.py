@@ -147,7 +147,7 @@ class WatermarkEmitter:
         self.arm()
 
     def flush(self) -> None:
-        """The input has ended: emit what it has come to, off the grid (Flink does so in ``finish``)."""
+        """The input has ended: emit the watermark it has reached, off the grid (Flink does so in ``finish``)."""
         self._emit(*self.periodic.on_periodic(self._operator.context.processing_time_ns()))
 
     def emit_again(self) -> None:

@@ -84,11 +84,11 @@ class WindowAssigner:
         raise TypeError(f"{type(self).__name__} does not define assign(value, timestamp_ms, now_ms)")
 
     def default_trigger(self) -> Trigger:
-        """What fires the windows when nothing else is asked for."""
+        """The trigger of the windows when none is given."""
         return EventTimeTrigger() if self.is_event_time else ProcessingTimeTrigger()
 
     def spec(self) -> str:
-        """What must not change while state is kept: the class and its numbers and texts."""
+        """The part that must not change while state is kept: the class and its numbers and texts."""
         shown = [(name, getattr(self, name)) for name in getattr(self, "__dataclass_fields__", ())]
         plain = ", ".join(f"{name}={value!r}" for name, value in shown if isinstance(value, (int, str)))
         return f"{type(self).__name__}({plain})"

@@ -1,4 +1,4 @@
-"""What a window with a trigger keeps, one window of the current key at a time.
+"""The contents of a window with a trigger, one window of the current key at a time.
 
 A cell is asked for its *contents*, which may be missing, and for the *result* of contents: a window whose result is
 ``None`` still has contents, and fires.
@@ -22,7 +22,7 @@ class WindowCell:
     """Contents of the windows of the current key: an accumulator, a reduced value or all records, in one state.
 
     :ivar what: the user's function, for errors
-    :ivar result: what contents come to
+    :ivar result: turns contents into the result
     """
 
     def __init__(self, state: Any, what: str, result: Callable[[Any], Any]) -> None:
@@ -94,7 +94,7 @@ class EvictableCell(WindowCell):
         self._state.update([tuple(element) for element in elements])
 
     def _result(self, contents: Sequence[TimestampedValue]) -> Any:
-        """What the records come to; ``None`` for the reduction of none."""
+        """The result of the records; ``None`` for the reduction of none."""
         values = [element.value for element in contents]
         aggregate = self._aggregate
         if aggregate is None:

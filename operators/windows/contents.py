@@ -1,4 +1,4 @@
-"""What a window operator keeps per key and window: an accumulator, a reduced value, or all records.
+"""The state of a window operator per key and window: an accumulator, a reduced value, or all records.
 
 The window is the namespace of the state, given by its start.
 """
@@ -62,7 +62,7 @@ def window_contents(
 
 
 def check_aggregate(aggregate: object) -> None:
-    """Refuse what no window can be computed with."""
+    """Refuse objects that cannot compute a window."""
     if aggregate is not None and not isinstance(aggregate, AggregateFunction) and not callable(aggregate):
         raise ConfigurationError(
             f"a window takes an AggregateFunction, a function (a, b) -> a, or None for all records, got {aggregate!r}"

@@ -1,6 +1,6 @@
 """Evictors: which records of a window are left out, or thrown away, when it is computed (Flink: ``Evictor``).
 
-A window with an evictor keeps all its records with their timestamps; what is evicted is gone for good.
+A window with an evictor keeps all its records with their timestamps; evicted records are gone for good.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class TimestampedValue(NamedTuple):
 
 
 class EvictorContext(Protocol):
-    """What an evictor may ask."""
+    """What an evictor may read."""
 
     @property
     def current_watermark_ms(self) -> int:
@@ -90,7 +90,7 @@ class CountEvictor(_OneSided):
 class TimeEvictor(_OneSided):
     """Keeps the records less than ``window_ms`` older than the newest one (Flink: ``TimeEvictor``).
 
-    Does nothing when the first record has no timestamp.
+    Has no effect when the first record has no timestamp.
     """
 
     def __init__(self, window_ms: int, evict_after: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The sessions of one key, and what a further one does to them (Flink: ``MergingWindowSet``).
+"""The sessions of one key, and how a further one changes them (Flink: ``MergingWindowSet``).
 
 Every session has a *state window*, the namespace that its contents are filed under: the first of the windows that it
 was merged from. So contents stay where they are when a session grows, and only those of further sessions are moved.
@@ -20,7 +20,7 @@ Stored = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """What adding a window does.
+    """The effect of adding a window.
 
     :ivar result: the session that the window belongs to now
     :ivar state_window: where the contents of that session are
@@ -45,7 +45,7 @@ class MergingWindows:
         }
 
     def to_stored(self) -> list[Stored]:
-        """What state keeps."""
+        """The value that state keeps."""
         return [(*session, *state_window) for session, state_window in sorted(self._state_windows.items())]
 
     def state_window(self, session: TimeWindow) -> TimeWindow | None:
@@ -53,7 +53,7 @@ class MergingWindows:
         return self._state_windows.get(session)
 
     def plan(self, window: TimeWindow) -> Merge:
-        """What adding ``window`` would do; nothing is changed."""
+        """The effect that adding ``window`` would have; changes nothing."""
         touched = sorted(session for session in self._state_windows if session.intersects(window))
         if not touched:
             return Merge(window, window)

@@ -6,7 +6,7 @@ object serves all windows of a subtask.
 
 Rules of the callbacks (Flink: ``WindowOperator``):
 
-* ``FIRE`` computes the window from what it holds, ``PURGE`` empties it but keeps the window and the trigger's state.
+* ``FIRE`` computes the window from its contents, ``PURGE`` empties it but keeps the window and the trigger's state.
 * ``on_event_time`` and ``on_processing_time`` are called for *every* timer of the window, also for the one that cleans
   it up: compare the time.
 * ``clear`` is called when the window is cleaned up, and for windows that were merged into another one.
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 class TriggerResult(Enum):
-    """What a trigger wants done (Flink: ``TriggerResult``)."""
+    """The decision of a trigger (Flink: ``TriggerResult``)."""
 
     CONTINUE = "continue"
-    """Nothing."""
+    """No action."""
     FIRE = "fire"
     """Compute the window and keep its contents."""
     PURGE = "purge"
@@ -50,7 +50,7 @@ class TriggerResult(Enum):
 
 
 class TriggerContext(Protocol):
-    """What a trigger may ask about the window in hand, of the current key."""
+    """What a trigger may read about the present window, of the current key."""
 
     @property
     def current_watermark_ms(self) -> int:
@@ -122,7 +122,7 @@ class Trigger:
         """Remove every state and timer that this trigger has for the window."""
 
     def spec(self) -> str:
-        """What must not change while state is kept: timers and state of one trigger mean nothing to another."""
+        """The part that must not change while state is kept: a trigger cannot use another's timers and state."""
         return type(self).__name__
 
 
@@ -273,6 +273,6 @@ class EndOfStreamTrigger(Trigger):
 
 
 def check_positive(trigger: str, what: str, value: object) -> None:
-    """Refuse what is no count and no interval."""
+    """Refuse values that are not a count or an interval."""
     if type(value) is not int or value < 1:
         raise ConfigurationError(f"{trigger}: {what} must be an int of at least 1, got {value!r}")

@@ -27,7 +27,7 @@ class States(Protocol):
 
 
 class WindowContext(Protocol):
-    """What a window function may ask about the window in hand (Flink: ``ProcessWindowFunction.Context``)."""
+    """What a window function may read about the present window (Flink: ``ProcessWindowFunction.Context``)."""
 
     @property
     def window(self) -> Window:

@@ -31,7 +31,7 @@ WindowFunction = Callable[[Any, TimeWindow, Any], Any]
 
 
 def check_lateness(allowed_lateness_ms: object) -> None:
-    """Refuse what is no number of ms."""
+    """Refuse values that are not a number of ms."""
     if type(allowed_lateness_ms) is not int or allowed_lateness_ms < 0:
         raise ConfigurationError(f"allowed_lateness_ms must be an int of at least 0, got {allowed_lateness_ms!r}")
 
@@ -201,7 +201,7 @@ class WindowOperator(Operator):
         self._contents.clear_many([key for key, _ in gone], [start for _, start in gone])
 
     def _append_results(self, keys: list[Any], starts: list[int], out: list[Any], out_stamps: list[int]) -> None:
-        """Append what the windows give, each record with the greatest timestamp of its window."""
+        """Append the results of the windows, each record with the greatest timestamp of its window."""
         size = self._assigner.size_ms
         results = self._results(keys, starts)
         if self._window_function is None and self._process_function is None:

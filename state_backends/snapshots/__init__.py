@@ -1,5 +1,5 @@
-"""State in files. ``contract`` says what a snapshot is; ``handles`` and ``keyed_handles`` say where state lies;
-``full_format`` writes all keyed state canonically, ``full_reader`` reads it; ``checkpoint_streams``, ``metadata``,
+"""State in files. ``contract`` defines a snapshot; ``handles`` and ``keyed_handles`` say where state lies.
+``full_format`` writes all keyed state canonically, ``full_reader`` reads it. ``checkpoint_streams``, ``metadata``,
 ``storage`` and ``savepoints`` make checkpoints and savepoints of it. ``channel_state`` keeps records in flight,
 ``restore_alternatives`` tries one copy after another, ``file_places`` says which files metadata may name.
 """

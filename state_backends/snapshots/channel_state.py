@@ -1,4 +1,4 @@
-"""Records in flight as state: what was queued between two subtasks when a checkpoint overtook it.
+"""Records in flight as state: the records queued between two subtasks when a checkpoint overtook them.
 
 A *piece* holds the records of one channel in their order, as columns. A channel is known by the name of its edge and
 by the subtasks at its ends, so that another job, with another parallelism, can find out where the records belong now.
@@ -129,7 +129,7 @@ def read_channel_state(
         try:
             header = codec.decode(frames.read(bytes([_HEADER])).payload, path)
         except StateSchemaError as problem:
-            # There are no values of the user's in it.
+            # It contains no values of the user.
             raise frames.corrupt(f"malformed: {problem}") from problem
         check_shape(header, _PIECES, path, "channels")
         for edge, sender, receiver, records in header:

@@ -1,8 +1,8 @@
 """Streams into checkpoint storage, and readers of what they wrote.
 
 Small state stays in memory and travels inside its handle; above a threshold it becomes a file, fsynced
-before there is a handle. State that several checkpoints share is always a file: its path is what they know it by,
-and copies of it in each of their metadata would be just what sharing saves (Flink inlines it all the same). A stream
+before there is a handle. State that several checkpoints share is always a file: they know it by its path, and copies
+of it in each of their metadata would defeat the sharing (Flink inlines it all the same). A stream
 that is closed without being finished, or whose finishing fails, leaves no file (FsCheckpointStreamFactory).
 """
 
@@ -45,11 +45,11 @@ class ScopeDirectories:
         return scope if self.job_dir is not None else StateScope.EXCLUSIVE
 
     def relative_path(self, name: str, scope: StateScope) -> str:
-        """What a handle says about a file of this name."""
+        """The path that a handle stores for a file of this name."""
         return name if scope is StateScope.EXCLUSIVE else posixpath.join(scope.value, name)
 
     def full_path(self, handle: FileStateHandle) -> str:
-        """Where the file of a handle is.
+        """The path of a handle's file.
 
         :raises MissingStateError: when a savepoint refers to shared files, which it cannot
         """
@@ -61,7 +61,7 @@ class ScopeDirectories:
 
 
 class WrittenFiles:
-    """What streams have written to files. State that is small enough to stay in its handle is in none."""
+    """The files that streams have written. State small enough to stay in its handle is in none."""
 
     __slots__ = ("files", "size_bytes")
 
@@ -210,7 +210,7 @@ class FsCheckpointStream(CheckpointStream):
 
 
 class FsStateReader:
-    """Opens what the handles of one checkpoint refer to."""
+    """Opens the files and bytes that the handles of one checkpoint refer to."""
 
     def __init__(self, fs: FileSystem, directories: ScopeDirectories) -> None:
         self._fs = fs

@@ -164,14 +164,14 @@ class SnapshotResources(ABC):
     released = False
 
     def release(self) -> None:
-        """Let go of the view. It is called exactly once; the task of a snapshot does so."""
+        """Release the view. Called exactly once; the task of a snapshot does so."""
         assert not self.released, "the resources of a snapshot were released twice"
         self.released = True
         self._release()
 
     @abstractmethod
     def _release(self) -> None:
-        """Undo what pinning did."""
+        """Undo the pinning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ class SnapshotResult(Generic[HandleT]):
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of all that the job manager's handle refers to."""
+        """The number of bytes that the job manager's handle refers to."""
         return 0 if self.job_manager_state is None else self.job_manager_state.size_bytes
 
     @property
@@ -200,7 +200,7 @@ class SnapshotResult(Generic[HandleT]):
 
 
 class SnapshotStatus(enum.Enum):
-    """Where a snapshot task stands; the last three are final."""
+    """The state of a snapshot task; the last three are final."""
 
     CREATED = "created"
     RUNNING = "running"
@@ -212,7 +212,7 @@ class SnapshotStatus(enum.Enum):
 class SnapshotTask(ABC, Generic[HandleT]):
     """The asynchronous part: call :meth:`step` until it gives a result, or :meth:`cancel`.
 
-    :ivar status: where it stands
+    :ivar status: its state
     """
 
     def __init__(self, resources: SnapshotResources) -> None:
@@ -223,7 +223,7 @@ class SnapshotTask(ABC, Generic[HandleT]):
         """Do one bounded piece of work; the result when it was the last, else ``None``.
 
         :raises SnapshotCancelledError: when it was cancelled before
-        :raises Exception: what made it fail; partial output is deleted and the resources are released
+        :raises Exception: its cause of failure; partial output is deleted and the resources are released
         """
         if self.status is SnapshotStatus.CANCELLED:
             raise SnapshotCancelledError("this snapshot was cancelled: its result must not be used.")

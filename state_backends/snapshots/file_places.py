@@ -14,7 +14,7 @@ a path in metadata is not followed everywhere. Rules:
 * Links that lead out of these directories are not followed, nor is ``shared`` followed if it is a link itself. Links
   above them are the user's own.
 
-Metadata is checked when it is read, before anything is made of it.
+Metadata is checked when it is read, before it is used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _VERSION = 1
 
 
 class ForbiddenPathError(StateBackendError):
-    """Metadata names a file in a place that its checkpoint has no right to.
+    """Metadata names a file in a place that its checkpoint must not use.
 
     :ivar metadata_path: whose metadata
     :ivar path: the file it names

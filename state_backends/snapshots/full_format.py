@@ -8,9 +8,9 @@ gives the same bytes, whatever its history and whatever order the states were de
 File: preamble ``WEIRFULL``, a header frame, one frame per key group with entries (tag = key group),
 an end frame. Byte by byte in ``docs/formats.md``.
 
-A backend that is to be written implements :class:`FullSnapshotResources`: which states and key groups have entries, and
-the entries of one key group as encoded columns. Everything else is the same for all, so that equal state gives equal
-bytes on every backend: the order, the header, how much a step does, and what becomes of a file that is not finished.
+A backend that can be written implements :class:`FullSnapshotResources`: which states and key groups have entries, and
+the entries of one key group as encoded columns. Everything else is common, so that equal state gives equal bytes on
+every backend: the order, the header, the work of a step, and the handling of an unfinished file.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ _HEADER_SHAPE = row(key_type_shape, positive, row(whole, whole), list_of(STATE_I
 
 @dataclass(frozen=True, slots=True)
 class SnapshotHeader:
-    """What a full snapshot says about itself.
+    """The header of a full snapshot.
 
     :ivar key_group_range: the key groups that the writer owned
     :ivar states: the states that have entries, sorted
@@ -136,7 +136,7 @@ class SnapshotHeader:
     def from_state(cls, state: list[Any], path: str) -> SnapshotHeader:
         """The header that :meth:`to_state` described.
 
-        :raises CorruptStateError: when it is none
+        :raises CorruptStateError: when it is not a header
         """
         check_shape(state, _HEADER_SHAPE, path, "header")
         key_type, max_parallelism, (first, last), states, compression, *schema = state
@@ -210,7 +210,7 @@ def content_digest(codec: StateCodec, blocks: Iterable[tuple[int, EncodedBlock]]
 
 
 class Contents(NamedTuple):
-    """What a pinned view has entries in.
+    """The states and key groups with entries in a pinned view.
 
     :ivar states: the states with entries, sorted
     :ivar key_groups: the key groups with entries, ascending
@@ -231,14 +231,14 @@ class FullSnapshotResources(SnapshotResources):
     schema: Any = None
 
     def header(self, states: Iterable[StateId], key_group_range: KeyGroupRange, compression: str) -> SnapshotHeader:
-        """What a file with entries of these says about itself."""
+        """The header of a file with entries of these."""
         assert self.key_type is not None, "there are entries, so some key had a type"
         states = tuple(states)
         return SnapshotHeader(self.key_type, self.max_parallelism, key_group_range, states, compression, self.schema)
 
     @abstractmethod
     def contents(self) -> Contents:
-        """Where there are entries. It is asked once, before any block."""
+        """Where there are entries. Called once, before any block."""
 
     @abstractmethod
     def blocks(self, key_group: int) -> list[EncodedBlock]:

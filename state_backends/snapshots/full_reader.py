@@ -42,7 +42,7 @@ class FullSnapshotReader:
     """Reads one full snapshot.
 
     :ivar path: how errors name it
-    :ivar header: what it says about itself
+    :ivar header: the snapshot's header
     :ivar codec: reads keys and values; may be replaced after the header was read, by one that migrates values
     :raises CorruptStateError: from each method, when bytes read are not those written
     :raises StateSchemaError: from each method, when the file, or a value in it, needs a newer program
