@@ -166,7 +166,7 @@ class ChangeLog:
     # --- segments -------------------------------------------------------------------------------------------------
 
     def cut(self) -> int | None:
-        """Make a segment of what was changed since the last cut; its first number, or ``None`` when nothing was."""
+        """Make a segment of the changes since the last cut; its first number, or ``None`` without changes."""
         if not self._records:
             return None
         key_type = self.key_type()
@@ -224,7 +224,7 @@ class ChangeLog:
             self._segments[first].upload = None
 
     def clean_up(self, cleanup: Cleanup) -> None:
-        """Do what the history tells about segments."""
+        """Carry out the history's instructions about segments."""
         for first in cleanup.delete_segments:
             segment = self._segments[first]
             if segment.upload is not None:
@@ -259,7 +259,7 @@ class SegmentUpload(BackgroundWork):
         self._streams: StreamFactory | None = streams
 
     def step(self) -> int | None:
-        """Write it. What cannot be written is left to the next snapshot, which fails if it cannot either."""
+        """Upload it. If that fails, the next snapshot tries again, and fails if it cannot either."""
         streams, self._streams = self._streams, None
         if streams is None or not self._log.is_waiting(self._first):
             return None

@@ -124,7 +124,7 @@ class ColumnEntries:
             raise foreign_key(_plain(keys[at]), groups[at], self._range)
         before, after = len(self._slots), len(self._slots) + len(keys)
         if after > len(self.values):
-            # A copy too: what a snapshot holds stays as it is.
+            # A copy too: the values of a snapshot must not change.
             self.values = _grown(self.values, before, after)
             self._groups = _grown(self._groups, before, after)
             self._shared = False
@@ -262,7 +262,7 @@ class ColumnSnapshot:
     def take(self, group: int) -> FrozenShard | None:
         """The entries of a group; ``None`` without entries."""
         shard = self._split().pop(group, None)
-        # What is frozen is only handed back to the table it came from.
+        # A frozen part is only handed back to the table it came from.
         return None if shard is None else FrozenShard(shard, encoded=False)  # type: ignore[arg-type]
 
     def release(self) -> None:
@@ -288,7 +288,7 @@ class ColumnStateTable(StateTable):
     plain: ColumnEntries  # type: ignore[assignment]
 
     def __init__(self, rows: StateTable, entries: ColumnEntries) -> None:
-        """Take the place of ``rows``. ``entries``: what it holds without namespace."""
+        """Take the place of ``rows``. ``entries``: those without namespace."""
         self.name = rows.name
         self.kind = rows.kind
         self.codec = rows.codec
@@ -378,7 +378,7 @@ def columns_of(rows: StateTable, entries: ColumnEntries) -> ColumnStateTable:
 
 
 class _MovedToColumns:
-    """What handles of a state in rows find where its entries were."""
+    """Lets handles of a state in rows find the place that its entries have moved to."""
 
     def __init__(self, state: str) -> None:
         self._state = state

@@ -15,7 +15,7 @@ from state_backends.heap.state_table import StateTable
 
 
 class _HeapTable:
-    """What both kinds of table have, see :class:`state_backends.api.KeyedTable`."""
+    """The common part of both kinds of table, see :class:`state_backends.api.KeyedTable`."""
 
     __slots__ = ("_state", "codec", "name", "scope")
 

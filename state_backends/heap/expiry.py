@@ -75,12 +75,12 @@ class IncrementalCleanup:
 
 
 class UnexpiredEntries(TableSnapshot):
-    """A pinned table without what had expired at the moment of the snapshot."""
+    """A pinned table without entries that had expired at the moment of the snapshot."""
 
     __slots__ = ("_entries", "_limit_ms", "_state")
 
     def __init__(self, entries: TableSnapshot, table: StateTable, limit_ms: int) -> None:
-        """A view of a pinned table. What was accessed at ``limit_ms`` or before is left out."""
+        """A view of a pinned table, without entries that were accessed at ``limit_ms`` or before."""
         # The shards are those of the pinned table, which goes on being told when a writer has to freeze one.
         self.shards = entries.shards
         self.version = entries.version
@@ -128,7 +128,7 @@ class UnexpiredEntries(TableSnapshot):
 
 
 def _living(value: Any, kind: StateKind, limit_ms: int) -> Any:
-    """What is left of a stored value: itself when nothing in it has expired, ``None`` when all has."""
+    """The rest of a stored value: itself when nothing in it has expired, ``None`` when all has."""
     if kind is StateKind.LIST:
         elements = [pair for pair in value if pair[0] > limit_ms]
         return value if len(elements) == len(value) else (elements or None)

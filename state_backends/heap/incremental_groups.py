@@ -56,7 +56,7 @@ from state_backends.snapshots import (
 )
 
 STORE_NAME = "heap"
-"""What handles call this form."""
+"""The name of this form in handles."""
 
 _GROUP_DIGITS = 5
 _META_SCOPE = StateScope.EXCLUSIVE
@@ -235,7 +235,7 @@ class IncrementalHeapTask(SnapshotTask[KeyedStateHandle]):
         if self._next_group < len(groups):
             return None
         result: SnapshotResult[KeyedStateHandle] = SnapshotResult(self._handle() if groups else None)
-        # Last: what a failed snapshot has uploaded is deleted, so it must not be known.
+        # Last: files that a failed snapshot has uploaded are deleted, so they must not be known.
         if not self._options.type.is_savepoint:
             self._strategy.history.finish(self._pinned.taken, shared_files_of(self._files))
         return result
@@ -328,7 +328,7 @@ def full_format_parts(handle: KeyedStateHandle) -> Iterator[FullKeyedStateHandle
 
 
 def restored_base(handles: Sequence[KeyedStateHandle], key_group_range: KeyGroupRange) -> RestoredBase | None:
-    """What carries over to a backend that was restored from these handles (I8)."""
+    """The part that carries over to a backend restored from these handles (I8)."""
     if len(handles) != 1 or handles[0].key_group_range != key_group_range:
         return None
     (handle,) = handles

@@ -206,7 +206,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     def async_snapshot(
         self, resources: SnapshotResources, stream_factory: StreamFactory, options: SnapshotOptions
     ) -> FullSnapshotTask:
-        """A task that writes what was pinned in the full format. It owns the resources from here on."""
+        """A task that writes the pinned state in the full format. It owns the resources from here on."""
         assert isinstance(resources, HeapSnapshotResources)
         return FullSnapshotTask(resources, stream_factory, options)
 

@@ -16,10 +16,10 @@ from state_backends.base import StateBackendError
 from state_backends.snapshots import CheckpointStream, FileStateHandle, StateScope, StreamFactory, StreamStateHandle
 
 ReportProblem = Callable[[Exception], None]
-"""Told why there is no copy, or why what there was could not be deleted."""
+"""Is given the reason why there is no copy, or why a copy could not be deleted."""
 
 SECONDARY_FAILURES = (OSError, StateBackendError)
-"""What a secondary may fail with. Anything else is a bug, or the end of the process."""
+"""The errors with which a secondary may fail. Any other is a bug, or the end of the process."""
 
 
 class DuplicatingStream(CheckpointStream):
@@ -117,7 +117,7 @@ class DuplicatingStreamFactory:
         self.copies = {} if copies is None else copies
 
     def create_stream(self, scope: StateScope = StateScope.EXCLUSIVE) -> DuplicatingStream:
-        """A new stream in a scope; its copy has none, for it belongs to one local snapshot."""
+        """A new stream in a scope; its copy has none, because it belongs to one local snapshot."""
         primary = self._primary.create_stream(scope)
         secondary: CheckpointStream | None = None
         try:

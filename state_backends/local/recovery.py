@@ -67,7 +67,7 @@ class LocalRecoveryCounts:
 
 
 class TaskLocalRecovery:
-    """Local recovery of one attempt of one task: what it keeps while it runs, and where it is restored from."""
+    """Local recovery of one attempt of one task: the copies it keeps while it runs, and those it is restored from."""
 
     def __init__(self, name: str, store: LocalStateStore, counts: LocalRecoveryCounts) -> None:
         self._name = name

@@ -55,7 +55,7 @@ _COPIES = list_of(row(STREAM, STREAM))
 _LOCAL_STATE = row(whole, optional(row(list_of(row(text, SUBTASK)), _COPIES)))
 
 ReportFailure = Callable[[str, Exception], None]
-"""Told what could not be done, and why."""
+"""Is given the action that failed, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class LocalStateStore:
         return posixpath.join(self.directory, f"{SNAPSHOT_PREFIX}{checkpoint_id}")
 
     def reader(self, checkpoint_id: int) -> FsStateReader:
-        """Opens what the handles of a local snapshot refer to."""
+        """Opens the files that the handles of a local snapshot refer to."""
         return FsStateReader(self.file_system, ScopeDirectories(self.snapshot_directory(checkpoint_id), None))
 
     def store(self, checkpoint_id: int, state: LocalTaskState | None) -> bool:
@@ -221,5 +221,5 @@ class LocalStateStore:
         try:
             self.file_system.delete_tree(directory)
         except OSError as problem:
-            # What is left is found, and deleted, when the task starts again.
+            # The next start of the task finds the rest and deletes it.
             self._failed(f"{directory} could not be deleted", problem)

@@ -19,7 +19,7 @@ from state_backends.store.parts import StoreAccess, StoreTable
 
 
 class _StoreRows:
-    """What both kinds of table have, see :class:`state_backends.api.KeyedTable`."""
+    """The common part of both kinds of table, see :class:`state_backends.api.KeyedTable`."""
 
     __slots__ = ("_access", "_table", "_what", "codec", "name", "scope")
 
@@ -168,7 +168,7 @@ class StoreEntries(_StoreRows):
         store.put(row, self._encode(value, self.scope.key, namespace))
 
     def begin(self, keys: Sequence[Any], namespaces: Namespaces) -> Batch:
-        """The entries of a batch, read at once. What ends it writes them."""
+        """Reads the entries of a batch at once; they are written when it ends."""
         problem: Exception | None = None
         try:
             rows = self._rows(keys, namespaces)

@@ -145,7 +145,7 @@ class StoreKeyedStateBackend(KeyedStateBackend):
         return self._full
 
     def meta(self) -> StoreMeta:
-        """What the rows mean, as of now."""
+        """The present meaning of the rows."""
         states, schema = self._tables.states(), self._schemas.written()
         return StoreMeta(self.scope.key_type, self.scope.max_parallelism, self.scope.key_group_range, states, schema)
 

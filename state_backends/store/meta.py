@@ -66,7 +66,7 @@ class StoreMeta:
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str, codec: StateCodec) -> StoreMeta:
-        """What :meth:`to_bytes` wrote. ``path``: how errors name the bytes."""
+        """The inverse of :meth:`to_bytes`. ``path``: the name of the bytes in errors."""
         payload = unseal(io.BytesIO(data), path, MAGIC, FORMAT_VERSION)
         plain = codec.decode(payload, path)
         check_shape(plain, _SHAPE, path, "meta data")
@@ -125,7 +125,7 @@ def next_state_id(used: Iterable[int]) -> int:
 
 
 def clip_ranges(key_groups: KeyGroupRange) -> list[tuple[bytes, bytes]]:
-    """The ranges of rows, as (first, end), that belong to other key groups: what a clip deletes."""
+    """The ranges of rows, as (first, end), that belong to other key groups: a clip deletes them."""
     before = group_prefix(0), group_prefix(key_groups.first)
     behind = group_prefix(key_groups.last + 1), group_prefix(UPPER_BOUND_MAX_PARALLELISM)
     return [(first, end) for first, end in (before, behind) if first < end]

@@ -78,7 +78,7 @@ class StoreTable:
 
 
 class StoreAccess:
-    """What all states of a backend share: the codec, and the store once something has needed it."""
+    """The common part of all states of a backend: the codec, and the store once it is needed."""
 
     __slots__ = ("_open_store", "codec", "opened")
 

@@ -43,7 +43,7 @@ def with_ttl(inner: Any, descriptor: StateDescriptor, now_ms: NowMs, on_access: 
 
 
 class _TtlTable(Generic[TableT]):
-    """What all of them have, see :class:`state_backends.api.KeyedTable`."""
+    """The common part of all of them, see :class:`state_backends.api.KeyedTable`."""
 
     __slots__ = (
         "_inner",
@@ -250,7 +250,7 @@ class TtlListEntries(_TtlTable[ListEntries]):
         self._inner.merge(target, sources, merge)
 
     def _surviving(self, pairs: list[Expiring], now: int) -> list[Expiring]:
-        """What stays in the state after a read."""
+        """The part that stays in the state after a read."""
         limit = self._latest_expired_ms(now)
         if self._refreshed_by_reading:
             return [(now, element) for stamp, element in pairs if stamp > limit]

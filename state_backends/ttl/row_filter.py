@@ -42,7 +42,7 @@ class TtlRowFilter:
             self._in_compaction[key] = (kind is StateKind.LIST, config)
 
     def __call__(self, key: bytes, value: bytes) -> bytes | None:
-        """For compaction: what is kept of a row now."""
+        """For compaction: the part of a row that is kept now."""
         known = self._in_compaction.get(key[GROUP_BYTES:PART_BYTES])
         if known is None:
             return value
@@ -50,7 +50,7 @@ class TtlRowFilter:
         return _kept(value, is_list, config.latest_expired_ms(self._now_ms()))
 
     def for_full_snapshot(self) -> RowFilter | None:
-        """What a full snapshot keeps, as of now; ``None`` when no state has ``cleanup_full_snapshot``."""
+        """The part that a full snapshot keeps now; ``None`` when no state has ``cleanup_full_snapshot``."""
         now = self._now_ms()
         limits = {
             _id_bytes(state_id): (kind is StateKind.LIST, config.latest_expired_ms(now))
