@@ -7,6 +7,7 @@ one call. Event times are those of a column, if one is named; it stays a field o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from engine.elements.columns import Column, ColumnBatch, ColumnError, checked_columns
@@ -82,17 +83,23 @@ class ColumnGeneratorSource:
         """A reader whose next record is number ``position``."""
         index = split_index(split, "column-generator", self._splits, context.name)
         first, last = share(self._count, index, self._splits)
-
-        def read(start: int, stop: int) -> ColumnBatch:
-            try:
-                columns, _ = checked_columns(self._make_columns(start, stop), stop - start)
-                _check_timestamps(columns, self._timestamps)
-            except Exception as error:
-                records = range(start, stop)
-                raise UserFunctionError(context.name, "make_columns", records, context.attempt, error) from error
-            return ColumnBatch(columns, stop - start, _stamps(columns, self._timestamps))
-
+        read = partial(_made, self._make_columns, self._timestamps, context)
         return RangeReader(read, start_in(first, last, position, split, context.name), last)
+
+
+def _made(
+    make_columns: Callable[[int, int], Mapping[str, Any]],
+    timestamps: str | None,
+    context: SourceContext,
+    start: int,
+    stop: int,
+) -> ColumnBatch:
+    try:
+        columns, _ = checked_columns(make_columns(start, stop), stop - start)
+        _check_timestamps(columns, timestamps)
+    except Exception as error:
+        raise UserFunctionError(context.name, "make_columns", range(start, stop), context.attempt, error) from error
+    return ColumnBatch(columns, stop - start, _stamps(columns, timestamps))
 
 
 def _check_timestamps(columns: Mapping[str, Column], name: str | None) -> None:

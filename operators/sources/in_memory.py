@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, overload
 
 from engine.elements.batch import Batch
@@ -305,21 +306,21 @@ class GeneratorSource:
         index = split_index(split, "generator", self._splits, context.name)
         first, last = share(self._count, index, self._splits)
         start = start_in(first, last, position, split, context.name)
-
-        def read(start: int, stop: int) -> Batch:
-            try:
-                records: Any = self._make_batch(start, stop)
-                if not isinstance(records, list) or len(records) != stop - start:
-                    raise ValueError(f"must return a list of {stop - start} records, got {type(records).__name__}")
-            except Exception as error:
-                asked = range(start, stop)
-                raise UserFunctionError(context.name, "make_batch", asked, context.attempt, error) from error
-            return Batch(records)
-
-        reader = RangeReader(read, start, last)
+        reader = RangeReader(partial(_made, self._make_batch, context), start, last)
         if self._rate_per_s is None:
             return reader
         return _RateLimitedReader(reader, self._rate_per_s, self._splits)
+
+
+def _made(make_batch: Callable[[int, int], list[Any]], context: SourceContext, start: int, stop: int) -> Batch:
+    try:
+        records: Any = make_batch(start, stop)
+        if not isinstance(records, list) or len(records) != stop - start:
+            raise ValueError(f"must return a list of {stop - start} records, got {type(records).__name__}")
+    except Exception as error:
+        asked = range(start, stop)
+        raise UserFunctionError(context.name, "make_batch", asked, context.attempt, error) from error
+    return Batch(records)
 
 
 class _RateLimitedReader:

@@ -23,21 +23,34 @@ class WindowContents:
     """Contents of windows in keyed state.
 
     :ivar what: the user's function, for errors
-    :ivar add_many: adds each value to its window: keys, starts, values. When a user's function raises,
-        ``failed_index`` tells on which
     :ivar get_many: the result of each window
     :ivar clear_many: forgets each window
     """
 
-    def __init__(self, state: Any, what: str, add_many: Callable[[Keys, Starts, Sequence[Any]], object]) -> None:
-        self._state, self.what, self.add_many = state, what, add_many
+    def __init__(self, state: Any, what: str) -> None:
+        self._state, self.what = state, what
         self.get_many: Callable[[Keys, Starts], list[Any]] = state.get_many
         self.clear_many: Callable[[Keys, Starts], None] = state.clear_many
+
+    def add_many(self, keys: Keys, starts: Starts, values: Sequence[Any]) -> None:
+        """Add each value to its window. When a user's function raises, ``failed_index`` tells on which."""
+        self._state.add_many(keys, starts, values)
 
     @property
     def failed_index(self) -> int:
         """Where ``add_many`` failed."""
         return getattr(self._state, "failed_index", None) or 0
+
+
+# Methods, not lambdas: a copy of a run, as an exhaustive check makes them, shares functions with the original.
+class _ReducedContents(WindowContents):
+    def add_many(self, keys: Keys, starts: Starts, values: Sequence[Any]) -> None:
+        self._state.add_many(keys, values, [], starts)
+
+
+class _AllRecords(WindowContents):
+    def add_many(self, keys: Keys, starts: Starts, values: Sequence[Any]) -> None:
+        self._state.add_many(keys, values, starts)
 
 
 def window_contents(
@@ -46,19 +59,14 @@ def window_contents(
     """The contents that fit ``aggregate``: an aggregate, a reduce function, or ``None`` for all records."""
     check_aggregate(aggregate)
     if aggregate is None:
-        records = backend.list_state(ListStateDescriptor(STATE_NAME))
-        return WindowContents(records, "window", lambda keys, starts, values: records.add_many(keys, values, starts))
+        return _AllRecords(backend.list_state(ListStateDescriptor(STATE_NAME)), "window")
     if isinstance(aggregate, AggregateFunction):
-        accumulators = backend.aggregating_state(
-            AggregatingStateDescriptor(
-                STATE_NAME, aggregate.create, aggregate.add, aggregate.get_result, aggregate.merge
-            )
+        accumulators = AggregatingStateDescriptor(
+            STATE_NAME, aggregate.create, aggregate.add, aggregate.get_result, aggregate.merge
         )
-        return WindowContents(accumulators, "aggregate function", accumulators.add_many)
+        return WindowContents(backend.aggregating_state(accumulators), "aggregate function")
     reduced = backend.reducing_state(ReducingStateDescriptor(STATE_NAME, aggregate))
-    return WindowContents(
-        reduced, "reduce function", lambda keys, starts, values: reduced.add_many(keys, values, [], starts)
-    )
+    return _ReducedContents(reduced, "reduce function")
 
 
 def check_aggregate(aggregate: object) -> None:

@@ -59,11 +59,13 @@ class SplitAssigner:
 
     def __init__(self, order: str = LIFO) -> None:
         self._splits: deque[FileSourceSplit] = deque()
-        self._take = self._splits.pop if order == LIFO else self._splits.popleft
+        self._order = order
 
     def next_split(self) -> FileSourceSplit | None:
         """Remove and return the next split to hand out; ``None`` when there is none."""
-        return self._take() if self._splits else None
+        if not self._splits:
+            return None
+        return self._splits.pop() if self._order == LIFO else self._splits.popleft()
 
     def add_splits(self, splits: Iterable[FileSourceSplit]) -> None:
         """Take new splits, or splits that came back from a reader."""

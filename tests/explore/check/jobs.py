@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from engine.elements.batch import Batch
@@ -14,6 +15,8 @@ from engine.explore.run import Subject
 from engine.graph.job import Job
 from operators.basic import CollectedResults, SinkOperator
 from operators.sources import CollectionSource
+from operators.time import WatermarkStrategy
+from operators.windows import TumblingEventTimeWindows
 
 
 def calm_case(checkpoints: int = 0, **settings: Setting) -> Case:
@@ -52,6 +55,23 @@ def counting(left: int = 1, right: int = 1, *, parallelism: int = 2) -> Subject:
         return job
 
     return Subject(build, label="counting")
+
+
+def windowed() -> Subject:
+    """One source, sums of the records of a key in windows of 10 ms, one sink."""
+
+    def build(_parallelism: int | None) -> Job:
+        job = Job("windowed", max_parallelism=2)
+        times = WatermarkStrategy.for_monotonous_timestamps(lambda number: number * 5)
+        source = CollectionSource([1, 2, 3])
+        numbers = job.source(source, watermarks=times, name="numbers", uid="numbers", parallelism=1)
+        windows = numbers.key_by(lambda number: "a").window(TumblingEventTimeWindows.of(10))
+        windows.reduce(operator.add).map(lambda row: row[3]).collect(
+            CollectedResults(), name="out", uid="out", parallelism=1
+        )
+        return job
+
+    return Subject(build, label="windowed")
 
 
 def merging() -> Subject:

@@ -7,7 +7,7 @@ import pytest
 from engine.elements.errors import ConfigurationError
 from engine.explore.check.fork import Forker, forking
 from engine.explore.check.machine import CaseState, Machine
-from tests.explore.check.jobs import calm_case, counting
+from tests.explore.check.jobs import calm_case, counting, windowed
 
 
 def _step(machine: Machine, state: CaseState, turns: int) -> bool:
@@ -44,6 +44,22 @@ def test_copies_go_on_alike_and_apart(state_backend: str) -> None:
         assert len(set(first)) > 10
         assert machine.fingerprint(state) == before
         assert _to_end(machine, state) == first
+    machine.close()
+
+
+def test_windows_of_copies_are_apart() -> None:
+    """What a copy adds to a window is in no window of the original."""
+    machine = Machine(windowed(), calm_case())
+    ends = []
+    with forking():
+        state = machine.start()
+        for turns in range(4):
+            assert _step(machine, state, turns)
+            copy = machine.state_of(machine.copy_of(state))
+            _to_end(machine, copy)
+            ends.append(copy.world.committed())
+        _to_end(machine, state)
+    assert [*ends, state.world.committed()] == [{"out": ["1", "5"]}] * 5
     machine.close()
 
 

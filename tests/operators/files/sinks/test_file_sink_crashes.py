@@ -83,6 +83,19 @@ def test_going_back_to_older_checkpoints(sink: str, attempts: list[tuple[int, in
     job.run_to_the_end()
 
 
+def test_going_back_again_after_going_back() -> None:
+    """All that is left of a part may be what the restore of a newer checkpoint has set aside; it begins as the part."""
+    job = Job(SINKS["open for long"])
+    job.run([FaultRule(FileFault.CRASH_BEFORE, at_call=20)])
+    assert job.run()
+    for checkpoints in (2, 1):
+        job.go_back(checkpoints)
+        job.incarnation += 1
+        job.start(job.disk).harnesses[0].operator.abandon()
+    job.incarnation += 1
+    job.run_to_the_end()
+
+
 OPEN = FileSink("rows", rolling_policy=DefaultRollingPolicy())
 AS_IT_WAS = FileSink("rows", rolling_policy=DefaultRollingPolicy(), resumes=False)
 
