@@ -17,15 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from engine.faults.fault import FAULT_KINDS, Fault, FaultMix
 from engine.faults.opportunities import Opportunities, Struck, Windows, drawn_duration_ns, plain_target
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from state_backends.snapshots import CHECKPOINT_PREFIX, METADATA_FILE_NAME
-
-if TYPE_CHECKING:
-    pass
 
 CHECKPOINTS, FILES = "checkpoints", "files"
 """The disks of a run: of checkpoint storage, and of sources and sinks."""

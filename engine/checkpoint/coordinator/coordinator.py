@@ -12,7 +12,7 @@ rules for it. From outside, parts are only read:
 ``schedule``        when the next periodic checkpoint is due
 ``requests``        which waiting request is triggered next, and whether it may be yet
 ``plan``            attempts and states of the tasks, hence the plan of a checkpoint
-``trigger_pipeline`` from the chosen request to the triggers: id, location, operator coordinators, master hooks
+``triggering``      from the chosen request to the triggers: id, location, operator coordinators, master hooks
 ``pending``         the checkpoints between their ids and their ends
 ``task_messages``   which acknowledgements and declines count
 ``ending``          write the metadata, complete, abort, refuse

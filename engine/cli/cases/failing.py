@@ -26,9 +26,9 @@ class OpenedRun:
 def open_run(name: str, job: str | None, typed: Sequence[str], promise: str | None = None) -> OpenedRun:
     """Find the run whose token or file ``name`` is, and run it; its case is returned in concrete form.
 
-    ``job`` and ``typed`` as of :func:`engine.cli.runs.resolve`; ``promise`` replaces the recorded one.
+    ``job`` and ``typed`` as of :func:`engine.cli.cases.resolve`; ``promise`` replaces the recorded one.
 
-    Raises what :func:`engine.cli.runs.resolve` raises.
+    Raises what :func:`engine.cli.cases.resolve` raises.
     """
     named = resolve(name, job, typed)
     case, promise = named.token.to_case(named.subject), named.token.promise if promise is None else promise
