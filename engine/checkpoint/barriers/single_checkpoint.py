@@ -242,8 +242,8 @@ class SingleCheckpointHandler(BarrierHandler):
 
     def _block(self, channel: int, out: list[HandlerInstruction]) -> None:
         assert channel not in self._blocked, f"channel {channel} yielded a barrier while it was blocked"
-        self._blocked.add(channel)
         # Records after the barrier wait: they are not in the snapshot (mutant "alignment skipped").
+        self._blocked.add(channel)
         out.append(BlockChannel(channel))
 
     def _resume_blocked(self, out: list[HandlerInstruction]) -> None:

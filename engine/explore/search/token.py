@@ -27,6 +27,7 @@ from typing import Any
 
 import msgpack
 
+import engine
 from engine.elements.errors import ConfigurationError
 from engine.explore.cases import SETTINGS, Case, case_to_plain, plain_to_case
 from engine.explore.run import Subject
@@ -286,11 +287,13 @@ def _is_below_here(path: str) -> bool:
 def code_fingerprint() -> str:
     """The identity of the code that decides a run: a digest of Weir's sources, in 12 digits."""
     files = LocalFileSystem()
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    root = os.path.dirname(os.path.dirname(os.path.abspath(engine.__file__)))
     digest = blake2b(digest_size=6)
     for package in _PACKAGES:
-        for path in sorted(files.walk_files(os.path.join(root, package))):
-            if path.endswith(".py"):
-                digest.update(os.path.relpath(path, root).encode() + b"\0")
-                digest.update(files.read_bytes(path))
+        sources = [path for path in sorted(files.walk_files(os.path.join(root, package))) if path.endswith(".py")]
+        # Without sources all versions would have one identity, and any other run would count as V16.
+        assert sources, f"{root} has no sources of {package}"
+        for path in sources:
+            digest.update(os.path.relpath(path, root).encode() + b"\0")
+            digest.update(files.read_bytes(path))
     return digest.hexdigest()
