@@ -27,7 +27,7 @@ from typing import Any
 
 import msgpack
 
-import engine
+from engine.elements import errors
 from engine.elements.errors import ConfigurationError
 from engine.explore.cases import SETTINGS, Case, case_to_plain, plain_to_case
 from engine.explore.run import Subject
@@ -287,7 +287,7 @@ def _is_below_here(path: str) -> bool:
 def code_fingerprint() -> str:
     """The identity of the code that decides a run: a digest of Weir's sources, in 12 digits."""
     files = LocalFileSystem()
-    root = os.path.dirname(os.path.dirname(os.path.abspath(engine.__file__)))
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(errors.__file__))))
     digest = blake2b(digest_size=6)
     for package in _PACKAGES:
         sources = [path for path in sorted(files.walk_files(os.path.join(root, package))) if path.endswith(".py")]
