@@ -19,7 +19,7 @@ from tests.crash.processes import KilledRun
 from tests.operators.databases.killed_database_job import KEYS, SPLITS, sinks
 from tests.postgres_server import PostgresServer, running_server
 
-RECORDS = 30_000
+RECORDS = 60_000
 EVERY = ("--checkpoint-interval", "1500rec")
 
 
@@ -130,8 +130,8 @@ def run_killed(run: KilledDatabaseRun, target: str, kills: int, seed: str) -> Re
             if instants.random() < 0.3:
                 run.kill_behind_start(instants.uniform(0, 0.1))
             else:
-                # All kills together come in the first two thirds of the checkpoints, one for each 1500 records.
-                most = run.records // 2_200 // kills
+                # A third of the checkpoints, one for each 1500 records: some more pass until each kill has come.
+                most = run.records // 4_400 // kills
                 behind = run.newest_checkpoint() + instants.randint(1, max(1, most))
                 assert not run.kill_behind_checkpoint(behind, instants.uniform(0, 0.03)), f"kill {kill} came too late"
         assert run.go_on()
