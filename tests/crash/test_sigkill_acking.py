@@ -83,7 +83,7 @@ def test_every_record_is_there_when_the_process_was_killed_again_and_again(
     commits: tuple[int, ...], tmp_path: Path
 ) -> None:
     """Four processes, each killed a little further on."""
-    run = KilledAckedRun(tmp_path, 16_000)
+    run = KilledAckedRun(tmp_path, 12_000)
     for number in commits:
         assert not run.kill_behind_commits(number)
     assert run.go_on()
