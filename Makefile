@@ -16,7 +16,8 @@ TEST_EXTRAS := $(DEMO_EXTRAS),test
 BENCH_EXTRAS := $(TEST_EXTRAS),bench
 # What a job file imports; tests, benchmarks and examples are never installed.
 PACKAGES := engine operators state_backends spark_bridge
-# One Spark session serves a test run: loadgroup keeps the Spark tests in one worker (see tests/conftest.py).
+# One Spark session serves a test run: loadgroup keeps the Spark tests in one worker, and the tests of a file together
+# (see tests/conftest.py).
 TEST_WORKERS := 2
 # Extra arguments for pytest: make test ARGS="-k barrier -x"; or for the benchmarks: make bench ARGS="w1 --quick"
 ARGS :=

@@ -52,6 +52,16 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
         gc.enable()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadgroup`, the tests of one file go to one worker too."""
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from tests.house.distribution import FilesTogether  # only where pytest-xdist is installed
+
+    return FilesTogether(config, log)
+
+
 # First, because pytest-xdist reads the groups in the same hook.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
