@@ -48,6 +48,23 @@ def test_commands_on_pages_exist() -> None:
     assert not found, "\n" + "\n".join(map(str, found))
 
 
+@pytest.mark.parametrize(
+    ("index", "beside"), [("docs/README.md", ["decisions/README.md"]), ("docs/decisions/README.md", [])]
+)
+def test_the_index_lists_every_page_once(index: str, beside: list[str]) -> None:
+    """A page that is not listed is not found; one that is listed twice has no place."""
+    folder = (ROOT / index).parent
+    expected = sorted([*(path.name for path in folder.glob("*.md") if path.name != "README.md"), *beside])
+    listed = re.findall(r"^(?:\| |- )\[[^\]]+\]\(([^)#]+)\)", (ROOT / index).read_text("utf-8"), flags=re.MULTILINE)
+
+    assert sorted(link for link in listed if not link.startswith("../")) == expected
+
+
+def test_the_readme_fits_two_screens() -> None:
+    """What needs more room is in the tour."""
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 100
+
+
 # --- the check itself ---
 
 

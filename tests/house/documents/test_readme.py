@@ -1,4 +1,4 @@
-"""What README.md shows is what happens: the transcripts, and the commands to type, in their order.
+"""What README.md and the tour show is what happens: the transcripts, and the commands to type, in their order.
 
 Left out is what takes minutes or needs Spark (`make demo`); the long run of the word count is made short. That it can
 be killed and resumed at any moment is the business of `tests/crash`.
@@ -15,6 +15,7 @@ import pytest
 from tests.house.documents import transcripts
 from tests.house.project import ROOT
 
+_PAGES = ("README.md", "docs/tour.md")
 _LONG, _SHORT = "repeat=1000000", "repeat=2000"
 
 
@@ -32,7 +33,7 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/exploration.md"])
+@pytest.mark.parametrize("name", ["docs/tour.md", "docs/exploration.md", "docs/glossary.md"])
 def test_transcripts_show_what_happens(name: str, place: Path) -> None:
     """Each command prints what stands below it; a token that is cut is the one printed last."""
     found, token = list(transcripts.commands(_page(name))), ""
@@ -54,10 +55,11 @@ def test_programs_of_the_pages_are_examples(page: str, name: str) -> None:
     assert example.endswith(program)
 
 
-def test_every_command_of_the_readme_is_tried_or_built() -> None:
+@pytest.mark.parametrize("name", _PAGES)
+def test_every_command_of_the_readme_is_tried_or_built(name: str) -> None:
     """A line to type is one of `weir`, which a test runs, a target of `make`, or the activation of its environment."""
     targets = re.findall(r"^([a-z-]+):.*## ", _page("Makefile"), re.MULTILINE)
-    for one in transcripts.shell_commands(_page("README.md")):
+    for one in transcripts.shell_commands(_page(name)):
         program, _, rest = one.text.partition(" ")
         known = program == "weir" or (program == "make" and rest in targets) or one.text == ". .venv/bin/activate"
         assert not one.text or known, one.text
@@ -65,8 +67,8 @@ def test_every_command_of_the_readme_is_tried_or_built() -> None:
 
 @pytest.mark.slow
 def test_commands_within_the_text_work(place: Path) -> None:
-    """Those that the README names in a sentence succeed, or find what they are there to find."""
-    weir = re.findall(r"`(weir [a-z]+ [^`]+)`", _page("README.md"))
+    """Those that a sentence names succeed, or find what they are there to find."""
+    weir = re.findall(r"`(weir [a-z]+ [^`]+)`", "\n".join(map(_page, _PAGES)))
 
     assert "weir replay failure/" in weir
     transcripts.run_command("weir explore examples/visits.py --fault crash --out failure", place, ROOT)
@@ -79,8 +81,9 @@ def test_commands_within_the_text_work(place: Path) -> None:
 
 
 def test_commands_of_the_readme_work(place: Path) -> None:
-    """Those of `weir` succeed one after the other, and leave what their comments say."""
-    found = [one.text for one in transcripts.shell_commands(_page("README.md")) if one.text.startswith("weir ")]
+    """Those of `weir` succeed one after the other, here and in the tour, and leave what their comments say."""
+    pages = "\n".join(map(_page, _PAGES))
+    found = [one.text for one in transcripts.shell_commands(pages) if one.text.startswith("weir ")]
 
     assert sum(_LONG in text for text in found) == 1
     assert len(found) >= 8

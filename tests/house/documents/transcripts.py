@@ -99,7 +99,7 @@ def shell_commands(page: str) -> Iterator[Command]:
     """The lines of all `sh` blocks, in order, without comments; what they print is not shown."""
     for block in blocks(page):
         for offset, text in enumerate(block.text.splitlines() if block.language == "sh" else (), start=1):
-            yield Command(re.sub(r"\s+# .*", "", text), block.line + offset)
+            yield Command(re.sub(r"(^|\s+)# .*", "", text), block.line + offset)
 
 
 def last_token(printed: list[str]) -> str:
