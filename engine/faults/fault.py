@@ -22,11 +22,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from engine.elements.durations import duration_text, parse_duration_ns
 from engine.elements.errors import ConfigurationError
 from engine.observe.points import POINTS
-from engine.runtime.config import parse_duration_ns
-
-_UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns"))
 
 TIME, POINT, MESSAGE, ELEMENT, CALL, EXTERNAL, START = (
     "time",
@@ -188,9 +186,3 @@ class FaultMix:
                 raise ConfigurationError(f"there is no fault {kind!r}; there are: {', '.join(FAULT_KINDS)}")
             if not 0 <= chance <= 1_000_000:
                 raise ConfigurationError(f"the chance of fault {kind!r} is {chance}; write 0 to 1000000 millionths")
-
-
-def duration_text(time_ns: int) -> str:
-    """A time as it is typed, exact: ``12us``."""
-    factor, unit = next((factor, unit) for factor, unit in _UNITS if time_ns % factor == 0)
-    return f"{time_ns // factor}{unit}"

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from engine.elements.durations import duration_text, parse_duration_ns
 from engine.elements.errors import ConfigurationError
-from engine.faults.fault import Fault, duration_text, parse_fault
-from engine.runtime.config import parse_duration_ns
+from engine.faults.fault import Fault, parse_fault
 
 _FORM = (
     "write NAME@TIME, for instance --kill 'count[1]@120ms' (one subtask), --kill count@1.5s (all of them) or"

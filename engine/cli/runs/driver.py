@@ -236,7 +236,7 @@ def first_line(order: RunOrder) -> str:
     where = "" if order.storage_dir is None else f", incarnation {order.incarnation}"
     return (
         f"weir {engine.__version__} (Python {platform.python_version()}):"
-        f" job {order.loaded.job.name}, mode {order.options.mode}, seed {order.options.seed}{where}"
+        f" job {order.loaded.job.name}, mode {order.options.get('mode')}, seed {order.options.get('seed')}{where}"
     )
 
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine.cli.settings import RunOptions
+from engine.elements.durations import duration_text
 from engine.elements.errors import KeyTypeMismatchError, MalformedRecordError, UserFunctionError
-from engine.faults.fault import duration_text
 from engine.faults.fault_plan import KillTask
 from engine.report.verdict import Verdict
 from engine.runtime.execution import ExecutionResult
@@ -94,11 +93,10 @@ def _command(order: RunOrder, options: RunOptions) -> list[str]:
 
 def _surviving(options: RunOptions) -> RunOptions:
     """The options without those that make a job unable to survive a kill."""
-    return replace(
-        options,
-        restart=None if options.restart == "none" else options.restart,
-        acker_timeout=None if options.acker_timeout == "none" else options.acker_timeout,
-    )
+    for option in ("restart", "acker_timeout"):
+        if options.get(option) == "none":
+            options = options.without(option)
+    return options
 
 
 def _somebody(order: RunOrder) -> str:

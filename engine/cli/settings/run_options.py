@@ -2,148 +2,95 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, TypeVar, get_args, get_type_hints
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import click
 
 from engine.cli.shell import AtLeast, OneOf
 from engine.elements.errors import ConfigurationError, StorageError
+from engine.elements.setting_fields import SWITCH, WHOLE, Setting
+from engine.runtime.config import OPTIONS, SETTINGS, RunConfig, config_of, find_setting, read_setting
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
-SETTINGS = {
-    "aligned_timeout_ns": "aligned_timeout",
-    "checkpoint_timeout_ns": "checkpoint_timeout",
-    "min_pause_ns": "min_pause",
-    "max_concurrent": "max_concurrent",
-    "interval_during_backlog_ns": "interval_during_backlog",
-    "checkpoint_interval": "checkpoint_interval",
-    "checkpoint interval": "checkpoint_interval",
-    "debloat_target_ns": "debloat",
-    "restart ": "restart",
-    "state_backend": "state_backend",
-    "snapshot is": "snapshot",
-    "materialization_interval_ns": "materialization_interval",
-}
-"""By the name of a setting in an error: the option that sets it."""
+Plain = str | int | bool
+
+_ALWAYS = ("mode", "seed", "checkpoints_after_tasks_finish")
+"""Options that a descriptor names even when they were not typed."""
+
+_OF_STATE = ("state_backend", "snapshot", "compression", "local_recovery", "materialization_interval")
+"""Options that ``weir resume`` has as well."""
 
 _FLAGS = ("local_recovery",)
 """Options without a value: present or not."""
 
-_AS_TYPED = {
-    "batch_size": "batch_size",
-    "retain": "retained",
-    "tolerable_failures": "tolerable_failures",
-    "max_concurrent": "max_concurrent",
-    "failover": "failover",
-    "state_backend": "state_backend",
-    "snapshot": "snapshot",
-    "compression": "snapshot_compression",
-    "local_recovery": "local_recovery",
-}
-_TIMES = {
-    "checkpoint_timeout": "checkpoint_timeout_ns",
-    "min_pause": "min_pause_ns",
-    "aligned_timeout": "aligned_timeout_ns",
-    "interval_during_backlog": "interval_during_backlog_ns",
-    "debloat": "debloat_target_ns",
-}
-_OF_ACKING = {"ackers": "ackers", "max_spout_pending": "max_pending"}
-"""By option: the setting for its value, or its time; the last of :class:`AckingSettings`."""
-
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The options that decide how a job runs, as they were typed. ``None`` = the engine's default.
+    """The settings that decide how a job runs, as they were typed, by public name.
 
     These go into the descriptor of a storage directory, so that ``weir resume`` runs the job the same way; faults
     and output forms do not.
     """
 
-    seed: str = "0"
-    mode: str = "aligned"
-    parallelism: int | None = None
-    batch_size: int | None = None
-    checkpoint_interval: str | None = None
-    checkpoint_timeout: str | None = None
-    min_pause: str | None = None
-    retain: int | None = None
-    tolerable_failures: int | None = None
-    restart: str | None = None
-    aligned_timeout: str | None = None
-    max_concurrent: int | None = None
-    failover: str | None = None
-    interval_during_backlog: str | None = None
-    checkpoints_after_tasks_finish: bool = True
-    debloat: str | None = None
-    state_backend: str | None = None
-    snapshot: str | None = None
-    compression: str | None = None
-    local_recovery: bool | None = None
-    materialization_interval: str | None = None
-    ackers: int | None = None
-    acker_timeout: str | None = None
-    max_spout_pending: int | None = None
+    values: Mapping[str, Plain] = field(default_factory=dict)
 
-    def to_config(self, *, allow_non_restored_state: bool = False) -> Any:
-        """The :class:`engine.runtime.config.RunConfig` for these options. Raises :class:`ConfigurationError` naming the
-        setting and its allowed values, with the options as they were typed."""
+    @classmethod
+    def of(cls, **options: Plain | None) -> RunOptions:
+        """By option; ``None`` = not typed."""
+        return cls({OPTIONS[name].name: value for name, value in options.items() if value is not None})
+
+    def with_options(self, options: Mapping[str, Plain | None]) -> RunOptions:
+        """With other values of some options; ``None`` changes nothing."""
+        return RunOptions({**self.values, **RunOptions.of(**options).values})
+
+    def without(self, option: str) -> RunOptions:
+        return RunOptions({name: value for name, value in self.values.items() if name != OPTIONS[option].name})
+
+    def get(self, option: str) -> Plain | None:
+        """The value of an option, its default if it is one that is always told, ``None`` if it was not typed."""
+        one = OPTIONS[option]
+        default: Plain | None = one.default if option in _ALWAYS else None
+        return self.values.get(one.name, default)
+
+    @property
+    def parallelism(self) -> int | None:
+        """Subtasks of every operator that names no number of its own."""
+        value = self.values.get("parallelism")
+        assert value is None or isinstance(value, int), value
+        return value
+
+    def to_config(self, *, allow_non_restored_state: bool = False) -> RunConfig:
+        """The configuration for these options. Raises :class:`ConfigurationError` naming the setting and its allowed
+        values, with the options as they were typed."""
         try:
             return self._to_config(allow_non_restored_state)
         except ConfigurationError as error:
             # The raising package knows settings in nanoseconds, and no command line.
-            typed = self._typed_options(str(error))
+            typed = [argument for name in self.values if _is_about(error, name) for argument in self._argument(name)]
             if typed:
-                error.add_note(f"here: {typed}")
+                error.add_note(f"here: {' '.join(typed)}")
             raise
 
-    def _typed_options(self, message: str) -> str:
-        """The options for the settings that a message names, as they were typed."""
-        names = [option for setting, option in SETTINGS.items() if setting in message]
-        typed = [(name, getattr(self, name)) for name in names]
-        return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in typed if value is not None)
-
-    def _to_config(self, allow_non_restored_state: bool) -> Any:
-        from engine.cli.settings.restart_strategies import parse_restart
-        from engine.protocols.acking.settings import AckingSettings
-        from engine.runtime.config import CheckpointInterval, RunConfig, parse_duration_ns
-
-        typed = {option: value for option, value in self.as_dict().items() if value is not None}
-        changes: dict[str, Any] = {_AS_TYPED[option]: value for option, value in typed.items() if option in _AS_TYPED}
-        for option, setting in _TIMES.items():
-            if option in typed:
-                changes[setting] = parse_duration_ns(typed[option], setting.removesuffix("_ns").replace("_", " "))
-        if self.checkpoint_interval is not None:
-            none = self.checkpoint_interval == "none"
-            changes["checkpoint_interval"] = None if none else CheckpointInterval.parse(self.checkpoint_interval)
-        if self.materialization_interval is not None:
-            interval_ns = _time_or_none(self.materialization_interval, "materialization interval")
-            changes["materialization_interval_ns"] = interval_ns
-        if self.restart is not None:
-            changes["restart"] = parse_restart(self.restart)
-        acking: dict[str, Any] = {_OF_ACKING[option]: value for option, value in typed.items() if option in _OF_ACKING}
-        if self.acker_timeout is not None:
-            acking["timeout_ns"] = _time_or_none(self.acker_timeout, "acker timeout")
-        if acking:
-            if self.mode != "acking":
-                raise ConfigurationError(
-                    "--ackers, --acker-timeout and --max-spout-pending are about mode acking; leave them out, or add"
-                    " --mode acking"
-                )
-            changes["acking"] = AckingSettings(**acking)
-        return RunConfig(
-            mode=self.mode,
-            seed=self.seed,
-            allow_non_restored_state=allow_non_restored_state,
-            checkpoints_after_tasks_finish=self.checkpoints_after_tasks_finish,
-            **changes,
-        )
+    def _to_config(self, allow_non_restored_state: bool) -> RunConfig:
+        if self.get("mode") != "acking" and any(find_setting(name)[0].owner == "acking" for name in self.values):
+            raise ConfigurationError(
+                "--ackers, --acker-timeout and --max-spout-pending are about mode acking; leave them out, or add"
+                " --mode acking"
+            )
+        values = {
+            name: read_setting(name, value) if isinstance(value, str) else value for name, value in self.values.items()
+        }
+        return config_of(values | ({"allow_non_restored_state": True} if allow_non_restored_state else {}))
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for the descriptor and the report."""
-        return asdict(self)
+        """Plain data, for the descriptor and the report: every option, and the settings that have none."""
+        options = {option: self.get(option) for option in OPTIONS}
+        others = {name: value for name, value in self.values.items() if find_setting(name)[0].about.option is None}
+        return {**options, "settings": others} if others else options
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], source: str, *, complete: bool = False) -> RunOptions:
@@ -152,40 +99,68 @@ class RunOptions:
         Raises :class:`StorageError` on an option this version does not know, :class:`TypeError` on a value of another
         type, and :class:`ValueError` on a missing one.
         """
-        if not isinstance(values, dict):
+        others: Any = values.get("settings", {}) if isinstance(values, dict) else None
+        if not isinstance(others, dict):
             raise TypeError(f"options is {values!r}, not names with values")
-        types = get_type_hints(cls)
-        missing = [name for name in types if name not in values]
+        missing = [name for name in OPTIONS if name not in values]
         if complete and missing:
             raise ValueError(f"option {missing[0]!r} is missing")
-        unknown = sorted(set(values) - set(types))
-        if unknown:
-            raise StorageError(
-                f"{source}: option {unknown[0]!r} is not known to this version of Weir\n"
-                "  fix: resume with the version that started the run"
-            )
-        for name, value in values.items():
+        found: dict[str, Plain] = {}
+        given: list[tuple[str, Any]] = [*values.items(), *others.items()]
+        for name, value in given:
+            if name == "settings" or (value is None and name in OPTIONS and name not in _ALWAYS):
+                continue
+            one = OPTIONS[name] if name in OPTIONS else _known(name, source)
             # The exact type: to Python a bool is an int, but it is not a number of subtasks.
-            if type(value) not in (get_args(types[name]) or (types[name],)):
+            exact = type(value)
+            if exact is not {WHOLE: int, SWITCH: bool}.get(one.kind, str):
                 raise TypeError(f"option {name!r} is {value!r}")
-        return cls(**values)
+            if name not in _ALWAYS or value != one.default:
+                found[one.name if name in OPTIONS else name] = value
+        return cls(found)
 
     def as_arguments(self) -> list[str]:
         """The arguments that give these options; default values are left out."""
-        arguments: list[str] = []
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name in _FLAGS and value is not None:
-                arguments.append(f"--{'' if value else 'no-'}{field.name.replace('_', '-')}")
-            elif value != field.default:
-                arguments += [f"--{field.name.replace('_', '-')}", str(value)]
-        return arguments
+        order = [*SETTINGS, *(name for name in self.values if name not in SETTINGS)]
+        return [argument for name in order if name in self.values for argument in self._argument(name)]
+
+    def _argument(self, name: str) -> list[str]:
+        one, value = find_setting(name)[0], self.values[name]
+        option = one.about.option
+        if option is None:
+            return ["--set", f"{name}={_text(value)}"]
+        if option in _FLAGS:
+            return [f"--{'' if value else 'no-'}{_dashed(option)}"]
+        return [] if value == one.default else [f"--{_dashed(option)}", str(value)]
 
 
-def _time_or_none(text: str, what: str) -> int | None:
-    from engine.runtime.config import parse_duration_ns
+def _is_about(error: ConfigurationError, name: str) -> bool:
+    """Whether the message of an error names a setting: a single word is also a word of its sentences."""
+    one, _ = find_setting(name)
+    spoken = {one.field, one.name, one.words, name}
+    message = str(error)
+    return any(
+        message.startswith(f"{word} ") or ("_" in word and re.search(rf"\b{re.escape(word)}\b", message))
+        for word in spoken
+    )
 
-    return None if text == "none" else parse_duration_ns(text, what)
+
+def _known(name: str, source: str) -> Setting:
+    try:
+        return find_setting(name)[0]
+    except ConfigurationError:
+        raise StorageError(
+            f"{source}: option {name!r} is not known to this version of Weir\n"
+            "  fix: resume with the version that started the run"
+        ) from None
+
+
+def _text(value: Plain) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _dashed(option: str) -> str:
+    return option.replace("_", "-")
 
 
 def parse_params(texts: tuple[str, ...]) -> dict[str, str]:
@@ -210,109 +185,31 @@ def modes() -> list[str]:
 
 def config_options(command: CommandT) -> CommandT:
     """The options that make up :class:`RunOptions`."""
-    decorators = (
-        click.option("--seed", default="0", show_default=True, help="Seed of every choice: a number or any text."),
-        click.option(
-            "--mode", type=OneOf(modes()), default="aligned", show_default=True, help="How checkpoints are taken."
-        ),
-        click.option("--parallelism", type=AtLeast(1), help="Subtasks per operator that names no number of its own."),
-        click.option("--batch-size", type=AtLeast(1), help="Records a source emits at a time."),
-        click.option(
-            "--checkpoint-interval",
-            metavar="100ms|10000rec|none",
-            help="Virtual time, or source records, between checkpoints. [default: 100ms]",
-        ),
-        click.option("--checkpoint-timeout", metavar="TIME", help="A slower checkpoint is aborted. [default: 10m]"),
-        click.option("--min-pause", metavar="TIME", help="Least time between two checkpoints. [default: 0s]"),
-        click.option("--retain", type=AtLeast(1), help="Checkpoints kept. [default: 2]"),
-        click.option(
-            "--tolerable-failures",
-            type=AtLeast(0),
-            help="Failed checkpoints in a row that do not fail the job. [default: 0]",
-        ),
-        click.option(
-            "--restart",
-            metavar="STRATEGY",
-            help="After a failure: none, fixed:3:10ms, exponential:10ms:1s:2 or rate:2:1m:10ms. "
-            "[default: fixed:3:10ms; none in mode none]",
-        ),
-        click.option(
-            "--failover",
-            type=OneOf(["full", "region"]),
-            help="What a failed task takes with it: all tasks, or those it exchanges records with. [default: full]",
-        ),
-        click.option(
-            "--aligned-timeout",
-            metavar="TIME",
-            help="In mode aligned-timeout: a barrier older than this overtakes records. [default: 10ms]",
-        ),
-        click.option(
-            "--max-concurrent", type=AtLeast(1), help="Checkpoints that may be under way together. [default: 1]"
-        ),
-        click.option(
-            "--interval-during-backlog",
-            metavar="TIME",
-            help="Checkpoint interval while a source works off a backlog; 0s = no checkpoints then.",
-        ),
-        click.option(
-            "--debloat",
-            metavar="TIME",
-            help="Buffer debloating: keep no more records in flight to a task than it takes in this time.",
-        ),
-        click.option(
-            "--ackers",
-            type=AtLeast(0),
-            help="In mode acking: how many track records; 0 = nothing is tracked. [default: one per worker]",
-        ),
-        click.option(
-            "--acker-timeout",
-            metavar="TIME|none",
-            help="In mode acking: a record of which nothing was heard for so long is sent again. [default: 30s]",
-        ),
-        click.option(
-            "--max-spout-pending",
-            type=AtLeast(1),
-            help="In mode acking: unacknowledged records of one source subtask. [default: any number]",
-        ),
-        click.option(
-            "--checkpoints-after-tasks-finish",
-            type=bool,
-            default=True,
-            show_default=True,
-            help="Whether tasks may finish before the job does.",
-        ),
-    )
-    return decorated(state_options(command), decorators)
+    return decorated(command, tuple(map(_option, OPTIONS)))
 
 
 def state_options(command: CommandT) -> CommandT:
     """The options about keyed state, which ``weir resume`` has as well."""
-    decorators = (
-        click.option(
-            "--state-backend",
-            metavar="NAME",
-            help="What keyed state is kept in: heap, lsm, rocksdb, changelog, or changelog:lsm for a changelog over"
-            " another one. [default: heap]",
-        ),
-        click.option(
-            "--snapshot",
-            type=OneOf(["full", "incremental"]),
-            help="Whether a checkpoint holds all keyed state, or refers to what earlier ones wrote. [default: full]",
-        ),
-        click.option("--compression", type=OneOf(["none", "zlib"]), help="Of full snapshots. [default: none]"),
-        click.option(
-            "--local-recovery/--no-local-recovery",
-            default=None,
-            help="Keep a copy of each subtask's state beside it, to restore from after a failure. [default: no]",
-        ),
-        click.option(
-            "--materialization-interval",
-            metavar="TIME",
-            help="Of the changelog: virtual time between two snapshots of the state behind it; none = never."
-            " [default: 10m]",
-        ),
-    )
-    return decorated(command, decorators)
+    return decorated(command, tuple(map(_option, _OF_STATE)))
+
+
+def _option(option: str) -> Callable[[CommandT], CommandT]:
+    one = OPTIONS[option]
+    about, dashes = one.about, f"--{_dashed(option)}"
+    default = about.none if one.default is None else one.show(one.default)
+    words = f"{about.text} [default: {default}]"
+    if option in _FLAGS:
+        return click.option(f"{dashes}/--no-{_dashed(option)}", default=None, help=words)
+    kind: Any = None
+    if option == "mode" or about.choices:
+        kind = OneOf(modes() if option == "mode" else about.choices)
+    elif one.kind is WHOLE:
+        kind = AtLeast(about.least or 0)
+    elif one.kind is SWITCH:
+        kind = click.BOOL
+    may_be_none = one.optional and one.default is not None and "none" not in one.kind.metavar
+    metavar = f"{one.kind.metavar}|none" if may_be_none else one.kind.metavar
+    return click.option(dashes, type=kind, metavar=None if kind else metavar, help=words)
 
 
 def run_options(command: CommandT) -> CommandT:

@@ -173,18 +173,17 @@ def _promise_beyond(scenario: Scenario, modes: tuple[str, ...]) -> str | None:
 
 
 def parse_settings(texts: tuple[str, ...]) -> dict[str, Setting]:
-    """``('batch_size=1', …)`` as settings of a case: whole numbers, ``true``, ``false``, ``none``, else text. Raises
-    :class:`ConfigurationError` on another form, or an unknown name."""
-    from engine.explore.cases import Case, run_config, setting_of
+    """``('batch_size=1', …)`` as settings of a case. Raises :class:`ConfigurationError` on another form, an unknown
+    name, or a value that makes no sense."""
+    from engine.explore.cases import case_settings
 
-    settings: dict[str, Setting] = {}
+    settings: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise ConfigurationError(f"--set {text!r} is not of the form NAME=VALUE; e.g. --set batch_size=1")
-        settings[name] = setting_of(value)
-    run_config(Case(config=settings))
-    return settings
+        settings[name] = value
+    return case_settings(settings)
 
 
 @contextmanager

@@ -95,7 +95,7 @@ def command(
         _go_to(descriptor.working_dir)
         loaded = _load_again(descriptor, directory)
         # The options of the first start, with those about state that were typed now.
-        options = replace(descriptor.options, **{name: value for name, value in typed.items() if value is not None})
+        options = descriptor.options.with_options(typed)
         config = options.to_config()
         check_orders(loaded.job.plan(), config, faults, wishes)
         with (
@@ -135,8 +135,8 @@ def _refuse_stopped(descriptor: JobDescriptor, directory: str) -> None:
     """Refuse: output that the savepoint has committed would be taken back and repeated from an older checkpoint."""
     if descriptor.stopped_with is None:
         return
-    backend = descriptor.options.state_backend
-    options = [] if backend is None else ["--state-backend", backend]
+    backend = descriptor.options.get("state_backend")
+    options = [] if backend is None else ["--state-backend", str(backend)]
     again = shlex.join(
         ["weir", "run", descriptor.job_file, "--from", descriptor.stopped_with, "--storage", "NEW", *options]
     )

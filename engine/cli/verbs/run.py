@@ -109,9 +109,9 @@ def command(
     stop_time: str | None,
     drain: bool,
     ledger: bool,
-    **options: object,
+    **options: str | int | bool | None,
 ) -> int:
-    chosen = RunOptions(**options)  # type: ignore[arg-type]
+    chosen = RunOptions.of(**options)
     faults = FaultPlan.parse(kills, fault_texts)
     wishes = SavepointWishes(savepoint_times, savepoint_dir, savepoint_format, stop_time, drain)
     config = chosen.to_config()

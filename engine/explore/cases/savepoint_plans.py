@@ -19,10 +19,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from engine.checkpoint.coordinator import RestoreMode
+from engine.elements.durations import duration_text, parse_duration_ns
 from engine.elements.errors import ConfigurationError
 from engine.elements.events import SavepointFormat, StopMode
-from engine.faults.fault import duration_text
-from engine.runtime.config import parse_duration_ns
 
 if TYPE_CHECKING:
     from engine.explore.cases.case import Setting

@@ -12,8 +12,7 @@ records. These settings belong to the job, so ``weir check FILE`` reads them fro
         "promises": {"aligned": "exactly-once", "at-least-once": "at-least-once"},
     }
 
-The names are the settings of a case (those of :class:`engine.runtime.config.RunConfig`, ``cost.NAME``,
-``parallelism``), and besides:
+The names are those of settings (:mod:`engine.runtime.config.settings_table`), and besides:
 
 ``modes``        the modes that the scenario covers; by default the one that ``mode`` names;
 ``crashes``      how many crashes a check tries at most (default 1);
@@ -35,7 +34,7 @@ from typing import Any
 from engine.elements.errors import ConfigurationError, JobFileError
 from engine.elements.suggestions import nearest
 from engine.explore.cases.case import Case, Setting
-from engine.explore.cases.case_settings import run_config
+from engine.explore.cases.case_settings import case_setting, run_config
 from engine.explore.cases.promises import PROMISES
 from engine.explore.cases.savepoint_plans import KINDS
 from engine.faults.fault import FAULT_KINDS, parse_fault
@@ -80,9 +79,9 @@ def read_scenario(raw: object, path: str = "the job file") -> Scenario:
     for name, value in raw.items():
         if not isinstance(name, str):
             raise _problem(path, f"{name!r} is no name of a setting")
-        if name not in _BESIDES:
-            config[name] = value
-    mode = config.pop("mode", None)
+        if name not in (*_BESIDES, "mode"):
+            config.update([_setting(name, value, path)])
+    mode = raw.get("mode")
     modes = _texts(raw, "modes", path) or ((RunConfig().mode,) if mode is None else (mode,))
     scenario = Scenario(
         config,
@@ -103,8 +102,7 @@ def _check(scenario: Scenario, path: str) -> None:
         try:
             run_config(scenario.case(mode))
         except ConfigurationError as error:
-            close = _close(str(error), scenario.config)
-            raise _problem(path, f"{error}{close}") from error
+            raise _problem(path, str(error)) from error
     for kind in scenario.savepoints:
         if kind not in KINDS:
             raise _problem(path, f"savepoints: {kind!r} is none of {', '.join(KINDS)}")
@@ -116,13 +114,12 @@ def _check(scenario: Scenario, path: str) -> None:
                 raise _problem(path, str(error)) from error
 
 
-def _close(text: str, config: Mapping[str, object]) -> str:
-    """A known setting close to the unknown one."""
-    known = [*RunConfig.__dataclass_fields__, *_BESIDES]
-    for name in config:
-        if repr(name) in text and (similar := nearest(name, known)):
-            return f"; did you mean {similar!r}?"
-    return ""
+def _setting(name: str, value: object, path: str) -> tuple[str, Setting]:
+    try:
+        return case_setting(name, value)
+    except ConfigurationError as error:
+        close = nearest(name, _BESIDES)
+        raise _problem(path, f"{error}{'' if close is None else f'; did you mean {close!r}?'}") from error
 
 
 def _texts(raw: Mapping[str, Any], name: str, path: str) -> tuple[str, ...]:

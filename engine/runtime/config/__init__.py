@@ -1,15 +1,22 @@
-"""The settings of a run: ``run_config`` holds those that users write, ``cost`` the virtual time that work takes. All
-other rooms of the runtime read them.
+"""The settings of a run: ``run_config`` holds those that users write, ``cost`` the virtual time that work takes;
+``settings_table`` is the table of all. All other rooms of the runtime read them.
 """
 
 from __future__ import annotations
 
+from engine.elements.durations import parse_duration_ns as parse_duration_ns
 from engine.runtime.config.cost import CostModel as CostModel
+from engine.runtime.config.kinds import CheckpointInterval as CheckpointInterval
 from engine.runtime.config.run_config import (
     ALIGNED_TIMEOUT as ALIGNED_TIMEOUT,
     UNALIGNED as UNALIGNED,
-    CheckpointInterval as CheckpointInterval,
     DebloatSettings as DebloatSettings,
     RunConfig as RunConfig,
-    parse_duration_ns as parse_duration_ns,
+)
+from engine.runtime.config.settings_table import (
+    OPTIONS as OPTIONS,
+    SETTINGS as SETTINGS,
+    config_of as config_of,
+    find_setting as find_setting,
+    read_setting as read_setting,
 )

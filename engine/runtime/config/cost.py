@@ -7,45 +7,49 @@ everything after the sources happens at the instant its input arrives.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isfinite
 
 from engine.elements.errors import ConfigurationError
+from engine.elements.setting_fields import DURATION, Kind, by_name, setting, settle
+
+
+def _factor(text: str, what: str) -> float:
+    try:
+        return int(text) if text.strip().isdecimal() else float(text)
+    except ValueError:
+        raise ConfigurationError(f"{what} {text!r} is not a number") from None
+
+
+_FACTOR = Kind("FACTOR", _factor, str, (int, float))
 
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """Virtual costs, all in ns unless said otherwise.
+    """Virtual costs. A time is a whole number of virtual ns, or its text: ``"2ms"``."""
 
-    ``source_record_ns``    per record a source emits;
-    ``record_ns``           per record any other task handles;
-    ``link_latency_ns``     per element on a channel between two tasks;
-    ``link_bytes_per_s``    bandwidth of a channel, ``None`` = unlimited; a record counts ``record_bytes``;
-    ``storage_latency_ns``  per file that a task writes to checkpoint storage; state of up to ``inline_state_bytes``
-                            (see :class:`engine.RunConfig`) is in no file;
-    ``storage_bytes_per_s`` bandwidth of checkpoint storage per task, ``None`` = unlimited;
-    ``stragglers``          name of a subtask, vertex or operator -> factor on its record costs;
-    ``slow_links``          name of the sending subtask, vertex or operator -> latency of its outgoing channels.
-    """
-
-    source_record_ns: int = 1_000
-    record_ns: int = 0
-    record_bytes: int = 100
-    link_latency_ns: int = 0
-    link_bytes_per_s: int | None = None
-    storage_latency_ns: int = 0
-    storage_bytes_per_s: int | None = None
-    stragglers: Mapping[str, float] = field(default_factory=dict)
-    slow_links: Mapping[str, int] = field(default_factory=dict)
+    source_record_ns: int = setting(1_000, "Time that a source takes to emit a record.", least=0)
+    record_ns: int = setting(0, "Time that any other task takes for a record.", least=0)
+    record_bytes: int = setting(100, "Size of a record on a channel of limited bandwidth.", least=0)
+    link_latency_ns: int = setting(0, "Time that an element spends on a channel between two tasks.", least=0)
+    link_bytes_per_s: int | None = setting(None, "Bandwidth of a channel.", least=1, none="unlimited")
+    storage_latency_ns: int = setting(
+        0, "Time to begin a file in checkpoint storage. State of up to inline_state_bytes is in no file.", least=0
+    )
+    storage_bytes_per_s: int | None = setting(
+        None, "Bandwidth of checkpoint storage, per task.", least=1, none="unlimited"
+    )
+    stragglers: Mapping[str, float] = setting(
+        factory=dict, text="Factor on the record costs of a subtask, vertex or operator.", kind=by_name(_FACTOR)
+    )
+    slow_links: Mapping[str, int] = setting(
+        factory=dict,
+        text="Latency of the outgoing channels of a subtask, vertex or operator, instead of link_latency.",
+        kind=by_name(DURATION),
+    )
 
     def __post_init__(self) -> None:
-        for name in ("source_record_ns", "record_ns", "record_bytes", "link_latency_ns", "storage_latency_ns"):
-            if getattr(self, name) < 0:
-                raise ConfigurationError(f"cost model: {name} is {getattr(self, name)}; costs cannot be negative")
-        for name in ("link_bytes_per_s", "storage_bytes_per_s"):
-            bandwidth = getattr(self, name)
-            if bandwidth is not None and bandwidth < 1:
-                raise ConfigurationError(f"cost model: {name} is {bandwidth}; it must be at least 1, or None")
+        settle(self, "cost model: ")
         for name, factor in self.stragglers.items():
             if not (isfinite(factor) and factor >= 0):
                 raise ConfigurationError(f"cost model: straggler factor of {name!r} is {factor}, not 0 or more")

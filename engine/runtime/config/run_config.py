@@ -6,16 +6,16 @@ setting, gives its value and the value to set instead. Nothing has been touched 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
-from decimal import Decimal
 
 from engine.checkpoint.restore import FixedDelayRestart, NoRestart, RestartStrategy
 from engine.elements.errors import ConfigurationError
+from engine.elements.setting_fields import setting, settle
 from engine.protocols.acking.settings import AckingSettings
 from engine.protocols.barriers import CheckpointProtocol
 from engine.protocols.protocol_names import protocol_named
 from engine.runtime.config.cost import CostModel
+from engine.runtime.config.kinds import INTERVAL, RESTART, SEED, STATE_BACKEND, CheckpointInterval
 from state_backends.api import StateBackend
 from state_backends.base import StateArgumentError
 from state_backends.named import state_backend_named
@@ -56,26 +56,9 @@ class DebloatSettings:
         assert self.samples >= 1, self
 
 
-_UNITS_NS = {
-    "ns": 1,
-    "us": 1_000,
-    "µs": 1_000,
-    "ms": 1_000_000,
-    "s": 1_000_000_000,
-    "m": 60_000_000_000,
-    "h": 3_600_000_000_000,
-}
-_DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([a-zµ]+)\s*$")
-
-DEFAULT_INTERVAL_NS = 100_000_000
-DEFAULT_TIMEOUT_NS = 600_000_000_000
 DEFAULT_ALIGNED_TIMEOUT_NS = 10_000_000
 DEFAULT_RESTARTS = 3
 DEFAULT_RESTART_DELAY_NS = 10_000_000
-DEFAULT_MASTER_RECOVERY_NS = 10_000_000
-DEFAULT_HEARTBEAT_TIMEOUT_NS = 50_000_000_000
-DEFAULT_FINAL_CHECKPOINT_ATTEMPTS = 10
-DEFAULT_MATERIALIZATION_NS = 600_000_000_000
 
 ALIGNED_TIMEOUT, UNALIGNED = "aligned-timeout", "unaligned"
 """The modes that may store records in flight."""
@@ -87,206 +70,195 @@ FAILOVERS = ("full", "region")
 """The tasks that die with a failed task: the whole job, or the tasks it exchanges records with."""
 
 
-def parse_duration_ns(text: str, what: str = "duration") -> int:
-    """Virtual ns of ``'250ms'``, ``'1.5s'``, ``'20us'``; raises :class:`ConfigurationError` on anything else."""
-    match = _DURATION.match(text)
-    if match is None or match[2] not in _UNITS_NS:
-        raise ConfigurationError(
-            f"{what} {text!r} is not a time: write a number and a unit, one of {', '.join(_UNITS_NS)}; e.g. 250ms"
-        )
-    # Decimal: a float would lose nanoseconds above 104 days.
-    return round(Decimal(match[1]) * _UNITS_NS[match[2]])
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointInterval:
-    """When periodic checkpoints are triggered: every ``time_ns`` of virtual time, or every ``records`` records that
-    the sources of the job have emitted together. Exactly one of the two is set."""
-
-    time_ns: int | None = None
-    records: int | None = None
-
-    def __post_init__(self) -> None:
-        if (self.time_ns is None) == (self.records is None):
-            raise ConfigurationError("a checkpoint interval is either a time or a number of records")
-        for name in ("time_ns", "records"):
-            value: object = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-                raise ConfigurationError(
-                    f"{name} of a checkpoint interval is {value!r}; it must be a whole number, or write"
-                    " CheckpointInterval.parse('100ms')"
-                )
-        if (self.time_ns or self.records or 0) <= 0:
-            raise ConfigurationError("a checkpoint interval must be above 0")
-
-    @classmethod
-    def parse(cls, text: str) -> CheckpointInterval:
-        """``'100ms'`` or ``'10000rec'``."""
-        match = re.fullmatch(r"\s*(\d+)\s*rec\s*", text)
-        if match is not None:
-            return cls(records=int(match[1]))
-        try:
-            return cls(time_ns=parse_duration_ns(text, "checkpoint interval"))
-        except ConfigurationError as error:
-            raise ConfigurationError(f"{error}; or a number of source records, e.g. 10000rec") from None
-
-
-_LEAST = (
-    ("batch_size", 1),
-    ("checkpoint_timeout_ns", 1),
-    ("min_pause_ns", 0),
-    ("max_concurrent", 1),
-    ("retained", 1),
-    ("tolerable_failures", 0),
-    ("channel_capacity", 1),
-    ("output_capacity", 0),
-    ("inline_state_bytes", 0),
-    ("aligned_timeout_ns", 1),
-    ("interval_during_backlog_ns", 0),
-    ("master_recovery_ns", 0),
-    ("heartbeat_timeout_ns", 1),
-    ("final_checkpoint_attempts", 1),
-    ("debloat_target_ns", 1),
-    ("debloat_period_ns", 1),
-    ("debloat_min_records", 1),
-    ("debloat_threshold_percent", 0),
-    ("materialization_interval_ns", 1_000_000),
-    ("debloat_samples", 1),
-)
-
-_SWITCHES = (
-    "seeded_schedule",
-    "allow_non_restored_state",
-    "checkpoints_after_tasks_finish",
-    "random_first_delay",
-    "local_recovery",
-)
-
-_OPTIONAL = (
-    "channel_capacity",
-    "aligned_timeout_ns",
-    "interval_during_backlog_ns",
-    "debloat_target_ns",
-    "debloat_period_ns",
-    "materialization_interval_ns",
-)
-
-
-def _check_whole(name: str, value: object, least: int) -> None:
-    if value is None and name in _OPTIONAL:
-        return
-    if not isinstance(value, int) or isinstance(value, bool):
-        hint = "; times are whole virtual nanoseconds, see parse_duration_ns" if name.endswith("_ns") else ""
-        raise ConfigurationError(f"{name} is {value!r}; it must be a whole number{hint}")
-    if value < least:
-        raise ConfigurationError(f"{name} is {value}; it must be at least {least}")
-
-
-def _check_type(config: RunConfig, name: str, allowed: tuple[type, ...], example: str) -> None:
-    value = getattr(config, name)
-    # A class passes for its protocol's type, too: NoRestart for NoRestart().
-    if not isinstance(value, allowed) or isinstance(value, type):
-        raise ConfigurationError(f"{name} is {value!r} of type {type(value).__name__}; write {example}")
-
-
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """Settings of one run.
+    """Settings of one run, each with its meaning. A time is a whole number of virtual ns, or its text: ``"250ms"``."""
 
-    ``mode``                     name of the checkpoint protocol, see :mod:`engine.protocols`;
-    ``seed``                     seeds every choice of the run;
-    ``batch_size``               records a source emits at a time (1 for lessons, thousands for throughput);
-    ``checkpoint_interval``      ``None`` = no periodic checkpoints (the final one is still taken);
-    ``checkpoint_timeout_ns``    a checkpoint that takes longer is aborted;
-    ``min_pause_ns``             least time between the end of one checkpoint and the next periodic one;
-    ``max_concurrent``           checkpoints that may be pending together;
-    ``retained``                 completed checkpoints kept in storage (Flink: 1; with 2, one may be damaged);
-    ``tolerable_failures``       failed checkpoints in a row that do not fail the job;
-    ``channel_capacity``         credit of a channel in records, ``None`` = two batches;
-    ``output_capacity``          records that a channel holds on the sender's side beyond that credit;
-    ``seeded_schedule``          whether the order of tasks within an instant is drawn from the seed, or is the
-                                 order in which they were woken;
-    ``restart``                  restart strategy, ``None`` = three attempts 10 ms apart when the mode takes
-                                 checkpoints or tracks records, else none;
-    ``inline_state_bytes``       state up to this size is stored inside the checkpoint's metadata;
-    ``aligned_timeout_ns``       in mode ``aligned-timeout``: an older barrier turns unaligned, ``None`` = 10 ms;
-    ``checkpoints_after_tasks_finish``  whether tasks may finish before the job does; if not, a task that has reached
-                                 its end stays until the last checkpoint of the job;
-    ``interval_during_backlog_ns``  takes the place of the checkpoint interval while a source works off a backlog;
-                                 0 = no periodic checkpoints meanwhile, ``None`` = the interval as always;
-    ``random_first_delay``       whether the first periodic checkpoint comes after a delay drawn from the seed, between
-                                 the pause and the interval (as in Flink), or after one interval;
-    ``failover``                 ``full``: a failed task takes all others with it; ``region``: only those that it is
-                                 connected with by channels, however many tasks away;
-    ``master_recovery_ns``       time between the death of the job manager and its successor;
-    ``heartbeat_timeout_ns``     a task of which nothing is heard for longer counts as dead (Flink: 50 s);
-    ``final_checkpoint_attempts``  failures in a row of the last checkpoint of a job that fail the job;
-    ``debloat_target_ns``        buffer debloating: cut the credit of channels to the records that their task takes in
-                                 this time; ``None`` = it is always ``channel_capacity``;
-    ``debloat_period_ns``        how often it is computed, ``None`` = a fifth of the target;
-    ``debloat_min_records``      the least credit of a channel;
-    ``debloat_threshold_percent``  changes of the credit below this are not applied;
-    ``debloat_samples``          periods over which it is smoothed;
-    ``state_backend``            where keyed state is kept: ``heap``, ``lsm``, ``rocksdb``, ``changelog`` or
-                                 ``changelog:`` and one of the others; or a state backend with settings of its own;
-    ``snapshot``                 ``full``: a checkpoint holds all of its keyed state; ``incremental``: it refers to
-                                 files of earlier ones. (A state backend that is given says so itself.)
-    ``snapshot_compression``     of full snapshots: ``none``, or ``zlib``, whose bytes differ between its versions;
-    ``local_recovery``           tasks keep a local copy of their state, to restore from after a failure;
-    ``materialization_interval_ns``  between two snapshots of the state under a changelog, ``None`` = never;
-    ``acking``                   how mode ``acking`` tracks records; ``checkpoint_interval`` is how often sources commit
-                                 their offsets there.
-    """
-
-    mode: str = "aligned"
-    seed: str = "0"
-    batch_size: int = 1_024
-    checkpoint_interval: CheckpointInterval | None = field(
-        default_factory=lambda: CheckpointInterval(time_ns=DEFAULT_INTERVAL_NS)
+    mode: str = setting(
+        "aligned", "How checkpoints are taken; acking takes none and tracks records.", option="mode",
+        flink=(
+            "execution.checkpointing.mode", "execution.checkpointing.unaligned.enabled",
+            "execution.checkpointing.unaligned",
+        ),
+        flink_default="EXACTLY_ONCE, unaligned.enabled=false",
     )
-    checkpoint_timeout_ns: int = DEFAULT_TIMEOUT_NS
-    min_pause_ns: int = 0
-    max_concurrent: int = 1
-    retained: int = 2
-    tolerable_failures: int = 0
-    channel_capacity: int | None = None
-    output_capacity: int = 0
-    seeded_schedule: bool = True
-    restart: RestartStrategy | None = None
+    seed: str = setting("0", "Seed of every choice: a number or any text.", kind=SEED, option="seed")
+    batch_size: int = setting(
+        1_024, "Records a source emits at a time: 1 for lessons, thousands for throughput.", least=1,
+        option="batch_size", flink=("execution.buffer-timeout.interval", "execution.buffer-timeout"),
+        flink_default="100 ms",
+        why="a batch is sent when it is complete, so only Flink's 0 (each record at once) has an equal: 1",
+    )
+    checkpoint_interval: CheckpointInterval | None = setting(
+        CheckpointInterval(time_ns=100_000_000),
+        "Virtual time, or source records, between checkpoints. In mode acking: between two commits of offsets.",
+        kind=INTERVAL, none="no periodic checkpoints; the final one is still taken", option="checkpoint_interval",
+        flink=("execution.checkpointing.interval",), flink_default="none",
+        why="a run without checkpoints shows nothing of what Weir is for",
+    )
+    checkpoint_timeout_ns: int = setting(
+        600_000_000_000, "A slower checkpoint is aborted.", least=1, option="checkpoint_timeout",
+        flink=("execution.checkpointing.timeout",), flink_default="10 min",
+    )
+    min_pause_ns: int = setting(
+        0, "Least time between the end of one checkpoint and the next periodic one.", least=0, option="min_pause",
+        flink=("execution.checkpointing.min-pause",), flink_default="0 ms",
+    )
+    max_concurrent: int = setting(
+        1, "Checkpoints that may be pending together.", least=1, option="max_concurrent",
+        flink=("execution.checkpointing.max-concurrent-checkpoints",), flink_default="1",
+        beside="1 in the modes unaligned and aligned-timeout",
+    )
+    retained: int = setting(
+        2, "Completed checkpoints kept in storage.", least=1, option="retain",
+        flink=("execution.checkpointing.num-retained", "state.checkpoints.num-retained"), flink_default="1",
+        why="with 2, one may be damaged",
+    )
+    tolerable_failures: int = setting(
+        0, "Consecutive failed checkpoints that do not fail the job.", least=0, option="tolerable_failures",
+        flink=("execution.checkpointing.tolerable-failed-checkpoints",), flink_default="0",
+    )
+    channel_capacity: int | None = setting(
+        None, "Credit of a channel in records.", least=1, none="two batches"
+    )
+    output_capacity: int = setting(0, "Records that a channel holds on the sender's side beyond that credit.", least=0)
+    seeded_schedule: bool = setting(
+        True, "Whether the seed decides the order of tasks within an instant, or the order in which they were woken."
+    )
+    restart: RestartStrategy | None = setting(
+        None, "After a failure: none, fixed:3:10ms, exponential:10ms:1s:2 or rate:2:1m:10ms.", kind=RESTART,
+        none="fixed:3:10ms; none in mode none", none_text="default", option="restart",
+        flink=("restart-strategy.type", "restart-strategy"),
+        flink_default="exponential-delay with checkpoints, else none",
+        why="three attempts are enough for a simulated failure, and a job that cannot run ends soon",
+    )
     cost: CostModel = field(default_factory=CostModel)
-    inline_state_bytes: int = 20 * 1024
-    allow_non_restored_state: bool = False
-    aligned_timeout_ns: int | None = None
-    checkpoints_after_tasks_finish: bool = True
-    interval_during_backlog_ns: int | None = None
-    random_first_delay: bool = False
-    failover: str = "full"
-    master_recovery_ns: int = DEFAULT_MASTER_RECOVERY_NS
-    heartbeat_timeout_ns: int = DEFAULT_HEARTBEAT_TIMEOUT_NS
-    final_checkpoint_attempts: int = DEFAULT_FINAL_CHECKPOINT_ATTEMPTS
-    debloat_target_ns: int | None = None
-    debloat_period_ns: int | None = None
-    debloat_min_records: int = 1
-    debloat_threshold_percent: int = DEFAULT_THRESHOLD_PERCENT
-    debloat_samples: int = DEFAULT_SAMPLES
-    state_backend: str | StateBackend = "heap"
-    snapshot: str = "full"
-    snapshot_compression: str = "none"
-    local_recovery: bool = False
-    materialization_interval_ns: int | None = DEFAULT_MATERIALIZATION_NS
+    inline_state_bytes: int = setting(
+        20 * 1024, "State up to this size is stored inside the checkpoint's metadata.", least=0,
+        most=MAX_INLINE_THRESHOLD_BYTES,
+        flink=(
+            "execution.checkpointing.data-inline-threshold", "state.storage.fs.memory-threshold",
+            "state.backend.fs.memory-threshold",
+        ),
+        flink_default="20 kb",
+    )
+    allow_non_restored_state: bool = setting(
+        False, "Whether to drop state that no operator of the job claims, instead of refusing to start from it.",
+        flink=("execution.state-recovery.ignore-unclaimed-state", "execution.savepoint.ignore-unclaimed-state"),
+        flink_default="false",
+    )
+    aligned_timeout_ns: int | None = setting(
+        None, "An older barrier overtakes records.", least=1,
+        none="10ms, or the checkpoint timeout if that is shorter", option="aligned_timeout",
+        flink=("execution.checkpointing.aligned-checkpoint-timeout", "execution.checkpointing.alignment-timeout"),
+        flink_default="0 ms", why="0 is mode unaligned",
+        beside="only in mode aligned-timeout, and at most checkpoint_timeout",
+    )
+    checkpoints_after_tasks_finish: bool = setting(
+        True,
+        "Whether tasks may finish before the job does; if not, a task stays until the last checkpoint of the job.",
+        option="checkpoints_after_tasks_finish",
+        flink=(
+            "execution.checkpointing.checkpoints-after-tasks-finish",
+            "execution.checkpointing.checkpoints-after-tasks-finish.enabled",
+        ),
+        flink_default="true",
+    )
+    interval_during_backlog_ns: int | None = setting(
+        None, "Checkpoint interval while a source works off a backlog; 0s = no periodic checkpoints meanwhile.",
+        least=0, none="the checkpoint interval", option="interval_during_backlog",
+        flink=("execution.checkpointing.interval-during-backlog",), flink_default="none",
+        beside="at least checkpoint_interval, which must be a time",
+    )
+    random_first_delay: bool = setting(
+        False,
+        "Whether the seed draws the delay of the first periodic checkpoint, between the pause and the interval as in"
+        " Flink; if not, it is the interval.",
+    )
+    failover: str = setting(
+        "full", "What a failed task takes with it: all tasks, or those it exchanges records with.", choices=FAILOVERS,
+        option="failover", flink=("jobmanager.execution.failover-strategy",), flink_default="region",
+        why="the whole job is easier to follow",
+    )
+    master_recovery_ns: int = setting(
+        10_000_000, "Time between the death of the job manager and its successor.", least=0
+    )
+    heartbeat_timeout_ns: int = setting(
+        50_000_000_000, "A task without a sign of life for longer counts as dead.", least=1,
+        flink=("heartbeat.timeout",), flink_default="50 s",
+    )
+    final_checkpoint_attempts: int = setting(
+        10, "Consecutive failures of the last checkpoint of a job that fail the job.", least=1
+    )
+    debloat_target_ns: int | None = setting(
+        None, "Buffer debloating: keep no more records in flight to a task than it takes in this time.", least=1,
+        none="off", option="debloat",
+        flink=(
+            "taskmanager.network.memory.buffer-debloat.target", "taskmanager.network.memory.buffer-debloat.enabled",
+        ),
+        flink_default="1 s, enabled=false",
+    )
+    debloat_period_ns: int | None = setting(
+        None, "How often debloating computes the credit of channels.", least=1, none="a fifth of the target",
+        flink=("taskmanager.network.memory.buffer-debloat.period",), flink_default="200 ms",
+        beside="only with debloat_target",
+    )
+    debloat_min_records: int = setting(
+        1, "The least credit of a channel that debloating sets.", least=1, beside="at most channel_capacity"
+    )
+    debloat_threshold_percent: int = setting(
+        25, "Debloating does not apply a change of the credit that is smaller than this part of it.", least=0,
+        flink=("taskmanager.network.memory.buffer-debloat.threshold-percentages",), flink_default="25",
+    )
+    debloat_samples: int = setting(
+        20, "Periods over which debloating smooths the credit.", least=1,
+        flink=("taskmanager.network.memory.buffer-debloat.samples",), flink_default="20",
+    )
+    state_backend: str | StateBackend = setting(
+        "heap",
+        "What keyed state is kept in: heap, lsm, rocksdb, changelog, or a changelog over another one: changelog:lsm.",
+        kind=STATE_BACKEND, option="state_backend",
+        flink=("state.backend.type", "state.backend", "state.changelog.enabled", "state.backend.changelog.enabled"),
+        flink_default="hashmap",
+    )
+    snapshot: str = setting(
+        "full", "Whether a checkpoint holds all keyed state, or refers to what earlier ones wrote.",
+        choices=SNAPSHOTS, option="snapshot",
+        flink=("execution.checkpointing.incremental", "state.backend.incremental"), flink_default="false",
+        beside="a state backend that is given as an object says so itself",
+    )
+    snapshot_compression: str = setting(
+        "none", "Compression of full snapshots; zlib writes other bytes in its other versions.", choices=COMPRESSIONS,
+        option="compression", flink=("execution.checkpointing.snapshot-compression",), flink_default="false",
+    )
+    local_recovery: bool = setting(
+        False, "Keep a copy of each subtask's state beside it, to restore from after a failure.",
+        option="local_recovery",
+        flink=(
+            "execution.checkpointing.local-backup.enabled", "execution.state-recovery.from-local",
+            "state.backend.local-recovery",
+        ),
+        flink_default="false",
+    )
+    materialization_interval_ns: int | None = setting(
+        600_000_000_000, "Of the changelog: virtual time between two snapshots of the state under it.",
+        least=1_000_000, none="never", option="materialization_interval",
+        flink=(
+            "state.changelog.periodic-materialize.interval", "state.backend.changelog.periodic-materialize.interval",
+        ),
+        flink_default="10 min",
+    )
     acking: AckingSettings = field(default_factory=AckingSettings)
 
     def __post_init__(self) -> None:
-        self._check_types()
+        settle(self)
+        for name, kind in (("cost", CostModel), ("acking", AckingSettings)):
+            if not isinstance(getattr(self, name), kind):
+                value = getattr(self, name)
+                raise ConfigurationError(
+                    f"{name} is {value!r} of type {type(value).__name__}; write {name}={kind.__name__}(...)"
+                )
         mode = protocol_named(self.mode).name
-        for name, least in _LEAST:
-            _check_whole(name, getattr(self, name), least)
-        if not 0 <= self.inline_state_bytes <= MAX_INLINE_THRESHOLD_BYTES:
-            raise ConfigurationError(
-                f"inline_state_bytes is {self.inline_state_bytes}; it must be from 0 to {MAX_INLINE_THRESHOLD_BYTES}"
-            )
-        if self.failover not in FAILOVERS:
-            raise ConfigurationError(f"failover is {self.failover!r}; it must be one of {', '.join(FAILOVERS)}")
         if mode in (UNALIGNED, ALIGNED_TIMEOUT) and self.max_concurrent > 1:
             raise ConfigurationError(
                 f"max_concurrent is {self.max_concurrent}, but in mode {mode} checkpoints store records in flight and"
@@ -295,21 +267,7 @@ class RunConfig:
         self._check_aligned_timeout(mode)
         self._check_backlog_interval()
         self._check_debloating()
-        self._check_state()
-
-    def _check_types(self) -> None:
-        """Refuse values of a wrong type: they would end in a traceback, or pass for something else ('no' for true)."""
-        _check_type(self, "mode", (str,), "mode='aligned'")
-        _check_type(self, "seed", (str, int), "seed='0'")
-        for name in _SWITCHES:
-            _check_type(self, name, (bool,), f"{name}=True or {name}=False")
-        _check_type(self, "cost", (CostModel,), "cost=CostModel(...)")
-        _check_type(self, "acking", (AckingSettings,), "acking=AckingSettings(...)")
-        interval = (CheckpointInterval, type(None))
-        _check_type(self, "checkpoint_interval", interval, "checkpoint_interval=CheckpointInterval.parse('100ms')")
-        if self.restart is not None:
-            example = "restart=NoRestart(), or another strategy of engine.checkpoint.restore.restart"
-            _check_type(self, "restart", (RestartStrategy,), example)
+        self._check_backend()
 
     def _check_aligned_timeout(self, mode: str) -> None:
         timeout_ns = self.aligned_timeout_ns
@@ -354,11 +312,7 @@ class RunConfig:
                 f" ({self.capacity}) ever grants; set it to at most that, or a larger channel_capacity"
             )
 
-    def _check_state(self) -> None:
-        for name, allowed in (("snapshot", SNAPSHOTS), ("snapshot_compression", COMPRESSIONS)):
-            value = getattr(self, name)
-            if value not in allowed:
-                raise ConfigurationError(f"{name} is {value!r}; it must be one of {', '.join(allowed)}")
+    def _check_backend(self) -> None:
         backend = self.backend()
         if self.snapshot == "incremental" and not backend.incremental:
             raise ConfigurationError(

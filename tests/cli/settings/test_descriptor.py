@@ -14,7 +14,7 @@ from state_backends.base import seal_json
 from state_backends.files import MemoryFileSystem, write_atomically
 from tests.cli.conftest import BRISK, Weir
 
-PLAIN = JobDescriptor("/j/job.py", "job ä", {"a": "1"}, RunOptions(seed="é", parallelism=2), "/o", "/w", "0.1")
+PLAIN = JobDescriptor("/j/job.py", "job ä", {"a": "1"}, RunOptions.of(seed="é", parallelism=2), "/o", "/w", "0.1")
 
 
 def files_with(content: bytes) -> MemoryFileSystem:
@@ -32,7 +32,7 @@ def changed(**changes: Any) -> str:
 
 
 def with_options(**changes: Any) -> dict[str, Any]:
-    options = RunOptions(seed="é", parallelism=2).as_dict() | changes
+    options = RunOptions.of(seed="é", parallelism=2).as_dict() | changes
     return {name: value for name, value in options.items() if value != "gone"}
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from engine.checkpoint.restore import ExponentialDelayRestart, FailureRateRestart, FixedDelayRestart, NoRestart
 from engine.cli.settings import RunOptions, parse_params
-from engine.cli.settings.restart_strategies import FORMS, parse_restart
 from engine.elements.errors import ConfigurationError
 from engine.runtime.config import CheckpointInterval, RunConfig
+from engine.runtime.config.restart_strategies import FORMS, parse_restart
 
 
 def test_options_left_out_are_the_engines_defaults() -> None:
@@ -20,7 +20,7 @@ def test_options_left_out_are_the_engines_defaults() -> None:
 
 def test_options_become_configuration() -> None:
     """Each in its unit."""
-    options = RunOptions(
+    options = RunOptions.of(
         seed="s", mode="at-least-once", batch_size=7, checkpoint_interval="10rec", checkpoint_timeout="2s",
         min_pause="3ms", retain=2, tolerable_failures=1, restart="fixed:2:5ms",
     )  # fmt: skip
@@ -31,12 +31,12 @@ def test_options_become_configuration() -> None:
         checkpoint_timeout_ns=2_000_000_000, min_pause_ns=3_000_000, retained=2, tolerable_failures=1,
         restart=FixedDelayRestart(2, 5_000_000), allow_non_restored_state=True,
     )  # fmt: skip
-    assert RunOptions(checkpoint_interval="none").to_config().checkpoint_interval is None
+    assert RunOptions.of(checkpoint_interval="none").to_config().checkpoint_interval is None
 
 
 def test_options_survive_the_descriptor_and_can_be_typed_again() -> None:
     """As plain data and as arguments; only what is not the default is typed."""
-    options = RunOptions(seed="7", retain=3, checkpoint_interval="10rec")
+    options = RunOptions.of(seed="7", retain=3, checkpoint_interval="10rec")
 
     assert RunOptions.from_dict(json.loads(json.dumps(options.as_dict())), "x") == options
     assert options.as_arguments() == ["--seed", "7", "--checkpoint-interval", "10rec", "--retain", "3"]

@@ -506,8 +506,8 @@ def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any], said: st
 
 def test_it_can_be_typed() -> None:
     """``--debloat 10ms`` sets the target, and a text that is no time is refused."""
-    assert RunOptions(debloat="10ms").to_config().debloat_target_ns == 10 * MS
+    assert RunOptions.of(debloat="10ms").to_config().debloat_target_ns == 10 * MS
     assert RunOptions().to_config().debloat_target_ns is None
-    assert RunOptions(debloat="10ms").as_arguments() == ["--debloat", "10ms"]
+    assert RunOptions.of(debloat="10ms").as_arguments() == ["--debloat", "10ms"]
     with pytest.raises(ConfigurationError, match="debloat target 'soon' is not a time"):
-        RunOptions(debloat="soon").to_config()
+        RunOptions.of(debloat="soon").to_config()

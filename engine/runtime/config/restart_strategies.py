@@ -1,29 +1,34 @@
-"""Restart strategies as users type them: ``none``, ``fixed:3:10ms``, ``exponential:10ms:1s``, ``rate:2:1m:10ms``.
+"""Restart strategies as text: ``none``, ``fixed:3:10ms``, ``exponential:10ms:1s``, ``rate:2:1m:10ms``.
 
 The parts after the name are separated by colons and may be omitted from the end; omitted parts have Flink's
-default (``fixed`` needs both).
+default (``fixed`` needs both). ``any`` is any number of attempts.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from engine.checkpoint.restore import (
+    ExponentialDelayRestart,
+    FailureRateRestart,
+    FixedDelayRestart,
+    NoRestart,
+    RestartStrategy,
+)
+from engine.elements.durations import duration_text, parse_duration_ns
 from engine.elements.errors import ConfigurationError
 from engine.elements.suggestions import nearest
-
-if TYPE_CHECKING:
-    from engine.checkpoint.restore import RestartStrategy
 
 FORMS = {
     "none": "none",
     "fixed": "fixed:ATTEMPTS:DELAY, for instance fixed:3:10ms",
-    "exponential": "exponential:INITIAL:MAX:MULTIPLIER:RESET:JITTER, for instance exponential:10ms:1s:2:1m:0.1",
+    "exponential": "exponential:INITIAL:MAX:MULTIPLIER:RESET:JITTER:ATTEMPTS, for instance"
+    " exponential:10ms:1s:2:1m:0.1",
     "rate": "rate:FAILURES:INTERVAL:DELAY, for instance rate:2:1m:10ms",
 }
 """The text form of each strategy, by its name."""
 
 
-_MOST_PARTS = {"none": 0, "fixed": 2, "exponential": 5, "rate": 3}
+_ANY = "any"
+_MOST_PARTS = {"none": 0, "fixed": 2, "exponential": 6, "rate": 3}
 
 
 def parse_restart(text: str) -> RestartStrategy:
@@ -60,8 +65,6 @@ class _Parts:
         return part
 
     def duration_ns(self, name: str, default: int | None = None) -> int:
-        from engine.runtime.config import parse_duration_ns
-
         part = self._take(name)
         if part is not None:
             return parse_duration_ns(part, f"the {name} {self._what},")
@@ -69,10 +72,15 @@ class _Parts:
             raise _WrongFormError(f"the {name} is missing")
         return default
 
-    def count(self, name: str, default: int | None = None) -> int:
+    def count(self, name: str, default: int) -> int:
         part = self._take(name)
-        if part is None and default is not None:
-            return default
+        return default if part is None else self._whole(name, part)
+
+    def attempts(self, default: str | None = None) -> int | None:
+        part = self._take("attempts") or default
+        return None if part == _ANY else self._whole("attempts", part)
+
+    def _whole(self, name: str, part: str | None) -> int:
         if part is None or not part.isdecimal():
             raise _WrongFormError(f"{name} must be a whole number" + ("" if part is None else f", not {part!r}"))
         return int(part)
@@ -85,13 +93,26 @@ class _Parts:
             raise _WrongFormError(f"{name} must be a number, not {part!r}") from None
 
 
-def _read(name: str, parts: _Parts) -> RestartStrategy:
-    from engine.checkpoint.restore import ExponentialDelayRestart, FailureRateRestart, FixedDelayRestart, NoRestart
+def restart_text(strategy: RestartStrategy) -> str:
+    """The text of a strategy, which :func:`parse_restart` reads back."""
+    match strategy:
+        case FixedDelayRestart(attempts, delay_ns):
+            return f"fixed:{_ANY if attempts is None else attempts}:{duration_text(delay_ns)}"
+        case FailureRateRestart(failures, interval_ns, delay_ns):
+            return f"rate:{failures}:{duration_text(interval_ns)}:{duration_text(delay_ns)}"
+        case ExponentialDelayRestart(initial_ns, max_ns, multiplier, reset_ns, jitter, attempts):
+            times = f"{duration_text(initial_ns)}:{duration_text(max_ns)}:{multiplier}:{duration_text(reset_ns)}"
+            return f"exponential:{times}:{jitter}:{_ANY if attempts is None else attempts}"
+        case NoRestart():
+            return "none"
+    return strategy.description
 
+
+def _read(name: str, parts: _Parts) -> RestartStrategy:
     if name == "none":
         return NoRestart()
     if name == "fixed":
-        return FixedDelayRestart(parts.count("attempts"), parts.duration_ns("delay"))
+        return FixedDelayRestart(parts.attempts(), parts.duration_ns("delay"))
     if name == "rate":
         rate = FailureRateRestart()
         failures = parts.count("failures", rate.max_failures)
@@ -105,4 +126,5 @@ def _read(name: str, parts: _Parts) -> RestartStrategy:
         parts.number("multiplier", plain.multiplier),
         parts.duration_ns("reset threshold", plain.reset_after_ns),
         parts.number("jitter", plain.jitter),
+        parts.attempts(_ANY),
     )

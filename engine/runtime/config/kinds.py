@@ -1,0 +1,64 @@
+"""The kinds of values that only settings of a run have, and how they are written."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from engine.checkpoint.restore import RestartStrategy
+from engine.elements.durations import duration_text, parse_duration_ns
+from engine.elements.errors import ConfigurationError
+from engine.elements.setting_fields import Kind
+from engine.runtime.config.restart_strategies import parse_restart, restart_text
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointInterval:
+    """When periodic checkpoints are triggered: every ``time_ns`` of virtual time, or every ``records`` records that
+    the sources of the job have emitted together. Exactly one of the two is set."""
+
+    time_ns: int | None = None
+    records: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.time_ns is None) == (self.records is None):
+            raise ConfigurationError("a checkpoint interval is either a time or a number of records")
+        for name in ("time_ns", "records"):
+            value: object = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+                raise ConfigurationError(
+                    f"{name} of a checkpoint interval is {value!r}; it must be a whole number, or write"
+                    " CheckpointInterval.parse('100ms')"
+                )
+        if (self.time_ns or self.records or 0) <= 0:
+            raise ConfigurationError("a checkpoint interval must be above 0")
+
+    @classmethod
+    def parse(cls, text: str) -> CheckpointInterval:
+        """``'100ms'`` or ``'10000rec'``."""
+        match = re.fullmatch(r"\s*(\d+)\s*rec\s*", text)
+        if match is not None:
+            return cls(records=int(match[1]))
+        try:
+            return cls(time_ns=parse_duration_ns(text, "checkpoint interval"))
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{error}; or a number of source records, e.g. 10000rec") from None
+
+    def __str__(self) -> str:
+        """The text that :meth:`parse` reads."""
+        return f"{self.records}rec" if self.time_ns is None else duration_text(self.time_ns)
+
+
+INTERVAL = Kind(
+    "100ms|10000rec|none", lambda text, what: CheckpointInterval.parse(text), str, (CheckpointInterval,),
+    "{name}='100ms', '10000rec' or None", takes_text=True,
+)  # fmt: skip
+RESTART = Kind(
+    "STRATEGY", lambda text, what: parse_restart(text), restart_text, (RestartStrategy,),
+    "{name}=NoRestart(), another strategy, or its text, such as 'fixed:3:10ms'", takes_text=True,
+)  # fmt: skip
+SEED = Kind("TEXT", lambda text, what: text, str, (str, int))
+STATE_BACKEND = Kind(
+    "NAME", lambda text, what: text, lambda value: value if isinstance(value, str) else value.name, (object,),
+    "{name}='heap', or give a state backend",
+)  # fmt: skip
