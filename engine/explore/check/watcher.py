@@ -158,7 +158,7 @@ class StrikeWatcher:
         return min(_TORN_BYTES, size_bytes)
 
     def die_torn(self) -> StruckDown:
-        assert self._dies_torn is not None, "somebody was struck down in a write"
+        assert self._dies_torn is not None, "no actor was struck down in a write"
         self.unwinding = self._dies_torn
         return self._dies_torn
 

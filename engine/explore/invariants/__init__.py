@@ -8,15 +8,13 @@ alarm is worse than none. It describes a violation in the words of the job. Wher
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from engine.elements.errors import ConfigurationError
 from engine.explore.cases import check_promise
-from engine.explore.invariants import footprint
 from engine.explore.invariants.assertions import Assertions
 from engine.explore.invariants.barrier_order import Alignment, ConsistentCut, OrderOfCheckpoints
 from engine.explore.invariants.base import Shared, Watcher as Watcher
-from engine.explore.invariants.footprint import Footprint as Footprint
+from engine.explore.invariants.footprint import Footprint as Footprint, self_check as self_check
 from engine.explore.invariants.happenings import SOMETIMES as SOMETIMES, Sometimes as Sometimes
 from engine.explore.invariants.liveness import Liveness, Quiescence
 from engine.explore.invariants.log_checks import LogChecks
@@ -57,30 +55,16 @@ _CLASSES: tuple[type[Watcher], ...] = (
     ConfirmedBase,
     Assertions,
 )
-
-
 _BEFORE_V16 = _CLASSES.index(CoveredRows)
 
 
-@dataclass(frozen=True, slots=True)
-class InvariantText:
-    """What must hold, why, and the source of the rule or of the mistake that it catches."""
-
-    name: str
-    title: str
-    reason: str
-    source: str
-
-
-CATALOGUE: Mapping[str, InvariantText] = {
-    text.name: text
-    for text in (
-        *(InvariantText(one.name, one.title, one.reason, one.source) for one in _CLASSES[:_BEFORE_V16]),
-        InvariantText(footprint.NAME, footprint.TITLE, footprint.REASON, footprint.SOURCE),
-        *(InvariantText(one.name, one.title, one.reason, one.source) for one in _CLASSES[_BEFORE_V16:]),
-    )
+CATALOGUE: Mapping[str, type[Watcher] | type[Footprint]] = {
+    **{one.name: one for one in _CLASSES[:_BEFORE_V16]},
+    Footprint.name: Footprint,
+    **{one.name: one for one in _CLASSES[_BEFORE_V16:]},
 }
-"""All invariants by name, for people. V16 is judged by the caller that carries out a case twice: :class:`Footprint`."""
+"""All invariants by name: what must hold, why, and the source of the rule. The caller that carries out a case twice
+judges V16, by its :class:`Footprint`."""
 
 
 def invariants_for(

@@ -36,8 +36,8 @@ class ConsistentCut(Watcher):
 
 class OrderOfCheckpoints(Watcher):
     name = "V5"
-    title = "In every task checkpoints come one behind the other; late triggers and cancels of older ones do nothing."
-    reason = "A snapshot of an older checkpoint behind a newer one holds the wrong state, and may be completed."
+    title = "In every task checkpoints come one after the other; late triggers and cancels of older ones do nothing."
+    reason = "A snapshot of an older checkpoint after a newer one holds the wrong state, and may be completed."
     source = "Flink FLINK-17994, FLINK-18063, FLINK-23201"
 
     def __init__(self, shared: Shared | None = None) -> None:
@@ -61,7 +61,7 @@ class OrderOfCheckpoints(Watcher):
     @hears(CheckpointTriggered)
     def _on_triggered(self, event: CheckpointTriggered) -> None:
         if event.checkpoint_id <= self._triggered:
-            text = f"checkpoint {event.checkpoint_id} is triggered behind checkpoint {self._triggered}"
+            text = f"checkpoint {event.checkpoint_id} is triggered after checkpoint {self._triggered}"
             self.violated(text, event.time_ns, checkpoint_id=event.checkpoint_id)
         self._triggered = max(self._triggered, event.checkpoint_id)
 
@@ -70,7 +70,7 @@ class OrderOfCheckpoints(Watcher):
         attempt, newest = self._snapshots.get(event.task, (0, 0))
         if event.attempt == attempt and event.checkpoint_id <= newest:
             self.violated(
-                f"{event.task} takes its snapshot for checkpoint {event.checkpoint_id} behind that for {newest}",
+                f"{event.task} takes its snapshot for checkpoint {event.checkpoint_id} after that for {newest}",
                 event.time_ns,
                 checkpoint_id=event.checkpoint_id,
                 task=event.task,
@@ -86,7 +86,7 @@ class OrderOfCheckpoints(Watcher):
         checkpoint_id = event.detail or 0
         if event.attempt == attempt and checkpoint_id <= newest:
             self.violated(
-                f"barrier {checkpoint_id} is sent on {self.topology.channel(event.channel)} behind barrier {newest}",
+                f"barrier {checkpoint_id} is sent on {self.topology.channel(event.channel)} after barrier {newest}",
                 event.time_ns,
                 checkpoint_id=checkpoint_id,
                 channel=event.channel,
@@ -130,7 +130,7 @@ class _Alignment:
 
 class Alignment(Watcher):
     name = "V4"
-    title = "In mode aligned no task takes a record from behind a barrier before its snapshot, and no channel goes on."
+    title = "In mode aligned no task takes a record sent after a barrier before its snapshot, and no channel goes on."
     reason = "Such a record's effect is in the snapshot while its source will send it again: it is counted twice."
     source = "Carbone et al. 2015, Lightweight Asynchronous Snapshots; Flink SingleCheckpointBarrierHandler"
 
@@ -201,7 +201,7 @@ class Alignment(Watcher):
         waiting = sorted(alignment.inputs - alignment.behind - alignment.ended)
         alignment.behind.clear()
         self.violated(
-            f"{alignment.task} takes {event.records} record(s) from {self.topology.channel(event.channel)} behind"
+            f"{alignment.task} takes {event.records} record(s) from {self.topology.channel(event.channel)} sent after"
             f" barrier {alignment.current}, before its snapshot: the barrier has not come on"
             f" {', '.join(map(self.topology.channel, waiting))}",
             event.time_ns,

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import ClassVar
 
-from engine.explore.run import FinishedCase
+from engine.explore.cases import Case
+from engine.explore.run import FinishedCase, Subject, TraceTape, run_case
 from state_backends.files import FileSystem
-
-NAME = "V16"
-TITLE = "The same case does the same each time: choices, events, files and output."
-REASON = "What cannot be repeated cannot be replayed, shrunk or believed."
-SOURCE = "FoundationDB and madsim: a share of all runs is made twice; trio's fences; bytewax: hash() in a partitioner"
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
     """The result of one run of a case. ``files``: digests, by path."""
+
+    name: ClassVar[str] = "V16"
+    title: ClassVar[str] = "The same case does the same each time: choices, events, files and output."
+    reason: ClassVar[str] = "What cannot be repeated cannot be replayed, shrunk or believed."
+    source: ClassVar[str] = (
+        "FoundationDB and madsim: a share of all runs is made twice; trio's fences; bytewax: hash() in a partitioner"
+    )
 
     outcome: str
     choices: int
@@ -62,6 +66,29 @@ class Footprint:
             if self.committed.get(partition) != other.committed.get(partition):
                 found.append(f"output: {partition!r} is not the same")
         return tuple(found)
+
+
+def self_check(subject: Subject, case: Case) -> tuple[str, ...]:
+    """Carry a case out twice, and compare: every difference in words, with the first choice and the first event that
+    differ. None is the good news."""
+    footprints, traces, choices = [], [], []
+    for _ in range(2):
+        tape = TraceTape()
+        finished = run_case(subject, case, instruments=[tape.append])
+        footprints.append(Footprint.of(finished, tape.digest()))
+        traces.append(tape.events)
+        choices.append(finished.choices)
+    first, second = footprints
+    return (*first.differences(second), *_first_difference("choice", *choices), *_first_difference("event", *traces))
+
+
+def _first_difference(what: str, first: Sequence[object], second: Sequence[object]) -> list[str]:
+    differing = (at for at, (one, other) in enumerate(zip(first, second, strict=False)) if one != other)
+    at = next(differing, min(len(first), len(second)))
+    if at == max(len(first), len(second)):
+        return []
+    one, other = (str(run[at]) if at < len(run) else "nothing" for run in (first, second))
+    return [f"{what} {at + 1}: first {one}, then {other}"]
 
 
 def _files(label: str, files: FileSystem) -> dict[str, str]:

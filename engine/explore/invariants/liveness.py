@@ -39,7 +39,7 @@ class Liveness(Watcher):
 
     name = "V13"
     title = "After the last failure a checkpoint completes, and the job ends in good time."
-    reason = "A job that is safe because it stands still serves nobody."
+    reason = "A job that is safe because it stands still is of no use."
     source = "TigerBeetle's simulator: safety first, then heal and demand liveness"
 
     def __init__(self, shared: Shared | None = None) -> None:
@@ -120,7 +120,7 @@ class Quiescence(Watcher):
     @hears(TimerFired)
     def _on_timer(self, event: TimerFired) -> None:
         if (event.task, event.attempt) in self._over:
-            text = f"a timer of {event.operator} is called in {event.task} behind the end of its data"
+            text = f"a timer of {event.operator} is called in {event.task} after the end of its data"
             self.violated(text, event.time_ns, task=event.task)
 
     def finished(self, case: FinishedCase) -> None:

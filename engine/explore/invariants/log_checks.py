@@ -252,7 +252,7 @@ class _Asked:
                 yield f"{producer} has appended {self.appended[key]} record(s), and others are there"
         yield from (f"{producer} never appended what is there" for producer in sorted(written))
         unseen = set(kept.seen) - committed - self.maybe_committed
-        yield from (f"records of {one} are read, which nobody has committed" for one in sorted(unseen))
+        yield from (f"records of {one} are read, but were never committed" for one in sorted(unseen))
         sealed = (one for one in entries if one.kind == DATA and one.offset < kept.stable)
         due = [one.producer for one in sealed if one.producer in committed]
         seen = [one for one in kept.seen if one in committed]

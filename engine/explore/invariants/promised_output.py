@@ -155,7 +155,7 @@ def _by_key(rows: Sequence[str], row_key: Callable[[str], str | None]) -> dict[s
 class FailureTransparency(Watcher):
     name = "V2"
     title = "At every moment readers see only rows that a run without faults commits, and never fewer than before."
-    reason = "A row that is taken back was wrong when somebody acted on it; the end alone would not show that."
+    reason = "A row that is taken back was wrong when its readers acted on it; the end alone would not show that."
     source = "Veresov et al., ECOOP 2024: failure transparency; Flink: read-committed consumers"
 
     def __init__(self, shared: Shared | None = None) -> None:

@@ -56,7 +56,7 @@ class TimeGoesOn(Watcher):
         # The call may have registered the due timer again: then it is another one.
         if event.attempt == attempt and event.due_ns <= last_ns and event.due_ns < event.time_ns:
             self.violated(
-                f"the timer of {event.operator} in {event.task} that was due at {event.due_ns} ns is called behind the"
+                f"the timer of {event.operator} in {event.task} that was due at {event.due_ns} ns is called after the"
                 f" one due at {last_ns} ns",
                 event.time_ns,
                 task=event.task,

@@ -74,7 +74,7 @@ def histories_of(world: World) -> Iterator[tuple[str, MemoryTransactionLog | Dis
 class CommitOnCompletion(Watcher):
     name = "V7"
     title = "What a sink has pre-committed is committed once its checkpoint is complete, in the end, and not before."
-    reason = "Committed earlier it may have to be taken back, which nobody can; never committed, it is lost."
+    reason = "Committed earlier, it may have to be taken back, which is impossible; never committed, it is lost."
     source = "Flink TwoPhaseCommitSinkFunction; apache/iceberg#15846, #10526"
 
     def __init__(self, shared: Shared | None = None) -> None:

@@ -136,7 +136,7 @@ class TaskBook:
     @property
     def cause(self) -> RecordCause:
         """Of the present emission."""
-        assert self._cause is not None, f"{self.facts.task} emits, and nobody has said why"
+        assert self._cause is not None, f"{self.facts.task} emits, but no cause was noted"
         return self._cause
 
     def snapshot(self, checkpoint_id: int) -> None:

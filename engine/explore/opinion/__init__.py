@@ -18,8 +18,6 @@ from engine.explore.opinion.opinion import (
     text_of as text_of,
 )
 from engine.explore.opinion.output_comparison import (
-    CountDifference as CountDifference,
     OutputComparison as OutputComparison,
-    compare_by_key as compare_by_key,
     compare_outputs as compare_outputs,
 )

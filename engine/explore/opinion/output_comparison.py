@@ -10,7 +10,7 @@ Pure functions over ``{partition: rows}``, the form in which sinks return their 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 CommittedOutput = Mapping[str, Sequence[str]]
@@ -44,7 +44,7 @@ class CountDifference:
 
 @dataclass(frozen=True, slots=True)
 class DifferenceCounts:
-    """Sums of differences, over a partition, a key or everything."""
+    """Sums of differences."""
 
     lost: int = 0
     duplicated: int = 0
@@ -76,17 +76,8 @@ class OutputComparison:
         return not self.differences
 
     @property
-    def complete(self) -> bool:
-        """Whether no row is missing: the promise of at-least-once, for jobs whose rows do not depend on state."""
-        return not self.counts.lost
-
-    @property
     def counts(self) -> DifferenceCounts:
         return DifferenceCounts.of(self.differences)
-
-    def by_partition(self) -> dict[str, DifferenceCounts]:
-        """The sums of each partition that differs."""
-        return _grouped(self.differences, lambda one: one.partition)
 
     def describe(self, limit: int = 5) -> str:
         """For people: the sums, then the first ``limit`` rows that differ."""
@@ -113,30 +104,6 @@ def compare_outputs(expected: CommittedOutput, actual: CommittedOutput) -> Outpu
             if expected_rows[row] != actual_rows[row]:
                 differences.append(CountDifference(partition, row, expected_rows[row], actual_rows[row]))
     return OutputComparison(_rows(expected), _rows(actual), tuple(differences))
-
-
-def compare_by_key(
-    expected: CommittedOutput, actual: CommittedOutput, key_of: Callable[[str], str]
-) -> dict[str, DifferenceCounts]:
-    """Lost, duplicated and unexpected rows of each key that differs; ``key_of`` takes the key from a row.
-
-    Partitions are merged first: a key whose rows went to another partition does not differ.
-    """
-    comparison = compare_outputs({"": _all_rows(expected)}, {"": _all_rows(actual)})
-    return _grouped(comparison.differences, lambda one: key_of(one.row))
-
-
-def _grouped(
-    differences: Sequence[CountDifference], group_of: Callable[[CountDifference], str]
-) -> dict[str, DifferenceCounts]:
-    groups: dict[str, list[CountDifference]] = {}
-    for one in differences:
-        groups.setdefault(group_of(one), []).append(one)
-    return {group: DifferenceCounts.of(groups[group]) for group in sorted(groups)}
-
-
-def _all_rows(output: CommittedOutput) -> list[str]:
-    return [row for rows in output.values() for row in rows]
 
 
 def _rows(output: CommittedOutput) -> int:

@@ -1,6 +1,6 @@
 """Carry out and judge one case: ``runner`` makes its processes in the world of a ``job_under_test`` and informs each
-``invariant``. ``references`` computes what a job must commit, ``measure`` its size. ``selfcheck`` and ``fences``
-find nondeterminism.
+``invariant``. ``references`` computes what a job must commit, ``measure`` its size. ``fences`` find
+nondeterminism.
 """
 
 from __future__ import annotations
@@ -27,10 +27,5 @@ from engine.explore.run.runner import (
     FinishedCase as FinishedCase,
     choices_of as choices_of,
     run_case as run_case,
-)
-from engine.explore.run.selfcheck import (
-    SelfCheckReport as SelfCheckReport,
-    Surroundings as Surroundings,
-    self_check as self_check,
 )
 from engine.explore.run.tape import TraceTape as TraceTape, trace_digest as trace_digest

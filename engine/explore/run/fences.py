@@ -7,7 +7,7 @@ only when two runs differ. Inside :func:`fenced` it shows at the call.
 Method: the interpreter reports every call of a function written in C (``sys.setprofile``), however it was imported. The
 callers are searched up to the first frame outside Python's own library: if that frame is the engine's, the call is
 allowed; otherwise it is the user's. Calls from within C code (``map(time.time, ...)``) are not reported, nor is the
-order of a set of text; the self-check of determinism finds those.
+order of a set of text; a self-check (:func:`engine.explore.invariants.self_check`) finds those.
 
 This costs a Python call for each call of the run: ten times slower is usual.
 """

@@ -370,7 +370,7 @@ class _Teller:
         arrow = self._arrow(entry.taken, shown)
         barrier = self._barriers.get(entry.taken.channel)
         # The sender has sent this after its snapshot, and the snapshot of the task will hold it.
-        early = "" if barrier is None else f", from behind barrier {barrier}"
+        early = "" if barrier is None else f", sent after barrier {barrier}"
         yield _Saying(entry.task, f"takes {shown} from {sender}{early}", RECORD, taken=arrow)
 
     def _send(self, event: Send) -> Iterator[_Saying]:

@@ -38,9 +38,9 @@ _LEGEND = (
     ("<span class='s records'></span> records", "sent and taken"),
     ("<span class='s barrier'></span> barrier", "of a checkpoint"),
     ("◆ snapshot", "taken or acknowledged"),
-    ("▮ blocked", "a channel waits behind its barrier"),
+    ("▮ blocked", "a channel waits after its barrier"),
     ("⚡ fault", "something goes wrong"),
-    ("✕ crash", "here somebody dies"),
+    ("✕ crash", "an actor dies here"),
     ("✔ complete", "the checkpoint exists"),
     ("● commit", "readers see something new"),
 )
@@ -188,7 +188,7 @@ class _Picture:
         x, y = start
         return (
             f"<line class='{kind} lost' x1='{x}' y1='{y}' x2='{x + 2 * _STUB}' y2='{y + _STUB}'>"
-            f"<title>{escape(label)}: nobody took it</title></line>"
+            f"<title>{escape(label)}: it was never taken</title></line>"
         )
 
     @staticmethod

@@ -15,7 +15,7 @@ COUNTED_TWICE = (
     r"right\[0\]: sends barrier 1 to count\[0\], takes its snapshot of checkpoint 1, reads #1 = 1 of \S+,"
     r" sends \('b', 1\) to count\[0\]",
     r"count\[0\]: takes barrier 1 from right\[0\]",
-    r"count\[0\]: takes \('b', 1\) from right\[0\], from behind barrier 1, sends \('b', 1\) to out\[0\]",
+    r"count\[0\]: takes \('b', 1\) from right\[0\], sent after barrier 1, sends \('b', 1\) to out\[0\]",
     r"count\[0\]: takes barrier 1 from left\[0\], sends barrier 1 to out\[0\], takes its snapshot of checkpoint 1",
     r"fault: crash:\S.* strikes",
     r"attempt \d starts from checkpoint 1",

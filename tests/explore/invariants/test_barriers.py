@@ -78,8 +78,8 @@ def test_records_behind_a_barrier_wait_for_the_other_barriers() -> None:
     """Taken before the last barrier is here, they are a violation; behind it they are not."""
     assert texts(told("V4", barrier(FIRST, 1), records(SECOND), barrier(SECOND, 1), records(FIRST))) == []
     assert texts(told("V4", barrier(FIRST, 1), records(FIRST))) == [
-        "out[0] takes 1 record(s) from count[0]->out[0] behind barrier 1, before its snapshot: the barrier has not come"
-        " on count[1]->out[0]"
+        "out[0] takes 1 record(s) from count[0]->out[0] sent after barrier 1, before its snapshot: the barrier has not"
+        " come on count[1]->out[0]"
     ]
 
 
@@ -136,7 +136,7 @@ def test_snapshots_of_a_task_come_in_order() -> None:
     """An older one behind a newer one, or the same twice, is wrong. Skipped ones and other attempts are not."""
     assert texts(told("V5", snapshot(1), snapshot(3), snapshot(2, attempt=2))) == []
     assert texts(told("V5", snapshot(3), snapshot(2))) == [
-        "count[0] takes its snapshot for checkpoint 2 behind that for 3"
+        "count[0] takes its snapshot for checkpoint 2 after that for 3"
     ]
     assert len(texts(told("V5", snapshot(3), snapshot(3)))) == 1
 
@@ -144,7 +144,7 @@ def test_snapshots_of_a_task_come_in_order() -> None:
 def test_barriers_on_a_channel_come_in_order() -> None:
     """So do barriers."""
     assert texts(told("V5", sent(1), sent(2), sent(2, attempt=2))) == []
-    assert texts(told("V5", sent(2), sent(1))) == ["barrier 1 is sent on count[0]->out[0] behind barrier 2"]
+    assert texts(told("V5", sent(2), sent(1))) == ["barrier 1 is sent on count[0]->out[0] after barrier 2"]
 
 
 def test_numbers_of_checkpoints_grow_over_processes() -> None:
@@ -154,7 +154,7 @@ def test_numbers_of_checkpoints_grow_over_processes() -> None:
     invariant.handlers()[SnapshotTaken](snapshot(1))
     assert texts(invariant) == []
     invariant.handlers()[CheckpointTriggered](CheckpointTriggered(2, 1, 1))
-    assert texts(invariant) == ["checkpoint 1 is triggered behind checkpoint 1"]
+    assert texts(invariant) == ["checkpoint 1 is triggered after checkpoint 1"]
 
 
 def test_a_late_cancel_of_an_older_checkpoint_releases_nothing() -> None:
@@ -194,7 +194,7 @@ def test_timers_are_called_when_due_and_once() -> None:
     assert texts(told("V11", fired(5, 5), fired(5, 5), fired(9, 7), fired(9, 7, attempt=2))) == []
     assert texts(told("V11", fired(5, 6))) == ["a timer of count in count[0] is called 1 ns early"]
     (text,) = texts(told("V11", fired(9, 7), fired(10, 7)))
-    assert "that was due at 7 ns is called behind the one due at 7 ns" in text
+    assert "that was due at 7 ns is called after the one due at 7 ns" in text
 
 
 # --- what the trace tells for them ------------------------------------------------------------------------------------

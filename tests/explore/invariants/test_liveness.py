@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from engine.explore.cases import Case
-from engine.explore.invariants import CATALOGUE, SOMETIMES, Footprint, invariants_for, sometimes
+from engine.explore.invariants import CATALOGUE, SOMETIMES, Footprint, invariants_for, self_check, sometimes
 from engine.explore.invariants.assertions import EVERY_EVENTS, Assertions
 from engine.explore.invariants.liveness import LONGEST_NS
 from engine.explore.run import FinishedCase, Subject, TraceTape, World, run_case
@@ -19,8 +20,9 @@ from engine.graph.job import Job
 from engine.observe.trace_events import AttemptStarted, CheckpointCompleted, RunEnded, TaskState, TimerFired
 from engine.runtime.channels import Channel
 from operators.basic import CollectedResults
+from operators.files.sinks import FileSink
 from operators.log.connectors.log_sink import LogSink
-from operators.sources import SequenceSource
+from operators.sources import CollectionSource, SequenceSource
 from tests.explore.invariants.support import carried_out, found, healthy, subject, texts, told, usual
 
 PAGE = Path(__file__).parents[3] / "docs" / "invariants.md"
@@ -109,7 +111,7 @@ def test_a_timer_behind_the_end_of_data_is_found() -> None:
     """What it emitted would come behind the end of its stream."""
     over, timer = TaskState(1, 1, "count[0]", "end_of_data", None), TimerFired(2, 1, "count[0]", "count", 2)
     assert texts(told("V14", timer, over)) == []
-    assert texts(told("V14", over, timer)) == ["a timer of count is called in count[0] behind the end of its data"]
+    assert texts(told("V14", over, timer)) == ["a timer of count is called in count[0] after the end of its data"]
 
 
 def test_an_unfinished_part_of_a_file_sink_is_found() -> None:
@@ -226,6 +228,47 @@ def test_every_part_of_a_footprint_counts() -> None:
         (text,) = one.differences(other)
         assert text.startswith(what)
     assert "only the first time" in one.differences(replace(one, files={}))[0]
+
+
+def counted(transform: Callable[[int], int]) -> Subject:
+    """Keyed sums of what a function makes of some numbers, in a file."""
+
+    def build(parallelism: int | None) -> Job:
+        job = Job("counted", parallelism=2)
+        numbers = job.source(CollectionSource(list(range(60)), splits=2)).map(transform)
+        numbers.key_by(lambda value: value % 5).reduce(lambda left, right: left + right).sink(FileSink("sums"))
+        return job
+
+    return Subject(build)
+
+
+def test_the_self_check_passes_a_deterministic_job() -> None:
+    """Also with a fault."""
+    case = replace(usual(), faults=(parse_fault("crash:process@9us"),))
+    assert self_check(counted(lambda value: value), case) == ()
+
+
+def test_values_that_differ_show_in_the_files() -> None:
+    """A function that returns another value each time is found by the bytes that the job stores."""
+    numbers = iter(range(0, 50_000, 5))
+    differences = self_check(counted(lambda value: value + next(numbers)), usual())
+    assert any(text.startswith("files: ") and "both times, with other bytes" in text for text in differences)
+    assert not any(text.startswith(("choice", "end")) for text in differences)
+
+
+def test_the_self_check_names_the_first_choice_and_the_first_event_that_differ() -> None:
+    """A function that fails only in the first run makes both runs differ."""
+    calls = iter((True,))
+
+    def fails_once(value: int) -> int:
+        if next(calls, False):
+            raise ValueError("no")
+        return value
+
+    differences = self_check(counted(fails_once), usual())
+    assert any(text.startswith("trace: ") for text in differences)
+    assert any(re.match(r"choice \d+: first .+, then .+", text) for text in differences), differences
+    assert any(re.match(r"event \d+: first \w+\(.+, then \w+\(", text) for text in differences), differences
 
 
 # --- assertions -------------------------------------------------------------------------------------------------------

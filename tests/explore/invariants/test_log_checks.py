@@ -140,7 +140,7 @@ def test_records_of_nobody_who_committed_are_found() -> None:
     producer = watched.write("1.1", 1)
     watched.log._topics["rows"][0].append("commit", producer, (), 0, 0)
     watched.log._topics["rows"][0].flush()
-    assert watched.look() == [f"log of sink 'out', rows-0: records of {producer} are read, which nobody has committed"]
+    assert watched.look() == [f"log of sink 'out', rows-0: records of {producer} are read, but were never committed"]
 
 
 def test_a_committed_record_that_no_reader_gets_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -265,7 +265,7 @@ def test_an_aborted_read_is_found() -> None:
     def visible(entries: list[LogEntry], log: Any) -> None:
         entries[-1] = entries[-1]._replace(kind="commit")
 
-    assert any("are read, which nobody has committed" in text for text in read(visible))
+    assert any("are read, but were never committed" in text for text in read(visible))
 
 
 def test_an_unread_committed_record_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Comparing committed output tells lost, duplicated and unexpected rows apart, per partition and per key."""
+"""Comparing committed output tells lost, duplicated and unexpected rows apart."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections import Counter
 
 from hypothesis import given, strategies as st
 
-from engine.explore import CountDifference, compare_by_key, compare_outputs
-from engine.explore.opinion.output_comparison import DifferenceCounts
+from engine.explore import compare_outputs
+from engine.explore.opinion.output_comparison import CountDifference, DifferenceCounts
 
 outputs = st.dictionaries(st.sampled_from("pq"), st.lists(st.sampled_from("abc"), max_size=6), max_size=2)
 
@@ -32,19 +32,6 @@ def test_each_kind_of_difference_is_counted() -> None:
         CountDifference("q", "z", 0, 1),
     )
     assert comparison.counts == DifferenceCounts(lost=1, duplicated=2, unexpected=1)
-    assert comparison.by_partition() == {
-        "p": DifferenceCounts(lost=1, duplicated=2),
-        "q": DifferenceCounts(unexpected=1),
-    }
-    assert not comparison.equal
-    assert not comparison.complete
-
-
-def test_duplicates_alone_leave_the_output_complete() -> None:
-    """At-least-once may commit twice; it may not lose."""
-    comparison = compare_outputs({"p": ["a"]}, {"p": ["a", "a"]})
-
-    assert comparison.complete
     assert not comparison.equal
 
 
@@ -56,14 +43,6 @@ def test_lost_output_is_no_success_for_want_of_duplicates() -> None:
 def test_an_empty_partition_is_as_good_as_none() -> None:
     """Whether a partition without rows was created says nothing."""
     assert compare_outputs({"p": []}, {"q": []}).equal
-
-
-def test_keys_are_compared_over_all_partitions() -> None:
-    """A key whose rows went elsewhere differs in nothing; one that lost a row is named."""
-    expected = {"p": ["k1 a", "k2 b"], "q": ["k1 c"]}
-    actual = {"p": ["k1 c", "k1 a"], "q": ["k2 b", "k2 b"]}
-
-    assert compare_by_key(expected, actual, lambda row: row.split()[0]) == {"k2": DifferenceCounts(duplicated=1)}
 
 
 def test_a_long_description_says_what_it_leaves_out() -> None:

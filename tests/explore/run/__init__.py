@@ -1,1 +1,1 @@
-"""Tests of single cases: the runner, the self-check, fences, replays."""
+"""Tests of single cases: the runner, fences, replays."""

@@ -120,7 +120,7 @@ def test_the_barriers_of_an_attempt_end_with_it() -> None:
     assert "takes barrier 1 from right[0]" in before
     assert "takes barrier 1 from left[0]" not in before
     assert "takes ('b', 1) from right[0], sends" in after
-    assert "from behind barrier" not in after
+    assert "sent after barrier" not in after
 
 
 @pytest.mark.parametrize("mode", ["aligned", "unaligned", "aligned-timeout"])
@@ -130,7 +130,7 @@ def test_no_record_comes_from_behind_a_barrier_in_modes_that_count_once(mode: st
     for seed in range(5):
         text = _whole(_told(Case(seed=str(seed), config=config)))
         assert "takes barrier 1 from" in text
-        assert "from behind barrier" not in text
+        assert "sent after barrier" not in text
 
 
 def test_an_aborted_checkpoint_has_no_snapshot_to_be_in_front_of() -> None:
@@ -141,11 +141,11 @@ def test_an_aborted_checkpoint_has_no_snapshot_to_be_in_front_of() -> None:
 
     given_up = re.findall(r"checkpoint (\d+) is given up", text)
     assert len(given_up) > 2
-    told = [re.search(rf"from behind barrier {one}\b", text) for one in given_up]
+    told = [re.search(rf"sent after barrier {one}\b", text) for one in given_up]
     assert any(told)
     for number in given_up:
         after = text.partition(f"checkpoint {number} is given up")[2]
-        assert not re.search(rf"from behind barrier {number}\b", after), number
+        assert not re.search(rf"sent after barrier {number}\b", after), number
 
 
 def test_a_record_that_is_counted_twice_is_told_from_its_barrier_to_its_second_reading() -> None:
@@ -155,7 +155,7 @@ def test_a_record_that_is_counted_twice_is_told_from_its_barrier_to_its_second_r
     at = 0
     for said in (
         "count[0]: takes barrier 1 from right[0]",
-        "count[0]: takes ('b', 1) from right[0], from behind barrier 1, sends ('b', 1) to out[0]",
+        "count[0]: takes ('b', 1) from right[0], sent after barrier 1, sends ('b', 1) to out[0]",
         "count[0]: takes barrier 1 from left[0], sends barrier 1 to out[0], takes its snapshot of checkpoint 1",
         "job manager: attempt 1 starts from checkpoint 1",
         "right[0]: reads #1 = 1 (again) of sequence-0-of-1, sends ('b', 1) to count[0]",
