@@ -1,12 +1,13 @@
 """The job graph: operators and the edges between them, before chaining (Flink: ``StreamGraph``).
 
-The fluent API writes it, ``validation`` judges it, ``chaining`` and ``expansion`` read it. It sits on a
-``networkx.MultiDiGraph`` (two streams may join the same two operators), which is imported when the first
-graph is made; a run never touches it. A union is not an operator: it is several input edges.
+The fluent API writes it, ``validation`` judges it, ``chaining`` and ``expansion`` read it; a run never touches it. Two
+streams may join the same two operators. A union is not an operator: it is several input edges. What is asked of
+graphs with loops ``networkx`` answers, whose import takes a quarter of a command's start: others do without it.
 """
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -88,10 +89,10 @@ class JobGraph:
     """Operators and edges in the order in which they were added; every answer has this order, too."""
 
     def __init__(self) -> None:
-        import networkx
-
-        self._digraph = networkx.MultiDiGraph()
+        self._nodes: dict[int, StreamNode] = {}
         self._edges: list[StreamEdge] = []
+        self._inputs: dict[int, list[StreamEdge]] = {}
+        self._outputs: dict[int, list[StreamEdge]] = {}
         self.revision = 0
         """Grows with every change; lets a caller keep its results until the graph changes."""
         self._labels: tuple[int, dict[int, NodeLabel]] = (0, {})
@@ -110,9 +111,11 @@ class JobGraph:
         chaining: ChainingStrategy = ChainingStrategy.ALWAYS,
     ) -> int:
         """Add an operator without edges and return its id. Nothing is checked before ``validate``."""
-        node_id: int = self._digraph.number_of_nodes()
-        node = StreamNode(node_id, kind, factory, parallelism, name, uid, max_parallelism, role, requires_key, chaining)
-        self._digraph.add_node(node_id, node=node)
+        node_id = len(self._nodes)
+        self._nodes[node_id] = StreamNode(
+            node_id, kind, factory, parallelism, name, uid, max_parallelism, role, requires_key, chaining
+        )
+        self._inputs[node_id], self._outputs[node_id] = [], []
         self.revision += 1
         return node_id
 
@@ -132,7 +135,7 @@ class JobGraph:
         ``StreamGraph.createActualEdge``). Raises ``JobGraphError`` when an operator is not in this graph.
         """
         for node_id in (source, target):
-            if node_id not in self._digraph:
+            if node_id not in self._nodes:
                 raise JobGraphError(
                     f"edge {shorten(source)} -> {shorten(target)}: "
                     f"this graph has no operator {shorten(node_id)}\n"
@@ -141,8 +144,8 @@ class JobGraph:
         if partitioner is None:
             partitioner = self._default_partitioner(source, target)
         edge = StreamEdge(len(self._edges), source, target, partitioner, side_tag, target_input, is_feedback)
-        self._digraph.add_edge(source, target, key=edge.id, edge=edge)
-        self._edges.append(edge)
+        for edges in (self._edges, self._outputs[source], self._inputs[target]):
+            edges.append(edge)
         self.revision += 1
         return edge.id
 
@@ -153,27 +156,26 @@ class JobGraph:
 
     def set_chaining(self, node_id: int, strategy: ChainingStrategy) -> None:
         """Change whether an operator may be chained."""
-        self._digraph.nodes[node_id]["node"] = replace(self.node(node_id), chaining=strategy)
+        self._nodes[node_id] = replace(self.node(node_id), chaining=strategy)
         self.revision += 1
 
     def set_inputs(self, node_id: int, inputs: int) -> None:
         """Say how many inputs an operator tells apart."""
-        self._digraph.nodes[node_id]["node"] = replace(self.node(node_id), inputs=inputs)
+        self._nodes[node_id] = replace(self.node(node_id), inputs=inputs)
         self.revision += 1
 
     def set_iteration_head(self, node_id: int) -> None:
         """Say that feedback edges lead to an operator."""
-        self._digraph.nodes[node_id]["node"] = replace(self.node(node_id), is_iteration_head=True)
+        self._nodes[node_id] = replace(self.node(node_id), is_iteration_head=True)
         self.revision += 1
 
     def node(self, node_id: int) -> StreamNode:
         """The operator with this id."""
-        node: StreamNode = self._digraph.nodes[node_id]["node"]
-        return node
+        return self._nodes[node_id]
 
     def nodes(self) -> tuple[StreamNode, ...]:
         """All operators."""
-        return tuple(self.node(node_id) for node_id in range(self._digraph.number_of_nodes()))
+        return tuple(self._nodes.values())
 
     def edges(self) -> tuple[StreamEdge, ...]:
         """All edges."""
@@ -181,13 +183,11 @@ class JobGraph:
 
     def in_edges(self, node_id: int) -> tuple[StreamEdge, ...]:
         """The inputs of an operator."""
-        keys = sorted(key for _, _, key in self._digraph.in_edges(node_id, keys=True))
-        return tuple(self._edges[key] for key in keys)
+        return tuple(self._inputs[node_id])
 
     def out_edges(self, node_id: int) -> tuple[StreamEdge, ...]:
         """The outputs of an operator, side outputs among them."""
-        keys = sorted(key for _, _, key in self._digraph.out_edges(node_id, keys=True))
-        return tuple(self._edges[key] for key in keys)
+        return tuple(self._outputs[node_id])
 
     def labels(self) -> dict[int, NodeLabel]:
         """Name and uid of every operator by id; see ``naming`` for how the ones not given are made."""
@@ -230,22 +230,27 @@ class JobGraph:
         )
 
     def topological_order(self) -> tuple[int, ...]:
-        """Ids so that every edge but feedback points forward; among equals the one added first. Without its feedback
-        edges the graph has no cycle."""
-        import networkx
-
-        return tuple(networkx.lexicographical_topological_sort(self._without_feedback()))
+        """Ids so that every edge but feedback points forward; among equals the one added first. Operators on a cycle of
+        other edges, and those after it, are left out."""
+        waits_for = {one: sum(not edge.is_feedback for edge in edges) for one, edges in self._inputs.items()}
+        ready = [one for one, inputs in waits_for.items() if not inputs]
+        order = []
+        while ready:
+            order.append(heapq.heappop(ready))
+            for edge in self._outputs[order[-1]]:
+                waits_for[edge.target] -= not edge.is_feedback
+                if not edge.is_feedback and not waits_for[edge.target]:
+                    heapq.heappush(ready, edge.target)
+        return tuple(order)
 
     def find_cycle(self) -> tuple[int, ...] | None:
         """The operators of one cycle without feedback edges in flow order, beginning with the one added first; ``None``
         when there is none."""
+        if len(self.topological_order()) == len(self._nodes):
+            return None
         import networkx
 
-        try:
-            edges = networkx.find_cycle(self._without_feedback())
-        except networkx.NetworkXNoCycle:
-            return None
-        path = [edge[0] for edge in edges]
+        path = [edge[0] for edge in networkx.find_cycle(self._digraph(feedback=False))]
         first = path.index(min(path))
         return tuple(path[first:] + path[:first])
 
@@ -253,19 +258,20 @@ class JobGraph:
         """Whether records of ``source`` reach ``target`` without a feedback edge; an operator leads to itself."""
         import networkx
 
-        return bool(networkx.has_path(self._without_feedback(), source, target))
+        return bool(networkx.has_path(self._digraph(feedback=False), source, target))
 
     def loop_of(self, head: int) -> tuple[int, ...]:
         """The operators from which records come back to an operator, and itself, in the order they were added."""
         import networkx
 
-        before, behind = networkx.ancestors(self._digraph, head), networkx.descendants(self._digraph, head)
-        return tuple(sorted({head, *before.intersection(behind)}))
+        whole = self._digraph(feedback=True)
+        return tuple(sorted({head, *networkx.ancestors(whole, head).intersection(networkx.descendants(whole, head))}))
 
-    def _without_feedback(self) -> Any:
+    def _digraph(self, *, feedback: bool) -> Any:
         import networkx
 
-        if not any(edge.is_feedback for edge in self._edges):
-            return self._digraph
-        edges = self._edges
-        return networkx.subgraph_view(self._digraph, filter_edge=lambda _from, _to, key: not edges[key].is_feedback)
+        digraph = networkx.MultiDiGraph()
+        digraph.add_nodes_from(self._nodes)
+        kept = (edge for edge in self._edges if feedback or not edge.is_feedback)
+        digraph.add_edges_from((edge.source, edge.target, edge.id) for edge in kept)
+        return digraph
