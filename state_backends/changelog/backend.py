@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from state_backends.api import BackendEnvironment, KeyedStateBackend, StateBackend
-from state_backends.base import KeyType, StateArgumentError
+from state_backends.api import BackendEnvironment, StateBackend
+from state_backends.base import StateArgumentError
 from state_backends.changelog.keyed_backend import ChangelogKeyedStateBackend, ChangelogSettings
 
 DEFAULT_MATERIALIZATION_INTERVAL_MS = 600_000
@@ -53,7 +51,4 @@ class ChangelogStateBackend:
         self.incremental = inner.incremental
 
     def create_keyed_backend(self, environment: BackendEnvironment) -> ChangelogKeyedStateBackend:
-        def below(key_type: KeyType | None) -> KeyedStateBackend:
-            return self.inner.create_keyed_backend(replace(environment, key_type=key_type))
-
-        return ChangelogKeyedStateBackend(below, environment, self.settings)
+        return ChangelogKeyedStateBackend(self.inner.create_keyed_backend(environment), environment, self.settings)

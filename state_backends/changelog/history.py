@@ -24,7 +24,8 @@ Rules (ChangelogKeyedStateBackend, ChangelogTruncateHelper):
 * C7 The backend below is notified that its materialisation is complete with the first completed checkpoint that refers
   to it, but only while there is no newer one, finished or not. A newer one did not build upon it, and checkpoints go on
   from there, so its files are not sure to stay.
-  it would build upon is older still, and not sure to stay: every one until then is full too.
+* C8 A *full* materialisation builds upon no older one. Until the backend below is notified that it is complete (C7),
+  the base of a later one is older still, and not sure to stay: every one until then is full too.
 """
 
 from __future__ import annotations

@@ -6,12 +6,12 @@ done. Reading, timers' order and what state means are those of the backend below
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from state_backends.api import BackendEnvironment, KeyedStateBackend, TimerQueue, TimerService
-from state_backends.base import BackgroundWork, KeyType, StateDescriptor, StateKind, StateTtlConfig
+from state_backends.base import BackgroundWork, StateDescriptor, StateKind, StateTtlConfig
 from state_backends.changelog.changes import TTL_VARIANT
 from state_backends.changelog.entries import LoggedEntries, LoggedMapEntries
 from state_backends.changelog.history import Cleanup, LogHistory, SnapshotPlan
@@ -60,17 +60,13 @@ class ChangelogKeyedStateBackend(KeyedStateBackend):
     """Keyed state of one subtask, with a log of its changes."""
 
     def __init__(
-        self,
-        below: Callable[[KeyType | None], KeyedStateBackend],
-        environment: BackendEnvironment,
-        settings: ChangelogSettings,
+        self, inner: KeyedStateBackend, environment: BackendEnvironment, settings: ChangelogSettings
     ) -> None:
-        """An empty backend. ``below``: makes an empty backend that keeps the state, for keys of a type."""
-        self._below = below
+        """An empty backend. ``inner``: keeps the state; it is empty, too."""
         self._environment = environment
         self._settings = settings
-        self._inner = below(environment.key_type)
-        self.scope = self._inner.scope
+        self._inner = inner
+        self.scope = inner.scope
         self.history = self._history = LogHistory()
         self._log = ChangeLog(
             self._history,
@@ -82,7 +78,7 @@ class ChangelogKeyedStateBackend(KeyedStateBackend):
             environment.shared_streams,
         )
         self._schemas = StateSchemas(environment.codec)
-        self._log.key_type = lambda: self._inner.key_type
+        self._log.key_type = lambda: inner.key_type
         self._log.schema = self._schemas.written
         self._materialized: dict[int, _Materialized] = {0: _Materialized((), None)}
         self._running: Materialization | None = None
@@ -129,12 +125,7 @@ class ChangelogKeyedStateBackend(KeyedStateBackend):
         """Restore what was materialised, then the log after it. Reads handles of the backend below too, if it can."""
         restored = restorable_handles(handles, self.key_group_range)
         codec = self._environment.codec
-        key_type = check_logs(restored, reader, codec, self._schemas)
-        if key_type is not None and self.key_type is None and not self._log.has_states:
-            # What is materialised may be empty, and the log alone would make a guess of the first key.
-            self._inner.dispose()
-            self._inner = self._below(key_type)
-            self.scope = self._inner.scope
+        check_logs(restored, reader, codec, self._schemas)
         below: list[KeyedStateHandle] = []
         for handle in restored:
             below += handle.materialized if isinstance(handle, ChangelogKeyedStateHandle) else (handle,)

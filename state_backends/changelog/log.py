@@ -104,10 +104,6 @@ class ChangeLog:
     def next_number(self) -> int:
         return self._history.end + len(self._records)
 
-    @property
-    def has_states(self) -> bool:
-        return bool(self._states)
-
     def register(self, state: LoggedStateId) -> int:
         """The index under which records speak of a state."""
         return self._states.setdefault(state, len(self._states))

@@ -7,15 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from state_backends.api import KeyedStateBackend
-from state_backends.base import (
-    CorruptStateError,
-    KeyGroupRange,
-    KeyType,
-    StateKind,
-    StateSchemaError,
-    as_written,
-    key_group_function,
-)
+from state_backends.base import CorruptStateError, KeyGroupRange, StateKind, as_written, key_group_function
 from state_backends.changelog.changes import Replay
 from state_backends.changelog.segment import SegmentHeader, SegmentReader
 from state_backends.codec import StateCodec
@@ -49,19 +41,15 @@ def restorable_handles(handles: Iterable[KeyedStateHandle], key_groups: KeyGroup
 
 def check_logs(
     handles: Iterable[KeyedStateHandle], reader: StateReader, codec: StateCodec, schemas: StateSchemas
-) -> KeyType | None:
-    """Look at the headers of all logs, before any state is touched; the type of their keys, ``None`` without a log.
+) -> None:
+    """Look at the headers of all logs, before any state is touched.
 
     :raises StateSchemaError: when the program cannot go on with what one says about its values
     """
-    key_type = None
     for handle in handles:
         for segment in handle.log if isinstance(handle, ChangelogKeyedStateHandle) else ():
             with reader.open(segment.stream) as file:
-                read = SegmentReader(file, segment, codec)
-                key_type = read.header.key_type
-                _value_codec(read, schemas)
-    return key_type
+                _value_codec(SegmentReader(file, segment, codec), schemas)
 
 
 def _value_codec(read: SegmentReader, schemas: StateSchemas) -> StateCodec:
@@ -107,7 +95,7 @@ def replay(
     for segment in handle.log:
         with reader.open(segment.stream) as file:
             read = SegmentReader(file, segment, codec)
-            _check_header(read.header, backend)
+            backend.scope.check_restored(read.header.key_type, read.header.max_parallelism)
             read.codec = _value_codec(read, schemas)
             # What the writer owned is all that it wrote about.
             is_own = None if read.header.key_group_range == common else _belongs_to(common, read.header)
@@ -130,16 +118,3 @@ def _belongs_to(key_groups: KeyGroupRange, header: SegmentHeader) -> Callable[[A
         return found
 
     return is_own
-
-
-def _check_header(header: SegmentHeader, backend: KeyedStateBackend) -> None:
-    if backend.key_type is not None and header.key_type != backend.key_type:
-        raise StateSchemaError(
-            f"the log has keys of type {header.key_type}, the program declares {backend.key_type}: "
-            "the same key would belong to another key group. Declare the key type of the snapshot."
-        )
-    if header.max_parallelism != backend.max_parallelism:
-        raise StateSchemaError(
-            f"the log has max parallelism {header.max_parallelism}, the operator {backend.max_parallelism}: "
-            "keys would change their key group. Set the max parallelism of the snapshot."
-        )

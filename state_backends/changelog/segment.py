@@ -14,7 +14,6 @@ from state_backends.base import (
     KeyGroupRange,
     KeyType,
     StateKind,
-    StateSchemaError,
     check_shape,
     key_type_shape,
     list_of,
@@ -26,7 +25,7 @@ from state_backends.base import (
     whole,
 )
 from state_backends.codec import WRITTEN_SCHEMA, FrameReader, StateCodec, frame, preamble
-from state_backends.snapshots import LogSegment, describe_stream
+from state_backends.snapshots import LogSegment, check_kind, describe_stream
 
 MAGIC = b"WEIRCLOG"
 FORMAT_VERSION = 1
@@ -83,13 +82,8 @@ class SegmentHeader:
         """What :meth:`to_state` described. States of kinds that only newer programs know are refused."""
         check_shape(state, _SHAPE, where, "header")
         key_type, max_parallelism, (low, high), first, end, states, schema = state
-        known = {kind.value for kind in StateKind}
         for name, kind, _ in states:
-            if kind not in known:
-                raise StateSchemaError(
-                    f"{where}: state {name!r} is of kind {kind!r}, which this program does not know. Use the newer "
-                    "program that wrote it."
-                )
+            check_kind(name, kind, where)
         read = tuple(LoggedStateId(name, StateKind(kind), variant) for name, kind, variant in states)
         groups = KeyGroupRange(low, high)
         return cls(KeyType.from_state(key_type), max_parallelism, groups, first, end, read, schema)

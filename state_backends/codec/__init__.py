@@ -10,6 +10,7 @@ from state_backends.codec.encoding import (
     Frame as Frame,
     FrameReader as FrameReader,
     StateCodec as StateCodec,
+    check_version as check_version,
     default_codec as default_codec,
     frame as frame,
     preamble as preamble,

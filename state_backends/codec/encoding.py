@@ -195,6 +195,18 @@ def frame(kind: int, tag: int, payload: bytes) -> bytes:
     return head + _CRC.pack(zlib.crc32(payload, zlib.crc32(head))) + payload
 
 
+def check_version(path: str, found: int, known: int) -> None:
+    """Refuse a file whose format is newer than this program knows.
+
+    :raises StateSchemaError: naming the file and both versions
+    """
+    if found > known:
+        raise StateSchemaError(
+            f"{path}: has format version {found}, this program reads up to {known}. "
+            "Use the newer program that wrote it."
+        )
+
+
 class FrameReader:
     """Reads a file of frames from its start, or at offsets.
 
@@ -217,11 +229,7 @@ class FrameReader:
         found_magic, found_version, crc = _PREAMBLE.unpack(head)
         if crc != zlib.crc32(head[:-4]) or found_magic != magic:
             raise self.corrupt(f"its first bytes are damaged or it is no {magic.decode()} file")
-        if found_version > version:
-            raise StateSchemaError(
-                f"{path}: has format version {found_version}, this program reads up to {version}. "
-                "Use the newer program that wrote it."
-            )
+        check_version(path, found_version, version)
 
     def corrupt(self, what: str) -> CorruptStateError:
         """An error about this file."""

@@ -12,7 +12,7 @@
 | ``version``         | the list of files as an immutable value, and edits of it             |
 | ``compaction``      | which files to merge, and what is then: pure functions               |
 | ``compaction_work`` | carrying that out in steps                                           |
-| ``manifest``        | the log of edits, over ``records``; what inspection shows of it      |
+| ``manifest``        | the log of edits, over ``records``                                   |
 | ``files``           | names, links and copies                                              |
 | ``backend``         | the store as a kind of store, and as a setting of a job              |
 
@@ -25,5 +25,5 @@ from __future__ import annotations
 
 from state_backends.lsm.backend import LsmStateBackend as LsmStateBackend, LsmStoreKind as LsmStoreKind
 from state_backends.lsm.lsm_store import LsmStore as LsmStore
-from state_backends.lsm.manifest import describe_manifest as describe_manifest
+from state_backends.lsm.manifest import read_manifest as read_manifest
 from state_backends.lsm.store_options import LsmOptions as LsmOptions

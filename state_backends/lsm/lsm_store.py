@@ -29,7 +29,6 @@ from state_backends.lsm.compaction import pick, whole
 from state_backends.lsm.compaction_work import CompactionWork, RunWriter
 from state_backends.lsm.file_set import FileSet
 from state_backends.lsm.files import WAL_SUFFIX, delete_quietly
-from state_backends.lsm.manifest import StoreDescription, files_of
 from state_backends.lsm.memtable import LsmSnapshot, Memtable, rows
 from state_backends.lsm.range_tombstones import NO_RANGES
 from state_backends.lsm.sst import Table
@@ -368,12 +367,6 @@ class LsmStore:
         if self._log is not None:
             self._log.close()
         self._files.close()
-
-    def describe(self) -> StoreDescription:
-        memtable = self._memtable
-        return StoreDescription(
-            files_of(self._files.version), len(memtable.entries), memtable.size_bytes(), self._files.cache.used_bytes
-        )
 
     @property
     def version(self) -> Version:

@@ -10,8 +10,6 @@ flipped or missing byte is found. What is appended later vouches for itself, rec
 that never happened, because nothing that depends on an edit is done before the edit is written.
 
 Each opening of a store begins another manifest, so nothing is ever appended after a torn end.
-
-What a store looks like from outside, its levels and files, is told from its manifest alone too.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from state_backends.codec import preamble, seal, unseal
 from state_backends.files import FileSystem
 from state_backends.lsm.files import CURRENT_NAME, MANIFEST_PREFIX, write_file
 from state_backends.lsm.records import LogRecordReader, LogRecordWriter, record
-from state_backends.lsm.version import EDIT, FileMeta, Version, VersionEdit, is_plain_name
+from state_backends.lsm.version import EDIT, Version, VersionEdit, is_plain_name
 
 MANIFEST_MAGIC = b"WEIRLSMM"
 MANIFEST_VERSION = 1
@@ -66,7 +64,7 @@ def manifest_bytes(content: ManifestContent) -> bytes:
 
 
 def read_manifest(data: bytes, path: str, whole_bytes: int = 0) -> ManifestContent:
-    """What a manifest says.
+    """What a manifest says; it alone tells the files of a store that is not open.
 
     :param path: how errors name it
     :param whole_bytes: so many bytes at the beginning must be whole
@@ -153,60 +151,3 @@ class ManifestLog:
 
     def close(self) -> None:
         self._writer.close()
-
-
-@dataclass(frozen=True, slots=True)
-class FileDescription:
-    """A file of entries.
-
-    :ivar level: 0 = flushed and not compacted yet
-    :ivar entries: tombstones included
-    :ivar smallest: the first key that it says anything about
-    :ivar largest: the last one, or the end of a range that it deletes
-    """
-
-    name: str
-    level: int
-    size_bytes: int
-    entries: int
-    tombstones: int
-    range_tombstones: int
-    smallest: bytes
-    largest: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class StoreDescription:
-    """A store at one moment.
-
-    :ivar files: by level; in level 0 the newest first, elsewhere ascending by key
-    :ivar memtable_entries: in memory only, tombstones included
-    :ivar memtable_bytes: of their keys and values
-    :ivar cache_bytes: the estimated size of decoded blocks in memory
-    """
-
-    files: tuple[FileDescription, ...]
-    memtable_entries: int = 0
-    memtable_bytes: int = 0
-    cache_bytes: int = 0
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(file.size_bytes for file in self.files)
-
-
-def files_of(version: Version) -> tuple[FileDescription, ...]:
-    return tuple(_described(level, file) for level, files in enumerate(version.levels) for file in files)
-
-
-def _described(level: int, file: FileMeta) -> FileDescription:
-    return FileDescription(
-        file.name, level, file.size_bytes, file.entries, file.tombstones, file.range_tombstones,
-        file.smallest, file.largest,
-    )  # fmt: skip
-
-
-def describe_manifest(data: bytes, path: str = "MANIFEST") -> StoreDescription:
-    """What a store that is not open consists of, from the bytes of its manifest alone. Errors as of
-    :func:`read_manifest`."""
-    return StoreDescription(files_of(read_manifest(data, path).version))

@@ -17,8 +17,8 @@ import struct
 import zlib
 from collections.abc import Iterator
 
-from state_backends.base import CorruptStateError, StateSchemaError
-from state_backends.codec import PREAMBLE_BYTES, preamble
+from state_backends.base import CorruptStateError
+from state_backends.codec import PREAMBLE_BYTES, check_version, preamble
 from state_backends.files import WritableFile
 
 _LENGTH = struct.Struct(">II")
@@ -92,11 +92,7 @@ class LogRecordReader:
         found_version = int.from_bytes(head[len(magic) : len(magic) + 2], "big")
         if head != preamble(head[: len(magic)], found_version) or not head.startswith(magic):
             raise self.corrupt(f"its first bytes are damaged or it is no {magic.decode()} file")
-        if found_version > version:
-            raise StateSchemaError(
-                f"{path}: has format version {found_version}, this program reads up to {version}. "
-                "Use the newer program that wrote it."
-            )
+        check_version(path, found_version, version)
 
     def corrupt(self, what: str) -> CorruptStateError:
         return CorruptStateError(self._path, what)

@@ -25,17 +25,8 @@ from zlib import crc32
 
 import msgpack
 
-from state_backends.base import (
-    CorruptStateError,
-    StateSchemaError,
-    binary,
-    check_shape,
-    flag,
-    list_of,
-    row,
-    text,
-    whole,
-)
+from state_backends.base import CorruptStateError, binary, check_shape, flag, list_of, row, text, whole
+from state_backends.codec import check_version
 from state_backends.files import TEMPORARY_SUFFIX, FileSystem, RandomAccessFile, WritableFile
 from state_backends.lsm.block import Columns, cumulative_bytes, cuts, decode_block, encode_block
 from state_backends.lsm.bloom import build_filter, filter_from_bytes, filter_to_bytes
@@ -178,11 +169,7 @@ def _read_footer(footer: bytes, path: str) -> tuple[int, int, int, int, int, int
     if crc != crc32(footer[: _FIELDS.size]):
         raise CorruptStateError(path, "damaged: its footer does not match its checksum")
     *fields, version = _FIELDS.unpack_from(footer)
-    if version > SST_VERSION:
-        raise StateSchemaError(
-            f"{path}: has format version {version}, this program reads up to {SST_VERSION}. "
-            "Use the newer program that wrote it."
-        )
+    check_version(path, version, SST_VERSION)
     filter_offset, index_offset, filter_crc, index_crc, entries, tombstones = fields
     return filter_offset, index_offset, filter_crc, index_crc, entries, tombstones
 

@@ -74,6 +74,7 @@ from state_backends.snapshots.keyed_handles import (
     LogSegment as LogSegment,
     StoreFile as StoreFile,
     full_handle as full_handle,
+    unreadable_form as unreadable_form,
 )
 from state_backends.snapshots.metadata import (
     SUBTASK as SUBTASK,

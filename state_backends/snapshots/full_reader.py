@@ -21,16 +21,7 @@ from state_backends.base import (
 )
 from state_backends.codec import Frame, FrameReader, StateCodec
 from state_backends.snapshots.contract import COMPRESSIONS
-from state_backends.snapshots.full_format import (
-    END,
-    FORMAT_VERSION,
-    GROUP,
-    HEADER,
-    MAGIC,
-    DecodedBlock,
-    SnapshotHeader,
-    StateId,
-)
+from state_backends.snapshots.full_format import END, FORMAT_VERSION, GROUP, HEADER, MAGIC, DecodedBlock, SnapshotHeader
 from state_backends.snapshots.handles import describe_stream
 from state_backends.snapshots.keyed_handles import FullKeyedStateHandle
 
@@ -70,7 +61,7 @@ class FullSnapshotReader:
 
     def _check_header(self) -> None:
         for state in self.header.states:
-            check_kind(state, self.path)
+            check_kind(state.name, state.kind, self.path)
         if self.header.compression not in COMPRESSIONS:
             raise StateSchemaError(
                 f"{self.path}: compression {self.header.compression!r} is not known to this program."
@@ -126,13 +117,13 @@ class FullSnapshotReader:
             raise self._frames.corrupt(f"key group {one.tag} cannot be decompressed ({problem})") from problem
 
 
-def check_kind(state: StateId, path: str) -> None:
+def check_kind(state: str, kind: str, path: str) -> None:
     """Refuse a state of a kind that only newer programs know.
 
     :raises StateSchemaError: naming state and kind
     """
-    if state.kind not in _KNOWN_KINDS:
+    if kind not in _KNOWN_KINDS:
         raise StateSchemaError(
-            f"{path}: state {state.name!r} is of kind {state.kind!r}, which this program does "
-            "not know. Use the newer program that wrote it."
+            f"{path}: state {state!r} is of kind {kind!r}, which this program does not know. Use the newer program "
+            "that wrote it."
         )

@@ -365,13 +365,20 @@ def full_handle(handle: KeyedStateHandle, backend: str) -> FullKeyedStateHandle:
     """
     if isinstance(handle, FullKeyedStateHandle):
         return handle
+    raise unreadable_form(handle, backend)
+
+
+def unreadable_form(handle: KeyedStateHandle, backend: str) -> StateSchemaError:
+    """The error for a handle in a form that a backend does not read."""
     if isinstance(handle, IncrementalKeyedStateHandle):
         form = f"holds the files of a {handle.store} store"
+    elif isinstance(handle, FullKeyedStateHandle):
+        form = "is in the full format in one of its parts only"
     else:
         form = "is a materialised snapshot with a log of changes"
-    raise StateSchemaError(
+    return StateSchemaError(
         f"the snapshot {form}, which the {backend} backend cannot read. Start with the state backend that wrote it, "
-        "or take a savepoint in canonical format and start from that."
+        "or take a savepoint in canonical format, which every backend reads, and start from that."
     )
 
 

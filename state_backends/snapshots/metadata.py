@@ -27,7 +27,7 @@ from state_backends.base import (
     text,
     whole,
 )
-from state_backends.codec import StateCodec, default_codec, seal, unseal
+from state_backends.codec import default_codec, seal, unseal
 from state_backends.snapshots.handles import (
     CHANNEL_STATE,
     OPERATOR_STATE,
@@ -206,7 +206,7 @@ class CheckpointMetadata:
         """The bytes of all state, inlined and in files."""
         return sum(stream.size_bytes for stream in self.streams())
 
-    def to_bytes(self, codec: StateCodec | None = None) -> bytes:
+    def to_bytes(self) -> bytes:
         """The content of the ``_metadata`` file.
 
         :raises StateSerializationError: when a property cannot be written
@@ -218,16 +218,16 @@ class CheckpointMetadata:
             "properties": dict(sorted(self.properties.items())),
             "operators": [operator.to_state() for operator in self.operators],
         }
-        return seal(MAGIC, FORMAT_VERSION, (codec or default_codec()).encode(state, "checkpoint metadata"))
+        return seal(MAGIC, FORMAT_VERSION, default_codec().encode(state, "checkpoint metadata"))
 
     @classmethod
-    def from_file(cls, file: BinaryIO, path: str, codec: StateCodec | None = None) -> CheckpointMetadata:
+    def from_file(cls, file: BinaryIO, path: str) -> CheckpointMetadata:
         """Read a ``_metadata`` file.
 
         :raises CorruptStateError: when any byte is not as written, or what it says makes no sense
         :raises StateSchemaError: when a newer program wrote it
         """
-        state = (codec or default_codec()).decode(unseal(file, path, MAGIC, FORMAT_VERSION), path)
+        state = default_codec().decode(unseal(file, path, MAGIC, FORMAT_VERSION), path)
         check_shape(state, _METADATA, path, "metadata")
         try:
             operators = tuple(map(OperatorSnapshot.from_state, state["operators"]))

@@ -70,10 +70,8 @@ MAX_INLINE_THRESHOLD_BYTES = 1024 * 1024
 CHECKPOINT_PREFIX = "chk-"
 # File systems allow 255 bytes; a counter and a suffix are still to be added.
 _MAX_NAME_CHARS = 200
-_INCARNATION_MAGIC = b"WEIRINCR"
-_INCARNATION_VERSION = 1
-_IDS_MAGIC = b"WEIRCKID"
-_IDS_VERSION = 1
+_NUMBER_MAGIC = {INCARNATION_FILE_NAME: b"WEIRINCR", CHECKPOINT_IDS_FILE_NAME: b"WEIRCKID"}
+_NUMBER_VERSION = 1
 _NOT_WRITABLE = frozenset([errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR])
 
 
@@ -265,7 +263,7 @@ class CheckpointStorage:
 
         :raises CorruptStateError: when the file is damaged
         """
-        return self._read_number(INCARNATION_FILE_NAME, _INCARNATION_MAGIC, _INCARNATION_VERSION, 0)
+        return self._read_number(INCARNATION_FILE_NAME, 0)
 
     def next_incarnation(self, behind: int = 0) -> int:
         """Raise the incarnation durably and return it. Call it first, at each start and resume.
@@ -276,7 +274,7 @@ class CheckpointStorage:
         """
         number = max(self.incarnation(), behind) + 1
         try:
-            self._write_number(INCARNATION_FILE_NAME, _INCARNATION_MAGIC, _INCARNATION_VERSION, number)
+            self._write_number(INCARNATION_FILE_NAME, number)
         except OSError as problem:
             _raise_not_writable(self.job_dir, problem)
         return number
@@ -286,7 +284,7 @@ class CheckpointStorage:
 
         :raises CorruptStateError: when the file that remembers them is damaged
         """
-        noted = self._read_number(CHECKPOINT_IDS_FILE_NAME, _IDS_MAGIC, _IDS_VERSION, 1)
+        noted = self._read_number(CHECKPOINT_IDS_FILE_NAME, 1)
         # A number is never given twice, or a sink takes new rows for committed ones
         # (mutant "commits skipped below the newest").
         return max(noted, self.highest_checkpoint_id() + 1)
@@ -297,22 +295,22 @@ class CheckpointStorage:
         :raises OSError: when it cannot be written
         :raises CorruptStateError: when the file that remembers them is damaged
         """
-        if self._read_number(CHECKPOINT_IDS_FILE_NAME, _IDS_MAGIC, _IDS_VERSION, 1) <= checkpoint_id:
-            self._write_number(CHECKPOINT_IDS_FILE_NAME, _IDS_MAGIC, _IDS_VERSION, checkpoint_id + 1)
+        if self._read_number(CHECKPOINT_IDS_FILE_NAME, 1) <= checkpoint_id:
+            self._write_number(CHECKPOINT_IDS_FILE_NAME, checkpoint_id + 1)
 
-    def _read_number(self, name: str, magic: bytes, version: int, default: int) -> int:
+    def _read_number(self, name: str, default: int) -> int:
         path = posixpath.join(self.job_dir, name)
         if not self.file_system.exists(path):
             return default
         with self.file_system.open_read(path) as file:
-            payload = unseal(file, path, magic, version)
+            payload = unseal(file, path, _NUMBER_MAGIC[name], _NUMBER_VERSION)
         number: int = default_codec().decode(payload, path)
         check_shape(number, whole, path, "number")
         return number
 
-    def _write_number(self, name: str, magic: bytes, version: int, number: int) -> None:
+    def _write_number(self, name: str, number: int) -> None:
         self.file_system.make_dirs(self.job_dir)
-        data = seal(magic, version, default_codec().encode(number))
+        data = seal(_NUMBER_MAGIC[name], _NUMBER_VERSION, default_codec().encode(number))
         write_atomically(self.file_system, posixpath.join(self.job_dir, name), data)
 
     def location(self, checkpoint_id: int) -> CheckpointLocation:
@@ -332,12 +330,8 @@ class CheckpointStorage:
                 f"{location.directory}: checkpoint {checkpoint_id} exists already. Continue with a number above "
                 f"{self.highest_checkpoint_id()}, or choose another storage directory."
             )
-        try:
-            self.file_system.make_dirs(posixpath.join(self.job_dir, StateScope.SHARED.value))
-            self.file_system.make_dirs(posixpath.join(self.job_dir, StateScope.TASK_OWNED.value))
-            self.file_system.make_dirs(location.directory)
-        except OSError as problem:
-            _raise_not_writable(location.directory, problem)
+        scopes = (posixpath.join(self.job_dir, one.value) for one in (StateScope.SHARED, StateScope.TASK_OWNED))
+        self._make_dirs(*scopes, location.directory)
         return location
 
     def initialize_savepoint_location(self, directory: str, checkpoint_id: int) -> CheckpointLocation:
@@ -350,10 +344,7 @@ class CheckpointStorage:
             not self.file_system.is_dir(directory) or self.file_system.list_dir(directory)
         ):
             raise StateArgumentError(f"{directory}: is not an empty directory. Choose a new one for the savepoint.")
-        try:
-            self.file_system.make_dirs(directory)
-        except OSError as problem:
-            _raise_not_writable(directory, problem)
+        self._make_dirs(directory)
         return CheckpointLocation(self.file_system, checkpoint_id, directory, None, self.inline_threshold_bytes)
 
     def savepoint_location(self, directory: str) -> CheckpointLocation:
@@ -475,10 +466,7 @@ class CheckpointStorage:
         :raises StorageNotWritableError: when the directory cannot be created
         """
         directory = posixpath.join(self.job_dir, StateScope.SHARED.value)
-        try:
-            self.file_system.make_dirs(directory)
-        except OSError as problem:
-            _raise_not_writable(directory, problem)
+        self._make_dirs(directory)
         directories = ScopeDirectories(self.job_dir, self.job_dir)
         return FsStreamFactory(self.file_system, directories, safe_file_name(unique), self.inline_threshold_bytes)
 
@@ -506,6 +494,14 @@ class CheckpointStorage:
             return self.file_system.exists(path) and self.file_system.size(path) == handle.size_bytes
         except OSError:
             return False
+
+    def _make_dirs(self, *directories: str) -> None:
+        """Make directories; an error names the last one."""
+        try:
+            for directory in directories:
+                self.file_system.make_dirs(directory)
+        except OSError as problem:
+            _raise_not_writable(directories[-1], problem)
 
     def _directory_ids(self) -> list[int]:
         if not self.file_system.is_dir(self.job_dir):

@@ -73,7 +73,7 @@ class StoreMeta:
         key_type, max_parallelism, (first, last), fields, schema = plain
         states = tuple((state_id, StateId(*state)) for state_id, *state in fields)
         for _, state in states:
-            check_kind(state, path)
+            check_kind(state.name, state.kind, path)
         if len(dict(states)) < len(states) or len({state for _, state in states}) < len(states):
             raise CorruptStateError(path, "two of its states have the same id, or two ids stand for the same state")
         read_type = None if key_type is None else KeyType.from_state(key_type)

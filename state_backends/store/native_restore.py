@@ -33,13 +33,13 @@ from state_backends.rows import (
     shared_files_of,
 )
 from state_backends.snapshots import (
-    FullKeyedStateHandle,
     IncrementalKeyedStateHandle,
     KeyedStateHandle,
     StateReader,
     StoreFile,
     checked_chunks,
     describe_stream,
+    unreadable_form,
 )
 from state_backends.store.meta import StoreMeta, clip_ranges
 
@@ -103,8 +103,11 @@ def _parts(handles: Sequence[KeyedStateHandle], target: NativeTarget) -> list[_P
     parts = []
     for handle in handles:
         wanted = handle.key_group_range.intersection(target.key_group_range)
-        if wanted is not None:
-            parts.append(_Part(_of_kind(handle, target.kind), wanted))
+        if wanted is None:
+            continue
+        if not isinstance(handle, IncrementalKeyedStateHandle) or handle.store != target.kind.name:
+            raise unreadable_form(handle, target.kind.name)
+        parts.append(_Part(handle, wanted))
     parts.sort(key=lambda part: part.wanted.first)
     for left, right in pairwise(parts):
         if left.wanted.last >= right.wanted.first:
@@ -113,21 +116,6 @@ def _parts(handles: Sequence[KeyedStateHandle], target: NativeTarget) -> list[_P
                 "state: they do not belong together."
             )
     return parts
-
-
-def _of_kind(handle: KeyedStateHandle, kind: StoreKind) -> IncrementalKeyedStateHandle:
-    if isinstance(handle, IncrementalKeyedStateHandle) and handle.store == kind.name:
-        return handle
-    if isinstance(handle, IncrementalKeyedStateHandle):
-        form = f"holds the files of a {handle.store!r} store"
-    elif isinstance(handle, FullKeyedStateHandle):
-        form = "is in the full format in one of its parts only"
-    else:
-        form = "is a materialised snapshot with a log of changes"
-    raise StateSchemaError(
-        f"the snapshot {form}, which a {kind.name!r} store cannot open. Start with the state backend that wrote it, or "
-        "take a savepoint in canonical format, which every backend reads, and start from that."
-    )
 
 
 @dataclass(slots=True)

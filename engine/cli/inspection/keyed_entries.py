@@ -158,14 +158,15 @@ def _described(handle: IncrementalKeyedStateHandle, reader: StateReader) -> Mapp
     """The description of our own store's data files, by name."""
     if handle.store != "lsm":
         return {}
-    from state_backends.lsm import describe_manifest
+    from state_backends.lsm import read_manifest
 
     manifest = next(file for file in handle.private_files if file.name.startswith("MANIFEST"))
     with reader.open(manifest.stream) as opened:
-        description = describe_manifest(opened.read(), manifest.name)
+        levels = read_manifest(opened.read(), manifest.name).version.levels
     return {
-        file.name: {"level": file.level, "entries": file.entries, "tombstones": file.tombstones}
-        for file in description.files
+        file.name: {"level": level, "entries": file.entries, "tombstones": file.tombstones}
+        for level, files in enumerate(levels)
+        for file in files
     }
 
 

@@ -164,7 +164,7 @@ def test_another_max_parallelism_is_refused() -> None:
         data = file.read()
     described = SegmentReader(io.BytesIO(data), segment, CODEC).header
     other = encode_segment(replace(described, max_parallelism=8), [CODEC.encode([PUT, 0, [1], None, [1]])], CODEC)
-    with pytest.raises(StateSchemaError, match="the log has max parallelism 8, the operator 5"):
+    with pytest.raises(StateSchemaError, match="the snapshot has max parallelism 8, the operator 5"):
         world.restored([handle], world.backend(), Substitute(world, segment.stream, other))
 
 

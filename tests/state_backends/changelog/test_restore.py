@@ -117,7 +117,7 @@ def test_keys_keep_their_declared_type() -> None:
     assert back.key_type == INT
     assert back.fingerprint() == backend.fingerprint()
     for wrong in (LONG, STRING):
-        with pytest.raises(StateSchemaError, match="the log has keys of type INT"):
+        with pytest.raises(StateSchemaError, match="the snapshot has keys of type INT"):
             world.restored([handle], world.backend(key_type=wrong))
 
 

@@ -183,7 +183,7 @@ def _fail_at(call: int, kind: FileFault, crashes: bool) -> None:
         _checked(store, model, (call, kind))
     if all(struck.operation != "delete" for _, struck in fs.struck):
         on_disk = {name for name in memory.list_dir("/store") if name.endswith(".sst")}
-        assert on_disk == {file.name for file in store.describe().files}, (call, kind)
+        assert on_disk == {file.name for file in store.version.files()}, (call, kind)
     if crashes:
         memory.crash()
     else:

@@ -62,10 +62,10 @@ def test_overwriting_the_same_keys_does_not_flush() -> None:
     for number in range(1000):
         store.put(key(number % 3), b"%06d" % number)
 
-    assert store.describe().files == ()
+    assert not list(store.version.files())
     assert store.get(key(0)) == b"%06d" % 999
     fill(store, range(100))
-    assert store.describe().files
+    assert list(store.version.files())
 
 
 def test_the_cache_stays_within_its_budget() -> None:
@@ -77,7 +77,7 @@ def test_the_cache_stays_within_its_budget() -> None:
         assert {one: store.get(one) for one in entries} == entries
         store.validate()
 
-    assert 1500 < store.describe().cache_bytes <= 3000
+    assert 1500 < store._files.cache.used_bytes <= 3000
 
 
 def test_a_cached_block_is_not_read_again() -> None:
@@ -154,7 +154,7 @@ def test_files_stay_while_a_snapshot_needs_them() -> None:
     assert dict(second.scan(b"", None)) == entries
     second.release()
 
-    assert names(fs) == [file.name for file in store.describe().files]
+    assert names(fs) == [file.name for file in store.version.files()]
     assert not old & set(names(fs))
 
 
@@ -167,7 +167,7 @@ def test_a_snapshot_released_too_late_deletes_nothing() -> None:
     store.compact_all()
     store.close()
     before = fs.list_dir("/store")
-    assert len(names(fs)) > len(store.describe().files)
+    assert len(names(fs)) > len(store.version.level_of())
     snapshot.release()
 
     assert fs.list_dir("/store") == before
@@ -181,13 +181,13 @@ def test_an_abandoned_scan_holds_no_file() -> None:
     unread, half_read = store.scan(b"", None), store.scan(b"", None)
     next(half_read)
     store.compact_all()
-    assert len(names(fs)) > len(store.describe().files)
+    assert len(names(fs)) > len(store.version.level_of())
     del unread, half_read
     store.flush()
     store.put(b"a", b"b")
     store.flush()
 
-    assert len(names(fs)) == len(store.describe().files)
+    assert len(names(fs)) == len(store.version.level_of())
 
 
 def test_a_scan_sees_neither_later_writes_nor_later_compactions() -> None:
@@ -284,10 +284,10 @@ def test_a_checkpoint_uploads_what_was_flushed_and_merges_later() -> None:
     for number in range(3):
         store.put(key(0), b"%d" % number)
         store.checkpoint(f"/c{number}")
-    assert [file.level for file in store.describe().files] == [0, 0, 0]
+    assert list(store.version.level_of().values()) == [0, 0, 0]
     store.put(key(1), b"x")
 
-    assert [file.level for file in store.describe().files] == [1]
+    assert list(store.version.level_of().values()) == [1]
     assert len(names(fs, "/c2")) == 3
 
 
@@ -310,7 +310,7 @@ def test_opening_sweeps_what_nothing_refers_to() -> None:
     kept = [name for name in fs.list_dir("/store") if not name.endswith(".sst")]
     assert [name for name in kept if not name.startswith("MANIFEST")] == ["CURRENT", "notes.txt"]
     assert len(kept) == 3
-    assert names(fs) == sorted(file.name for file in store.describe().files)
+    assert names(fs) == sorted(store.version.level_of())
     fill(store, range(200))
     assert all(int(name[:6]) > 902 for name in names(fs)), "numbers of orphans are not used again"
 
@@ -402,14 +402,14 @@ def test_bulk_loading_goes_as_deep_as_it_fits() -> None:
     """An empty store takes everything into the level that can hold it; what overlaps stays above."""
     store = open_store(memtable_bytes=10_000)
     store.ingest((key(2 * number), b"v" * 20) for number in range(1500))
-    files = store.describe().files
-    assert {file.level for file in files} == {2}
+    files = list(store.version.files())
+    assert set(store.version.level_of().values()) == {2}
     assert 40_000 < sum(file.size_bytes for file in files) <= 80_000
     assert len(files) == 3
     store.ingest((key(2 * number + 1), b"w" * 20) for number in range(20))
-    assert {file.level for file in store.describe().files} == {1, 2}
+    assert set(store.version.level_of().values()) == {1, 2}
     store.ingest((key(2 * number + 1), b"w" * 20) for number in range(20, 25))
-    assert {file.level for file in store.describe().files} == {1, 2}, "beside the others, not above them"
+    assert set(store.version.level_of().values()) == {1, 2}, "beside the others, not above them"
 
     assert len(content(store)) == 1525
     store.validate()
@@ -468,11 +468,11 @@ def test_deferred_work_is_one_at_a_time_and_flushing_goes_on() -> None:
     store = open_store(executor=executor)
     entries = fill(store, range(200))
     assert len(executor.waiting) == 1
-    assert sum(file.level == 0 for file in store.describe().files) > 10
+    assert len(store.version.levels[0]) > 10
     assert content(store) == entries
     executor.run()
 
-    assert sum(file.level == 0 for file in store.describe().files) < 3
+    assert len(store.version.levels[0]) < 3
     assert content(store) == entries
     store.validate()
 
@@ -484,7 +484,7 @@ def test_cancelled_work_leaves_no_file_and_changes_nothing() -> None:
         executor = DeferredExecutor()
         store = open_store(fs, f"/s{steps}", executor=executor, memtable_bytes=2000, target_file_bytes=60)
         entries = fill(store, mixed(1001))
-        before, described = fs.list_dir(f"/s{steps}"), store.describe()
+        before, described = fs.list_dir(f"/s{steps}"), store.fingerprint()
         work = executor.waiting[0]
         for _ in range(steps):
             assert work.step()
@@ -493,7 +493,7 @@ def test_cancelled_work_leaves_no_file_and_changes_nothing() -> None:
 
         assert work.step() is None
         assert fs.list_dir(f"/s{steps}") == before
-        assert store.describe() == described
+        assert store.fingerprint() == described
         assert content(store) == entries
         store.close()
 
@@ -534,7 +534,7 @@ def test_steps_are_bounded_and_count_what_they_move() -> None:
     while (moved := work.step()) is not None:
         steps.append(moved)
 
-    written = sum(file.size_bytes for file in store.describe().files if file.level == 1)
+    written = store.version.level_size(1)
     assert len(steps) > 5
     assert read / 2 + written < sum(steps) <= read + written
     assert max(steps) < sum(steps) / 3
@@ -581,7 +581,7 @@ def test_an_entry_dropped_above_older_ones_does_not_let_them_through() -> None:
         store.put(key(7), value)
         store.flush()
     assert [len(level) for level in store.version.levels[:3]] == [0, 1, 1]
-    assert store.describe().files[0].tombstones == 1
+    assert next(store.version.files()).tombstones == 1
 
     assert store.get(key(7)) is None
     del entries[key(7)]

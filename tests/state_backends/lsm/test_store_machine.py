@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from state_backends.base import InlineExecutor
 from state_backends.files import MemoryFileSystem
-from state_backends.lsm import LsmStore, LsmStoreKind, describe_manifest
+from state_backends.lsm import LsmStore, LsmStoreKind, read_manifest
 from state_backends.lsm.memtable import LsmSnapshot
 from tests.state_backends.lsm.support import tiny
 from tests.state_backends.support import DeferredExecutor
@@ -109,14 +109,14 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def flush(self) -> None:
         self.store.flush()
-        assert self.store.describe().memtable_entries == 0
+        assert not self.store._memtable
 
     @rule()
     def compact_all(self) -> None:
         self.store.compact_all()
-        description = self.store.describe()
-        assert len({file.level for file in description.files}) <= 1
-        assert not any(file.tombstones or file.range_tombstones for file in description.files)
+        version = self.store.version
+        assert len(set(version.level_of().values())) <= 1
+        assert not any(file.deletes for file in version.files())
 
     @precondition(lambda self: self.deferred is not None)
     @rule(steps=st.integers(1, 4))
@@ -171,8 +171,8 @@ class StoreMachine(RuleBasedStateMachine):
         for name in written:
             self.check_unique(directory, name)
         manifest = next(name for name in written if name.startswith("MANIFEST"))
-        described = describe_manifest(self.fs.read_bytes(f"{directory}/{manifest}"))
-        assert described.files == self.store.describe().files
+        described = read_manifest(self.fs.read_bytes(f"{directory}/{manifest}"), manifest)
+        assert list(described.version.files()) == list(self.store.version.files())
         if goes_on_there:
             self.close()
             self.directory = directory
@@ -205,7 +205,7 @@ class StoreMachine(RuleBasedStateMachine):
         if hasattr(self, "store") and not is_busy:
             self.store._files.delete_obsolete()
             files = {name for name in self.fs.list_dir(self.directory) if name.endswith(".sst")}
-            assert files == {file.name for file in self.store.describe().files}
+            assert files == set(self.store.version.level_of())
 
 
 StoreMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

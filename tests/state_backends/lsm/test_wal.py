@@ -44,7 +44,7 @@ def test_with_a_log_every_kind_of_write_is_there_again() -> None:
     store = open_store(fs, unique="b", wal=True)
 
     assert content(store) == expected
-    assert store.describe().memtable_entries == 0
+    assert not store._memtable
     assert len(logs(fs)) == 1
     assert logs(fs)[0].endswith("-b.wal")
 

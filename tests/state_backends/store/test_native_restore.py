@@ -356,7 +356,7 @@ def test_files_of_another_kind_of_store_are_refused() -> None:
     backend = world.backend()
     fill(backend, keys_of(ALL, 5))
     handle = replace(world.native(backend, 1), store="rocksdb")
-    with pytest.raises(StateSchemaError, match=r"'rocksdb' store.*'lsm' store cannot open.*canonical"):
+    with pytest.raises(StateSchemaError, match=r"a rocksdb store.*the lsm backend cannot read.*canonical"):
         world.restored([handle], 1)
     world.dispose()
 
