@@ -62,8 +62,8 @@ _IN_FLIGHT = (
 
 
 def print_report(report: Mapping[str, Any], console: Console) -> None:
-    """Print the informative parts of a report."""
-    for part in report_parts(report, min(console.width, TABLE_WIDTH)):
+    """Print the informative parts of a report, as wide as the terminal; in a log, as on the narrowest terminal."""
+    for part in report_parts(report, console.width if console.is_terminal else min(console.width, TABLE_WIDTH)):
         console.print(part)
 
 

@@ -78,6 +78,14 @@ class ExecutionResult:
     acking: AckingStatistics | None = None
     """Costs and results of mode ``acking``; ``None`` in other modes."""
 
+    def __repr__(self) -> str:
+        """One line: the fields would fill screens."""
+        return (
+            f"<ExecutionResult {self.state}: {self.source_records:,} records in"
+            f" {(self.ended_ns - self.started_ns) / 1e6:g} ms of virtual time, attempts: {self.attempts},"
+            f" completed checkpoints: {self.checkpoints.completed}>"
+        )
+
     def raise_on_failure(self) -> ExecutionResult:
         """Raise the job's error if it failed."""
         if self.error is not None:

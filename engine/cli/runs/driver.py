@@ -9,7 +9,7 @@ import contextlib
 import os
 import platform
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +32,9 @@ from engine.observe.cut_oracle import CutOracle
 from engine.observe.trace import TraceDigest, TraceWriter
 from engine.observe.trace_events import AttemptStarted, Instrument, RunStarted, TraceEvent
 from engine.report.report import RunFacts, build_report
+from engine.report.summary import summary_lines
 from engine.report.text import print_report
-from engine.report.units import format_count, format_ns, plural
+from engine.report.units import format_ns
 from engine.report.verdict import Verdict, judge_run
 from engine.runtime.config import RunConfig
 from engine.runtime.execution import Execution, ExecutionResult
@@ -55,7 +56,8 @@ class RunOrder:
     ``trace``        ``None`` = no trace, ``""`` = beside ``run.json``, else the file;
     ``restore``      resume from the newest checkpoint in the storage; ``restore_from``: or from this snapshot;
     ``paranoid``     forbidden calls of the job's functions are errors;
-    ``ledger``       the effects of each record are noted, and judged.
+    ``ledger``       the effects of each record are noted, and judged;
+    ``table``        the tables of tasks and checkpoints are printed before the summary.
     """
 
     loaded: LoadedJob
@@ -73,6 +75,7 @@ class RunOrder:
     savepoints: SavepointWishes = field(default_factory=SavepointWishes)
     paranoid: bool = False
     ledger: bool = False
+    table: bool = False
 
     @property
     def savepoint_dir(self) -> str:
@@ -248,15 +251,12 @@ def _tell(
     verdict: Verdict,
     of_ledger: Sequence[str],
 ) -> None:
-    print_report(report, console)
+    if order.table:
+        print_report(report, console)
+        say(console, "")
     if order.as_json:
         click.echo(report_json(report))
     run = report["run"]
-    say(
-        console,
-        f"{plural(run['source_records'], 'record')}{_again(run)} in {format_ns(run['duration_ns'])} of virtual time,"
-        f" {plural(run['attempts'], 'attempt')}, trace digest {run['trace_digest'][:16]}",
-    )
     for kill in order.faults.kills:
         # A fault that did not happen must not look like one that was survived.
         if kill.at_ns > run["duration_ns"]:
@@ -271,15 +271,12 @@ def _tell(
             say(console, f"note: {option} never came: the run was over at +{format_ns(run['duration_ns'])}")
     for line in of_ledger:
         say(console, line)
-    say(console, f"output in {order.output_dir}")
     if result.error is not None:
         say(console, failure_text(result.error))
+    for line in summary_lines(report, with_table=order.table):
+        say(console, line)
     following = next_step(order, verdict, result, _stopped_with(result))
     say(console, f"{verdict.name}: {verdict.reason}. Next: {following}")
-
-
-def _again(run: Mapping[str, Any]) -> str:
-    return f" ({format_count(run['replayed_records'])} of them again)" if run["replayed_records"] else ""
 
 
 def _note_stopped(order: RunOrder, result: ExecutionResult) -> None:

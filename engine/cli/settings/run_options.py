@@ -237,6 +237,7 @@ def run_options(command: CommandT) -> CommandT:
             help="Stop with an error where a function of the job reads the clock, draws random numbers, hashes, or "
             "uses threads or sockets. Slow.",
         ),
+        click.option("--table", is_flag=True, help="Print tables of tasks and checkpoints before the summary."),
         click.option("--json", "as_json", is_flag=True, help="Print the whole report as JSON on standard output."),
         click.option(
             "--trace",

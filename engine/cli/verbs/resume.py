@@ -75,6 +75,7 @@ def command(
     kills: tuple[str, ...],
     fault_texts: tuple[str, ...],
     paranoid: bool,
+    table: bool,
     as_json: bool,
     trace: str | None,
     **typed: Any,
@@ -127,6 +128,7 @@ def command(
                 savepoints=wishes,
                 allow_non_restored_state=allow_non_restored_state,
                 paranoid=paranoid,
+                table=table,
             )
             return drive(order)
 

@@ -97,6 +97,7 @@ def command(
     kills: tuple[str, ...],
     fault_texts: tuple[str, ...],
     paranoid: bool,
+    table: bool,
     as_json: bool,
     trace: str | None,
     explain: str | None,
@@ -143,6 +144,7 @@ def command(
         allow_non_restored_state=allow_non_restored_state,
         paranoid=paranoid,
         ledger=ledger,
+        table=table,
     )
     with ExitStack() as stack:
         if storage is None:

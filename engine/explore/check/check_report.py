@@ -49,6 +49,9 @@ class CheckReport:
     invariants: tuple[str, ...] = ()
     judged_by: str = RUNS
 
+    def __repr__(self) -> str:
+        return f"<CheckReport {self.verdict[0]}: {self.found.states:,} states, {len(self.found.endings)} endings>"
+
     @property
     def verdict(self) -> tuple[str, str, int]:
         """Name, reason, exit code."""

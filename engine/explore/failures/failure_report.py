@@ -78,6 +78,9 @@ class FailureReport:
     difference: Difference | None = None
     place: str | None = None
 
+    def __repr__(self) -> str:
+        return f"<FailureReport {self.headline}>"
+
     @cached_property
     def token(self) -> Token:
         return Token.of(self.subject, self.case, promise=self.promise, digest=self.digest)

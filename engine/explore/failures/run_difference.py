@@ -66,6 +66,9 @@ class Difference:
     output: OutputComparison
     others: tuple[Change, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<Difference {'none' if self.same else f'after {self.common:,} events'}: {self.output!r}>"
+
     @property
     def same(self) -> bool:
         """Whether the two runs are the same."""

@@ -79,6 +79,9 @@ class OutputComparison:
     def counts(self) -> DifferenceCounts:
         return DifferenceCounts.of(self.differences)
 
+    def __repr__(self) -> str:
+        return f"<OutputComparison {self.describe(limit=0).partition(chr(10))[0]}>"
+
     def describe(self, limit: int = 5) -> str:
         """For people: the sums, then the first ``limit`` rows that differ."""
         if self.equal:

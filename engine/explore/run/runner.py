@@ -107,6 +107,11 @@ class FinishedCase:
     judged_by_ledger: bool = False
     """Whether the ledger has judged its effects, because there is no reference for its rows."""
 
+    def __repr__(self) -> str:
+        rows = sum(map(len, self.committed.values()))
+        broken = ", ".join(one.invariant for one in self.violations) or "no invariant"
+        return f"<FinishedCase {self.outcome}: {rows:,} rows, {len(self.faults)} faults, violates {broken}>"
+
     @property
     def result(self) -> ExecutionResult:
         """Of the last process that ended by itself."""

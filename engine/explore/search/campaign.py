@@ -109,6 +109,9 @@ class CampaignReport:
     reference: Reference | None = None
     """The reference that output was judged by; ``None``: nothing was promised."""
 
+    def __repr__(self) -> str:
+        return f"<CampaignReport {self.verdict[0]}: {self.coverage.runs:,} runs, {len(self.failures)} failures>"
+
     @property
     def verdict(self) -> tuple[str, str, int]:
         """``(valid | violated | unknown, one sentence, exit code)``."""

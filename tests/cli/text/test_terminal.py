@@ -78,10 +78,10 @@ def test_progress_is_a_line_that_changes_on_a_terminal_and_a_line_now_and_then_i
         assert ("0 [of] 30\n" in console.file.getvalue().splitlines(keepends=True)) is not terminal
 
 
-def _on_a_terminal(arguments: list[str], directory: Path) -> list[str]:
-    """The lines that a command leaves on a terminal of 80 columns."""
+def _on_a_terminal(arguments: list[str], directory: Path, columns: int) -> list[str]:
+    """The lines that a command leaves on a terminal."""
     ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, COLUMNS, 0, 0))
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "TERM": "xterm", "LC_ALL": "C.UTF-8"}
     command = [sys.executable, "-m", "engine.cli", *arguments]
     with subprocess.Popen(command, cwd=directory, env=environment, stdout=theirs, stderr=theirs):
@@ -102,22 +102,23 @@ def _on_a_terminal(arguments: list[str], directory: Path) -> list[str]:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["run", "wordcount.py", "--checkpoint-interval", "2ms", "--kill", "count[0]@3ms"],
+        ["run", "wordcount.py", "--checkpoint-interval", "2ms", "--kill", "count[0]@3ms", "--table"],
         ["explore", "wordcount.py", "--runs", "5", "--param", "repeat=2"],
         ["explore", "visits.py", "--fault", "crash"],
         ["check", "two_phase_commit.py", "--param", "commit=barrier"],
     ],
     ids=["run", "explore", "failure", "check"],
 )
-def test_a_verb_fits_eighty_columns(arguments: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("columns", [COLUMNS, 120])
+def test_a_verb_fits_the_terminal(arguments: list[str], columns: int, tmp_path: Path) -> None:
     """Nothing but a command to type is wider, and no table is cut."""
     for name in ("wordcount.py", "visits.py", "teaching/two_phase_commit.py"):
         (tmp_path / Path(name).name).write_text((ROOT / "examples" / name).read_text("utf-8"), "utf-8")
-    lines = _on_a_terminal(arguments, tmp_path)
+    lines = _on_a_terminal(arguments, tmp_path, columns)
 
     assert len(lines) > 20
     # A word, such as a path, is not broken.
-    wide = [line for line in lines if len(line) > COLUMNS and not line.startswith("Next: ") and " " in line.strip()]
+    wide = [line for line in lines if len(line) > columns and not line.startswith("Next: ") and " " in line.strip()]
     assert wide == []
     assert [line for line in lines if "…" in line and "Explaining" not in line] == []
     assert lines[-1].startswith("Next: weir ")

@@ -44,7 +44,7 @@ def test_a_run_says_that_all_records_are_acknowledged_and_the_next_command_works
 def test_text_and_json_say_what_acking_has_cost(weir: Weir, job_file: str) -> None:
     """The counts of the statistics, and records sent again apart from those of the input."""
     options = ("--mode", "acking", "--acker-timeout", "1ms", "--batch-size", "1", "--ackers", "1")
-    answer = weir("run", job_file, *options, "--fault", "lose:acker_ack tens[0]#1", "--json")
+    answer = weir("run", job_file, *options, "--fault", "lose:acker_ack tens[0]#1", "--json", "--table")
     report = answer.json()
     acking, run = report["acking"], report["run"]
 

@@ -37,6 +37,18 @@ def test_first_line_says_what_is_needed_to_do_it_again(weir: Weir) -> None:
     assert first.endswith("job sums, mode aligned, seed lucky")
 
 
+def test_a_run_ends_with_five_lines(weir: Weir) -> None:
+    """What ran, what failed, the checkpoints, the output, the verdict; `--table` puts the tables before them."""
+    faults = ("--checkpoint-interval", "20us", "--kill", "sum[0]@50us")
+    _, *lines = weir("run", "sums.py", *faults).stderr.splitlines()
+    tables = weir("run", "sums.py", *faults, "--table").stderr.splitlines()
+
+    parts = ("200 records in ", "attempt 1 ended: sum", " checkpoints completed", "output in ", "valid: ")
+    assert [part in line for line, part in zip(lines, parts, strict=True)] == [True] * 5, lines
+    assert "Tasks, each in its last attempt" in tables
+    assert (tables[-6], tables[-5]) == ("", lines[0])
+
+
 def test_last_line_has_the_verdict_and_the_next_command(weir: Weir) -> None:
     """The command it names can be typed: it runs, and comes out well."""
     answer = weir("run", "sums.py")

@@ -44,6 +44,7 @@ def test_all_endings_of_an_aligned_job_are_right() -> None:
     """Two sources, a shuffle, a checkpoint at any moment, a crash of the process at any point: exactly-once."""
     report = check(counting(1, 1), CheckOrder(calm_case(1), victims=("process",), seconds=100))
     assert report.verdict == ("valid", "all 2 endings are exactly-once", 0)
+    assert repr(report) == f"<CheckReport valid: {report.found.states:,} states, 2 endings>"
     assert report.outputs == 1
     assert report.own_promise == "exactly-once"
     assert report.witness is None

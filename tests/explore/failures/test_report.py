@@ -54,6 +54,17 @@ def test_the_first_lines_say_it_all(report: FailureReport) -> None:
     assert others[:3] == ["", "What was violated", "  every running count is committed once"]
 
 
+def test_results_are_shown_in_a_line(report: FailureReport) -> None:
+    """The report, its run, its difference and its output: their fields would fill screens."""
+    assert report.difference is not None
+    shown = [report, report.finished, report.difference, report.difference.output]
+
+    for one in shown:
+        assert repr(one).startswith(f"<{type(one).__name__} ")
+        assert len(repr(one)) < 160, repr(one)
+        assert "\n" not in repr(one)
+
+
 def test_the_command_names_the_place_of_the_report(report: FailureReport) -> None:
     """A report that is written to a directory is replayed by it; its files also say how to do without the others."""
     placed, token = replace(report, place="failure/"), str(report.token)

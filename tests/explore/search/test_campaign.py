@@ -48,6 +48,7 @@ def what_was_seen(report: CampaignReport) -> object:
 
 def test_a_campaign_adds_up(report: CampaignReport) -> None:
     """Every run is counted once; five per cent of them are made twice; nothing is violated."""
+    assert repr(report) == f"<CampaignReport {report.verdict[0]}: {ORDER.runs} runs, 0 failures>"
     coverage = report.coverage
     assert report.failures == []
     assert (coverage.runs, coverage.checked) == (CHUNK_RUNS * 2, 2)
