@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from engine.checkpoint.barriers import (
-    AlignedBarrierHandler,
-    AlternatingBarrierHandler,
     AtLeastOnceTracker,
-    BackEdgeBarrierHandler,
     BackEdgeTracker,
     BarrierHandler,
     InputCapture,
+    SingleCheckpointHandler,
 )
 from engine.elements.events import CheckpointOptions
 
@@ -50,12 +48,10 @@ class CheckpointProtocol:
         """The input side of a task with ``channels`` input channels, whose records in flight ``capture`` follows.
         ``back_edges``: those of the channels that lead back to the task, in a loop."""
         after_finish = self.checkpoints_after_tasks_finish
-        if back_edges and self.takes_checkpoints:
-            return BackEdgeBarrierHandler(channels, after_finish, capture=capture, back_edges=back_edges)
-        if self.stores_channel_state:
-            # It obeys each barrier's own options: savepoints, for instance, stay aligned.
-            return AlternatingBarrierHandler(channels, after_finish, capture=capture)
-        return AlignedBarrierHandler(channels, after_finish)
+        back_edges = back_edges if self.takes_checkpoints else ()
+        # It obeys each barrier's own options: savepoints, for instance, stay aligned.
+        captured = capture if self.stores_channel_state or back_edges else None
+        return SingleCheckpointHandler(channels, after_finish, capture=captured, back_edges=back_edges)
 
 
 class AlignedBarriers(CheckpointProtocol):

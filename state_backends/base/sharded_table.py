@@ -20,6 +20,7 @@ from __future__ import annotations
 import datetime
 import decimal
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Protocol
 
@@ -54,6 +55,7 @@ class Shard(dict[Any, Any]):
     stamp: int
 
 
+@dataclass(slots=True, eq=False)
 class FrozenShard:
     """What a snapshot holds instead of a shard that has gone on.
 
@@ -62,12 +64,9 @@ class FrozenShard:
     :ivar problem: why encoding failed, if it did: the snapshot fails with it, the running job does not
     """
 
-    __slots__ = ("encoded", "entries", "problem")
-
-    def __init__(self, entries: dict[Any, Any], encoded: bool, problem: Exception | None = None) -> None:
-        self.entries = entries
-        self.encoded = encoded
-        self.problem = problem
+    entries: dict[Any, Any]
+    encoded: bool
+    problem: Exception | None = None
 
 
 class KeyCache(dict[Any, Any]):

@@ -8,14 +8,12 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.barriers import AlternatingBarrierHandler, BarrierHandler, ChannelCapture, InputCapture
-from engine.checkpoint.barriers.single_checkpoint import SingleCheckpointHandler
+from engine.checkpoint.barriers import ChannelCapture
+from engine.checkpoint.barriers.alignment import BarrierAlignment
 from engine.elements.batch import Batch
 from engine.runtime.channels import Channel
 from engine.runtime.channels.output_queue import OutputQueue
 from tests.conformance.barrier import check
-from tests.conformance.barrier.compare import mismatches
-from tests.conformance.barrier.input_side import InputReplay
 from tests.conformance.barrier.observed import Vector
 from tests.conformance.compare import MalformedVector
 from tests.conformance.complaints import check_each
@@ -55,21 +53,6 @@ def vector_of(scope: str, mode: str, channels: int, given: list[list[Any]], **mo
 def test_scenario(vector: Vector) -> None:
     """The engine decides what the scenario says, recorded or written, in the same order, in every field."""
     assert check(vector) == []
-
-
-UNALIGNED_INPUT = [one for one in RECORDED if one["mode"] == "unaligned" and one["scope"] == "input"]
-
-
-@pytest.mark.parametrize("vector", UNALIGNED_INPUT, ids=[vector["name"] for vector in UNALIGNED_INPUT])
-def test_the_alternating_handler_replays_the_unaligned_scenarios(vector: Vector) -> None:
-    """The handler that jobs run with decides like the strict one when all barriers are unaligned."""
-    sources = tuple(vector["expect"].get("source_channels", ()))
-
-    def alternating(channels: int, capture: InputCapture) -> BarrierHandler:
-        counts_ends = vector["checkpoints_after_tasks_finish"]
-        return AlternatingBarrierHandler(channels, counts_ends, capture=capture, source_channels=sources)
-
-    assert mismatches(vector, InputReplay(vector, alternating).run()) == []
 
 
 # --- wrong expectations are found -----------------------------------------------------------------------------------
@@ -261,7 +244,7 @@ def failures() -> int:
 
 def test_an_engine_that_never_resumes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Channels that stay blocked show in many scenarios."""
-    monkeypatch.setattr(SingleCheckpointHandler, "_resume_blocked", lambda self, out: None)
+    monkeypatch.setattr(BarrierAlignment, "resume", lambda self, channels, out: None)
     assert failures() > 10
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from engine.checkpoint.barriers import AlignedBarrierHandler
+from engine.checkpoint.barriers import SingleCheckpointHandler
 from engine.checkpoint.coordinator import CompletedCheckpoint, SharedState
 from engine.checkpoint.coordinator.shared_state_registry import SharedStateRegistry
 from engine.elements.events import CheckpointBarrier, CheckpointOptions, SnapshotKind, StopMode
@@ -352,7 +352,7 @@ def two_channels_of_one_input() -> object:
     execution = _execution(made)
     execution.begin()
     handler = execution.manager.tasks[1, 0].gate.handler
-    assert isinstance(handler, AlignedBarrierHandler)
+    assert isinstance(handler, SingleCheckpointHandler)
     return [type(one).__name__ for one in handler.on_barrier(0, CheckpointBarrier(1, 0), 0)]
 
 

@@ -15,8 +15,8 @@ from engine.elements.errors import EXIT_VALID, EXIT_VIOLATED
 from tests.mutants.hunt import ROOT
 
 ROOMS = ("engine", "operators", "state_backends", "spark_bridge")
-PLACE = Path("engine/checkpoint/barriers/single_checkpoint.py")
-RIGHT = "        self._blocked.add(channel)\n        out.append(BlockChannel(channel))\n"
+PLACE = Path("engine/checkpoint/barriers/alignment.py")
+RIGHT = "        self.blocked.add(channel)\n        out.append(BlockChannel(channel))\n"
 WRONG = "        out += [BlockChannel(channel), ResumeChannels((channel,))]\n"
 
 JOB = '''

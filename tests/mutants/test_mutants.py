@@ -103,7 +103,8 @@ def test_a_mutant_ends_with_its_block() -> None:
 
 
 def campaign_members(mutant: Mutant) -> tuple[object, ...]:
-    from engine.checkpoint.barriers.single_checkpoint import SingleCheckpointHandler
+    from engine.checkpoint.barriers import SingleCheckpointHandler
+    from engine.checkpoint.barriers.alignment import BarrierAlignment
     from engine.checkpoint.coordinator.shared_state_registry import SharedStateRegistry
     from engine.graph import partitioner
     from engine.runtime.job.failover import Failover
@@ -125,11 +126,11 @@ def campaign_members(mutant: Mutant) -> tuple[object, ...]:
 
     del mutant
     owners = (
-        SharedStateRegistry, SingleCheckpointHandler, partitioner, restored_channels, restored_channels._Edge,
-        AsyncSnapshot, Failover, sinks._TransactionalCollect, sinks.CollectedResults, MemoryTransactionLog,
-        SourceOperator, checkpoint_streams.FsCheckpointStream, storage, DatabaseSinkOperator, BucketingParts, Buckets,
-        FileSinkOperator, TransactionalLogSink, _FinalizerOperator, StreamingFileWriterOperator,
-        CommitterMachine, EventClock, LogHistory,
+        SharedStateRegistry, SingleCheckpointHandler, BarrierAlignment, partitioner, restored_channels,
+        restored_channels._Edge, AsyncSnapshot, Failover, sinks._TransactionalCollect, sinks.CollectedResults,
+        MemoryTransactionLog, SourceOperator, checkpoint_streams.FsCheckpointStream, storage, DatabaseSinkOperator,
+        BucketingParts, Buckets, FileSinkOperator, TransactionalLogSink, _FinalizerOperator,
+        StreamingFileWriterOperator, CommitterMachine, EventClock, LogHistory,
     )  # fmt: skip
     return tuple(value for owner in owners for _, value in sorted(vars(owner).items()) if callable(value))
 

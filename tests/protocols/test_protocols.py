@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from engine.checkpoint.barriers import (
-    AlignedBarrierHandler,
     AtLeastOnceTracker,
     BlockChannel,
     InputCapture,
     ResumeChannels,
+    SingleCheckpointHandler,
     TriggerSnapshot,
 )
 from engine.elements.errors import ConfigurationError
@@ -99,7 +99,7 @@ def test_aligned_blocks_the_first_channel_at_its_barrier() -> None:
 
     first, second = handler.on_barrier(0, barrier, 0), handler.on_barrier(1, barrier, 5)
 
-    assert isinstance(handler, AlignedBarrierHandler)
+    assert isinstance(handler, SingleCheckpointHandler)
     assert first == (BlockChannel(0),)
     assert [type(one) for one in second] == [BlockChannel, TriggerSnapshot, ResumeChannels]
 

@@ -1,20 +1,15 @@
-"""When a task takes its snapshot: one handler for each way to treat barriers (``aligned``, ``unaligned``,
-``alternating``, ``at_least_once``; with a channel that leads back, ``back_edges`` and ``back_edge_tracker``).
-``barrier_handler`` is the interface of all of them, ``single_checkpoint`` the common part of most of them.
-``handler_instructions`` are their answers.
+"""When a task takes its snapshot. ``barrier_handler`` is the contract; ``single_checkpoint`` (exactly-once, with or
+without unaligned checkpoints), ``at_least_once`` and ``back_edge_tracker`` (at-least-once in a loop) implement it.
+``alignment`` and ``back_edges`` are parts of them, ``handler_instructions`` their answers.
 ``channel_capture`` decides which records in flight belong to an unaligned checkpoint.
 """
 
 from __future__ import annotations
 
-from engine.checkpoint.barriers.alternating import AlternatingBarrierHandler as AlternatingBarrierHandler
+from engine.checkpoint.barriers.alignment import barrier_fingerprint as barrier_fingerprint
 from engine.checkpoint.barriers.at_least_once import AtLeastOnceTracker as AtLeastOnceTracker
 from engine.checkpoint.barriers.back_edge_tracker import BackEdgeTracker as BackEdgeTracker
-from engine.checkpoint.barriers.back_edges import BackEdgeBarrierHandler as BackEdgeBarrierHandler
-from engine.checkpoint.barriers.barrier_handler import (
-    BarrierHandler as BarrierHandler,
-    barrier_fingerprint as barrier_fingerprint,
-)
+from engine.checkpoint.barriers.barrier_handler import BarrierHandler as BarrierHandler
 from engine.checkpoint.barriers.channel_capture import ChannelCapture as ChannelCapture, InputCapture as InputCapture
 from engine.checkpoint.barriers.handler_instructions import (
     AbortCheckpoint as AbortCheckpoint,
@@ -29,4 +24,4 @@ from engine.checkpoint.barriers.handler_instructions import (
     StopCapture as StopCapture,
     TriggerSnapshot as TriggerSnapshot,
 )
-from engine.checkpoint.barriers.single_checkpoint import AlignedBarrierHandler as AlignedBarrierHandler
+from engine.checkpoint.barriers.single_checkpoint import SingleCheckpointHandler as SingleCheckpointHandler

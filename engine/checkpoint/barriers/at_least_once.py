@@ -23,7 +23,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from engine.checkpoint.barriers.barrier_handler import BarrierHandler, barrier_fingerprint
+from engine.checkpoint.barriers.alignment import AlignmentClock, barrier_fingerprint, snapshot_without_alignment
+from engine.checkpoint.barriers.barrier_handler import BarrierHandler
 from engine.checkpoint.barriers.handler_instructions import (
     AbortCheckpoint,
     HandlerInstruction,
@@ -57,7 +58,9 @@ class AtLeastOnceTracker(BarrierHandler):
     """Counts the barriers of up to 50 checkpoints at once; see the rules at the top of the module."""
 
     def __init__(self, channels: int, checkpoints_after_tasks_finish: bool = True) -> None:
-        super().__init__(channels, checkpoints_after_tasks_finish)
+        self.clock = AlignmentClock()
+        self._open = dict.fromkeys(range(channels))
+        self._counts_ends = checkpoints_after_tasks_finish
         self._pending: list[_Entry] = []
         self._latest = _NO_CHECKPOINT
 
@@ -68,7 +71,7 @@ class AtLeastOnceTracker(BarrierHandler):
         assert barrier.options.alignment is AlignmentType.AT_LEAST_ONCE, (
             f"the at-least-once handler got a barrier with {barrier.options}"
         )
-        assert self._is_open[channel], f"barrier {barrier.checkpoint_id} behind the end of channel {channel}"
+        assert channel in self._open, f"barrier {barrier.checkpoint_id} behind the end of channel {channel}"
         out: list[HandlerInstruction] = []
         self._count_barrier(channel, barrier, now_ns, out)
         return tuple(out)
@@ -77,7 +80,7 @@ class AtLeastOnceTracker(BarrierHandler):
         """Abort the id and everything older."""
         cancelled = marker.checkpoint_id
         out: list[HandlerInstruction] = []
-        if cancelled > self._latest and self._open_count == 1:
+        if cancelled > self._latest and len(self._open) == 1:
             self._report_cancelled(cancelled, out)
             return tuple(out)
         while self._pending and self._pending[0].checkpoint_id < cancelled:
@@ -90,13 +93,14 @@ class AtLeastOnceTracker(BarrierHandler):
         elif cancelled > self._latest:
             self._report_cancelled(cancelled, out)
             self._latest = cancelled
-            flagged = _Entry(cancelled, None, self._open_count, {channel}, is_aborted=True)
+            flagged = _Entry(cancelled, None, len(self._open), {channel}, is_aborted=True)
             self._pending.insert(0, flagged)
         return tuple(out)
 
     def on_end_of_partition(self, channel: int, now_ns: int) -> HandlerInstructions:
         """Count the end as the channel's barrier in every entry, or abort them all."""
-        self._close_channel(channel)
+        assert channel in self._open, f"channel {channel} ends twice"
+        del self._open[channel]
         out: list[HandlerInstruction] = []
         if not self._counts_ends:
             for entry in self._pending:
@@ -104,7 +108,7 @@ class AtLeastOnceTracker(BarrierHandler):
                     reason = CheckpointFailureReason.CHECKPOINT_DECLINED_INPUT_END_OF_STREAM
                     out.append(AbortCheckpoint(entry.checkpoint_id, reason))
             self._pending.clear()
-            self._clock.reset_all()
+            self.clock.reset_all()
             return tuple(out)
         for position in reversed(range(len(self._pending))):
             if self._pending[position].count(channel):
@@ -114,10 +118,10 @@ class AtLeastOnceTracker(BarrierHandler):
 
     def on_trigger(self, barrier: CheckpointBarrier, now_ns: int) -> HandlerInstructions:
         """Count a barrier on every open channel; with none open the snapshot is due at once."""
-        if self._open_count == 0:
-            return self._snapshot_without_alignment(barrier, now_ns)
+        if len(self._open) == 0:
+            return snapshot_without_alignment(barrier, now_ns)
         out: list[HandlerInstruction] = []
-        for channel in self.open_channels:
+        for channel in tuple(self._open):
             self._count_barrier(channel, barrier, now_ns, out)
         return tuple(out)
 
@@ -138,9 +142,9 @@ class AtLeastOnceTracker(BarrierHandler):
         return self._latest
 
     @property
-    def blocked_channels(self) -> tuple[int, ...]:
-        """Always empty."""
-        return ()
+    def open_channels(self) -> tuple[int, ...]:
+        """Channels that have not ended, in order."""
+        return tuple(self._open)
 
     # --- the rules ------------------------------------------------------------------------------------------------
 
@@ -148,10 +152,10 @@ class AtLeastOnceTracker(BarrierHandler):
         self, channel: int, barrier: CheckpointBarrier, now_ns: int, out: list[HandlerInstruction]
     ) -> None:
         checkpoint_id = barrier.checkpoint_id
-        if checkpoint_id > self._latest and self._open_count == 1:
-            self._clock.start(checkpoint_id, barrier.timestamp_ns, now_ns)
-            self._clock.stop(now_ns)
-            out.append(TriggerSnapshot(barrier, self._clock.metrics(checkpoint_id)))
+        if checkpoint_id > self._latest and len(self._open) == 1:
+            self.clock.start(checkpoint_id, barrier.timestamp_ns, now_ns)
+            self.clock.stop(now_ns)
+            out.append(TriggerSnapshot(barrier, self.clock.metrics(checkpoint_id)))
             return
         for position, entry in enumerate(self._pending):
             if entry.checkpoint_id == checkpoint_id:
@@ -159,9 +163,9 @@ class AtLeastOnceTracker(BarrierHandler):
                     self._complete(position, now_ns, out)
                 return
         if checkpoint_id > self._latest:
-            self._clock.start(checkpoint_id, barrier.timestamp_ns, now_ns)
+            self.clock.start(checkpoint_id, barrier.timestamp_ns, now_ns)
             self._latest = checkpoint_id
-            self._pending.append(_Entry(checkpoint_id, barrier, self._open_count, {channel}))
+            self._pending.append(_Entry(checkpoint_id, barrier, len(self._open), {channel}))
             if len(self._pending) > MAX_PENDING_CHECKPOINTS:
                 del self._pending[0]
 
@@ -172,9 +176,9 @@ class AtLeastOnceTracker(BarrierHandler):
         if entry.is_aborted:
             return
         assert entry.barrier is not None
-        if self._clock.measures(entry.checkpoint_id):
-            self._clock.stop(now_ns)
-        out.append(TriggerSnapshot(entry.barrier, self._clock.metrics(entry.checkpoint_id)))
+        if self.clock.measures(entry.checkpoint_id):
+            self.clock.stop(now_ns)
+        out.append(TriggerSnapshot(entry.barrier, self.clock.metrics(entry.checkpoint_id)))
 
     def _flag_cancelled(self, entry: _Entry, out: list[HandlerInstruction]) -> None:
         if not entry.is_aborted:
@@ -182,12 +186,11 @@ class AtLeastOnceTracker(BarrierHandler):
             self._report_cancelled(entry.checkpoint_id, out)
 
     def _report_cancelled(self, checkpoint_id: int, out: list[HandlerInstruction]) -> None:
-        self._clock.reset(checkpoint_id)
+        self.clock.reset(checkpoint_id)
         reason = CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER
         out.append(AbortCheckpoint(checkpoint_id, reason))
 
     def validate(self) -> None:
-        self._validate_channels()
         ids = [entry.checkpoint_id for entry in self._pending]
         assert ids == sorted(ids), ids
         assert len(ids) <= MAX_PENDING_CHECKPOINTS, len(ids)
@@ -209,5 +212,5 @@ class AtLeastOnceTracker(BarrierHandler):
                 )
                 for entry in self._pending
             ),
-            self.open_channels,
+            tuple(self._open),
         )

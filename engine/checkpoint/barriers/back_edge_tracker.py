@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from engine.checkpoint.barriers.at_least_once import MAX_PENDING_CHECKPOINTS, AtLeastOnceTracker
+from engine.checkpoint.barriers.back_edges import BackEdges
 from engine.checkpoint.barriers.barrier_handler import BarrierHandler
 from engine.checkpoint.barriers.channel_capture import InputCapture
 from engine.checkpoint.barriers.handler_instructions import (
@@ -53,12 +54,13 @@ class BackEdgeTracker(BarrierHandler):
         capture: InputCapture,
         back_edges: Collection[int],
     ) -> None:
-        super().__init__(channels, checkpoints_after_tasks_finish)
-        self._back_edges = tuple(sorted(back_edges))
-        forward = [channel for channel in range(channels) if channel not in self._back_edges]
-        assert forward, "a task with back edges only has no input"
-        self._forward = {channel: position for position, channel in enumerate(forward)}
-        self._tracker = AtLeastOnceTracker(len(forward), checkpoints_after_tasks_finish)
+        edges = BackEdges(channels, back_edges)
+        self._open = dict.fromkeys(range(channels))
+        self._counts_ends = checkpoints_after_tasks_finish
+        self._back_edges = edges.channels
+        self._forward = {channel: position for position, channel in enumerate(edges.forward)}
+        self._tracker = AtLeastOnceTracker(len(edges.forward), checkpoints_after_tasks_finish)
+        self.clock = self._tracker.clock
         self._capture = capture
         self._last = _NO_CHECKPOINT
         self._logged: int | None = None
@@ -66,7 +68,7 @@ class BackEdgeTracker(BarrierHandler):
         self._notes: dict[int, set[int]] = {}
         self._metrics = AlignmentMetrics()
         self._triggered_ns = 0
-        self._bytes_since = 0
+        self._triggered_bytes = 0
 
     # --- events ---------------------------------------------------------------------------------------------------
 
@@ -74,7 +76,7 @@ class BackEdgeTracker(BarrierHandler):
         """Count a barrier of a forward channel; on a back edge, end its log or take note."""
         if channel in self._forward:
             return self._carried_on(self._tracker.on_barrier(self._forward[channel], barrier, now_ns), now_ns)
-        assert self._is_open[channel], f"barrier {barrier.checkpoint_id} behind the end of channel {channel}"
+        assert channel in self._open, f"barrier {barrier.checkpoint_id} behind the end of channel {channel}"
         if barrier.checkpoint_id == self._logged:
             return self._returned(channel, now_ns)
         out: HandlerInstructions = ()
@@ -96,7 +98,8 @@ class BackEdgeTracker(BarrierHandler):
 
     def on_end_of_partition(self, channel: int, now_ns: int) -> HandlerInstructions:
         """Count the end as the channel's barrier, or abort, depending on ``checkpoints_after_tasks_finish``."""
-        self._close_channel(channel)
+        assert channel in self._open, f"channel {channel} ends twice"
+        del self._open[channel]
         out: list[HandlerInstruction] = []
         if not self._counts_ends:
             out += self._log_aborted(CheckpointFailureReason.CHECKPOINT_DECLINED_INPUT_END_OF_STREAM)
@@ -117,11 +120,6 @@ class BackEdgeTracker(BarrierHandler):
         self._logged = None
         self._awaited.clear()
 
-    def on_bytes(self, count: int) -> None:
-        """The task took a batch of ``count`` bytes."""
-        self._tracker.on_bytes(count)
-        self._bytes_since += count
-
     # --- queries --------------------------------------------------------------------------------------------------
 
     @property
@@ -141,13 +139,9 @@ class BackEdgeTracker(BarrierHandler):
         return max(self._last, self._tracker.latest_checkpoint_id)
 
     @property
-    def blocked_channels(self) -> tuple[int, ...]:
-        """Always empty."""
-        return ()
-
-    def alignment_ns(self, now_ns: int) -> int:
-        """Elapsed while the forward channels align, else the last duration."""
-        return self._tracker.alignment_ns(now_ns)
+    def open_channels(self) -> tuple[int, ...]:
+        """Channels that have not ended, in order."""
+        return tuple(self._open)
 
     # --- the rules ------------------------------------------------------------------------------------------------
 
@@ -177,14 +171,14 @@ class BackEdgeTracker(BarrierHandler):
             reason = CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER
             out.append(AbortCheckpoint(checkpoint_id, reason))
             return
-        awaited = [channel for channel in self._back_edges if self._is_open[channel] and channel not in noted]
-        if not all(self._capture.channels[channel].can_start(checkpoint_id) for channel in awaited):
+        awaited = [channel for channel in self._back_edges if channel in self._open and channel not in noted]
+        if not self._capture.can_start(checkpoint_id, awaited):
             out.append(AbortCheckpoint(checkpoint_id, CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED))
             return
         self._awaited = set(awaited)
         if awaited:
             self._logged = checkpoint_id
-            self._metrics, self._triggered_ns, self._bytes_since = due.metrics, now_ns, 0
+            self._metrics, self._triggered_ns, self._triggered_bytes = due.metrics, now_ns, self.clock.bytes_taken
             out.append(StartCapture(checkpoint_id))
         out.append(due)
 
@@ -210,7 +204,7 @@ class BackEdgeTracker(BarrierHandler):
         measured = AlignmentMetrics(
             metrics.start_delay_ns,
             metrics.alignment_ns + now_ns - self._triggered_ns,
-            metrics.bytes_processed_during_alignment + self._bytes_since,
+            metrics.bytes_processed_during_alignment + self.clock.bytes_taken - self._triggered_bytes,
         )
         return (StopCapture(checkpoint_id), AlignmentFinished(checkpoint_id, measured))
 
@@ -222,11 +216,10 @@ class BackEdgeTracker(BarrierHandler):
         return (StopCapture(checkpoint_id, failed=True), AbortCheckpoint(checkpoint_id, reason))
 
     def validate(self) -> None:
-        self._validate_channels()
         self._tracker.validate()
         assert (self._logged is None) == (not self._awaited), (self._logged, self._awaited)
         assert self._logged is None or self._logged == self._last, (self._logged, self._last)
-        assert all(self._is_open[channel] for channel in self._awaited), self._awaited
+        assert self._awaited.issubset(self._open), (self._awaited, self._open)
         assert all(known > self._last for known in self._notes), (self._notes, self._last)
         assert len(self._notes) <= MAX_PENDING_CHECKPOINTS, len(self._notes)
 
@@ -237,5 +230,5 @@ class BackEdgeTracker(BarrierHandler):
             self._logged,
             tuple(sorted(self._awaited)),
             tuple((known, tuple(sorted(channels))) for known, channels in sorted(self._notes.items())),
-            self.open_channels,
+            tuple(self._open),
         )

@@ -16,6 +16,7 @@ queue when the barrier is not here yet), later each record that arrives while ``
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 
 _NO_CHECKPOINT = -1
@@ -83,9 +84,10 @@ class InputCapture:
     def __init__(self, channels: int) -> None:
         self.channels = [ChannelCapture() for _ in range(channels)]
 
-    def can_start(self, checkpoint_id: int) -> bool:
-        """Whether no channel holds the barrier of a newer checkpoint."""
-        return all(channel.can_start(checkpoint_id) for channel in self.channels)
+    def can_start(self, checkpoint_id: int, among: Iterable[int] | None = None) -> bool:
+        """Whether no channel (none of ``among``) holds the barrier of a newer checkpoint."""
+        channels = self.channels if among is None else [self.channels[index] for index in among]
+        return all(channel.can_start(checkpoint_id) for channel in channels)
 
     def validate(self) -> None:
         for channel in self.channels:

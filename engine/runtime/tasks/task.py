@@ -319,7 +319,7 @@ class Task:
     def _hand_over(self, channel: Channel, records: int) -> None:
         spent_until_ns = self._spent_until_ns
         batch = channel.take_records(records)
-        self.gate.handler.on_bytes(records * self._record_bytes)
+        self.gate.handler.clock.add_bytes(records * self._record_bytes)
         self._receivers[channel.input_index](batch)
         self.notice_spending(spent_until_ns)
         self.gate.pass_turn(channel)

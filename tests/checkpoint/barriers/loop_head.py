@@ -6,10 +6,10 @@ from collections.abc import Collection
 from typing import Any
 
 from engine.checkpoint.barriers import (
-    BackEdgeBarrierHandler,
     BackEdgeTracker,
     BarrierHandler,
     InputCapture,
+    SingleCheckpointHandler,
     TriggerSnapshot,
 )
 from tests.conformance.barrier.input_side import InputReplay
@@ -31,7 +31,7 @@ class LoopHead(InputReplay):
         def handler(count: int, capture: InputCapture) -> BarrierHandler:
             if at_least_once:
                 return BackEdgeTracker(count, after_tasks_finish, capture=capture, back_edges=back_edges)
-            return BackEdgeBarrierHandler(count, after_tasks_finish, capture=capture, back_edges=back_edges)
+            return SingleCheckpointHandler(count, after_tasks_finish, capture=capture, back_edges=back_edges)
 
         vector: dict[str, Any] = {
             # Back edges are captured whatever the mode; barriers say themselves what they are.
@@ -46,12 +46,16 @@ class LoopHead(InputReplay):
         }
         super().__init__(vector, handler)
         self.is_at_least_once = at_least_once
+        self.unaligned: set[int] = set()
+        """Checkpoints whose snapshot was taken before all barriers had come."""
         if at_least_once:
             self._vector = {**vector, "mode": "at_least_once"}
 
     def snapshot_due(self, due: TriggerSnapshot) -> None:
         """The cut is here; while back edges are logged, the checkpoint is not complete yet."""
         barrier = due.barrier
+        if barrier.is_priority:
+            self.unaligned.add(barrier.checkpoint_id)
         if barrier.is_priority or barrier.checkpoint_id not in self._state.collecting:
             super().snapshot_due(due)
             return

@@ -8,12 +8,12 @@ from engine.checkpoint.barriers import (
     AbortCheckpoint,
     AlignmentFinished,
     AlignmentMetrics,
-    AlternatingBarrierHandler,
     ArmAlignmentTimer,
     BlockChannel,
     InputCapture,
     PromoteBarrier,
     ResumeChannels,
+    SingleCheckpointHandler,
     StartCapture,
     StopCapture,
     TriggerSnapshot,
@@ -57,9 +57,9 @@ def cancel(checkpoint_id: int) -> CancelCheckpointMarker:
 
 def handler_of(
     channels: int, after_tasks_finish: bool = True, source_channels: tuple[int, ...] = ()
-) -> AlternatingBarrierHandler:
+) -> SingleCheckpointHandler:
     capture = InputCapture(channels)
-    return AlternatingBarrierHandler(channels, after_tasks_finish, capture=capture, source_channels=source_channels)
+    return SingleCheckpointHandler(channels, after_tasks_finish, capture=capture, source_channels=source_channels)
 
 
 # --- aligned, in time ---------------------------------------------------------------------------------------------
@@ -349,7 +349,7 @@ def test_a_void_timer_does_nothing() -> None:
 def test_a_refused_capture_aborts_at_the_timer() -> None:
     """The timer of a checkpoint that a newer barrier has overtaken aborts it and resumes its channel."""
     capture = InputCapture(2)
-    handler = AlternatingBarrierHandler(2, capture=capture)
+    handler = SingleCheckpointHandler(2, capture=capture)
     handler.on_barrier(0, timed(1), 0)
     capture.channels[1].barrier_arrived(2)
 
@@ -360,7 +360,7 @@ def test_a_refused_capture_aborts_at_the_timer() -> None:
 def test_a_refused_capture_aborts_at_a_late_end() -> None:
     """The same for an end that finds the alignment expired."""
     capture = InputCapture(3)
-    handler = AlternatingBarrierHandler(3, capture=capture)
+    handler = SingleCheckpointHandler(3, capture=capture)
     handler.on_barrier(0, timed(1), 0)
     capture.channels[2].barrier_arrived(2)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from engine.checkpoint.barriers import BackEdgeBarrierHandler
 from tests.checkpoint.barriers.loop_head import LoopHead
 from tests.checkpoint.barriers.random_streams import TIMEOUT_MS, Operations, ahead_of, drain, names, streams
 
@@ -71,14 +70,6 @@ def test_at_least_once_misses_nothing(run: Run) -> None:
             assert held[: len(ahead)] == ahead
 
 
-def unaligned_and_pending(driver: LoopHead) -> list[int]:
-    """Checkpoints whose snapshot was taken, unaligned, and whose barriers have not come from everywhere."""
-    handler = driver.handler
-    if not isinstance(handler, BackEdgeBarrierHandler) or handler._logs:
-        return []
-    return [one for one in handler.pending_checkpoint_ids if one in driver.observed.triggered]
-
-
 @given(st.one_of(runs(), runs("at least once")))
 def test_the_head_waits_for_no_barrier_that_it_must_send_first(run: Run) -> None:
     """Barriers of a new checkpoint on the forward channels are enough: the snapshot is taken, or the checkpoint given
@@ -95,7 +86,7 @@ def test_the_head_waits_for_no_barrier_that_it_must_send_first(run: Run) -> None
         driver.apply(["barrier", channel, newest, kind])
     drain(driver)
     # The barriers of an unaligned snapshot are on their way round; a channel whose own one came in aligned form waits.
-    for checkpoint_id in unaligned_and_pending(driver):
+    for checkpoint_id in driver.unaligned.intersection(driver.handler.pending_checkpoint_ids):
         for channel in back:
             if not any(one[:3] == ["barrier", channel, checkpoint_id] for one in operations):
                 driver.apply(["barrier", channel, checkpoint_id, {"kind": "unaligned"}])

@@ -1,4 +1,4 @@
-"""The unaligned handler, rule by rule where the recorded scenarios leave a gap."""
+"""Unaligned checkpoints, rule by rule where the recorded scenarios leave a gap."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from engine.checkpoint.barriers import (
     AbortCheckpoint,
     AlignmentFinished,
     AlignmentMetrics,
+    ArmAlignmentTimer,
     BlockChannel,
     InputCapture,
     PromoteBarrier,
     ResumeChannels,
+    SingleCheckpointHandler,
     StartCapture,
     StopCapture,
     TriggerSnapshot,
 )
-from engine.checkpoint.barriers.unaligned import UnalignedBarrierHandler
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.elements.events import AlignmentType, CancelCheckpointMarker, CheckpointBarrier, CheckpointOptions
 
@@ -24,6 +25,7 @@ CANCELLED = CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER
 SUBSUMED = CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED
 INPUT_ENDED = CheckpointFailureReason.CHECKPOINT_DECLINED_INPUT_END_OF_STREAM
 OPTIONS = CheckpointOptions(AlignmentType.UNALIGNED)
+TIMEOUT = 5
 NONE = AlignmentMetrics()
 
 
@@ -35,15 +37,19 @@ def aligned(checkpoint_id: int) -> CheckpointBarrier:
     return CheckpointBarrier(checkpoint_id, 0)
 
 
+def timed(checkpoint_id: int) -> CheckpointBarrier:
+    return CheckpointBarrier(checkpoint_id, 0, CheckpointOptions(aligned_timeout_ns=TIMEOUT))
+
+
 def cancel(checkpoint_id: int) -> CancelCheckpointMarker:
     return CancelCheckpointMarker(checkpoint_id)
 
 
 def handler_of(
     channels: int, after_tasks_finish: bool = True, source_channels: tuple[int, ...] = ()
-) -> UnalignedBarrierHandler:
+) -> SingleCheckpointHandler:
     capture = InputCapture(channels)
-    return UnalignedBarrierHandler(channels, after_tasks_finish, capture=capture, source_channels=source_channels)
+    return SingleCheckpointHandler(channels, after_tasks_finish, capture=capture, source_channels=source_channels)
 
 
 def test_one_channel_starts_triggers_and_stops_at_once() -> None:
@@ -70,9 +76,9 @@ def test_metrics_are_complete_only_at_the_end() -> None:
     """The trigger knows the start delay; duration and bytes follow with the last barrier."""
     handler = handler_of(2)
     begun = handler.on_barrier(0, barrier(1, 100), 130)
-    handler.on_bytes(7)
+    handler.clock.add_bytes(7)
     ended = handler.on_barrier(1, barrier(1, 100), 150)
-    handler.on_bytes(99)
+    handler.clock.add_bytes(99)
 
     assert TriggerSnapshot(barrier(1, 100), AlignmentMetrics(30)) in begun
     assert AlignmentFinished(1, AlignmentMetrics(30, 20, 7)) in ended
@@ -134,7 +140,8 @@ def test_an_end_completes_but_triggers_nothing_again() -> None:
 def test_an_end_cannot_be_the_trigger() -> None:
     """While only an announcement is here, an end is counted; the snapshot comes with the announced barrier."""
     handler = handler_of(2)
-    assert handler.on_announcement(0, barrier(1), 0) == (PromoteBarrier(0),)
+    handler.on_announcement(0, timed(1), 0)
+    assert handler.on_timeout(1, TIMEOUT) == (PromoteBarrier(0),)
     assert handler.on_end_of_partition(1, 10) == ()
 
     metrics = AlignmentMetrics(10, 5)
@@ -155,16 +162,18 @@ def test_any_end_aborts_when_ends_do_not_count(ending: int) -> None:
     assert (StopCapture(1, failed=True), AbortCheckpoint(1, INPUT_ENDED)) == handler.on_end_of_partition(ending, 0)
 
 
-def test_an_announced_barrier_is_promoted_at_once() -> None:
-    """An announcement starts the checkpoint and subsumes the one before; an obsolete one does nothing."""
+def test_an_announcement_subsumes_a_capture() -> None:
+    """It starts the checkpoint of a newer barrier; an obsolete one does nothing."""
     handler = handler_of(2)
     handler.on_barrier(1, barrier(1), 0)
 
-    assert (StopCapture(1, failed=True), AbortCheckpoint(1, SUBSUMED), PromoteBarrier(0)) == handler.on_announcement(
-        0, barrier(2), 0
-    )
+    assert (
+        StopCapture(1, failed=True),
+        AbortCheckpoint(1, SUBSUMED),
+        ArmAlignmentTimer(2, TIMEOUT),
+    ) == handler.on_announcement(0, timed(2), 0)
     assert handler.pending_checkpoint_ids == (2,)
-    assert handler.on_announcement(1, barrier(1), 0) == ()
+    assert handler.on_announcement(1, timed(1), 0) == ()
 
 
 def test_a_notice_behind_its_own_barrier_promotes_nothing() -> None:
@@ -175,23 +184,14 @@ def test_a_notice_behind_its_own_barrier_promotes_nothing() -> None:
     assert handler.on_announcement(0, barrier(1), 0) == ()
 
 
-def test_aligned_barriers_are_late_comers() -> None:
-    """A barrier in aligned form triggers unaligned like any other; its channel waits until the end."""
-    handler = handler_of(2)
-
-    assert (BlockChannel(0), StartCapture(1), TriggerSnapshot(barrier(1), NONE)) == handler.on_barrier(0, aligned(1), 0)
-    assert (BlockChannel(1), StopCapture(1), AlignmentFinished(1, NONE), ResumeChannels((0, 1))) == handler.on_barrier(
-        1, aligned(1), 0
-    )
-
-
 def test_a_refused_capture_aborts_and_still_resumes() -> None:
     """A channel that holds the barrier of a newer checkpoint refuses: no trigger, an abort, nobody stays blocked."""
     capture = InputCapture(2)
-    handler = UnalignedBarrierHandler(2, capture=capture)
+    handler = SingleCheckpointHandler(2, capture=capture)
     capture.channels[0].barrier_arrived(9)
 
-    assert handler.on_announcement(1, barrier(8), 0) == (PromoteBarrier(1),)
+    handler.on_announcement(1, timed(8), 0)
+    assert handler.on_timeout(8, TIMEOUT) == (PromoteBarrier(1),)
     assert (BlockChannel(1), ResumeChannels((1,)), AbortCheckpoint(8, SUBSUMED)) == handler.on_barrier(1, aligned(8), 0)
     assert handler.pending_checkpoint_ids == ()
     assert StartCapture(9) in handler.on_barrier(0, barrier(9), 0)
@@ -200,11 +200,11 @@ def test_a_refused_capture_aborts_and_still_resumes() -> None:
 def test_a_refused_last_barrier_ends_once() -> None:
     """A refusal by the only channel that is open aborts; it does not complete as well."""
     capture = InputCapture(1)
-    handler = UnalignedBarrierHandler(1, capture=capture)
+    handler = SingleCheckpointHandler(1, capture=capture)
     capture.channels[0].barrier_arrived(9)
 
     assert (AbortCheckpoint(8, SUBSUMED),) == handler.on_barrier(0, barrier(8), 0)
-    assert handler.alignment_ns(99) == 0
+    assert handler.clock.gauge_ns(99) == 0
     handler.validate()
 
 
@@ -293,10 +293,13 @@ def test_fingerprint_knows_whether_a_capture_runs() -> None:
     hash(captured.fingerprint())
 
 
-def test_ends_alone_trigger_nothing() -> None:
+@pytest.mark.parametrize("timed_out", [False, True])
+def test_ends_alone_trigger_nothing(timed_out: bool) -> None:
     """Should every channel end without the announced barrier, the checkpoint is over and no capture is stopped."""
     handler = handler_of(2)
-    handler.on_announcement(0, barrier(1), 0)
+    handler.on_announcement(0, timed(1), 0)
+    if timed_out:
+        handler.on_timeout(1, TIMEOUT)
 
     assert handler.on_end_of_partition(0, 0) == ()
     assert handler.on_end_of_partition(1, 0) == ()
@@ -308,8 +311,8 @@ def test_the_trigger_knows_nothing_of_the_alignment_before() -> None:
     """Duration and bytes of the checkpoint before do not show in the metrics of the next trigger."""
     handler = handler_of(2)
     handler.on_barrier(0, barrier(1), 0)
-    handler.on_bytes(5)
+    handler.clock.add_bytes(5)
     handler.on_barrier(1, barrier(1), 9)
-    handler.on_bytes(5)
+    handler.clock.add_bytes(5)
 
     assert TriggerSnapshot(barrier(2, 9), NONE) in handler.on_barrier(0, barrier(2, 9), 9)

@@ -12,16 +12,13 @@ from collections.abc import Callable, Iterable, Sequence
 
 from engine.checkpoint.barriers import (
     AbortCheckpoint,
-    AlignedBarrierHandler,
     AlignmentFinished,
-    AlternatingBarrierHandler,
     AtLeastOnceTracker,
     BarrierHandler,
     InputCapture,
+    SingleCheckpointHandler,
     TriggerSnapshot,
 )
-from engine.checkpoint.barriers.single_checkpoint import SingleCheckpointHandler
-from engine.checkpoint.barriers.unaligned import UnalignedBarrierHandler
 from engine.checkpoint.subtask import (
     BroadcastCancelMarker,
     CancelSnapshot,
@@ -125,11 +122,9 @@ class InputReplay:
         sources = source_channels(self._vector)
         match self._vector["mode"]:
             case "aligned":
-                return AlignedBarrierHandler(channels, counts_ends, source_channels=sources)
-            case "unaligned":
-                return UnalignedBarrierHandler(channels, counts_ends, capture=capture, source_channels=sources)
-            case "aligned_timeout":
-                return AlternatingBarrierHandler(channels, counts_ends, capture=capture, source_channels=sources)
+                return SingleCheckpointHandler(channels, counts_ends, source_channels=sources)
+            case "unaligned" | "aligned_timeout":
+                return SingleCheckpointHandler(channels, counts_ends, capture=capture, source_channels=sources)
             case "at_least_once":
                 return AtLeastOnceTracker(channels, counts_ends)
             case mode:
@@ -311,7 +306,7 @@ class InputReplay:
                 (name,) = element.values
                 self.observed.record(name)
                 self.observed.downstream.append(name)
-                self._gate.handler.on_bytes(self._sizes[name])
+                self._gate.handler.clock.add_bytes(self._sizes[name])
             case EndOfData():
                 pass
             case CheckpointBarrier():
@@ -328,7 +323,7 @@ class InputReplay:
         if barrier.options.needs_alignment:
             channel.resume()
             assert isinstance(self._gate.handler, SingleCheckpointHandler)
-            self._gate.handler._blocked.discard(channel.index)
+            self._gate.handler._alignment.blocked.discard(channel.index)
 
     # --- what the gate tells its task -----------------------------------------------------------------------------
 

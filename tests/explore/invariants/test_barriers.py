@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.checkpoint.barriers import BlockChannel, ResumeChannels
-from engine.checkpoint.barriers.single_checkpoint import SingleCheckpointHandler
+from engine.checkpoint.barriers.alignment import BarrierAlignment
 from engine.explore.invariants import invariants_for
 from engine.explore.run import run_case
 from engine.faults.fault import parse_fault
@@ -112,10 +112,10 @@ def test_unaligned_barriers_hold_nothing_back() -> None:
 def test_an_engine_that_does_not_align_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A channel that goes on at once behind its barrier: V4 sees the record, V3 the cut."""
 
-    def block(handler: Any, channel: int, out: list[Any]) -> None:
+    def block(alignment: Any, channel: int, out: list[Any]) -> None:
         out += [BlockChannel(channel), ResumeChannels((channel,))]
 
-    monkeypatch.setattr(SingleCheckpointHandler, "_block", block)
+    monkeypatch.setattr(BarrierAlignment, "block", block)
     finished, _ = carried_out(case=usual(**{"cost.slow_links.numbers[1]": 2_000}), only=("V3", "V4"))
     assert found(finished, "V3")
     assert found(finished, "V4")

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from engine.checkpoint.barriers import BlockChannel, ResumeChannels
-from engine.checkpoint.barriers.single_checkpoint import SingleCheckpointHandler
+from engine.checkpoint.barriers import BlockChannel, ResumeChannels, SingleCheckpointHandler
+from engine.checkpoint.barriers.alignment import BarrierAlignment
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.checkpoint.subtask import TaskCheckpointProtocol
 from engine.runtime.tasks import AsyncSnapshot
@@ -19,10 +19,10 @@ from tests.mutants.mutant import replaced, together
 def alignment_skipped() -> Iterator[None]:
     """A channel that has delivered its barrier goes on at once."""
 
-    def block(handler: Any, channel: int, out: list[Any]) -> None:
+    def block(alignment: Any, channel: int, out: list[Any]) -> None:
         out += [BlockChannel(channel), ResumeChannels((channel,))]
 
-    with replaced(SingleCheckpointHandler, _block=block):
+    with replaced(BarrierAlignment, block=block):
         yield
 
 
@@ -66,15 +66,15 @@ def older_snapshot_after_newer() -> Iterator[None]:
     """A task obeys the trigger of an older checkpoint behind that of a newer one."""
     on_snapshot_due = TaskCheckpointProtocol.on_snapshot_due
 
-    def is_obsolete(handler: Any, checkpoint_id: int) -> bool:
-        return bool(checkpoint_id == handler._current and not handler._is_pending)
+    def is_obsolete(alignment: Any, checkpoint_id: int) -> bool:
+        return bool(checkpoint_id == alignment.current and alignment.barrier is None)
 
     def due(protocol: Any, barrier: Any, metrics: Any) -> Any:
         protocol._last_id = min(protocol._last_id, barrier.checkpoint_id - 1)
         return on_snapshot_due(protocol, barrier, metrics)
 
     with together(
-        replaced(SingleCheckpointHandler, _is_obsolete=is_obsolete),
+        replaced(BarrierAlignment, is_obsolete=is_obsolete),
         replaced(TaskCheckpointProtocol, on_snapshot_due=due),
     ):
         yield
@@ -86,10 +86,11 @@ def late_cancel_obeyed() -> Iterator[None]:
     on_cancel = SingleCheckpointHandler.on_cancel
 
     def obeyed(handler: Any, channel: int, marker: Any, now_ns: int) -> Any:
-        if handler._is_pending and marker.checkpoint_id < handler._current:
+        alignment = handler._alignment
+        if alignment.barrier is not None and marker.checkpoint_id < alignment.current:
             out: list[Any] = []
             reason = CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER
-            handler._abort(handler._current, reason, out)
+            alignment.abort(alignment.current, reason, out)
             return tuple(out)
         return on_cancel(handler, channel, marker, now_ns)
 

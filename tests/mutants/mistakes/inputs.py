@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from engine.checkpoint.barriers.single_checkpoint import SingleCheckpointHandler
+from engine.checkpoint.barriers import SingleCheckpointHandler
 from engine.runtime.tasks import Task
 from operators.joins import interval_join, regular_join
 from tests.mutants.mutant import replaced, together
@@ -25,9 +25,10 @@ def one_barrier_per_input() -> Iterator[None]:
     def aligned(handler: Any, channel: int, barrier: Any, blocks: bool, now_ns: int, out: list[Any]) -> None:
         edge_of = getattr(handler, "edge_of", None)
         if edge_of is not None:
-            seen = {edge_of[one] for one in (*handler._aligned, channel)}
-            if len(seen) == len({edge_of[one] for one in (*handler.open_channels, *handler._aligned)}):
-                handler._target = len(handler._aligned | {channel})
+            alignment = handler._alignment
+            seen = {edge_of[one] for one in (*alignment.aligned, channel)}
+            if len(seen) == len({edge_of[one] for one in (*alignment.open, *alignment.aligned)}):
+                alignment.target = len(alignment.aligned | {channel})
         align(handler, channel, barrier, blocks, now_ns, out)
 
     with together(replaced(Task, wire=wired), replaced(SingleCheckpointHandler, _align=aligned)):

@@ -7,11 +7,10 @@ from typing import Any
 
 from engine.checkpoint.barriers import (
     AbortCheckpoint,
-    AlignedBarrierHandler,
     AlignmentFinished,
-    AlternatingBarrierHandler,
     BarrierHandler,
     InputCapture,
+    SingleCheckpointHandler,
     TriggerSnapshot,
 )
 from engine.checkpoint.subtask import ChannelStateWriter
@@ -123,9 +122,7 @@ class Receiver:
             )
 
         def handler(count: int, capture: InputCapture) -> BarrierHandler:
-            if not captures:
-                return AlignedBarrierHandler(count)
-            return AlternatingBarrierHandler(count, capture=capture, source_channels=sources)
+            return SingleCheckpointHandler(count, capture=capture if captures else None, source_channels=sources)
 
         self.channels = [sender.channel for sender in self.senders]
         self.gate = CheckpointedInputGate(

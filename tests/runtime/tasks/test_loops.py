@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.barriers import AlignedBarrierHandler, BarrierHandler, InputCapture
+from engine.checkpoint.barriers import BarrierHandler, InputCapture, SingleCheckpointHandler
 from engine.checkpoint.restore import FixedDelayRestart
 from engine.elements.batch import MAX_TIMESTAMP_MS, Batch
 from engine.elements.errors import ConfigurationError, JobFailedError
@@ -316,7 +316,7 @@ def test_without_its_rule_an_aligned_checkpoint_waits_for_itself(monkeypatch: py
     def plain(
         protocol: AlignedBarriers, channels: int, capture: InputCapture, back_edges: Collection[int] = ()
     ) -> BarrierHandler:
-        return AlignedBarrierHandler(channels)
+        return SingleCheckpointHandler(channels)
 
     config = settings(checkpoint_timeout_ns=500 * US, tolerable_failures=100, final_checkpoint_attempts=2)
     made, locked = loop_job(), loop_job()

@@ -1,0 +1,274 @@
+"""The parts that barrier handlers are made of: the alignment clock, and the one checkpoint that is being aligned.
+
+Rules of the latter, which hold in whatever form its barriers come:
+
+* The newest id takes precedence. A barrier of a higher id aborts the pending one (subsumed) and starts its own. One of
+  a lower or finished id is obsolete.
+* An abort is, in order: stop the capture of the checkpoint, resume its channels, forget it, tell the task. The task is
+  told after the resume, and before it takes any further record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+
+from engine.checkpoint.barriers.handler_instructions import (
+    AbortCheckpoint,
+    AlignmentFinished,
+    AlignmentMetrics,
+    BlockChannel,
+    HandlerInstruction,
+    HandlerInstructions,
+    ResumeChannels,
+    StartCapture,
+    StopCapture,
+    TriggerSnapshot,
+)
+from engine.checkpoint.failure_reasons import CheckpointFailureReason
+from engine.elements.events import AlignmentType, CheckpointBarrier
+
+_NO_CHECKPOINT = -1
+
+
+def barrier_fingerprint(barrier: CheckpointBarrier) -> tuple[object, ...]:
+    """The fields of a barrier that determine the task's behaviour. (Its timestamp only if it may time out.)"""
+    options = barrier.options
+    return (
+        barrier.checkpoint_id,
+        options.alignment.value,
+        options.kind.value,
+        options.aligned_timeout_ns,
+        barrier.timestamp_ns if options.timeoutable else None,
+    )
+
+
+def snapshot_without_alignment(barrier: CheckpointBarrier, now_ns: int) -> HandlerInstructions:
+    """No channel is open: the trigger itself is the cut (Flink: ``StreamTask.triggerCheckpointAsync``)."""
+    checkpoint_id = barrier.checkpoint_id
+    metrics = AlignmentMetrics(max(0, now_ns - barrier.timestamp_ns))
+    snapshot = TriggerSnapshot(barrier, metrics)
+    if barrier.options.alignment is not AlignmentType.UNALIGNED:
+        return (snapshot,)
+    # Nothing to capture, but the outputs of the task may hold records that the barrier overtakes.
+    return (
+        StartCapture(checkpoint_id),
+        snapshot,
+        StopCapture(checkpoint_id),
+        AlignmentFinished(checkpoint_id, metrics),
+    )
+
+
+class AlignmentClock:
+    """Stopwatch of one task, a part of every barrier handler: start delay, alignment duration, bytes taken
+    meanwhile. Times in ns.
+
+    Rules (Flink: ``CheckpointBarrierHandler.markAlignment*``):
+
+    * It measures one checkpoint, the newest that began to align; others report zeros.
+    * The start delay is fixed when the first channel is aligned: ``max(0, now - timestamp of that barrier)``.
+    * Bytes count while it runs, per batch handed to the task.
+    * An abort of the checkpoint it measures sets it to zero; other aborts leave it alone.
+    """
+
+    __slots__ = ("_alignment_ns", "_bytes_before", "_checkpoint_id", "_start_delay_ns", "_started_ns", "bytes_taken")
+
+    def __init__(self) -> None:
+        self._checkpoint_id = _NO_CHECKPOINT
+        self._started_ns: int | None = None
+        self._start_delay_ns = 0
+        self._alignment_ns = 0
+        self._bytes_before = 0
+        self.bytes_taken = 0
+
+    def start(self, checkpoint_id: int, timestamp_ns: int, now_ns: int) -> None:
+        """The first channel is aligned for a checkpoint whose barrier was created at ``timestamp_ns``."""
+        self._checkpoint_id = checkpoint_id
+        self._started_ns = now_ns
+        self._start_delay_ns = max(0, now_ns - timestamp_ns)
+        self._alignment_ns = 0
+        self._bytes_before = self.bytes_taken
+
+    def stop(self, now_ns: int) -> None:
+        """The last channel is aligned."""
+        assert self._started_ns is not None, "alignment ends without having started"
+        self._alignment_ns = now_ns - self._started_ns
+        self._started_ns = None
+
+    def reset(self, checkpoint_id: int) -> None:
+        """``checkpoint_id`` was aborted."""
+        if checkpoint_id == self._checkpoint_id:
+            self._started_ns = None
+            self._alignment_ns = 0
+
+    def measures(self, checkpoint_id: int) -> bool:
+        """Whether ``checkpoint_id`` is the one being measured."""
+        return checkpoint_id == self._checkpoint_id
+
+    def reset_all(self) -> None:
+        """Everything was aborted."""
+        self.reset(self._checkpoint_id)
+
+    def add_bytes(self, count: int) -> None:
+        """The task took a batch of this size."""
+        self.bytes_taken += count
+
+    def metrics(self, checkpoint_id: int) -> AlignmentMetrics:
+        """The measurements for ``checkpoint_id``; zeros when another one is being measured."""
+        if checkpoint_id != self._checkpoint_id:
+            return AlignmentMetrics()
+        return AlignmentMetrics(self._start_delay_ns, self._alignment_ns, self.bytes_taken - self._bytes_before)
+
+    def gauge_ns(self, now_ns: int) -> int:
+        """The alignment duration as a gauge: elapsed while it runs, else the last result (0 after an abort)."""
+        return self._alignment_ns if self._started_ns is None else now_ns - self._started_ns
+
+
+class AlignmentState(Enum):
+    """The state of the current checkpoint (Flink: one class of ``BarrierHandlerState`` each)."""
+
+    ALIGNED_WAITING = "aligned, no barrier yet"
+    ALIGNED_COLLECTING = "aligned, collecting barriers"
+    UNALIGNED_WAITING = "unaligned, no barrier yet"
+    UNALIGNED_COLLECTING = "unaligned, capturing"
+    LOGGING = "aligned snapshot taken, back edges are logged"
+
+
+ALIGNED_STATES = (AlignmentState.ALIGNED_WAITING, AlignmentState.ALIGNED_COLLECTING)
+CAPTURING_STATES = (AlignmentState.UNALIGNED_COLLECTING, AlignmentState.LOGGING)
+
+
+class BarrierAlignment:
+    """Which checkpoint a task aligns, one at a time, and how far that has come; see the rules at the top of the module.
+
+    ``open``       channels that have not ended, in order;
+    ``current``    the highest id ever seen;
+    ``barrier``    the first barrier of ``current`` while that is pending, else ``None``;
+    ``state``      how it is aligned;
+    ``target``     number of channels that were open when ``current`` started;
+    ``aligned``    channels that delivered the barrier of ``current``, or ended meanwhile: one that does both counts
+                   once;
+    ``announced``  channels whose barrier of ``current`` still waits in the queue;
+    ``blocked``    channels whose aligned-form barrier was taken, and which must be resumed later.
+    """
+
+    __slots__ = ("aligned", "announced", "barrier", "blocked", "clock", "current", "open", "state", "target")
+
+    def __init__(self, channels: int) -> None:
+        self.clock = AlignmentClock()
+        self.open = dict.fromkeys(range(channels))
+        self.current = _NO_CHECKPOINT
+        self.barrier: CheckpointBarrier | None = None
+        self.state = AlignmentState.ALIGNED_WAITING
+        self.target = 0
+        self.aligned: set[int] = set()
+        self.announced: set[int] = set()
+        self.blocked: set[int] = set()
+
+    def is_obsolete(self, checkpoint_id: int) -> bool:
+        """Whether that checkpoint is over here, or a newer one was seen."""
+        return checkpoint_id < self.current or (checkpoint_id == self.current and self.barrier is None)
+
+    def start_if_new(self, barrier: CheckpointBarrier, out: list[HandlerInstruction]) -> bool:
+        """The checkpoint of ``barrier``, not an obsolete one, is pending; returns whether it was not before."""
+        if barrier.checkpoint_id == self.current:
+            return False
+        if self.barrier is not None:
+            self.abort(self.current, CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED, out)
+        self.current, self.barrier = barrier.checkpoint_id, barrier
+        # Fixed here and never changed while pending: channels that end later join `aligned` instead.
+        self.target = len(self.open)
+        return True
+
+    def align(self, channel: int, barrier: CheckpointBarrier, now_ns: int) -> bool:
+        """``channel`` delivered its barrier or ended; returns whether it was the last one missing."""
+        if not self.aligned:
+            self.clock.start(self.current, barrier.timestamp_ns, now_ns)
+        self.announced.discard(channel)
+        self.aligned.add(channel)
+        if len(self.aligned) < self.target:
+            return False
+        self.clock.stop(now_ns)
+        return True
+
+    def end_channel(self, channel: int) -> None:
+        """Neither records nor barriers will come on ``channel`` any more."""
+        assert channel in self.open, f"channel {channel} ends twice"
+        del self.open[channel]
+        self.announced.discard(channel)
+        # An ended channel need not be resumed.
+        self.blocked.discard(channel)
+
+    def block(self, channel: int, out: list[HandlerInstruction]) -> None:
+        """``channel`` yields nothing more until it is resumed."""
+        assert channel not in self.blocked, f"channel {channel} yielded a barrier while it was blocked"
+        # Records after the barrier wait: they are not in the snapshot (mutant "alignment skipped").
+        self.blocked.add(channel)
+        out.append(BlockChannel(channel))
+
+    def resume(self, channels: Iterable[int], out: list[HandlerInstruction]) -> None:
+        """Those of ``channels`` that are blocked may yield again."""
+        resumed = tuple(sorted(self.blocked.intersection(channels)))
+        if resumed:
+            self.blocked.difference_update(resumed)
+            out.append(ResumeChannels(resumed))
+
+    def complete_aligned(self, barrier: CheckpointBarrier, out: list[HandlerInstruction]) -> None:
+        """No record before the cut can come any more."""
+        # Snapshot first: a record released before it would be counted although it comes after the cut.
+        out.append(TriggerSnapshot(barrier, self.clock.metrics(self.current)))
+        self.resume(self.blocked, out)
+
+    def complete_capture(self, out: list[HandlerInstruction]) -> None:
+        """All barriers of an unaligned checkpoint, or of one that logs, are here."""
+        # Ends alone trigger no snapshot, and a capture may have been refused: there is none to complete.
+        if self.state not in CAPTURING_STATES:
+            return
+        out.append(StopCapture(self.current))
+        out.append(AlignmentFinished(self.current, self.clock.metrics(self.current)))
+        self.resume(self.blocked, out)
+
+    def abort(self, checkpoint_id: int, reason: CheckpointFailureReason, out: list[HandlerInstruction]) -> None:
+        """Give up ``checkpoint_id``, and with it any pending one."""
+        if self.state in CAPTURING_STATES:
+            out.append(StopCapture(self.current, failed=True))
+        self.resume(self.blocked, out)
+        self.current = max(self.current, checkpoint_id)
+        self.finish()
+        # Only the newest id is ever aborted: the present measurement is void.
+        self.clock.reset_all()
+        out.append(AbortCheckpoint(checkpoint_id, reason))
+
+    def finish(self) -> None:
+        """Nothing is pending any more."""
+        self.barrier = None
+        self.state = AlignmentState.ALIGNED_WAITING
+        self.target = 0
+        self.aligned.clear()
+        self.announced.clear()
+
+    def validate(self) -> None:
+        """Assert the invariants: each state has the barriers that led to it, and a pending checkpoint can end."""
+        assert self.blocked.union(self.announced).issubset(self.open), (self.blocked, self.announced, self.open)
+        if self.barrier is None:
+            assert self.state is AlignmentState.ALIGNED_WAITING, self.state
+            assert not self.aligned, (self.current, self.aligned)
+            assert not self.announced, (self.current, self.announced)
+            assert not self.blocked, f"{sorted(self.blocked)} blocked for no checkpoint"
+            return
+        assert self.barrier.checkpoint_id == self.current, (self.barrier, self.current)
+        assert self.aligned or self.state in (AlignmentState.ALIGNED_WAITING, AlignmentState.UNALIGNED_WAITING)
+        assert not self.announced or self.state in ALIGNED_STATES, (self.state, self.announced)
+        assert self.announced.isdisjoint(self.aligned), (self.announced, self.aligned)
+        assert len(self.aligned) < self.target, (self.aligned, self.target)
+        assert not self.aligned.issuperset(self.open), f"checkpoint {self.current} waits for no channel: it never ends"
+
+    def fingerprint(self) -> tuple[object, ...]:
+        return (
+            self.current,
+            self.barrier and barrier_fingerprint(self.barrier),
+            self.state.value,
+            self.target,
+            tuple(self.open),
+            *(tuple(sorted(channels)) for channels in (self.aligned, self.announced, self.blocked)),
+        )
