@@ -103,16 +103,6 @@ class ClockFaults:
     def unused(self) -> tuple[Fault, ...]:
         return (*self._starts.unused, *self._turns.unused, *self._windows.unused)
 
-    def fingerprint(self) -> object:
-        now_ns = self._struck.now_ns
-        return (
-            self._turns.fingerprint(),
-            self._starts.fingerprint(),
-            self._windows.fingerprint(),
-            tuple(sorted(self._skews_ns.items())),
-            tuple(sorted((task, at_ns - now_ns) for task, at_ns in self._next_turn_ns.items() if at_ns > now_ns)),
-        )
-
 
 _WITHOUT_IDLE = tuple(kind for kind in _TURN_KINDS if kind != "idle")
 

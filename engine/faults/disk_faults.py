@@ -191,16 +191,6 @@ class StorageFaults:
         lost = tuple(fault for fault, used in zip(self._lost, self._lost_used, strict=True) if not used)
         return (*self._calls.unused, *self._tidying.unused, *self._windows.unused, *lost)
 
-    def fingerprint(self) -> object:
-        return (
-            self._calls.fingerprint(),
-            self._tidying.fingerprint(),
-            self._windows.fingerprint(),
-            self._deaths.fingerprint(),
-            self._died,
-            len(self._deleted),
-        )
-
 
 def _is_meant(fault: Fault, name: str) -> bool:
     return fault.hits(name) or fault.hits(name.partition(" ")[2])

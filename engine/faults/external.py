@@ -146,9 +146,6 @@ class ExternalFaults:
         rewound = RewoundSource(source, operator.name, self._rewinds)
         return replace(operator, factory=reading_from(operator.factory, rewound))
 
-    def fingerprint(self) -> object:
-        return (self._exact.fingerprint(), self._by_chance.fingerprint(), self._rewinds.fingerprint())
-
 
 class _VirtualClock:
     """Reads the kernel's clock; an object of a class, so that a world can be copied together with its kernel."""

@@ -208,9 +208,3 @@ class FaultInjector:
     def may_end_the_job(self) -> bool:
         """Whether a fault has struck after which a job may end with an error that names the cause."""
         return any(fault.kind in MAY_END_THE_JOB for fault in self._struck.faults)
-
-    def fingerprint(self) -> object:
-        """Everything that decides which faults strike next."""
-        families = (self.processes, self.network, self.clock, self.storage, self.errors, self.external)
-        healing = (self._heal_after, self._heals and self._visited)
-        return (self._struck.fingerprint(), healing, tuple(family.fingerprint() for family in families))

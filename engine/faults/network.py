@@ -135,9 +135,6 @@ class NetworkFaults:
     def unused(self) -> tuple[Fault, ...]:
         return (*self._messages.unused, *self._elements.unused, *self._windows.unused)
 
-    def fingerprint(self) -> object:
-        return (self._messages.fingerprint(), self._elements.fingerprint(), self._windows.fingerprint())
-
 
 def refuse_unsound(faults: Sequence[Fault], mix: FaultMix) -> None:
     """Raise :class:`ConfigurationError` when a fault breaks an assumption of every protocol."""

@@ -57,9 +57,6 @@ class OperatorErrors:
     def unused(self) -> tuple[Fault, ...]:
         return self._resumes.unused
 
-    def fingerprint(self) -> object:
-        return (self._starts, self._resumes.fingerprint())
-
 
 def _go_back(storage: CheckpointStorage, disk: FileSystem, completed: Sequence[int], steps: int) -> None:
     """As by hand: the newest ones are deleted, and no file records that their numbers are used."""

@@ -58,9 +58,6 @@ class Struck:
         self._by_chance += by_chance
         self.may_by_chance = not self._healed and self._by_chance < self._most
 
-    def fingerprint(self) -> object:
-        return (self._most - self._by_chance, self._healed)
-
 
 class Opportunities:
     """One family of kinds in one case."""
@@ -159,12 +156,6 @@ class Opportunities:
     def unused(self) -> tuple[Fault, ...]:
         return tuple(fault for fault, seen in zip(self._exact, self._seen, strict=True) if seen < fault.number)
 
-    def fingerprint(self) -> object:
-        waiting = tuple(
-            (str(fault), seen) for fault, seen in zip(self._exact, self._seen, strict=True) if seen < fault.number
-        )
-        return (waiting, tuple(self._left.items()))
-
 
 def _distance(chance: int) -> int:
     """The bound of distances at a chance in millionths: twice the mean."""
@@ -227,9 +218,6 @@ class Windows:
     @property
     def unused(self) -> tuple[Fault, ...]:
         return tuple(fault for fault in self._windows if not any(fault is one for one in self._noted))
-
-    def fingerprint(self) -> object:
-        return (tuple(map(str, self._windows)), len(self._noted))
 
 
 class Names:

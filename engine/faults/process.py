@@ -278,14 +278,6 @@ class ProcessFaults:
     def unused(self) -> tuple[Fault, ...]:
         return tuple(fault for fault, used in zip(self._faults, self._used, strict=True) if not used)
 
-    def fingerprint(self) -> object:
-        waiting = tuple(
-            (str(fault), seen)
-            for fault, seen, used in zip(self._faults, self._seen, self._used, strict=True)
-            if not used
-        )
-        return (waiting, self._by_chance.fingerprint(), self.next_parallelism)
-
 
 @cache
 def _chance_at(point: str, phase: str, is_master: bool) -> tuple[int, tuple[str, ...]]:

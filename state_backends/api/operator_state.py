@@ -378,6 +378,3 @@ class OperatorSnapshotTask(SnapshotTask[OperatorStateHandle]):
     def _discard(self) -> None:
         if self._stream is not None:
             self._stream.close()
-
-    def fingerprint(self) -> tuple[object, ...]:
-        return (self.status.value, len(self._written))

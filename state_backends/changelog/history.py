@@ -434,25 +434,6 @@ class LogHistory:
             if snapshot.state is not SnapshotState.OPEN or not snapshot.is_inline:
                 assert snapshot.materialization in self._materializations, checkpoint_id
 
-    def fingerprint(self) -> tuple[object, ...]:
-        return (
-            tuple(
-                (one.first, one.end, one.is_uploaded, one.uploaded_by, one.is_handed, one.is_confirmed)
-                for one in self._segments.values()
-            ),
-            self._end,
-            tuple(
-                (one.number, one.upto, one.is_full, one.is_handed, one.is_confirmed, one.is_told)
-                for one in self._materializations.values()
-            ),
-            (self._base, self._confirmed, self._starts_empty, self._last_number, self._last_told),
-            (self._running, self._is_inline_requested),
-            tuple(
-                (number, one.materialization, one.first, one.end, one.is_full, one.is_inline, one.is_aborted, one.state)
-                for number, one in self._snapshots.items()
-            ),
-        )
-
 
 def _forget(segments: list[_Segment], materializations: list[_Materialization]) -> Cleanup:
     return Cleanup(

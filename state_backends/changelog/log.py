@@ -19,7 +19,7 @@ from state_backends.changelog.changes import CLEAR
 from state_backends.changelog.history import Cleanup, LogHistory
 from state_backends.changelog.segment import LoggedStateId, SegmentHeader, encode_segment
 from state_backends.codec import StateCodec
-from state_backends.snapshots import CheckpointStream, FileStateHandle, StateScope, StreamFactory, StreamStateHandle
+from state_backends.snapshots import CheckpointStream, StateScope, StreamFactory, StreamStateHandle
 
 
 class SharedUploads:
@@ -232,17 +232,6 @@ class ChangeLog:
             self._segments[first].data = None
         for first in cleanup.forget_segments:
             del self._segments[first]
-
-    def fingerprint(self) -> tuple[object, ...]:
-        segments = tuple(
-            (one.first, one.end, None if one.data is None else len(one.data), _path(one.stream))
-            for one in self._segments.values()
-        )
-        return (tuple(self._records), tuple(self._states), segments, self._lost is None)
-
-
-def _path(stream: StreamStateHandle | None) -> str | None:
-    return stream.path if isinstance(stream, FileStateHandle) else None
 
 
 class SegmentUpload(BackgroundWork):

@@ -138,11 +138,6 @@ class ChangelogSnapshotTask(SnapshotTask[KeyedStateHandle]):
         if self._inner is not None:
             self._inner.cancel()
 
-    def fingerprint(self) -> tuple[object, ...]:
-        waiting = tuple(first for first in self._pinned.plan.segments if self._log.is_waiting(first))
-        inner = None if self._inner is None else self._inner.status.value
-        return (self.status.value, self._checkpoint_id, waiting, inner)
-
 
 Finished = Callable[[KeyedStateHandle | None, SharedUploads], None]
 """Told the handle, ``None`` without entries, and what can delete it as long as no snapshot refers to it."""

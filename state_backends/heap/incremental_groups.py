@@ -125,14 +125,7 @@ class GroupHistory:
         self.uploads.validate()
         assert not any(taken.is_dropped for taken in self._begun)
         base = self.uploads.base_checkpoint
-        assert base is None or all(taken.checkpoint_id != base for taken in self._begun), self.fingerprint()
-
-    def fingerprint(self) -> tuple[object, ...]:
-        begun = tuple(
-            (taken.checkpoint_id, tuple((group, repr(file)) for group, file in sorted(taken.files.items())))
-            for taken in self._begun
-        )
-        return (self.uploads.fingerprint(), begun)
+        assert base is None or all(taken.checkpoint_id != base for taken in self._begun), base
 
 
 CopyOf = Callable[[int, str], FileStateHandle | None]
@@ -194,9 +187,6 @@ class IncrementalHeapStrategy:
     ) -> IncrementalHeapTask:
         assert isinstance(resources, IncrementalHeapResources)
         return IncrementalHeapTask(self, resources, stream_factory, options)
-
-    def fingerprint(self) -> tuple[object, ...]:
-        return (self.backend_id, self.history.fingerprint())
 
 
 class IncrementalHeapTask(SnapshotTask[KeyedStateHandle]):
@@ -286,10 +276,6 @@ class IncrementalHeapTask(SnapshotTask[KeyedStateHandle]):
 
     def _discard(self) -> None:
         discard_all(self._streams)
-
-    def fingerprint(self) -> tuple[object, ...]:
-        names = tuple((file.name, file.uploaded) for file in self._files)
-        return (self.status.value, self._pinned.taken.checkpoint_id, names, self._next_group)
 
 
 def _digest(header: SnapshotHeader, blocks: Sequence[EncodedBlock], codec: StateCodec) -> str:

@@ -17,11 +17,8 @@ Rules:
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, pairwise
-
-import msgpack
 
 from state_backends.base import Executor, InlineExecutor, StateArgumentError
 from state_backends.files import FileSystem
@@ -379,13 +376,6 @@ class LsmStore:
         assert not self._is_shared or self._limit == 0
         assert self._used >= self._memtable.size_bytes() or self._memtable.ranges, self._used
         self._files.validate()
-
-    def fingerprint(self) -> bytes:
-        """A digest of the files and the memtable: equal for equal stores with an equal history."""
-        files = [file.to_state() for level in self._files.version.levels for file in level]
-        state = [files, list(map(len, self._files.version.levels)), self._files.version.cursors]
-        data = msgpack.packb([state, self._memtable.columns(), self._memtable.ranges.ranges])
-        return hashlib.blake2b(data, digest_size=16).digest()
 
 
 def _check_ascending(keys: Sequence[bytes], last: bytes | None) -> None:

@@ -178,9 +178,6 @@ class IncrementalSnapshotStrategy:
             meta,
         )
 
-    def fingerprint(self) -> tuple[object, ...]:
-        return (self.backend_id, self._count, self.history.fingerprint())
-
 
 class NativeSnapshotTask(SnapshotTask[KeyedStateHandle]):
     """Uploads the files of one snapshot: one file, or a bounded piece of it, per step."""
@@ -283,9 +280,6 @@ class NativeSnapshotTask(SnapshotTask[KeyedStateHandle]):
 
     def _path(self, name: str) -> str:
         return posixpath.join(self._pinned.directory, name)
-
-    def fingerprint(self) -> tuple[object, ...]:
-        return (self.status.value, self._checkpoint_id, tuple(self._to_upload), self._done, self._offset)
 
 
 def shared_files_of(files: list[StoreFile] | tuple[StoreFile, ...]) -> dict[str, FileStateHandle]:

@@ -89,14 +89,7 @@ class UploadHistory:
 
     def validate(self) -> None:
         for checkpoint_id, files in self._uploads.items():
-            assert checkpoint_id >= max(self._last, self._chain_start, 0), self.fingerprint()
+            assert checkpoint_id >= max(self._last, self._chain_start, 0), self._uploads
             assert all(file.scope is StateScope.SHARED for file in files.values()), files
             # One copy is never known under two names.
             assert len({file.path for file in files.values()}) == len(files), files
-
-    def fingerprint(self) -> tuple[object, ...]:
-        uploads = tuple(
-            (checkpoint_id, tuple(sorted((name, file.path) for name, file in files.items())))
-            for checkpoint_id, files in sorted(self._uploads.items())
-        )
-        return (uploads, self._last, self._chain_start)

@@ -298,9 +298,6 @@ class FullSnapshotTask(SnapshotTask[KeyedStateHandle]):
         if self._stream is not None:
             self._stream.close()
 
-    def fingerprint(self) -> tuple[object, ...]:
-        return (self.status.value, tuple(self._groups), self._next_group)
-
 
 class FullSnapshotStrategy:
     """Snapshots that are always full: pins a view and writes it."""

@@ -164,9 +164,7 @@ def test_faults_are_copied_with_the_log_they_befall() -> None:
     faults.attach({"out": sink})
     copied_faults, copied_sink = pickle.loads(pickle.dumps((faults, sink)))
     assert faults.is_armed
-    assert copied_faults.fingerprint() == faults.fingerprint()
     with pytest.raises(Exception, match="no answer"):
         copied_sink.log.append(None, "rows", 0, [1], 0, 0)
     assert copied_faults.unused == ()
     assert len(faults.unused) == 1
-    assert copied_faults.fingerprint() != faults.fingerprint()

@@ -131,8 +131,7 @@ def test_opportunities_can_be_copied_in_the_middle() -> None:
     opportunities.strike(NAMES[0])
 
     for fork in (copy.deepcopy(opportunities), pickle.loads(pickle.dumps(opportunities))):
-        assert fork.fingerprint() == opportunities.fingerprint()
         fork.strike(NAMES[0])
         assert fork.unused == ()
-        assert fork.fingerprint() != opportunities.fingerprint()
+        assert opportunities.unused != ()
     assert opportunities.strike(NAMES[0]) == Fault("lose", NAMES[0], number=2)

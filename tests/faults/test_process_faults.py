@@ -250,22 +250,10 @@ def test_a_copy_of_a_run_goes_on_like_the_run() -> None:
     assert not injector.struck
     for one, its in (copy.deepcopy((execution, injector)), (execution, injector)):
         one.run_events()
-        ends.append((one.manager.job.state, one.manager.job.attempt, its.struck, its.fingerprint(), one.kernel.now_ns))
+        ends.append((one.manager.job.state, one.manager.job.attempt, its.struck, one.kernel.now_ns))
 
     assert ends[0] == ends[1]
     assert ends[0][:3] == ("finished", 2, (crash,))
-
-
-def test_fingerprints_tell_what_may_still_strike() -> None:
-    """Equal as long as nothing decided differs, and different when a fault is used up or has come nearer."""
-    first, second = armed("crash:count[0]@before:ack.send#2"), armed("crash:count[0]@before:ack.send#2")
-    assert first.fingerprint() == second.fingerprint()
-    struck_by(first, "fast[0]", "ack.send")
-    assert first.fingerprint() == second.fingerprint()
-    struck_by(first, "count[0]", "ack.send")
-    assert first.fingerprint() != second.fingerprint()
-    struck_by(second, "count[0]", "ack.send")
-    assert first.fingerprint() == second.fingerprint()
 
 
 def _config() -> RunConfig:

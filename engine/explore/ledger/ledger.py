@@ -254,11 +254,6 @@ class EffectLedger:
         """The records of an emission, if it was a whole batch of them."""
         return self.batches.get((self._origin_numbers.get(origin, -1), number))
 
-    @property
-    def checkpoint_ids(self) -> tuple[int, ...]:
-        """Checkpoints that the ledger can go back to."""
-        return tuple(sorted(self._checkpoints))
-
     def version(self, origin: Origin, number: int) -> int | None:
         """How many effects a cell had seen when it emitted; ``None`` for records of a source."""
         return self.versions.get((self._origin_numbers.get(origin, -1), number))
@@ -270,18 +265,3 @@ class EffectLedger:
     def unseen(self) -> list[Exposed]:
         """Output of sinks that no checkpoint has made visible."""
         return [one for book in self._tasks.values() for one in book.unseen() if not one.shown]
-
-    def size_bytes(self) -> int:
-        """The size of the ranges of cells and output; those of checkpoints are not counted."""
-        cells = sum(cell.effects.size_bytes() for book in self._tasks.values() for cell in book.cells.values())
-        return cells + sum(one.effects.size_bytes() for one in self.exposed)
-
-    def fingerprint(self) -> object:
-        """Equal for ledgers that will report the same on the same future."""
-        return (
-            tuple(self.origins),
-            tuple((name, book.fingerprint()) for name, book in sorted(self._tasks.items())),
-            tuple(one.fingerprint() for one in self.exposed),
-            tuple((one.attempt, one.checkpoint_id) for one in self.restarts),
-            tuple(sorted(self._checkpoints)),
-        )

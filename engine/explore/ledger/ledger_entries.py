@@ -69,10 +69,6 @@ class Cell:
         other.waiting = {namespace: effects.copy() for namespace, effects in self.waiting.items()}
         return other
 
-    def fingerprint(self) -> object:
-        waiting = tuple((namespace, effects.fingerprint()) for namespace, effects in self.waiting.items())
-        return self.effects.fingerprint(), tuple(self.emitted.items()), waiting
-
 
 @dataclass(slots=True)
 class Exposed:
@@ -91,9 +87,6 @@ class Exposed:
     shown: bool = False
     effects: Effects = field(default_factory=Effects)
     rows: list[tuple[RecordCause, Any]] = field(default_factory=list)
-
-    def fingerprint(self) -> object:
-        return (self.uid, self.task, self.attempt, self.checkpoint_id, self.effects.fingerprint())
 
 
 @dataclass(slots=True)

@@ -130,9 +130,6 @@ class RangeSet:
     def below(self, bound: int) -> RangeSet:
         return self & RangeSet([(0, bound)]) if bound > 0 else RangeSet()
 
-    def size_bytes(self) -> int:
-        return 16 * len(self._starts)
-
 
 class Effects:
     """How often each record had an effect: a multiset of ``(split, number)``, the split as a number.
@@ -164,9 +161,6 @@ class Effects:
         total.splits = {split: _summed(several) for split, several in by_split.items()}
         return total
 
-    def count(self, split: int, number: int) -> int:
-        return sum(number in layer for layer in self.splits.get(split, ()))
-
     def layer(self, split: int, effects: int) -> RangeSet:
         """The records of a split with at least that many effects (one or more)."""
         layers = self.splits.get(split, [])
@@ -192,16 +186,6 @@ class Effects:
 
     def _known(self) -> dict[int, list[RangeSet]]:
         return {split: layers for split, layers in self.splits.items() if layers}
-
-    def fingerprint(self) -> object:
-        return tuple(
-            (split, tuple(tuple(layer.ranges()) for layer in layers))
-            for split, layers in sorted(self.splits.items())
-            if layers
-        )
-
-    def size_bytes(self) -> int:
-        return sum(layer.size_bytes() for layers in self.splits.values() for layer in layers)
 
 
 def _summed(several: list[list[RangeSet]]) -> list[RangeSet]:

@@ -203,15 +203,6 @@ class TaskBook:
         for _ in range(times):
             cell.effects.add(*cause)
 
-    def fingerprint(self) -> object:
-        return (
-            self.facts.attempt,
-            self.has_finished,
-            tuple((repr(place), cell.fingerprint()) for place, cell in sorted(self.cells.items(), key=repr)),
-            tuple(sorted(self.read_up_to.items())),
-            tuple(one.fingerprint() for one in self.unseen()),
-        )
-
 
 class OperatorLineage:
     """Implements :class:`engine.observe.provenance.Lineage` for one operator."""

@@ -382,13 +382,13 @@ def test_a_fork_of_a_run_has_a_ledger_of_its_own() -> None:
     fork = copy.deepcopy(execution)
     twin = fork.manager.deployment.environment.provenance
     assert isinstance(twin, EffectLedger)
-    before = ledger.fingerprint()
+    before = copy.deepcopy(ledger.effects())
     fork.kernel.run()
-    assert ledger.fingerprint() == before
+    assert ledger.effects() == before
     execution.kernel.run()
-    assert ledger.fingerprint() == twin.fingerprint()
-    assert ledger.fingerprint() != before
-    assert pickle.loads(pickle.dumps(ledger)).fingerprint() == ledger.fingerprint()
+    assert ledger.effects() == twin.effects() != before
+    assert ledger.exposed == twin.exposed
+    assert pickle.loads(pickle.dumps(ledger)).effects() == ledger.effects()
 
 
 def test_checkpoints_of_long_ago_are_forgotten() -> None:
@@ -397,7 +397,7 @@ def test_checkpoints_of_long_ago_are_forgotten() -> None:
     ledger = EffectLedger(retains=2)
     result = Execution(plan, config(), file_system=MemoryFileSystem(), output_dir="/out", provenance=ledger).run()
     assert result.checkpoints.completed > 3
-    assert len(ledger.checkpoint_ids) == 2
+    assert len(ledger._checkpoints) == 2
 
 
 def test_a_run_without_a_ledger_is_built_as_ever() -> None:

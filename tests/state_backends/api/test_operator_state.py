@@ -19,6 +19,7 @@ from state_backends.snapshots import (
     StateReader,
     run_to_completion,
 )
+from state_backends.snapshots.contract import SnapshotStatus
 from tests.state_backends.support import location, same, values, vectors
 
 Vector = dict[str, Any]
@@ -274,4 +275,4 @@ def test_a_cancelled_snapshot_leaves_nothing() -> None:
 
     assert resources.released
     assert list(where._fs.walk_files("/")) == []
-    assert task.fingerprint() == ("cancelled", 1)
+    assert task.status is SnapshotStatus.CANCELLED

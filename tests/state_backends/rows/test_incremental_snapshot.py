@@ -274,7 +274,9 @@ def test_cancelled_at_any_step_it_leaves_no_file(snapshot_type: SnapshotType) ->
         assert files_below(file_system, "/") == before
         task.cancel()
         job.verify()
-        assert job.strategy.history.fingerprint() == (((1, base_paths(job)),), 1, -1)
+        history = job.strategy.history
+        assert (history.tracked, history.base_checkpoint) == ((1,), 1)
+        assert tuple(sorted((name, file.path) for name, file in history.base().items())) == base_paths(job)
         steps += 1
     assert steps == (4 if snapshot_type is CHECKPOINT else 5)
 
@@ -338,7 +340,7 @@ def test_a_failing_synchronous_part_leaves_nothing() -> None:
         with pytest.raises(OSError, match="No space"):
             strategy.sync_prepare_resources(1)
         assert not files_below(inner, "/local")
-        assert strategy.history.fingerprint() == ((), -1, -1)
+        assert strategy.history.tracked == ()
 
 
 def test_a_crash_is_not_tidied_up() -> None:
