@@ -25,12 +25,14 @@ from benchmarks import (
     scale,
     table,
     w1,
+    w2,
 )  # fmt: skip
 from benchmarks.measure import CLOCKS, Result, use_clock
 
 BENCHMARKS: dict[str, Callable[[bool], list[Result]]] = {
     "w1": w1.single,
     "parallel": w1.parallel,
+    "w2": w2.measure,
     "columnar": columnar.measure,
     "checkpoints": checkpoint_cost.measure,
     "heap": heap.measure,

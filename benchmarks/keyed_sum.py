@@ -88,7 +88,7 @@ class KeyedSum:
         """Seconds of one run on a real directory, from the first task to the last, results checked."""
         outputs = CountedRecords()
         plan = self._plan(outputs)
-        with _directory() as directory, open_storage(directory, plan.job_name) as opened:
+        with scratch_directory() as directory, open_storage(directory, plan.job_name) as opened:
             execution = Execution(
                 plan, self._config(), storage=opened.storage, output_dir=directory, incarnation=opened.incarnation
             )
@@ -155,6 +155,6 @@ def _add_records(before: Any, record: Any) -> Any:
 
 
 @contextmanager
-def _directory() -> Iterator[str]:
+def scratch_directory() -> Iterator[str]:
     with TemporaryDirectory(prefix="weir-bench-") as directory:
         yield str(Path(directory))

@@ -7,7 +7,8 @@ came first, and with it on schedule, parallelism and recovery; scale to ints (ce
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from operators.basic.functions import AggregateFunction
@@ -30,7 +31,12 @@ def _exact_int(value: Any, name: str) -> int:
 
 def count() -> AggregateFunction:
     """How many records."""
-    return AggregateFunction(lambda: 0, lambda acc, _: acc + 1, _identity, lambda a, b: a + b)
+    return AggregateFunction(lambda: 0, lambda acc, _: acc + 1, _identity, lambda a, b: a + b, _count_all)
+
+
+def _count_all(counts: Counter[Any], keys: Iterable[Any], values: Iterable[Any]) -> None:
+    del values
+    counts.update(keys)
 
 
 def total(value_of: ValueOf | None = None) -> AggregateFunction:

@@ -1,16 +1,25 @@
 """The state of a window operator per key and window: an accumulator, a reduced value, or all records.
 
 The window is the namespace of the state, given by its start.
+
+:class:`FoldedContents` keeps windows *open* in memory until they fire: for each start a dict from key to accumulator.
+Before each snapshot they are written to the state and closed, and their timers are registered, so that a checkpoint
+holds what it would hold without them. A window that opens and fires between two checkpoints never comes into the state
+and needs no timers. A record then costs the look-up of its key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby, repeat
+from operator import itemgetter, length_hint
 from typing import Any
 
+from engine.elements.batch import MIN_TIMESTAMP_MS
 from engine.elements.errors import ConfigurationError
 from operators.basic import AggregateFunction
-from state_backends.api import KeyedStateBackend
+from state_backends.api import AggregatingState, KeyedStateBackend, ListState, ReducingState
 from state_backends.base import AggregatingStateDescriptor, ListStateDescriptor, ReducingStateDescriptor
 
 STATE_NAME = "window-contents"
@@ -18,55 +27,250 @@ STATE_NAME = "window-contents"
 Keys = Sequence[Any]
 Starts = Sequence[int]
 
+_FEW_RECORDS = 16
+"""A smaller batch opens no window: runs that go record by record keep everything in the state."""
+
+_MOST_CELLS = 1 << 17
+"""With more accumulators than these in open windows, all are written to the state, which may exceed memory."""
+
 
 class WindowContents:
-    """Contents of windows in keyed state.
+    """Contents of windows in keyed state: here all their records, in lists.
 
     :ivar what: the user's function, for errors
-    :ivar get_many: the result of each window
-    :ivar clear_many: forgets each window
+    :ivar failed_index: after a function of the user failed, the index of the record in its batch
     """
 
-    def __init__(self, state: Any, what: str) -> None:
-        self._state, self.what = state, what
-        self.get_many: Callable[[Keys, Starts], list[Any]] = state.get_many
-        self.clear_many: Callable[[Keys, Starts], None] = state.clear_many
+    what = "window"
+    failed_index = 0
+
+    def __init__(self, state: ListState) -> None:
+        self._state: Any = state
 
     def add_many(self, keys: Keys, starts: Starts, values: Sequence[Any]) -> None:
-        """Add each value to its window. When a user's function raises, ``failed_index`` tells on which."""
-        self._state.add_many(keys, starts, values)
-
-    @property
-    def failed_index(self) -> int:
-        """Where ``add_many`` failed."""
-        return getattr(self._state, "failed_index", None) or 0
-
-
-# Methods, not lambdas: a copy of a run, as an exhaustive check makes them, shares functions with the original.
-class _ReducedContents(WindowContents):
-    def add_many(self, keys: Keys, starts: Starts, values: Sequence[Any]) -> None:
-        self._state.add_many(keys, values, [], starts)
-
-
-class _AllRecords(WindowContents):
-    def add_many(self, keys: Keys, starts: Starts, values: Sequence[Any]) -> None:
+        """Add each value to its window in the state, which is not open."""
         self._state.add_many(keys, values, starts)
+
+    def add_in_time(self, keys: Keys, starts: Starts, values: Sequence[Any]) -> tuple[Keys, Starts]:
+        """Add each value to its window, which has not fired. Returns the windows that need timers and may have none."""
+        self.add_many(keys, starts, values)
+        windows = dict.fromkeys(zip(keys, starts, strict=True))
+        window_keys, window_starts = zip(*windows, strict=True)
+        return window_keys, window_starts
+
+    def add_to_each(self, keys: Keys, windows: Starts, values: Sequence[Any]) -> tuple[Keys, Starts]:
+        """The same, each value to each of these windows."""
+        times = len(windows)
+        repeated = [[one for one in column for _ in range(times)] for column in (keys, values)]
+        try:
+            return self.add_in_time(repeated[0], [*windows] * len(keys), repeated[1])
+        except Exception:
+            self.failed_index //= times
+            raise
+
+    def get_many(self, keys: Keys, starts: Starts) -> list[Any]:
+        """The result of each window."""
+        results: list[Any] = self._state.get_many(keys, starts)
+        return results
+
+    def clear_many(self, keys: Keys, starts: Starts) -> None:
+        """Forget each window."""
+        self._state.clear_many(keys, starts)
+
+    def open_windows(self, until: int) -> list[tuple[int, Keys, bool]]:
+        """Windows kept beside the state that start until then: the start, the keys, and whether the state has others
+        of the window."""
+        return []
+
+    def write_out(self, starts: Iterable[int] | None = None) -> tuple[Keys, Starts]:
+        """Bring the state up to date with what is kept beside it, for these windows or for all. Returns the windows
+        written, which may have no timers."""
+        return (), ()
+
+    def fingerprint(self) -> object:
+        """What is kept beside the state."""
+        return ()
+
+
+class _OpenWindow:
+    """Accumulators of a window.
+
+    :ivar cells: key to accumulator
+    :ivar is_whole: whether the state has no others of this window
+    """
+
+    __slots__ = ("cells", "is_whole")
+
+    def __init__(self, is_whole: bool) -> None:
+        self.cells: Counter[Any] = Counter()
+        self.is_whole = is_whole
+
+
+class FoldedContents(WindowContents):
+    """One accumulator or reduced value for each key and window.
+
+    ``aggregate``       the aggregate, or ``None`` when values are reduced;
+    ``restored_until``  greatest start of a window that the state may have of an earlier attempt, if any.
+    """
+
+    def __init__(
+        self, state: AggregatingState | ReducingState, aggregate: AggregateFunction | None, restored_until: int | None
+    ) -> None:
+        self._state: Any = state
+        self._aggregate = aggregate
+        self.what = "reduce function" if aggregate is None else "aggregate function"
+        self._restored_until = MIN_TIMESTAMP_MS if restored_until is None else restored_until
+        self._open: dict[int, _OpenWindow] = {}
+        self._cells = 0
+        self._stored: dict[int, None] = {}
+        """Starts of windows of which this attempt has written something to the state."""
+
+    def add_many(self, keys: Keys, starts: Starts, values: Sequence[Any]) -> None:
+        try:
+            if self._aggregate is None:
+                self._state.add_many(keys, values, [], starts)
+            else:
+                self._state.add_many(keys, starts, values)
+        except Exception:
+            self.failed_index = self._state.failed_index or 0
+            raise
+        self._stored.update(dict.fromkeys(starts))
+
+    def add_in_time(self, keys: Keys, starts: Starts, values: Sequence[Any]) -> tuple[Keys, Starts]:
+        if len(keys) < _FEW_RECORDS and not self._open:
+            return super().add_in_time(keys, starts, values)
+        if starts.count(starts[0]) == len(starts):
+            return self._add_to_windows(keys, values, ((starts[0], None),))
+        positions: dict[int, list[int]] = {}
+        for index, start in enumerate(starts):
+            positions.setdefault(start, []).append(index)
+        return self._add_to_windows(keys, values, positions.items())
+
+    def add_to_each(self, keys: Keys, windows: Starts, values: Sequence[Any]) -> tuple[Keys, Starts]:
+        if len(keys) < _FEW_RECORDS and not self._open:
+            return super().add_to_each(keys, windows, values)
+        return self._add_to_windows(keys, values, zip(windows, repeat(None)))
+
+    def _add_to_windows(
+        self, keys: Keys, values: Sequence[Any], windows: Iterable[tuple[int, Sequence[int] | None]]
+    ) -> tuple[Keys, Starts]:
+        """Add to each window the values at some positions, or all."""
+        failed_at, failure = len(keys), None
+        for start, positions in windows:
+            if failure is not None:
+                # The earliest record on which a function fails is the one to tell, as record by record.
+                positions = [one for one in (range(len(keys)) if positions is None else positions) if one < failed_at]
+            some_keys, some_values = keys, values
+            if positions is not None:
+                some_keys, some_values = [keys[one] for one in positions], [values[one] for one in positions]
+            remaining = iter(some_values)
+            try:
+                self._add_to_open(start, some_keys, remaining)
+            except Exception as error:
+                at = len(some_keys) - length_hint(remaining) - 1
+                failed_at, failure = (at if positions is None else positions[at]), error
+        if failure is not None:
+            self.failed_index = failed_at
+            raise failure
+        return self.write_out() if self._cells > _MOST_CELLS else ((), ())
+
+    def _add_to_open(self, start: int, keys: Keys, values: Iterable[Any]) -> None:
+        """Add values to one window, which is opened if it is not."""
+        window = self._open.get(start)
+        if window is None:
+            is_whole = start > self._restored_until and start not in self._stored
+            window = self._open[start] = _OpenWindow(is_whole)
+        cells = window.cells
+        if not window.is_whole:
+            self._fetch(cells, start, keys)
+        before = len(cells)
+        if self._aggregate is not None and self._aggregate.add_all is not None:
+            self._aggregate.add_all(cells, keys, values)
+        else:
+            self._state.fold_into(cells, keys, values)
+        self._cells += len(cells) - before
+
+    def _fetch(self, cells: Counter[Any], start: int, keys: Keys) -> None:
+        """Take from the state what it has of these keys and an open window has not."""
+        unseen = [key for key in dict.fromkeys(keys) if key not in cells]
+        found = self._state.stored_many(unseen, [start] * len(unseen))
+        before = len(cells)
+        dict.update(cells, {key: one for key, one in zip(unseen, found, strict=True) if one is not None})
+        self._cells += len(cells) - before
+
+    def get_many(self, keys: Keys, starts: Starts) -> list[Any]:
+        results: list[Any] = []
+        for start, pairs in groupby(zip(starts, keys, strict=True), itemgetter(0)):
+            some = [key for _, key in pairs]
+            window = self._open.get(start)
+            if window is None:
+                results += super().get_many(some, [start] * len(some))
+                continue
+            if not window.is_whole:
+                self._fetch(window.cells, start, some)
+            accumulators = map(window.cells.get, some)
+            if self._aggregate is None:
+                results += accumulators
+            else:
+                get_result = self._aggregate.get_result
+                results += [None if one is None else get_result(one) for one in accumulators]
+        return results
+
+    def clear_many(self, keys: Keys, starts: Starts) -> None:
+        in_state: list[tuple[Any, int]] = []
+        for start, pairs in groupby(zip(keys, starts, strict=True), itemgetter(1)):
+            cleared = list(pairs)
+            window = self._open.get(start)
+            if window is None or not window.is_whole:
+                in_state += cleared
+            if window is not None:
+                # All keys of an open window are forgotten together.
+                assert len(window.cells) == len(cleared), (start, len(window.cells), len(cleared))
+                self._cells -= len(cleared)
+                del self._open[start]
+        if in_state:
+            super().clear_many([key for key, _ in in_state], [start for _, start in in_state])
+            # Windows before one that is forgotten have been forgotten, too.
+            last = max(start for _, start in in_state)
+            self._stored = {start: None for start in self._stored if start > last}
+
+    def open_windows(self, until: int) -> list[tuple[int, Keys, bool]]:
+        return [(one, list(self._open[one].cells), not self._open[one].is_whole) for one in self._open if one <= until]
+
+    def write_out(self, starts: Iterable[int] | None = None) -> tuple[Keys, Starts]:
+        written_keys: list[Any] = []
+        written_starts: list[int] = []
+        for start in list(self._open) if starts is None else starts:
+            window = self._open.pop(start, None)
+            if window is not None:
+                # Closed: the snapshot may share accumulators that the user's function changes in place.
+                cells = window.cells
+                self._state.store_many(list(cells), [start] * len(cells), list(cells.values()))
+                self._cells -= len(cells)
+                self._stored[start] = None
+                written_keys += cells
+                written_starts += [start] * len(cells)
+        return written_keys, written_starts
+
+    def fingerprint(self) -> object:
+        return tuple((start, tuple(window.cells.items())) for start, window in self._open.items())
 
 
 def window_contents(
-    backend: KeyedStateBackend, aggregate: AggregateFunction | Callable[[Any, Any], Any] | None
+    backend: KeyedStateBackend,
+    aggregate: AggregateFunction | Callable[[Any, Any], Any] | None,
+    restored_until: int | None,
 ) -> WindowContents:
     """The contents that fit ``aggregate``: an aggregate, a reduce function, or ``None`` for all records."""
     check_aggregate(aggregate)
     if aggregate is None:
-        return _AllRecords(backend.list_state(ListStateDescriptor(STATE_NAME)), "window")
+        return WindowContents(backend.list_state(ListStateDescriptor(STATE_NAME)))
     if isinstance(aggregate, AggregateFunction):
         accumulators = AggregatingStateDescriptor(
             STATE_NAME, aggregate.create, aggregate.add, aggregate.get_result, aggregate.merge
         )
-        return WindowContents(backend.aggregating_state(accumulators), "aggregate function")
-    reduced = backend.reducing_state(ReducingStateDescriptor(STATE_NAME, aggregate))
-    return _ReducedContents(reduced, "reduce function")
+        return FoldedContents(backend.aggregating_state(accumulators), aggregate, restored_until)
+    return FoldedContents(backend.reducing_state(ReducingStateDescriptor(STATE_NAME, aggregate)), None, restored_until)
 
 
 def check_aggregate(aggregate: object) -> None:

@@ -20,12 +20,13 @@ from itertools import chain, compress, repeat
 from typing import Any
 
 from engine.elements.batch import Batch
-from engine.elements.errors import ConfigurationError, JobChangedError
+from engine.elements.errors import ConfigurationError, JobChangedError, WeirError
 from engine.elements.operator import Operator
 from operators.basic import AggregateFunction, refuse_none
 from operators.time import EventClock, missing_timestamps
 from operators.windows.assigners import SlidingEventTimeWindows, TimeWindow, TumblingEventTimeWindows
 from operators.windows.contents import window_contents
+from state_backends.api import Timer
 
 WindowFunction = Callable[[Any, TimeWindow, Any], Any]
 
@@ -88,8 +89,11 @@ class WindowOperator(Operator):
 
     def initialize_state(self) -> None:
         backend = self.context.keyed_backend()
-        self._contents = window_contents(backend, self._aggregate)
         self._timers = backend.timer_service("window-timers")
+        # Each window in the state has a timer, at its end or later.
+        last_ms = self._timers.event_time.last_time()
+        restored_until = None if last_ms is None else last_ms - self._assigner.size_ms + 1
+        self._contents = window_contents(backend, self._aggregate, restored_until)
         self._clock = EventClock(self.context)
         self._spec_state = self.context.operator_backend().union_list_state("window-spec")
         # Restored windows are known by their start only, so they must be the windows of this job.
@@ -111,8 +115,9 @@ class WindowOperator(Operator):
     def _assign(self, keys: list[Any], values: list[Any], stamps: list[int]) -> None:
         """Add the records to their windows."""
         assert isinstance(self._assigner, TumblingEventTimeWindows)
-        starts = self._assigner.starts(stamps)
-        if min(starts) + self._assigner.size_ms - 1 > self._clock.watermark_ms:
+        first, last = self._assigner.starts([min(stamps), max(stamps)])
+        starts = [first] * len(stamps) if first == last else self._assigner.starts(stamps)
+        if first + self._assigner.size_ms - 1 > self._clock.watermark_ms:
             self._add_in_time(keys, starts, values)
         else:
             gone = self._add_with_late_ones(keys, starts, values)
@@ -121,12 +126,15 @@ class WindowOperator(Operator):
 
     def _add_in_time(self, keys: Sequence[Any], starts: Sequence[int], values: Sequence[Any]) -> None:
         """Add records to windows that have not fired yet."""
-        self._add(keys, starts, values)
-        windows = dict.fromkeys(zip(keys, starts, strict=True))
-        window_keys, window_starts = zip(*windows, strict=True)
+        try:
+            windows = self._contents.add_in_time(keys, starts, values)
+        except Exception as error:
+            raise self._failure(values, error) from error
+        self._register_ends(*windows)
+
+    def _register_ends(self, keys: Sequence[Any], starts: Sequence[int]) -> None:
         last = self._assigner.size_ms - 1
-        ends = [start + last for start in window_starts]
-        self._timers.event_time.register(window_keys, window_starts, ends)
+        self._timers.event_time.register(keys, starts, [start + last for start in starts])
 
     def _add_with_late_ones(self, keys: list[Any], starts: list[int], values: list[Any]) -> list[bool]:
         """The same when some windows have fired already, or are gone; returns which are gone."""
@@ -148,7 +156,10 @@ class WindowOperator(Operator):
         out: list[Any] = []
         out_stamps: list[int] = []
         for key, start, value in zip(keys, starts, values, strict=True):
-            self._add((key,), (start,), (value,))
+            try:
+                self._contents.add_many((key,), (start,), (value,))
+            except Exception as error:
+                raise self._failure((value,), error) from error
             self._append_results([key], [start], out, out_stamps)
         self._emit(out, out_stamps)
 
@@ -162,19 +173,29 @@ class WindowOperator(Operator):
         else:
             self.output.emit_side(self._late_tag, late)
 
-    def _add(self, keys: Sequence[Any], starts: Sequence[int], values: Sequence[Any]) -> None:
-        try:
-            self._contents.add_many(keys, starts, values)
-        except Exception as error:
-            raise self.user_error(self._contents.what, values[self._contents.failed_index], error) from error
+    def _failure(self, values: Sequence[Any], error: Exception) -> WeirError:
+        """The error to raise when a function of the user failed on one of these records."""
+        return self.user_error(self._contents.what, values[self._contents.failed_index], error)
 
     def process_watermark(self, timestamp_ms: int) -> None:
         self._clock.advance(timestamp_ms)
         watermark_ms = self._clock.watermark_ms
-        due = self._timers.event_time.pop_due(watermark_ms)
+        due = self._due(watermark_ms)
         if due:
             self._fire(due, watermark_ms)
         self.output.emit_watermark(watermark_ms)
+
+    def _due(self, watermark_ms: int) -> list[Timer]:
+        """The timers up to the watermark in firing order, those included that open windows do without."""
+        queue, last = self._timers.event_time, self._assigner.size_ms - 1
+        ended: list[Timer] = []
+        for start, keys, is_in_state in self._contents.open_windows(watermark_ms - last):
+            if is_in_state:
+                queue.register(keys, [start] * len(keys), [start + last] * len(keys))
+            else:
+                ended += [(start + last, key, start) for key in keys]
+        due = queue.pop_due(watermark_ms)
+        return queue.in_firing_order([*due, *ended]) if ended else due
 
     def _fire(self, due: list[tuple[int, Any, int]], watermark_ms: int) -> None:
         if self.lineage is not None and len(due) > 1:
@@ -183,24 +204,30 @@ class WindowOperator(Operator):
             return
         assigner, lateness_ms = self._assigner, self._allowed_lateness_ms
         last = assigner.size_ms - 1
-        ended = [(key, start) for time_ms, key, start in due if time_ms == start + last]
+        ended = [one for one in due if one[0] == one[2] + last]
         if ended:
+            _, keys, starts = zip(*ended, strict=True)
             out: list[Any] = []
             out_stamps: list[int] = []
-            self._append_results([key for key, _ in ended], [start for _, start in ended], out, out_stamps)
+            self._append_results(keys, starts, out, out_stamps)
             if self.lineage is not None:
-                self.lineage.emitting(*ended[0])
+                self.lineage.emitting(keys[0], starts[0])
             self._emit(out, out_stamps)
             if self.lineage is not None:
                 self.lineage.emitted()
-        # The timer that forgets a window is set when the window fires: until then one timer is enough.
-        kept = [(key, start) for key, start in ended if assigner.cleanup_time(start, lateness_ms) > watermark_ms]
-        self._register_cleanup([key for key, _ in kept], [start for _, start in kept])
-        stay = dict.fromkeys(kept)
-        gone = [(key, start) for _, key, start in due if (key, start) not in stay]
-        self._contents.clear_many([key for key, _ in gone], [start for _, start in gone])
+        stay: dict[tuple[Any, int], None] = {}
+        if lateness_ms:
+            # The timer that forgets a window is set when the window fires: until then one timer is enough.
+            kept = [one for one in ended if assigner.cleanup_time(one[2], lateness_ms) > watermark_ms]
+            stay = {(key, start): None for _, key, start in kept}
+            self._contents.write_out({start: None for _, _, start in kept})
+            self._register_cleanup([key for _, key, _ in kept], [start for _, _, start in kept])
+        gone = [one for one in due if one[1:] not in stay] if stay else due
+        self._contents.clear_many([key for _, key, _ in gone], [start for _, _, start in gone])
 
-    def _append_results(self, keys: list[Any], starts: list[int], out: list[Any], out_stamps: list[int]) -> None:
+    def _append_results(
+        self, keys: Sequence[Any], starts: Sequence[int], out: list[Any], out_stamps: list[int]
+    ) -> None:
         """Append the results of the windows, each record with the greatest timestamp of its window."""
         size = self._assigner.size_ms
         results = self._results(keys, starts)
@@ -213,7 +240,7 @@ class WindowOperator(Operator):
             out.extend(produced)
             out_stamps.extend(repeat(start + size - 1, len(produced)))
 
-    def _results(self, keys: list[Any], starts: list[int]) -> list[Any]:
+    def _results(self, keys: Sequence[Any], starts: Sequence[int]) -> list[Any]:
         try:
             return self._contents.get_many(keys, starts)
         except Exception:
@@ -242,11 +269,12 @@ class WindowOperator(Operator):
             self.output.emit(Batch(out, out_stamps))
 
     def snapshot_state(self, checkpoint_id: int) -> None:
+        self._register_ends(*self._contents.write_out())
         self._clock.snapshot()
         self._spec_state.update([self._spec()])
 
     def fingerprint(self) -> object:
-        return self._clock.watermark_ms
+        return self._clock.watermark_ms, self._contents.fingerprint()
 
 
 class SlidingWindowOperator(WindowOperator):
@@ -261,6 +289,14 @@ class SlidingWindowOperator(WindowOperator):
 
     def _assign(self, keys: list[Any], values: list[Any], stamps: list[int]) -> None:
         assert isinstance(self._assigner, SlidingEventTimeWindows)
+        first, last = self._assigner.starts_of(min(stamps)), self._assigner.starts_of(max(stamps))
+        if first and first == last and first[-1] + self._assigner.size_ms - 1 > self._clock.watermark_ms:
+            try:
+                windows = self._contents.add_to_each(keys, first, values)
+            except Exception as error:
+                raise self._failure(values, error) from error
+            self._register_ends(*windows)
+            return
         ranges = list(map(self._assigner.starts_of, stamps))
         sizes = list(map(len, ranges))
         starts = list(chain.from_iterable(ranges))

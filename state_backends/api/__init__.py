@@ -19,6 +19,7 @@ from state_backends.api.operator_state import (
     OperatorStateBackend as OperatorStateBackend,
 )
 from state_backends.api.states import (
+    AggregatingState as AggregatingState,
     ListState as ListState,
     MapState as MapState,
     ReducingState as ReducingState,

@@ -213,6 +213,14 @@ class _FoldingState(KeyedState[Entries]):
         super().__init__(table)
         self.failed_index: int | None = None
 
+    def stored_many(self, keys: Sequence[Any], namespaces: Namespaces = None) -> list[Any]:
+        """What is stored for each key of a batch: the reduced value or the accumulator, or ``None``."""
+        return self._table.get_many(keys, namespaces)
+
+    def store_many(self, keys: Sequence[Any], namespaces: Namespaces, stored: Sequence[Any]) -> None:
+        """Store reduced values or accumulators; ``None`` clears."""
+        self._table.put_many(keys, namespaces, stored)
+
     def _note_failure(self, remaining: Iterator[Any], size: int) -> None:
         # A list iterator knows how many items it has left, so the loop itself need not count. It stands
         # first in the zip: whatever fails for a record, its own value has just been taken.
@@ -290,6 +298,14 @@ class ReducingState(_FoldingState):
         if finish is not None and (unwritable := finish(False, islice(out, done, None))) is not None:
             self._refuse(unwritable, out, done)
 
+    def fold_into(self, cells: dict[Any, Any], keys: Iterable[Any], values: Iterable[Any]) -> None:
+        """:meth:`add` for each record of a batch, to ``cells`` of their keys instead of the state."""
+        stored, reduce_fn = cells.get, self._reduce
+        # The value is taken first: how many are left of an iterator tells on which record the function failed.
+        for value, key in zip(values, keys, strict=True):
+            before = stored(key)
+            cells[key] = value if before is None else reduce_fn(before, value)
+
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
         """Fold the values of the source namespaces of the current key into that of ``target``."""
         self._table.merge(target, sources, self._reduce)
@@ -362,6 +378,20 @@ class AggregatingState(_FoldingState):
             raise
         if finish is not None and (unwritable := finish(False, None)) is not None:
             self._refuse(unwritable, out, done)
+
+    def fold_into(self, cells: dict[Any, Any], keys: Iterable[Any], values: Iterable[Any]) -> None:
+        """:meth:`add` for each record of a batch, to ``cells`` of their keys instead of the state.
+
+        :raises StateArgumentError: when ``add`` returns ``None``
+        """
+        stored, create, add = cells.get, self._descriptor.create, self._descriptor.add
+        # The value is taken first: how many are left of an iterator tells on which record the function failed.
+        for value, key in zip(values, keys, strict=True):
+            before = stored(key)
+            after = add(create() if before is None else before, value)
+            if after is None:
+                raise _lost_accumulator(self._table.name)
+            cells[key] = after
 
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
         """Merge the accumulators of the source namespaces of the current key into that of ``target``.

@@ -19,15 +19,17 @@ from __future__ import annotations
 import bisect
 import heapq
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
+from itertools import chain, groupby, repeat
+from operator import itemgetter
 from typing import Any, Protocol
 
 from state_backends.base import ShardedTable, StateArgumentError
-from state_backends.codec import StateCodec
+from state_backends.codec import StateCodec, in_encoded_order
 
 Timer = tuple[int, Any, Any]
 """(time, key, namespace)."""
 
+_time, _key, _namespace = itemgetter(0), itemgetter(1), itemgetter(2)
 _MIN_TIME, _MAX_TIME = -(1 << 63), (1 << 63) - 1
 
 
@@ -170,6 +172,10 @@ class TimerQueue:
             return self._times[0] if self._times else None
         return min(draining[0], self._times[0]) if self._times else draining[0]
 
+    def last_time(self) -> int | None:
+        """The latest time of any timer, or of one that was deleted; ``None`` without timers."""
+        return max(self._times, default=None)
+
     def pop_next(self, now: int) -> Timer | None:
         """Remove and return the next due timer, or ``None`` when none is due."""
         self._drop_empty_times()
@@ -204,6 +210,13 @@ class TimerQueue:
             popped += self._take(time)
         self._table.remove(popped)
         return popped
+
+    def in_firing_order(self, timers: Sequence[Timer]) -> list[Timer]:
+        """Timers of this queue, or such as it might have, in the order in which they fire."""
+        ordered: list[Timer] = []
+        for _, of_one_time in groupby(sorted(timers, key=_time), _time):
+            ordered += self._of_one_time(list(of_one_time))
+        return ordered
 
     def _index(self, timer: Timer) -> None:
         time = timer[0]
@@ -249,10 +262,15 @@ class TimerQueue:
         due = self._by_time.pop(time, None)
         if due is None:
             return []
-        if not isinstance(due, dict):
-            return [due]
+        return self._of_one_time(list(due)) if isinstance(due, dict) else [due]
+
+    def _of_one_time(self, timers: list[Timer]) -> list[Timer]:
+        """Timers of one time in firing order."""
+        namespaces = dict.fromkeys(map(_namespace, timers))
+        if len(namespaces) == 1 and (keys := in_encoded_order(list(map(_key, timers)))) is not None:
+            return list(zip(repeat(timers[0][0]), keys, repeat(timers[0][2])))
         encode = self._table.codec.encode
-        return sorted(due, key=lambda timer: (encode(timer[1]), encode(timer[2])))
+        return sorted(timers, key=lambda timer: (encode(timer[1]), encode(timer[2])))
 
     def _put_back(self) -> None:
         """Return what is left of those being fired one by one to the index."""

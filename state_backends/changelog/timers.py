@@ -47,6 +47,12 @@ class LoggedTimerQueue(TimerQueue):
     def next_time(self) -> int | None:
         return self._inner.next_time()
 
+    def last_time(self) -> int | None:
+        return self._inner.last_time()
+
+    def in_firing_order(self, timers: Sequence[Timer]) -> list[Timer]:
+        return self._inner.in_firing_order(timers)
+
     def pop_next(self, now: int) -> Timer | None:
         timer = self._inner.pop_next(now)
         # Firing removes it, and every change of state is logged (mutant "fired timers not logged").

@@ -13,6 +13,7 @@ from state_backends.codec.encoding import (
     check_version as check_version,
     default_codec as default_codec,
     frame as frame,
+    in_encoded_order as in_encoded_order,
     preamble as preamble,
     seal as seal,
     unseal as unseal,

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 import msgpack
@@ -284,3 +284,18 @@ def unseal(file: BinaryIO, path: str, magic: bytes, version: int) -> bytes:
     payload = reader.read(b"\0").payload
     reader.expect_end()
     return payload
+
+
+def in_encoded_order(keys: Collection[Any]) -> list[Any] | None:
+    """The keys in the order of their encodings, if that can be seen without encoding each; ``None`` if not.
+
+    msgpack writes ints from 0 on big-endian after a first byte that grows with their width, so they ascend. Of bytes
+    and text the length is written first, in the same way: shorter ones come first, equally long ones by content, and
+    the length of text is that of its UTF-8. All keys of a table have one type, so one of them is enough to know it.
+    """
+    kind = type(next(iter(keys), None))
+    if kind is int and min(keys) >= 0:
+        return sorted(keys)
+    if kind is bytes or (kind is str and "".join(keys).isascii()):
+        return sorted(sorted(keys), key=len)
+    return None

@@ -8,13 +8,13 @@ them is in :mod:`state_backends.snapshots.full_format`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
 from state_backends.base import FrozenShard, KeyGroupRange, KeyType, ShardedTable, StateKind, TableSnapshot
-from state_backends.codec import StateCodec
+from state_backends.codec import StateCodec, in_encoded_order
 from state_backends.snapshots import Contents, DecodedBlock, EncodedBlock, FullSnapshotResources, StateId
 
 
@@ -75,7 +75,7 @@ class StateTable:
         """The entries of one shard as sorted columns. The error names the value that cannot be written."""
         if self.kind is StateKind.TIMERS:
             return self._encode_timers(state, shard)
-        if not state.namespaced and (ordered := _in_encoded_order(shard.entries)) is not None:
+        if not state.namespaced and (ordered := in_encoded_order(shard.entries)) is not None:
             values = list(map(shard.entries.__getitem__, ordered))
             value_column = self.codec.joined(values) if shard.encoded else self._encode_values(values, ordered)
             return EncodedBlock(state, len(ordered), self.codec.pack(ordered), self.codec.pack(None), value_column)
@@ -83,7 +83,8 @@ class StateTable:
         namespace_column = self.codec.pack(None)
         if state.namespaced:
             keys = list(map(self.codec.pack, map(itemgetter(0), stored_keys)))
-            namespaces = [self._encode_namespace(stored_key[1]) for stored_key in stored_keys]
+            encoded = {one: self._encode_namespace(one) for one in dict.fromkeys(map(itemgetter(1), stored_keys))}
+            namespaces = [encoded[stored_key[1]] for stored_key in stored_keys]
             # An encoding is never a prefix of another, so this compares as (key, namespace) would.
             order = _sorted_positions([key + namespace for key, namespace in zip(keys, namespaces, strict=True)])
             namespace_column = self.codec.joined([namespaces[position] for position in order])
@@ -112,9 +113,8 @@ class StateTable:
             shard.update(zip(stored_keys, block.values, strict=True))
 
     def _encode_timers(self, state: StateId, shard: FrozenShard) -> EncodedBlock:
-        timers = [
-            (self.codec.pack(key), self._encode_namespace(namespace), time) for time, key, namespace in shard.entries
-        ]
+        encoded = {one: self._encode_namespace(one) for one in dict.fromkeys(map(itemgetter(2), shard.entries))}
+        timers = [(self.codec.pack(key), encoded[namespace], time) for time, key, namespace in shard.entries]
         timers.sort()
         keys, namespaces, times = zip(*timers, strict=True)
         columns = self.codec.joined(keys), self.codec.joined(namespaces), self.codec.pack(list(times))
@@ -190,21 +190,6 @@ class HeapSnapshotResources(FullSnapshotResources):
     def _release(self) -> None:
         for part in self.parts:
             part.entries.release()
-
-
-def _in_encoded_order(keys: Collection[Any]) -> list[Any] | None:
-    """The keys in the order of their encodings, if that can be seen without encoding each; ``None`` if not.
-
-    msgpack writes ints from 0 on big-endian after a first byte that grows with their width, so they ascend. Of bytes
-    and text the length is written first, in the same way: shorter ones come first, equally long ones by content, and
-    the length of text is that of its UTF-8. All keys of a table have one type, so one of them is enough to know it.
-    """
-    kind = type(next(iter(keys), None))
-    if kind is int and min(keys) >= 0:
-        return sorted(keys)
-    if kind is bytes or (kind is str and "".join(keys).isascii()):
-        return sorted(sorted(keys), key=len)
-    return None
 
 
 def _sorted_positions(encoded: list[bytes]) -> list[int]:

@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from benchmarks import bare_model, explore, files, heap, kernel, keyed_sum, measure, scale
+from benchmarks import bare_model, explore, files, heap, kernel, keyed_sum, measure, scale, w2
 from benchmarks.keyed_sum import KeyedSum, bare_loop, expected_sums, make_records
+from benchmarks.w2 import KeyedWindows
 from engine.cli.cases import load_subject_and_scenario
 from engine.explore.run import run_case
 
@@ -63,6 +64,24 @@ def test_too_few_checkpoints_are_caught(monkeypatch: pytest.MonkeyPatch) -> None
 
     with pytest.raises(AssertionError, match=r"^1$"):
         KeyedSum(COUNT).time()
+
+
+@pytest.mark.parametrize(
+    "case", [KeyedWindows(COUNT), KeyedWindows(COUNT, sliding=True), KeyedWindows(COUNT, mode="none")], ids=str
+)
+def test_keyed_windows_are_right(case: KeyedWindows) -> None:
+    """The job and the yardstick find the count of each window of each key."""
+    assert case.time() > 0
+    assert case.bare() > 0
+
+
+def test_wrong_counts_of_windows_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The count of one window is enough."""
+    right = w2.expected_counts(COUNT, False)
+    monkeypatch.setattr(w2, "expected_counts", lambda *_: {**right, next(iter(right)): -1})
+
+    with pytest.raises(AssertionError, match="counts of windows"):
+        KeyedWindows(COUNT).time()
 
 
 def test_both_kernels_run_the_whole_model() -> None:

@@ -16,6 +16,8 @@ from tests.operators.harness import Harness
 from tests.operators.keyed_cluster import KeyedCluster
 from tests.operators.windows.models import NaiveWindows, Record, assert_agreement, first, steps
 
+pytestmark = pytest.mark.usefixtures("few_records")
+
 TENS = TumblingEventTimeWindows.of(10)
 
 

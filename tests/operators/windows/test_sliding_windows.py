@@ -23,6 +23,8 @@ from tests.operators.harness import Harness
 from tests.operators.keyed_cluster import KeyedCluster
 from tests.operators.windows.models import NaiveWindows, assert_agreement, first, sorted_values, steps
 
+pytestmark = pytest.mark.usefixtures("few_records")
+
 TENS_BY_FIVE = SlidingEventTimeWindows.of(10, 5)
 
 

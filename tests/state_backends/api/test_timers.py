@@ -127,6 +127,8 @@ def test_due_timers_fire_in_order_of_the_set(
         one_by_one.append(timer)
 
     assert queue.next_time() == (left[0][0] if left else None)
+    assert queue.last_time() is None or not left or queue.last_time() >= left[-1][0]
+    assert queue.in_firing_order(left[::-1]) == left
     assert due == queue.pop_due(now)
     assert due == one_by_one
     assert len(queue) == len(again) == len(left) - len(due)
