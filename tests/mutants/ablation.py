@@ -1,10 +1,12 @@
-"""The ablation page: ``python -m tests.mutants.ablation`` hunts all mutants and writes ``docs/ablation.md``.
+"""The ablation page: ``python -m tests.mutants.ablation`` hunts all mutants and writes the tables of
+``docs/ablation.md``; the prose of the page stays as it is.
 
-With names of mutants behind it only those are hunted, and their rows take the place of the old ones.
+With names of mutants as arguments only those are hunted, and their rows replace the old ones.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from pathlib import Path
@@ -16,39 +18,7 @@ from tests.mutants.mutant import Mutant
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "ablation.md"
 
-_HEAD = """\
-# What each safeguard is for
-
-A safeguard that can be taken away without anybody noticing is a comment. So each of the ones below is taken away, by a
-switch in the tests that puts back a mistake which somebody really made, and the search of `weir explore` has to find
-out. The table says in which run of the campaign it did, and which [invariant](invariants.md) it named first.
-
-The same campaigns on the engine as it is find nothing. `make test-all` repeats all of this; the table is written by
-`python -m tests.mutants.ablation`.
-
-| Mistake | Safeguard taken away | After | Found in run | Named | In the report's words |
-|---|---|---|---|---|---|
-"""
-
 AREAS = "## By area, with default settings"
-
-_BY_AREA = """\
-
-%(heading)s
-
-The mutants above are searched in surroundings that suit them. Those below were written down from the rules alone, two
-or more for each area, before any search was tried on them; `tests/mutants/areas.py` keeps what was said of each
-beforehand: its source, what an example needs for it to show, and what it violates. Each is hunted on one example as
-`weir explore EXAMPLE --time 60s` does it: nothing is said of modes, faults or settings, and the mistake is there from
-the start, also where the search finds out what the output ought to be. Seconds are those of one processor.
-
-**%(found)d of %(all)d are found and explained within %(seconds)d s each.** `python -m tests.mutants.ablation NAME …`
-hunts only the ones that are named.
-
-| Area | Mistake | After | Example | Found in run | Seconds | Named | In the report's words, or why it is not found |
-|---|---|---|---|---|---|---|---|
-"""
-
 NOT_FOUND = "not found"
 
 Row = tuple[str, ...]
@@ -103,15 +73,27 @@ def _with_reason(mutant: AreaMutant, row: Row) -> Row:
     return (*row[:-1], mutant.why_not) if row[4].startswith(NOT_FOUND) else row
 
 
-def page_of(rows: list[Row], by_area: list[Row]) -> str:
+def page_of(page: str, rows: list[Row], by_area: list[Row]) -> str:
+    """The page with these rows in its two tables; its prose is kept."""
     found = sum(not row[4].startswith(NOT_FOUND) for row in by_area)
-    numbers = {"heading": AREAS, "found": found, "all": len(by_area), "seconds": int(MOST_SECONDS)}
-    return _HEAD + "".join(map(_line, rows)) + _BY_AREA % numbers + "".join(map(_line, by_area))
+    page = re.sub(
+        r"\*\*\d+ of \d+ are found and explained within \d+ s",
+        f"**{found} of {len(by_area)} are found and explained within {int(MOST_SECONDS)} s",
+        page,
+    )
+    tables, lines, is_row = iter((rows, by_area)), [], False
+    for line in page.splitlines(keepends=True):
+        if line.startswith("|---"):
+            lines += [line, *map(_line, next(tables))]
+        elif not (is_row and line.startswith("| ")):
+            lines.append(line)
+        is_row = line.startswith("|---") or (is_row and line.startswith("| "))
+    return "".join(lines)
 
 
 def main(names: list[str]) -> int:
     """Search for all of them, or for those of these names, and write the page. Exit code 1 when one was not found, or
-    not explained, and nobody has said why."""
+    not explained, and no reason is given."""
     started = time.monotonic()
     known = {mutant.name for mutant in (*CATALOGUE, *BY_AREA)}
     for name in names:
@@ -135,12 +117,13 @@ def main(names: list[str]) -> int:
         print("\n".join(wrong))
     if wrong and not names:
         return 1
-    # Read now: another process may have hunted others meanwhile. Who has no row yet is hunted another time.
+    # Read now: another process may have hunted others meanwhile. A mutant without a row is hunted another time.
     page = PAGE.read_text()
     rows = {row[0]: row for row in rows_of(page)} | rows
     by_area = {row[1]: row for row in rows_of(page, AREAS)} | by_area
     PAGE.write_text(
         page_of(
+            page,
             [rows[one.name] for one in CATALOGUE if one.name in rows],
             [_with_reason(one, by_area[one.name]) for one in BY_AREA if one.name in by_area],
         )

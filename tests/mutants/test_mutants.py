@@ -11,7 +11,7 @@ import pytest
 from engine.explore.search import explore
 from operators.basic import simple_sinks as sinks
 from tests.mutants import hunt as hunting
-from tests.mutants.ablation import AREAS, NOT_FOUND, PAGE, is_explained, rows_of
+from tests.mutants.ablation import AREAS, NOT_FOUND, PAGE, is_explained, page_of, rows_of
 from tests.mutants.areas import BY_AREA, AreaMutant
 from tests.mutants.catalogue import CATALOGUE
 from tests.mutants.hunt import MOST_RUNS, campaign_of, hunt, hunt_in_area
@@ -144,3 +144,5 @@ def test_the_page_lists_every_mutant() -> None:
     by_area = rows_of(page, AREAS)
     assert [row[:4] for row in by_area] == [(one.area, one.name, one.source, one.on) for one in BY_AREA]
     assert [row[4].startswith(NOT_FOUND) for row in by_area] == [bool(one.why_not) for one in BY_AREA]
+    assert page_of(page, rows_of(page), by_area) == page
+    assert page_of(page, rows_of(page)[:1], by_area[:2]).count("\n| ") == 2 + 1 + 2

@@ -60,6 +60,17 @@ def test_the_index_lists_every_page_once(index: str, beside: list[str]) -> None:
     assert sorted(link for link in listed if not link.startswith("../")) == expected
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.stem)
+def test_a_page_begins_with_its_use_and_ends_with_links(path: Path) -> None:
+    """Its first screen says what a reader can do after it, and shows something to type; its end leads on."""
+    lines = path.read_text("utf-8").splitlines()
+    is_list = path.stem in ("README", "limits")
+
+    assert is_list or any("After this page you can" in line for line in lines[:5])
+    assert is_list or any(line.startswith("```") for line in lines[:40])
+    assert re.search(r"\]\([^)]+\.md[#)]", "\n".join(lines[-6:]))
+
+
 def test_the_readme_fits_two_screens() -> None:
     """What needs more room is in the tour."""
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 100
