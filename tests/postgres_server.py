@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -277,8 +278,14 @@ def _is_alive(process: int) -> bool:
     return status.rpartition(")")[2].split()[0] not in "ZX"
 
 
+_PORTS = count(10_000 + os.getpid() * 61 % 20_000)
+"""Below those that the system gives to connections, which could take one while its server is down; another process
+begins elsewhere."""
+
+
 def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
+    while True:
+        port = next(_PORTS)
+        with suppress(OSError), socket.socket() as one:
+            one.bind(("127.0.0.1", port))
+            return port
