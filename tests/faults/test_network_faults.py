@@ -18,6 +18,7 @@ from engine.runtime.execution import Execution
 from engine.runtime.faulted import MESSAGES
 from engine.runtime.kernel import ChoiceRecorder
 from operators.basic import CollectedResults
+from tests.cases import crossed
 from tests.faults.disturbed import (
     EXACTLY_ONCE,
     EXPECTED,
@@ -74,8 +75,7 @@ def test_each_message_goes_astray_once(mode: str, message: str) -> None:
         assert run.struck == (parse_fault(text),), text
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("mode", [*MODES, "at-least-once"])
+@crossed(quick=2, mode=[*EXACTLY_ONCE, "at-least-once"], kind=KINDS)
 def test_many_at_once_while_tasks_die(mode: str, kind: str) -> None:
     """Nothing is lost, and nothing twice where that is promised; repeated as exact faults, the run is the same."""
     struck: Counter[str] = Counter()

@@ -28,6 +28,7 @@ from operators.windows import (
     SlidingEventTimeWindows,
 )
 from state_backends.files import MemoryFileSystem
+from tests.cases import crossed
 from tests.runtime.support import US, checked, every, execution, run
 
 END_MS = 10**9
@@ -163,14 +164,12 @@ def test_killed_again_and_again_every_record_counts_once(job: Callable[..., Job]
         assert found(results) == wanted, (target, number)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 2), (2, 5)])
-@pytest.mark.parametrize("job", JOBS)
+@crossed(quick=3, mode=MODES, parallelism=[(1, 3), (3, 2), (2, 5)], job=JOBS)
 def test_restored_at_another_parallelism_every_record_counts_once(
-    job: Callable[..., Job], before: int, after: int, mode: str
+    job: Callable[..., Job], parallelism: tuple[int, int], mode: str
 ) -> None:
     """A job that died goes on from its checkpoint with more or fewer subtasks: state, timers and broadcast state."""
-    files = MemoryFileSystem()
+    (before, after), files = parallelism, MemoryFileSystem()
     settings: dict[str, Any] = {
         "mode": mode,
         "batch_size": 2,

@@ -89,9 +89,8 @@ def _whole(key: Any, window: Any, values: Iterable[int]) -> list[Any]:
     return [("session", key, window.start, window.end, tuple(values))]
 
 
-FORMS = [
-    (name, snapshot) for name in ("heap", "lsm", "changelog", "changelog:lsm") for snapshot in ("full", "incremental")
-]
+BACKENDS, SNAPSHOTS = ("heap", "lsm", "changelog", "changelog:lsm"), ("full", "incremental")
+FORMS = [(name, snapshot) for name in BACKENDS for snapshot in SNAPSHOTS]
 """Every state backend of our own with every kind of checkpoint."""
 
 

@@ -46,8 +46,8 @@ def test_a_hundred_replays_of_twenty_seeds() -> None:
 
 def test_other_processes_and_hash_seeds() -> None:
     """Processes with other hash seeds print the same footprints; and a case made exact is the same run as drawn."""
-    first = elsewhere("1", SEEDS[:6])
-    assert elsewhere("2", SEEDS[:6]) == first
+    first = elsewhere("1", SEEDS[:3])
+    assert elsewhere("2", SEEDS[:3]) == first
     assert all(line.endswith(" True") for line in first)
 
 

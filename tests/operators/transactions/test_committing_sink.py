@@ -31,6 +31,7 @@ from operators.transactions.committables import committable
 from operators.transactions.committer import CommitterOperator, GlobalCommitterOperator
 from operators.transactions.committing_sink import WriterOperator
 from state_backends.files import MemoryFileSystem
+from tests.cases import crossed
 from tests.operators.harness import Harness
 from tests.runtime.support import US, every, execution, run
 
@@ -175,9 +176,7 @@ def test_an_undisturbed_job_commits_everything_once(kind: str, mode: str) -> Non
         assert world.listed_names.keys() == world.rows.keys()
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("kind", SINKS)
-@pytest.mark.parametrize("chain", [True, False])
+@crossed(quick=2, mode=MODES, kind=SINKS, chain=[True, False])
 def test_a_killed_job_commits_everything_once(kind: str, mode: str, chain: bool) -> None:
     """Killed in turn at many instants, each operator; slow links keep committables under way for long."""
     tolerant = mode == "at-least-once"

@@ -17,6 +17,7 @@ from engine.runtime.kernel import START_NS
 from operators.basic import CollectedResults
 from operators.sources import SequenceSource
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
+from tests.cases import crossed
 from tests.runtime.support import US, Trace, checked, every, execution, expected_counts, run, running_count
 
 RECORDS = 60
@@ -75,9 +76,7 @@ def test_rescale_edges_connect_some_subtasks() -> None:
 # --- a regional restart -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", EXACT)
-@pytest.mark.parametrize("target", ["count-a", "numbers-b"])
-@pytest.mark.parametrize("killed_at_us", range(1, 62, 5))
+@crossed(quick=2, mode=EXACT, target=["count-a", "numbers-b"], killed_at_us=range(1, 62, 5))
 def test_a_killed_region_counts_each_record_once(mode: str, target: str, killed_at_us: int) -> None:
     """Killed twice, in both regions, at any time: the output is that of one pass, and every checkpoint consistent."""
     results, oracle = CollectedResults(), CutOracle()

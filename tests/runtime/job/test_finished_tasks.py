@@ -30,6 +30,7 @@ from operators.files.sinks import FileSink, read_committed
 from operators.sources import SequenceSource
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from state_backends.snapshots import CheckpointStorage
+from tests.cases import crossed
 from tests.runtime.support import (
     US,
     RecordingSink,
@@ -186,9 +187,12 @@ def test_killed_while_finished_tasks_have_left_a_backlog(killed_at_us: int) -> N
 # --- restoring them ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", EXACT)
-@pytest.mark.parametrize("target", ["count", "long", "short", "aside", "job manager"])
-@pytest.mark.parametrize("killed_at_us", [9, 12, 15, 22, 40, 78, 80])
+@crossed(
+    quick=3,
+    mode=EXACT,
+    target=["count", "long", "short", "aside", "job manager"],
+    killed_at_us=[9, 12, 15, 22, 40, 78, 80],
+)
 def test_killed_before_and_behind_the_first_end_each_is_counted_once(mode: str, target: str, killed_at_us: int) -> None:
     """Whether the tasks that have finished are restored as such, or run again, the output is that of one pass."""
     results, oracle = CollectedResults(), CutOracle()

@@ -22,7 +22,7 @@ from operators.basic import CollectedResults
 from operators.files.sinks import FileSink, read_committed
 from operators.sources import SequenceSource
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
-from tests.cases import case
+from tests.cases import case, crossed
 from tests.runtime.support import (
     US,
     Trace,
@@ -85,11 +85,6 @@ def killed_after(events: int) -> Killed:
     return Killed(result, Counter(results.records), trace, oracle)
 
 
-# These tests look at the same runs: one worker makes them, once.
-looks_at_every_kill = pytest.mark.xdist_group("job manager killed after every event")
-
-
-@looks_at_every_kill
 def test_killed_behind_any_event_each_record_is_counted_once() -> None:
     """At every point of every checkpoint, and between them: the output is that of one pass."""
     for after in range(event_count()):
@@ -118,9 +113,7 @@ def test_killed_again_while_it_recovers(mode: str) -> None:
             assert result.attempts in (2, 3)
 
 
-@pytest.mark.parametrize("mode", EXACT)
-@pytest.mark.parametrize("first", ["count[0]", "numbers", "job manager"])
-@pytest.mark.parametrize("later_us", [0, 1, 2, 3, 4, 8])
+@crossed(quick=3, mode=EXACT, first=["count[0]", "numbers", "job manager"], later_us=[0, 1, 2, 3, 4, 8])
 def test_killed_around_a_restart_of_tasks(mode: str, first: str, later_us: int) -> None:
     """Tasks die and the job manager dies while they wait to be restarted, or the other way round."""
     for order in ((first, "job manager"), ("job manager", first)):
@@ -182,7 +175,6 @@ def test_what_was_planned_before_its_death_is_void() -> None:
     assert starts == [0, 35 * US]
 
 
-@looks_at_every_kill
 def test_ids_are_never_used_twice() -> None:
     """Whatever was pending, aborted or complete when it died: the successor's ids are above all of them."""
     for after in range(event_count()):
@@ -191,7 +183,6 @@ def test_ids_are_never_used_twice() -> None:
         assert ids == sorted(set(ids)), after
 
 
-@looks_at_every_kill
 def test_a_checkpoint_that_was_durable_is_not_lost() -> None:
     """It died between the metadata and everything that follows from it: the successor restores that checkpoint."""
     found = 0
@@ -308,8 +299,11 @@ class Vandal:
                     file.write(b"damaged")
 
 
-@pytest.mark.parametrize("operation", ["rename", "fsync", "fsync_dir", "write", "open_write", "make_dirs", "delete"])
-@pytest.mark.parametrize("call", [1, 2, 4, 9])
+@crossed(
+    quick=2,
+    operation=["rename", "fsync", "fsync_dir", "write", "open_write", "make_dirs", "delete"],
+    call=[1, 2, 4, 9],
+)
 def test_storage_fails_while_it_dies(operation: str, call: int) -> None:
     """A disk that is full for one call, and the job manager dies, twice: right output, or a clear failure."""
     kinds = FileFault.READ_ONLY if operation == "delete" else FileFault.DISK_FULL

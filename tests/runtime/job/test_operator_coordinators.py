@@ -51,8 +51,7 @@ def test_dealt_numbers_are_processed_once_after_a_global_failure(target: str, at
     assert not numbers.told("subtask reset")
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("at_us", INSTANTS)
+@crossed(quick=2, at_us=INSTANTS, mode=MODES)
 def test_dealt_numbers_are_processed_once_after_a_regional_failure(at_us: int, mode: str) -> None:
     """The coordinator goes on, and takes back what the reset subtask had got since its checkpoint."""
     kills = [("reader[1]", at_us * US), ("reader[0]", (at_us + 1) * US), ("reader[1]", (at_us + 17) * US)]

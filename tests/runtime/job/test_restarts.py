@@ -17,6 +17,7 @@ from engine.runtime.config import CostModel
 from engine.runtime.kernel import START_NS
 from operators.basic import CollectedResults
 from operators.sources import CollectionSource, SequenceSource
+from tests.cases import crossed
 from tests.runtime.support import MS, US, Trace, checked, every, execution, expected_counts, run, running_count
 
 RECORDS = 60
@@ -28,8 +29,7 @@ def parallel_count(into: CollectedResults) -> Job:
     return running_count(Job("parallel", parallelism=2), RECORDS, into, keys=5)
 
 
-@pytest.mark.parametrize("target", ["numbers[0]", "count[1]", "out", "numbers"])
-@pytest.mark.parametrize("killed_at_record", range(1, 61, 4))
+@crossed(quick=2, target=["numbers[0]", "count[1]", "out", "numbers"], killed_at_record=range(1, 61, 4))
 def test_killed_at_any_record_each_is_counted_once(target: str, killed_at_record: int) -> None:
     """A kill of a source, a count or all of them, at every fourth record, changes nothing of the output."""
     results, oracle = CollectedResults(), CutOracle()
@@ -49,10 +49,10 @@ def test_killed_at_any_record_each_is_counted_once(target: str, killed_at_record
     assert oracle.held
 
 
-@pytest.mark.parametrize("killed_at_ns", [0, 1, 6_999, 7_000, 7_001, 14_000, 29_999, 30_000, 35_000])
-def test_killed_at_the_instant_of_a_checkpoint_each_is_counted_once(killed_at_ns: int) -> None:
+@crossed(quick=3, killed_at_ns=[0, 1, 6_999, 7_000, 7_001, 14_000, 29_999, 30_000, 35_000], first_seed=range(3))
+def test_killed_at_the_instant_of_a_checkpoint_each_is_counted_once(killed_at_ns: int, first_seed: int) -> None:
     """Kill and trigger, barrier or notification in one instant, in the order of thirty seeds."""
-    for seed in range(30):
+    for seed in range(first_seed, 30, 3):
         results = CollectedResults()
 
         run(

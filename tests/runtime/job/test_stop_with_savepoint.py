@@ -26,6 +26,7 @@ from operators.time import WatermarkStrategy
 from operators.windows import TumblingEventTimeWindows
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from state_backends.snapshots import CheckpointStorage, locate_snapshot
+from tests.cases import crossed
 from tests.runtime.support import US, RecordingSink, Trace, checked, every, execution, expected_counts, running_count
 
 RECORDS = 60
@@ -60,9 +61,7 @@ def going_on(job: Job, files: FileSystem, path: str | None, **config: Any) -> Ex
     )
 
 
-@pytest.mark.parametrize("stop", list(StopMode))
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("at_us", [0, 1, 7, 16, 29])
+@crossed(quick=2, mode=MODES, stop=StopMode, at_us=[0, 1, 7, 16, 29])
 def test_what_stops_goes_on_where_it_stopped(mode: str, stop: StopMode, at_us: int) -> None:
     """What the stopped run has committed and what the next one commits are together each record once."""
     files, results, oracle = MemoryFileSystem(), CollectedResults(), CutOracle()

@@ -40,6 +40,7 @@ from operators.time import WatermarkStrategy
 from operators.windows import TumblingEventTimeWindows
 from state_backends.files import MemoryFileSystem
 from state_backends.snapshots import CheckpointStorage
+from tests.cases import crossed
 from tests.runtime.support import MS, US, Trace, every
 from tests.scenarios.random.loop_jobs import SHAPES, Kill, LoopRun, loop_job
 
@@ -283,8 +284,7 @@ def test_a_full_loop_takes_nothing_new(shape: str, monkeypatch: pytest.MonkeyPat
     assert most_waiting(free, config) > 30
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("shape", sorted(SHAPES))
+@crossed(quick=2, shape=sorted(SHAPES), mode=MODES)
 def test_a_loop_does_not_lock_itself(shape: str, mode: str) -> None:
     """With room for one record on every other channel, and all tasks of the loop full at once."""
     traced(loop_job(shape, tokens=60), settings(mode=mode, channel_capacity=1, batch_size=8))

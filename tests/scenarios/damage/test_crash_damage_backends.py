@@ -18,6 +18,7 @@ from engine.elements.errors import JobFailedError, StorageError
 from engine.runtime.storage import open_storage
 from state_backends.files import FileSystem, MemoryFileSystem
 from state_backends.snapshots import FileStateHandle
+from tests.cases import crossed
 from tests.scenarios.recorded_runs import (
     DIRECTORY,
     INCREMENTAL,
@@ -104,8 +105,7 @@ def damaged(backend: str, path: str, damage: str, others: list[str]) -> MemoryFi
     return files
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("backend", INCREMENTAL)
+@crossed(quick=2, backend=INCREMENTAL, damage=DAMAGES)
 def test_the_older_checkpoint_is_used_and_the_file_is_named(backend: str, damage: str) -> None:
     """Each file of the newest checkpoint that the older one does not use: metadata, private and shared ones."""
     contents = copied(left_by(backend))

@@ -20,8 +20,9 @@ from engine.observe.trace_events import BackgroundWorkDone, CheckpointCompleted,
 from engine.runtime.storage import SavepointRestore
 from engine.runtime.storage.shared_files import StateFormError
 from operators.basic import CollectedResults
+from tests.cases import crossed
 from tests.scenarios.live_files import check_live_files
-from tests.scenarios.stateful_jobs import FORMS, RECORDS, Ran, settings
+from tests.scenarios.stateful_jobs import BACKENDS, FORMS, RECORDS, SNAPSHOTS, Ran, settings
 
 KILLS = {
     "undisturbed": (),
@@ -62,8 +63,7 @@ def watched(config: Any, **how: Any) -> tuple[Ran, Watcher]:
     return ran, watcher
 
 
-@pytest.mark.parametrize("kills", KILLS)
-@pytest.mark.parametrize(("name", "snapshot"), FORMS)
+@crossed(quick=2, name=BACKENDS, snapshot=SNAPSHOTS, kills=KILLS)
 def test_output_is_that_of_an_undisturbed_run_on_the_heap(name: str, snapshot: str, kills: str) -> None:
     """Killed tasks, a killed job manager, kills in a row: nothing is lost, doubled, or left in storage."""
     ran, _ = watched(settings(name, snapshot), kills=KILLS[kills])
@@ -82,8 +82,7 @@ def test_regions_fail_over_alone(name: str, snapshot: str) -> None:
     assert any(restore.tasks is not None for restore in ran.execution.manager.deployment.restores)
 
 
-@pytest.mark.parametrize("retained", [1, 3])
-@pytest.mark.parametrize(("name", "snapshot"), FORMS)
+@crossed(quick=2, name=BACKENDS, snapshot=SNAPSHOTS, retained=[1, 3])
 def test_checkpoints_overlap_and_expire(name: str, snapshot: str, retained: int) -> None:
     """Up to three at once, each with so little time that many expire: uploads of those are cleared away."""
     config = settings(name, snapshot, max_concurrent=3, retained=retained, checkpoint_timeout_ns=900_000, batch_size=3)
@@ -94,8 +93,7 @@ def test_checkpoints_overlap_and_expire(name: str, snapshot: str, retained: int)
     assert statuses[CheckpointStatus.COMPLETED]
 
 
-@pytest.mark.parametrize("mode", ["unaligned", "aligned-timeout"])
-@pytest.mark.parametrize(("name", "snapshot"), FORMS)
+@crossed(quick=2, name=BACKENDS, snapshot=SNAPSHOTS, mode=["unaligned", "aligned-timeout"])
 def test_records_in_flight_and_incremental_state(name: str, snapshot: str, mode: str) -> None:
     """Modes that store records in flight do so beside any form of keyed state."""
     ran, _ = watched(settings(name, snapshot, mode=mode), kills=KILLS["tasks"])
@@ -120,7 +118,7 @@ def test_a_changelog_is_materialised_in_virtual_time() -> None:
     assert watcher.background, "nothing was materialised"
 
 
-@pytest.mark.parametrize("name", ["heap", "lsm", "changelog", "changelog:lsm"])
+@pytest.mark.parametrize("name", BACKENDS)
 def test_an_incremental_checkpoint_writes_less_than_it_refers_to(name: str) -> None:
     """The table tells both sizes: what was written for the checkpoint, and the state that it stands for."""
     ran, _ = watched(settings(name, "incremental"))
@@ -156,8 +154,8 @@ def go_on(before: Ran, path: str, name: str, snapshot: str, parallelism: int) ->
     return ran.results
 
 
-@pytest.mark.parametrize("after", ["heap", "lsm", "changelog", "changelog:lsm"])
-@pytest.mark.parametrize("before", ["heap", "lsm", "changelog", "changelog:lsm"])
+@pytest.mark.parametrize("after", BACKENDS)
+@pytest.mark.parametrize("before", BACKENDS)
 def test_a_canonical_savepoint_goes_from_any_backend_to_any_other(before: str, after: str) -> None:
     """At another parallelism, up and down."""
     wider, narrower = (2, 3) if after != "lsm" else (3, 1)

@@ -27,6 +27,7 @@ from operators.table.partitions.partition_time import DefaultPartitionTimeExtrac
 from operators.table.partitions.partitioned_file_sink import PartitionedFileSink, TableCompaction
 from state_backends.files import MemoryFileSystem
 from state_backends.snapshots import CheckpointStorage
+from tests.cases import crossed
 
 HOUR_MS = 3_600_000
 MAY_3_MS = 1_588_464_000_000
@@ -147,9 +148,7 @@ def disturbed(seed: int, case: Case, **settings: Any) -> ExecutionResult:
     return execution.run().raise_on_failure()
 
 
-@pytest.mark.parametrize("mode", ["aligned", "unaligned"])
-@pytest.mark.parametrize("sink", SINKS)
-@pytest.mark.parametrize("seed", range(4))
+@crossed(quick=2, mode=["aligned", "unaligned"], sink=SINKS, seed=range(4))
 def test_a_partition_is_committed_whole_whatever_is_killed(mode: str, sink: str, seed: int) -> None:
     """At every commit of a partition all its rows are visible, once; in the end all partitions are committed."""
     case = Case(**SINKS[sink])
