@@ -131,13 +131,7 @@ class ExternalFaults:
 
     def in_plan(self, plan: ExecutionPlan) -> ExecutionPlan:
         """The plan with sources that may be rewound; the same plan when no rewind is planned."""
-        if not self._rewinds.is_armed:
-            return plan
-        vertices = [
-            replace(vertex, operators=tuple(self._rewound(operator) for operator in vertex.operators))
-            for vertex in plan.vertices
-        ]
-        return replace(plan, vertices=tuple(vertices))
+        return plan.with_operators(self._rewound) if self._rewinds.is_armed else plan
 
     def _rewound(self, operator: OperatorPlan) -> OperatorPlan:
         source = source_of(operator.factory)

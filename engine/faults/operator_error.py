@@ -16,7 +16,7 @@ from dataclasses import replace
 from engine.elements.errors import JobChangedError, StorageError, WeirError
 from engine.faults.fault import Fault, FaultMix
 from engine.faults.opportunities import Opportunities, Struck
-from engine.graph.plan import ExecutionPlan
+from engine.graph.plan import ExecutionPlan, OperatorPlan
 from engine.runtime.config import RunConfig
 from engine.runtime.execution import Execution
 from state_backends.files import FileSystem, MemoryFileSystem
@@ -51,7 +51,8 @@ class OperatorErrors:
             another = replace(plan, job_name=f"another {plan.job_name}")
             _must_be_refused(another, storage, StorageError, "with the checkpoints of another job")
         else:
-            _must_be_refused(_renamed(plan), storage, JobChangedError, "with operators under other uids")
+            renamed = plan.with_operators(_renamed)
+            _must_be_refused(renamed, storage, JobChangedError, "with operators under other uids")
 
     @property
     def unused(self) -> tuple[Fault, ...]:
@@ -65,17 +66,8 @@ def _go_back(storage: CheckpointStorage, disk: FileSystem, completed: Sequence[i
     disk.fsync_dir(posixpath.dirname(storage.location(completed[0]).directory))
 
 
-def _renamed(plan: ExecutionPlan) -> ExecutionPlan:
-    vertices = tuple(
-        replace(
-            vertex,
-            operators=tuple(
-                replace(operator, uid=f"{operator.uid}-renamed", generated_uid=None) for operator in vertex.operators
-            ),
-        )
-        for vertex in plan.vertices
-    )
-    return replace(plan, vertices=vertices)
+def _renamed(operator: OperatorPlan) -> OperatorPlan:
+    return replace(operator, uid=f"{operator.uid}-renamed", generated_uid=None)
 
 
 def _must_be_refused(plan: ExecutionPlan, storage: CheckpointStorage, refusal: type[WeirError], how: str) -> None:

@@ -49,7 +49,6 @@ def expand(graph: JobGraph, job_name: str) -> ExecutionPlan:
         subtasks=_subtasks(vertices, channels),
         channels=channels,
         fingerprint=plan_fingerprint(vertices, layout.edges),
-        vertex_names=tuple(vertex.name for vertex in vertices),
     )
 
 

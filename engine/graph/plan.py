@@ -5,8 +5,8 @@ Nothing here depends on networkx; the runtime reads these tuples and touches the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from engine.elements.operator import OperatorFactory
 from engine.elements.operator_coordination import CoordinatorFactory
@@ -132,7 +132,6 @@ class ExecutionPlan:
     fingerprint: str
     """Digest over uids, names, parallelisms and edges: two plans with one fingerprint are restorable into
     each other and replay each other's choices."""
-    vertex_names: tuple[str, ...] = field(default=())
 
     def with_max_parallelism(self, by_vertex: Mapping[int, int]) -> ExecutionPlan:
         """The plan with other numbers of key groups for some vertices; itself when there are none.
@@ -146,6 +145,15 @@ class ExecutionPlan:
             for vertex in self.vertices
         )
         return replace(self, vertices=vertices)
+
+    def with_operators(self, change: Callable[[OperatorPlan], OperatorPlan]) -> ExecutionPlan:
+        """The plan with each operator as ``change`` returns it. Vertices without a changed operator are the same
+        objects."""
+        vertices = []
+        for vertex in self.vertices:
+            operators = tuple(map(change, vertex.operators))
+            vertices.append(replace(vertex, operators=operators) if operators != vertex.operators else vertex)
+        return replace(self, vertices=tuple(vertices))
 
     def operators(self) -> tuple[tuple[VertexPlan, OperatorPlan], ...]:
         """Every operator with the vertex it runs in, in plan order."""

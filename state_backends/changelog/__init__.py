@@ -6,11 +6,11 @@
 * ``history``: who refers to which segment and which materialised snapshot: a pure machine
 * ``entries``, ``timers``: tables of states, and timers, that log what is done to them
 * ``strategy``: checkpoints of log and materialised snapshot, and the latter made in the background
-* ``keyed_backend``, ``backend``: all of it put together
+* ``keyed_backend``: all of it put together, and the setting of a job
 
 What it promises, and what it costs, is in ``docs/changelog.md``.
 """
 
 from __future__ import annotations
 
-from state_backends.changelog.backend import ChangelogStateBackend as ChangelogStateBackend
+from state_backends.changelog.keyed_backend import ChangelogStateBackend as ChangelogStateBackend

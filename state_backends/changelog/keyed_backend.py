@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from state_backends.api import BackendEnvironment, KeyedStateBackend, TimerQueue, TimerService
-from state_backends.base import BackgroundWork, StateDescriptor, StateKind, StateTtlConfig
+from state_backends.api import BackendEnvironment, KeyedStateBackend, StateBackend, TimerQueue, TimerService
+from state_backends.base import BackgroundWork, StateArgumentError, StateDescriptor, StateKind, StateTtlConfig
 from state_backends.changelog.changes import TTL_VARIANT
 from state_backends.changelog.entries import LoggedEntries, LoggedMapEntries
 from state_backends.changelog.history import Cleanup, LogHistory, SnapshotPlan
@@ -32,19 +32,11 @@ from state_backends.snapshots import (
 )
 from state_backends.ttl import with_ttl
 
-
-@dataclass(frozen=True, slots=True)
-class ChangelogSettings:
-    """The settings of a changelog backend.
-
-    :ivar materialization_interval_ms: from one materialisation to the next; ``None`` = never
-    :ivar segment_bytes: when the log is cut by itself
-    :ivar max_materialization_failures: how many in a row are put up with, less one
-    """
-
-    materialization_interval_ms: int | None
-    segment_bytes: int
-    max_materialization_failures: int
+DEFAULT_MATERIALIZATION_INTERVAL_MS = 600_000
+"""Ten minutes (state.changelog.periodic-materialize.interval)."""
+DEFAULT_SEGMENT_BYTES = 1 << 20
+DEFAULT_MAX_MATERIALIZATION_FAILURES = 3
+"""As Flink: state.changelog.max-failures-allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +52,7 @@ class ChangelogKeyedStateBackend(KeyedStateBackend):
     """Keyed state of one subtask, with a log of its changes."""
 
     def __init__(
-        self, inner: KeyedStateBackend, environment: BackendEnvironment, settings: ChangelogSettings
+        self, inner: KeyedStateBackend, environment: BackendEnvironment, settings: ChangelogStateBackend
     ) -> None:
         """An empty backend. ``inner``: keeps the state; it is empty, too."""
         self._environment = environment
@@ -309,3 +301,46 @@ class ChangelogKeyedStateBackend(KeyedStateBackend):
             self._due_ms = self._environment.now_ms()
         if cleanup.complete is not None:
             self._inner.notify_checkpoint_complete(cleanup.complete)
+
+
+class ChangelogStateBackend:
+    """A log of changes over another backend (Flink: ``ChangelogStateBackend``).
+
+    :ivar name: ``changelog``, with the name of what it stands over unless that is the heap
+    :ivar incremental: whether materialisations use files of earlier ones
+    """
+
+    def __init__(
+        self,
+        inner: StateBackend,
+        *,
+        materialization_interval_ms: int | None = DEFAULT_MATERIALIZATION_INTERVAL_MS,
+        segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+        max_materialization_failures: int = DEFAULT_MAX_MATERIALIZATION_FAILURES,
+    ) -> None:
+        """A changelog over ``inner``.
+
+        :param materialization_interval_ms: from one materialisation to the next; ``None`` = never
+        :param segment_bytes: the log is cut, and uploaded in the background, when so much has gathered
+        :param max_materialization_failures: after how many failures in a row one is the job's problem
+        :raises StateArgumentError: when a number is not positive, or ``inner`` is a changelog itself
+        """
+        numbers = {
+            "materialization_interval_ms": materialization_interval_ms,
+            "segment_bytes": segment_bytes,
+            "max_materialization_failures": max_materialization_failures,
+        }
+        for name, number in numbers.items():
+            if number is not None and number < 1:
+                raise StateArgumentError(f"changelog backend: {name} must be at least 1, not {number}.")
+        if isinstance(inner, ChangelogStateBackend):
+            raise StateArgumentError("a changelog cannot stand over a changelog: name what keeps the state.")
+        self.inner = inner
+        self.materialization_interval_ms: int | None = materialization_interval_ms
+        self.segment_bytes: int = segment_bytes
+        self.max_materialization_failures = max_materialization_failures
+        self.name = "changelog" if inner.name == "heap" else f"changelog:{inner.name}"
+        self.incremental = inner.incremental
+
+    def create_keyed_backend(self, environment: BackendEnvironment) -> ChangelogKeyedStateBackend:
+        return ChangelogKeyedStateBackend(self.inner.create_keyed_backend(environment), environment, self)

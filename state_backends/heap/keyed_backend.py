@@ -1,4 +1,4 @@
-"""The heap state backend: keyed state of one subtask in live dicts, one per key group.
+"""The heap state backend: keyed state of one subtask in live dicts, one per key group; and the setting of a job.
 
 It keeps Python values as they are and encodes them only for a snapshot. How a snapshot stays untouched by
 what is processed meanwhile is in :mod:`state_backends.base.sharded_table`; what the handles of states do with it is in
@@ -8,11 +8,12 @@ what is processed meanwhile is in :mod:`state_backends.base.sharded_table`; what
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from state_backends.api import (
+    BackendEnvironment,
     HeapTimerTable,
     KeyedStateBackend,
     KeyScope,
@@ -260,3 +261,23 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     def _new_table(self, name: str, kind: StateKind) -> StateTable:
         groups = self.scope.key_group_range
         return StateTable(name, kind, self._codec, self.scope.any_group_of, groups, KEY_CACHE_ENTRIES)
+
+
+@dataclass(frozen=True, slots=True)
+class HeapStateBackend:
+    """Keyed state in live Python objects (Flink: ``HashMapStateBackend``). Incremental checkpoints leave out key
+    groups whose bytes an earlier one has."""
+
+    name: ClassVar[str] = "heap"
+
+    incremental: bool = False
+
+    def create_keyed_backend(self, environment: BackendEnvironment) -> HeapKeyedStateBackend:
+        return HeapKeyedStateBackend(
+            environment.key_type,
+            environment.max_parallelism,
+            environment.key_group_range,
+            codec=environment.codec,
+            now_ms=environment.now_ms,
+            incremental_id=environment.unique if self.incremental else None,
+        )

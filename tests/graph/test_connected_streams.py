@@ -137,7 +137,7 @@ def test_an_operator_with_two_inputs_heads_its_chain() -> None:
 
     plan = left._job.plan()
 
-    assert plan.vertex_names == ("left", "right", "both -> map -> print")
+    assert tuple(vertex.name for vertex in plan.vertices) == ("left", "right", "both -> map -> print")
     assert [(edge.target_input, edge.supports_unaligned) for edge in plan.edges] == [(0, False), (1, False)]
 
 

@@ -40,7 +40,7 @@ def test_small_plan_by_hand() -> None:
     plan = expand(graph, "small")
 
     assert plan.job_name == "small"
-    assert plan.vertex_names == ("in -> parse", "count -> out", "bad")
+    assert tuple(vertex.name for vertex in plan.vertices) == ("in -> parse", "count -> out", "bad")
     head, tail, bad_vertex = plan.vertices
     assert (head.parallelism, head.max_parallelism, head.is_source) == (2, 128, True)
     assert (head.input_edges, head.output_edges) == ((), (0, 1))
@@ -84,7 +84,7 @@ def test_union_keeps_the_order_of_its_inputs() -> None:
     plan = expand(graph, "union")
     senders = [plan.channels[channel] for channel in plan.subtasks[-1].input_channels]
 
-    assert [(plan.vertex_names[c.sender_vertex], c.sender_subtask) for c in senders] == [
+    assert [(plan.vertices[c.sender_vertex].name, c.sender_subtask) for c in senders] == [
         ("first", 0),
         ("first", 1),
         ("second", 0),
@@ -121,7 +121,6 @@ def test_indices_are_positions(graph: JobGraph) -> None:
 
     for things in (plan.vertices, plan.edges, plan.subtasks, plan.channels):
         assert [thing.index for thing in things] == list(range(len(things)))
-    assert plan.vertex_names == tuple(vertex.name for vertex in plan.vertices)
     for vertex in plan.vertices:
         assert [operator.position for operator in vertex.operators] == list(range(len(vertex.operators)))
 

@@ -90,7 +90,7 @@ def test_word_count_reads_like_one() -> None:
         .collect(into, parallelism=1)
     )
 
-    assert job.plan().vertex_names == ("source -> flat-map", "reduce", "collect")
+    assert tuple(vertex.name for vertex in job.plan().vertices) == ("source -> flat-map", "reduce", "collect")
     assert job.explain().startswith("job word-count: 3 vertices, 5 subtasks, 6 channels\n")
     assert job.explain("mermaid").startswith("flowchart LR\n")
 

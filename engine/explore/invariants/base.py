@@ -1,16 +1,22 @@
-"""Shared by all invariants: the tasks at the ends of a channel, and the promises of sinks."""
+"""Shared by all invariants: the tasks at the ends of a channel, the promises of sinks, and reported losses.
+
+A disk may hide or destroy a file that was written in time and still has to be committed. Then no sink can publish its
+rows; a sink that reports the loss is honest (:mod:`operators.files.writing.lost_files`). So rows may be missing from
+the partition that a report names. No row there may be duplicated or unexpected, and every other partition must be
+whole. In return a report must be true: a disk without a fault has lost no file.
+"""
 
 from __future__ import annotations
 
+import posixpath
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from engine.elements.events import StopMode
 from engine.explore.cases import AT_LEAST_ONCE, AT_MOST_ONCE, DRAIN, EXACTLY_ONCE, NONE, promise_of
-from engine.explore.invariants.losses import is_reported
-from engine.explore.run import CaseView, Invariant, Reference
+from engine.explore.run import OUTPUT_DIR, CaseView, Invariant, Reference, World, directory_in
 from engine.graph.plan import ExecutionPlan
 from engine.observe.trace_events import AttemptStarted, CheckpointCompleted
 from state_backends.snapshots import CheckpointMetadata
@@ -203,3 +209,22 @@ def shown(rows: Any, limit: int = 3) -> str:
 
 def faults_possible(view: CaseView) -> frozenset[str]:
     return frozenset((*(one.kind for one in view.case.faults), *view.case.mix.per_million))
+
+
+def is_reported(world: World, partition: str, losses: Iterable[str]) -> bool:
+    """Whether one of these reports is about the output in a partition (``uid`` or ``uid/bucket``). A report holds the
+    path of a file, or the name of a transaction, which begins with the uid of its sink."""
+    uid, _, bucket = partition.partition("/")
+    if uid in world.file_outputs:
+        place = posixpath.join(world.file_outputs[uid].directory, bucket, "")
+    elif uid in world.announcers:
+        # The announcement of a table may contain its number of rows.
+        place = posixpath.join(directory_in(OUTPUT_DIR, world.announcers[uid].path), "")
+    else:
+        place = f"'{uid}/"
+    return any(place in loss for loss in losses)
+
+
+def losses_of_files(world: World, losses: Iterable[str]) -> list[str]:
+    """The reports that are about files. (A transaction may be lost by its age alone.)"""
+    return [loss for loss in losses if any(f"{output.directory}/" in loss for output in world.file_outputs.values())]

@@ -1,4 +1,5 @@
-"""V13 and V14: a job ends once no more faults strike; and which files and transactions it may leave."""
+"""V13 and V14: a job ends once no more faults strike; and which files and transactions it may leave. And the engine's
+own assertions, checked between events: every machine validates its own state."""
 
 from __future__ import annotations
 
@@ -25,6 +26,9 @@ from state_backends.snapshots import (
 LONGEST_NS = 3_600 * 1_000_000_000
 LONGEST_TIMES = 20
 """Limit of the last attempt: the greater of the first, and the second times (time before it + checkpoint timeout)."""
+
+EVERY_EVENTS = 97
+"""A prime number, so that it does not fall in with a job's rhythm; a check costs about two events of a small job."""
 
 _ZOMBIES = {"pause", "partition"}
 """Faults after which a task that was given up may go on writing."""
@@ -201,3 +205,39 @@ class Quiescence(Watcher):
             left = [str(one.producer) for one in log.open_transactions() if one.records]
             if left:
                 yield f"open transactions of sink {uid!r}: {shown(left)}"
+
+
+class Assertions(Watcher):
+    """Every so many events, ``validate()`` of the job manager, and so of coordinator, tasks, gates and channels."""
+
+    name = "assertion"
+    title = "Between two events every part of the engine is in a state that it may be in."
+    reason = "A wrong state is nearer to its cause than the wrong output that comes of it, if one ever does."
+    source = "TigerBeetle: assertions in every function, in production"
+
+    def __init__(self, shared: Shared | None = None, every_events: int = EVERY_EVENTS) -> None:
+        super().__init__(shared)
+        self.every_events = every_events
+
+    def between_events(self) -> None:
+        """Validate now. A failed assertion is a violation, and is reported once."""
+        if self.violations:
+            return
+        execution = self.view.execution
+        try:
+            execution.manager.validate()
+        except AssertionError as error:
+            self.violated(f"{_where(error)}: {error}", execution.kernel.now_ns)
+
+    def process_died(self, view: CaseView) -> None:
+        """A dead process may have died in any state."""
+
+
+def _where(error: AssertionError) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return "an assertion"
+    code = trace.tb_frame.f_code
+    return f"{code.co_qualname} does not hold"

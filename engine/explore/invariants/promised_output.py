@@ -13,8 +13,7 @@ from typing import Any
 
 from engine.elements.errors import ConfigurationError, StorageError
 from engine.explore.cases import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, NONE, PER_KEY, Case, promise_of, run_config
-from engine.explore.invariants.base import DAMAGE, Shared, Watcher, multisets, shown
-from engine.explore.invariants.losses import of_files
+from engine.explore.invariants.base import DAMAGE, Shared, Watcher, losses_of_files, multisets, shown
 from engine.explore.ledger import EffectReference, EffectsInvariant, reference
 from engine.explore.opinion import OutputComparison, compare_outputs
 from engine.explore.run import CaseView, FinishedCase, Invariant, Subject, World, hears, without_rows
@@ -94,7 +93,7 @@ class PromisedOutput(Watcher):
 
     def finished(self, case: FinishedCase) -> None:
         if DAMAGE.isdisjoint(fault.kind for fault in case.faults):
-            for loss in of_files(self.view.world, self.shared.losses):
+            for loss in losses_of_files(self.view.world, self.shared.losses):
                 self.violated(f"the job reports a loss, and no fault has damaged a file: {loss}")
         if not case.is_over or case.outcome == "stopped":
             self.skipped = f"the job is {case.outcome}: its output is not whole"

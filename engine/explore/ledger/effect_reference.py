@@ -68,7 +68,7 @@ def reference(
     plan: ExecutionPlan, config: RunConfig, *, file_system: FileSystem | None = None, output_dir: str = "."
 ) -> EffectReference:
     """Run the job without faults, twice. ``file_system`` is that of its sources. Raises what the job raises."""
-    quiet = without_sinks(plan)
+    quiet = plan.with_operators(_silenced)
     runs: list[dict[Place, Layers]] = []
     for seed in (config.seed, OTHER_SEED):
         ledger = EffectLedger(keeps_rows=False)
@@ -86,16 +86,8 @@ def reference(
     return EffectReference(first, frozenset(place.uid for place in places if first.get(place) != second.get(place)))
 
 
-def without_sinks(plan: ExecutionPlan) -> ExecutionPlan:
-    """The plan with sinks that write nothing, but look to a ledger like those of the plan."""
-    vertices = tuple(
-        replace(vertex, operators=tuple(_silenced(operator) for operator in vertex.operators))
-        for vertex in plan.vertices
-    )
-    return replace(plan, vertices=vertices)
-
-
 def _silenced(operator: OperatorPlan) -> OperatorPlan:
+    """An operator as it is, but a sink as one that writes nothing, and looks the same to a ledger."""
     if operator.chained_outputs or operator.edge_outputs:
         return operator
     kind = type(operator.factory())

@@ -14,15 +14,17 @@ unchanged copy. Everything else (Spark, the network) is not isolated, and not su
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, JobGraphError
+from engine.elements.source import Source, SourceContext, SplitReader
 from engine.explore.cases import Ranges
 from engine.explore.run.expected import Expected
 from engine.explore.run.file_outputs import FileOutput, Rows, announced, directory_in, output_of
-from engine.explore.run.inputs import PrunedSource
+from engine.faults.external import CountingReader
 from engine.graph.job import Job
 from engine.graph.plan import ExecutionPlan, OperatorPlan
 from operators.files.formats import list_files
@@ -135,11 +137,7 @@ class Subject:
 
     def in_world(self, plan: ExecutionPlan, world: World, dropped: Mapping[str, Ranges] | None = None) -> ExecutionPlan:
         """The plan with the sinks of a world, and without the dropped records."""
-        vertices = []
-        for vertex in plan.vertices:
-            operators = tuple(self._operator_in(operator, world, dropped or {}) for operator in vertex.operators)
-            vertices.append(replace(vertex, operators=operators) if operators != vertex.operators else vertex)
-        return replace(plan, vertices=tuple(vertices))
+        return plan.with_operators(lambda operator: self._operator_in(operator, world, dropped or {}))
 
     def _operator_in(self, operator: OperatorPlan, world: World, dropped: Mapping[str, Ranges]) -> OperatorPlan:
         factory: Any = operator.factory
@@ -230,3 +228,42 @@ def _put_durably(files: FileSystem, path: str, content: bytes) -> None:
             return
         files.fsync_dir(parent)
         directory = parent
+
+
+class PrunedSource:
+    """A source without some records of some splits, by their number in the split (from 0).
+
+    Positions are pairs: the inner one, and how many records of the split were read so far, omitted ones included.
+    """
+
+    def __init__(self, source: Source, dropped: Mapping[str, Ranges]) -> None:
+        self._source = source
+        self._dropped = dropped
+
+    def splits(self, context: SourceContext) -> Sequence[str]:
+        return self._source.splits(context)
+
+    def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
+        """Open the split at a position of this source."""
+        inner, number = (None, 0) if position is None else (position[0], position[1])
+        reader = self._source.open_split(split, inner, context)
+        return _PrunedReader(reader, number, self._dropped.get(split, ()))
+
+
+class _PrunedReader(CountingReader):
+    def __init__(self, reader: SplitReader, number: int, dropped: Ranges) -> None:
+        super().__init__(reader, number)
+        self._dropped = dropped
+
+    def read(self, max_records: int) -> Batch | None:
+        """The remaining records; an empty batch means, as always, that there are none now."""
+        while True:
+            first, batch = self.number, super().read(max_records)
+            if batch is None or not len(batch):
+                return batch
+            kept = [at for at in range(len(batch)) if not self._is_dropped(first + at)]
+            if kept:
+                return batch if len(kept) == len(batch) else batch.take(kept)
+
+    def _is_dropped(self, number: int) -> bool:
+        return any(first <= number < end for first, end in self._dropped)

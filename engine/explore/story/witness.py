@@ -23,7 +23,7 @@ from engine.elements.source import Source, SourceContext, SplitReader
 from engine.explore.cases import Ranges
 from engine.explore.run import CaseView, Invariant, Reference, Start, Subject, World
 from engine.faults.fault import Fault
-from engine.graph.plan import ExecutionPlan, OperatorPlan, VertexPlan
+from engine.graph.plan import ExecutionPlan, OperatorPlan
 from engine.observe.trace_events import AttemptStarted, CheckpointTriggered, Receive, Send, TraceEvent
 from engine.runtime.job import ENDED
 from operators.sources import SourceOperator, reading_from, source_of
@@ -262,16 +262,10 @@ class Witness(Invariant):
     def in_world(self, plan: ExecutionPlan, world: World) -> ExecutionPlan:
         """The plan with a listener in front of every operator; ``plan`` has its sinks already."""
         self._world = world
-        vertices = tuple(
-            replace(
-                vertex,
-                operators=tuple(
-                    replace(one, factory=partial(_attended, one.factory, self, vertex, one)) for one in vertex.operators
-                ),
-            )
-            for vertex in plan.vertices
+        names = {operator.uid: vertex.name for vertex, operator in plan.operators()}
+        return plan.with_operators(
+            lambda one: replace(one, factory=partial(_attended, one.factory, self, names[one.uid], one))
         )
-        return replace(plan, vertices=vertices)
 
 
 _WHAT_BECOMES_OF_THE_JOB = {
@@ -303,11 +297,8 @@ class _WatchedSubject(Subject):
 
     def in_world(self, plan: ExecutionPlan, world: World, dropped: Mapping[str, Ranges] | None = None) -> ExecutionPlan:
         # Sources first: the listener is closer to the source than the removal of records, so it knows their numbers.
-        vertices = tuple(
-            replace(vertex, operators=tuple(self._watched(one, dropped or {}) for one in vertex.operators))
-            for vertex in plan.vertices
-        )
-        return self._witness.in_world(self._subject.in_world(replace(plan, vertices=vertices), world, dropped), world)
+        watched = plan.with_operators(lambda operator: self._watched(operator, dropped or {}))
+        return self._witness.in_world(self._subject.in_world(watched, world, dropped), world)
 
     def _watched(self, operator: OperatorPlan, dropped: Mapping[str, Ranges]) -> OperatorPlan:
         source = source_of(operator.factory)
@@ -396,10 +387,10 @@ class _WatchedReader:
         self._reader.close()
 
 
-def _attended(factory: OperatorFactory, witness: Witness, vertex: VertexPlan, plan: OperatorPlan) -> Operator:
+def _attended(factory: OperatorFactory, witness: Witness, vertex: str, plan: OperatorPlan) -> Operator:
     """An operator of the factory that tells the witness which records it gets."""
     made = factory()
-    listener = _Listener(witness, made, vertex.name, plan)
+    listener = _Listener(witness, made, vertex, plan)
     if isinstance(made, SourceOperator):
         heard = {"emit_next": listener.asks(made.emit_next)}
     else:

@@ -12,8 +12,7 @@ import pytest
 
 from engine.explore.cases import Case
 from engine.explore.invariants import CATALOGUE, SOMETIMES, Footprint, invariants_for, self_check, sometimes
-from engine.explore.invariants.assertions import EVERY_EVENTS, Assertions
-from engine.explore.invariants.liveness import LONGEST_NS
+from engine.explore.invariants.liveness import EVERY_EVENTS, LONGEST_NS, Assertions
 from engine.explore.run import FinishedCase, Subject, TraceTape, World, run_case
 from engine.faults.fault import FaultMix, parse_fault
 from engine.graph.job import Job

@@ -10,8 +10,7 @@ import pytest
 
 from engine.explore.cases import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, NONE
 from engine.explore.invariants import invariants_for
-from engine.explore.invariants.base import Shared
-from engine.explore.invariants.losses import is_reported
+from engine.explore.invariants.base import Shared, is_reported
 from engine.explore.run import FinishedCase, Subject, World, run_case
 from engine.explore.run.file_outputs import FileOutput
 from engine.faults.fault import parse_fault
