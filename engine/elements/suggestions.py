@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import itemgetter
 
 
 def nearest(typed: str, known: Iterable[str]) -> str | None:
@@ -11,12 +12,17 @@ def nearest(typed: str, known: Iterable[str]) -> str | None:
     Close is at most one typing slip in three letters (a letter too many, too few, wrong, or swapped with its
     neighbour), or a beginning of at least three letters. Capitals and an ending that both share (``.py``) do not count.
     """
-    best: tuple[int, str] | None = None
+    return next(iter(neighbours(typed, known)), None)
+
+
+def neighbours(typed: str, known: Iterable[str], *, within: int | None = None) -> list[str]:
+    """Up to three such names, the closest first; ``within`` so many slips."""
+    found: list[tuple[int, str]] = []
     for name in known:
         slips = _slips(*_without_ending(typed.lower(), name.lower()))
-        if slips is not None and (best is None or slips < best[0]):
-            best = slips, name
-    return None if best is None else best[1]
+        if slips is not None and (within is None or slips <= within):
+            found.append((slips, name))
+    return [name for _, name in sorted(found, key=itemgetter(0))[:3]]
 
 
 def _without_ending(typed: str, name: str) -> tuple[str, str]:

@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from operators.time import WatermarkStrategy
 
 
-_OVERRIDE: ContextVar[int | None] = ContextVar("parallelism override", default=None)
+_OVERRIDE: ContextVar[tuple[int | None, int | None]] = ContextVar("parallelism override", default=(None, None))
 
 
 @contextmanager
-def parallelism_override(parallelism: int | None) -> Iterator[None]:
-    """Jobs made inside have this default parallelism, whatever they ask for; ``None`` overrides nothing.
+def parallelism_override(parallelism: int | None, max_parallelism: int | None = None) -> Iterator[None]:
+    """Jobs made inside have these defaults, whatever they ask for; ``None`` overrides nothing.
 
-    Operators that name a parallelism of their own keep it. It is meant for running a job written by others.
+    Operators that name numbers of their own keep them. It is meant for running a job written by others.
     """
-    token = _OVERRIDE.set(parallelism)
+    token = _OVERRIDE.set((parallelism, max_parallelism))
     try:
         yield
     finally:
@@ -57,8 +57,9 @@ class Job:
         problem = name_problem(name) or _directory_problem(name)
         if problem:
             raise JobGraphError(f"Job: {problem}")
-        override = _OVERRIDE.get()
+        override, max_override = _OVERRIDE.get()
         parallelism = parallelism if override is None else override
+        max_parallelism = max_parallelism if max_override is None else max_override
         check_count("Job", "parallelism", parallelism)
         if max_parallelism is not None:
             check_count("Job", "max_parallelism", max_parallelism)

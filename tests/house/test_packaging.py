@@ -12,7 +12,7 @@ import pytest
 
 from tests.house.project import PACKAGES, ROOT, config_list, python_files, setup_cfg
 
-BASE = {"networkx", "msgpack", "sortedcontainers", "click", "rich"}
+BASE = {"networkx", "msgpack", "sortedcontainers", "click", "rich", "pyyaml"}
 EXTRAS = {
     "spark": {"pyspark", "pyarrow"},
     "columnar": {"numpy"},
@@ -58,7 +58,7 @@ def _found_packages(root: Path) -> set[str]:
     return set(find_packages(str(root), include=include))
 
 
-def test_base_needs_five_libraries() -> None:
+def test_base_needs_six_libraries() -> None:
     """The base install stays small; anything heavier is an extra."""
     assert _names(setup_cfg()["options"]["install_requires"]) == BASE
 

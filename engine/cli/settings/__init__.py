@@ -18,9 +18,17 @@ from engine.cli.settings.descriptor import (
     read_descriptor as read_descriptor,
     write_descriptor as write_descriptor,
 )
+from engine.cli.settings.given_settings import (
+    GivenSettings as GivenSettings,
+    definition_option as definition_option,
+    given_settings as given_settings,
+    preset_option as preset_option,
+    setting_options as setting_options,
+)
 from engine.cli.settings.job_file import LoadedJob as LoadedJob, load_builder as load_builder, load_job as load_job
 from engine.cli.settings.places import absolute as absolute, is_url as is_url, place as place
 from engine.cli.settings.run_options import (
+    STATE_SETTINGS as STATE_SETTINGS,
     RunOptions as RunOptions,
     config_options as config_options,
     decorated as decorated,

@@ -54,11 +54,14 @@ class LoadedJob:
     """Of the file, if it was loaded for a search."""
 
 
-def load_job(path: str, params: Mapping[str, str], parallelism: int | None = None) -> LoadedJob:
+def load_job(
+    path: str, params: Mapping[str, str], parallelism: int | None = None, max_parallelism: int | None = None
+) -> LoadedJob:
     """Load a job file and build its job.
 
     ``params`` are passed to the function as strings. ``parallelism`` replaces the default parallelism of the
     job, not that of operators that name their own, and is also passed to a function that has a parameter of that name.
+    ``max_parallelism`` replaces that default of the job.
 
     Raises :class:`JobFileError` when the file cannot be loaded or defines no job; errors of the graph are
     :class:`engine.elements.errors.JobGraphError`.
@@ -66,7 +69,7 @@ def load_job(path: str, params: Mapping[str, str], parallelism: int | None = Non
     from engine.graph.job import parallelism_override
 
     absolute = _absolute(path)
-    with parallelism_override(parallelism):
+    with parallelism_override(parallelism, max_parallelism):
         module, content = _load(absolute)
         job = _build(module, absolute, params, parallelism)
         return LoadedJob(job, absolute, dict(params), content, getattr(module, "SCENARIO", {}))

@@ -24,6 +24,9 @@ _ALWAYS = ("mode", "seed", "checkpoints_after_tasks_finish")
 _OF_STATE = ("state_backend", "snapshot", "compression", "local_recovery", "materialization_interval")
 """Options that ``weir resume`` has as well."""
 
+STATE_SETTINGS = tuple(OPTIONS[option].name for option in _OF_STATE)
+"""Settings that ``weir resume`` may change, besides costs."""
+
 _FLAGS = ("local_recovery",)
 """Options without a value: present or not."""
 
@@ -56,12 +59,10 @@ class RunOptions:
         default: Plain | None = one.default if option in _ALWAYS else None
         return self.values.get(one.name, default)
 
-    @property
-    def parallelism(self) -> int | None:
-        """Subtasks of every operator that names no number of its own."""
-        value = self.values.get("parallelism")
-        assert value is None or isinstance(value, int), value
-        return value
+    def number(self, name: str) -> int | None:
+        """The value of ``parallelism`` or ``max_parallelism``, ``None`` if the job file decides it."""
+        value = self.values.get(name)
+        return value if isinstance(value, int) else None
 
     def to_config(self, *, allow_non_restored_state: bool = False) -> RunConfig:
         """The configuration for these options. Raises :class:`ConfigurationError` naming the setting and its allowed
@@ -113,7 +114,7 @@ class RunOptions:
             one = OPTIONS[name] if name in OPTIONS else _known(name, source)
             # The exact type: to Python a bool is an int, but it is not a number of subtasks.
             exact = type(value)
-            if exact is not {WHOLE: int, SWITCH: bool}.get(one.kind, str):
+            if exact is not {WHOLE: int, SWITCH: bool}.get(one.kind, str) and value != one.about.none_text:
                 raise TypeError(f"option {name!r} is {value!r}")
             if name not in _ALWAYS or value != one.default:
                 found[one.name if name in OPTIONS else name] = value
@@ -126,7 +127,7 @@ class RunOptions:
 
     def _argument(self, name: str) -> list[str]:
         one, value = find_setting(name)[0], self.values[name]
-        option = one.about.option
+        option = "preset" if name == "preset" else one.about.option
         if option is None:
             return ["--set", f"{name}={_text(value)}"]
         if option in _FLAGS:

@@ -13,10 +13,10 @@ import click
 import engine
 from engine.cli.cases import load_subject_and_scenario, write_token
 from engine.cli.runs import failure_directory, report_json, write_text
-from engine.cli.settings import modes as mode_names, parse_params
+from engine.cli.settings import modes as mode_names, parse_params, setting_options
 from engine.cli.shell import AtLeast, OneOf
 from engine.cli.text import error_console, job_output_dropped, progress_of, say
-from engine.cli.verbs.explore import parse_settings
+from engine.cli.verbs.explore import settings_of_cases
 from engine.explore.cases import Case, Scenario, Setting
 from engine.explore.run import Subject
 from engine.explore.search import Token
@@ -91,7 +91,7 @@ _CALM: dict[str, Setting] = {"batch_size": 1, "cost.source_record_ns": 0}
     show_default=True,
     help="Stop the search after this long by the wall clock.",
 )
-@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of every run. Repeatable.")
+@setting_options
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Parameter of job(). Repeatable.")
 @click.option("--no-reduction", is_flag=True, help="Branch at every event, whether it makes a difference or not.")
 @click.option(
@@ -108,7 +108,8 @@ def command(
     kinds: tuple[str, ...],
     max_states: int,
     duration: str,
-    settings: tuple[str, ...],
+    definitions: tuple[str, ...],
+    config_file: str | None,
     params: tuple[str, ...],
     no_reduction: bool,
     out: str | None,
@@ -119,8 +120,11 @@ def command(
     console = error_console()
     with job_output_dropped():
         subject, scenario = load_subject_and_scenario(job_file, parse_params(params))
+    settings = settings_of_cases(definitions, config_file)
+    if mode is not None:
+        settings.pop("mode", None)
     order = CheckOrder(
-        _case(scenario, mode, checkpoints, savepoints or scenario.savepoints, parse_settings(settings)),
+        _case(scenario, mode, checkpoints, savepoints or scenario.savepoints, settings),
         faults=scenario.crashes if crashes is None else crashes,
         kinds=kinds or ("crash",),
         max_states=max_states,
@@ -138,7 +142,8 @@ def command(
 
     with progress_of(console, how_far) as progress, job_output_dropped():
         report = check(subject, order, promise, progress)
-    given = _given(promise, checkpoints, savepoints, kinds, settings, reduction=not no_reduction)
+    given = _given(promise, checkpoints, savepoints, kinds, definitions, reduction=not no_reduction)
+    given += [] if config_file is None else ["--config", config_file]
     return _tell(subject, order, report, given, out=out, as_json=as_json)
 
 

@@ -16,7 +16,7 @@ import click
 import engine
 from engine.cli.cases import load_subject, load_subject_and_scenario, write_token
 from engine.cli.runs import failure_directory, report_json, write_text
-from engine.cli.settings import modes as mode_names, parse_params
+from engine.cli.settings import given_settings, modes as mode_names, parse_params, setting_options
 from engine.cli.shell import AtLeast, OneOf
 from engine.cli.text import (
     coverage_table,
@@ -87,7 +87,7 @@ TMPFS = "/dev/shm"
     type=OneOf(["some", "all", "none"]),
     help="Runs that take savepoints, stop with them and go on from them. [default: some; with --fault none]",
 )
-@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of every run. Repeatable.")
+@setting_options
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Parameter of job(). Repeatable.")
 @click.option("--keep-going", is_flag=True, help="Do not stop at the first failure.")
 @click.option(
@@ -110,7 +110,8 @@ def command(
     promise: str | None,
     kinds: tuple[str, ...],
     savepoints: str | None,
-    settings: tuple[str, ...],
+    definitions: tuple[str, ...],
+    config_file: str | None,
     params: tuple[str, ...],
     keep_going: bool,
     files: str | None,
@@ -126,7 +127,10 @@ def command(
         subject, scenario = load_subject_and_scenario(job_file, named)
     assert subject.path is not None
     seconds = None if duration is None else parse_duration_ns(duration, "--time") / 1e9
-    swarm = _swarm(scenario, modes, kinds, parse_settings(settings))
+    settings = settings_of_cases(definitions, config_file)
+    if modes:
+        settings.pop("mode", None)
+    swarm = _swarm(scenario, modes, kinds, settings)
     swarm = replace(swarm, savepoints=savepoints or ("none" if kinds else "some"))
     promise = promise or _promise_beyond(scenario, swarm.modes)
     say(
@@ -172,18 +176,22 @@ def _promise_beyond(scenario: Scenario, modes: tuple[str, ...]) -> str | None:
     return None
 
 
-def parse_settings(texts: tuple[str, ...]) -> dict[str, Setting]:
-    """``('batch_size=1', …)`` as settings of a case. Raises :class:`ConfigurationError` on another form, an unknown
-    name, or a value that makes no sense."""
-    from engine.explore.cases import case_settings
+def settings_of_cases(definitions: tuple[str, ...], config_file: str | None) -> dict[str, Setting]:
+    """The settings that every case has. What runs of a search do not have may stand in a file, with a note.
 
-    settings: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise ConfigurationError(f"--set {text!r} is not of the form NAME=VALUE; e.g. --set batch_size=1")
-        settings[name] = value
-    return case_settings(settings)
+    Raises :class:`ConfigurationError` on an unknown name, or a value that makes no sense."""
+    from engine.explore.cases import NOT_OF_A_CASE, case_settings
+
+    given = given_settings(definitions, config_file)
+    values = dict(given.values)
+    notes = [*given.notes]
+    for name, origin in given.origins.items():
+        if name in NOT_OF_A_CASE and not origin.startswith("-D"):
+            notes.append(f"{origin} has no effect: runs of a search have no {name} of their own")
+            del values[name]
+    for note in notes:
+        say(error_console(), f"note: {note}")
+    return case_settings(values)
 
 
 @contextmanager

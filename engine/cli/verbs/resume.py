@@ -21,10 +21,14 @@ from engine.cli.runs import (
 )
 from engine.cli.settings import (
     ACCEPT_OPTION,
+    STATE_SETTINGS,
     JobDescriptor,
     LoadedJob,
+    RunOptions,
     absolute,
     accept_option,
+    definition_option,
+    given_settings,
     load_job,
     note_descriptor,
     place,
@@ -33,7 +37,7 @@ from engine.cli.settings import (
     state_options,
 )
 from engine.cli.text import error_console, say
-from engine.elements.errors import JobChangedError, JobFileError, StorageError
+from engine.elements.errors import ConfigurationError, JobChangedError, JobFileError, StorageError
 from engine.faults.fault_plan import FaultPlan
 from engine.runtime.storage import check_forms, open_storage
 
@@ -61,12 +65,14 @@ Examples:
 )
 @accept_option
 @state_options
+@definition_option
 @savepoint_options
 @run_options
 def command(
     directory: str,
     allow_non_restored_state: bool,
     accept_descriptor: bool,
+    definitions: tuple[str, ...],
     savepoint_times: tuple[str, ...],
     savepoint_dir: str | None,
     savepoint_format: str,
@@ -96,7 +102,7 @@ def command(
         _go_to(descriptor.working_dir)
         loaded = _load_again(descriptor, directory)
         # The options of the first start, with those about state that were typed now.
-        options = descriptor.options.with_options(typed)
+        options = _changed(descriptor.options, definitions).with_options(typed)
         config = options.to_config()
         check_orders(loaded.job.plan(), config, faults, wishes)
         with (
@@ -133,6 +139,17 @@ def command(
             return drive(order)
 
 
+def _changed(options: RunOptions, definitions: tuple[str, ...]) -> RunOptions:
+    """The options of the first start with settings that were typed now. Only state and costs may change."""
+    given = given_settings(definitions)
+    for name in given.values:
+        if name not in STATE_SETTINGS and not name.startswith("cost."):
+            raise ConfigurationError(
+                f"--set {name}: a resumed job keeps that of its first start; only state and costs may change"
+            )
+    return RunOptions({**options.values, **given.values})
+
+
 def _refuse_stopped(descriptor: JobDescriptor, directory: str) -> None:
     """Refuse: output that the savepoint has committed would be taken back and repeated from an older checkpoint."""
     if descriptor.stopped_with is None:
@@ -155,7 +172,12 @@ def _load_again(descriptor: JobDescriptor, directory: str) -> LoadedJob:
             "  fix: put it back, or write its new place into job_file of "
             f"{os.path.join(directory, 'weir-job.json')} and add {ACCEPT_OPTION}"
         )
-    loaded = load_job(descriptor.job_file, descriptor.params, descriptor.options.parallelism)
+    loaded = load_job(
+        descriptor.job_file,
+        descriptor.params,
+        descriptor.options.number("parallelism"),
+        descriptor.options.number("max_parallelism"),
+    )
     if loaded.job.name != descriptor.job_name:
         raise JobChangedError(
             f"{descriptor.job_file} now defines job {loaded.job.name!r}, but {directory} holds job"

@@ -29,14 +29,18 @@ from engine.cli.settings import (
     JobDescriptor,
     RunOptions,
     config_options,
+    given_settings,
     is_url,
     load_job,
     parse_params,
     place,
+    preset_option,
     run_options,
+    setting_options,
     write_descriptor,
 )
 from engine.cli.shell import OneOf
+from engine.cli.text import error_console, say
 from engine.elements.errors import ConfigurationError
 from engine.faults.fault_plan import FaultPlan
 from engine.runtime.storage import open_storage
@@ -55,6 +59,8 @@ Examples:
   weir run wordcount.py --stop-with-savepoint 5ms --savepoint-dir saved/
   weir run wordcount.py --from saved/savepoint-… --parallelism 4
   weir run wordcount.py --explain mermaid
+  weir run wordcount.py --preset small-cluster -D execution.checkpointing.interval=1ms
+  weir run wordcount.py --config flink/config.yaml --set cost.link_latency=2ms
   weir run wordcount.py --mode at-least-once --kill 'count[1]@3ms' --ledger
 """
 
@@ -62,6 +68,8 @@ Examples:
 @click.command("run", help=_HELP)
 @click.argument("job_file", metavar="JOB")
 @config_options
+@setting_options
+@preset_option
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Parameter of job(). Repeatable.")
 @click.option(
     "--storage",
@@ -87,10 +95,13 @@ Examples:
     is_flag=False,
     flag_value="text",
     type=OneOf(["text", "mermaid"]),
-    help="Print the plan on standard output and run nothing.",
+    help="Print the plan, and each setting that is not at its default, on standard output and run nothing.",
 )
 def command(
     job_file: str,
+    definitions: tuple[str, ...],
+    config_file: str | None,
+    preset: str | None,
     params: tuple[str, ...],
     storage: str | None,
     out: str | None,
@@ -112,13 +123,22 @@ def command(
     ledger: bool,
     **options: str | int | bool | None,
 ) -> int:
-    chosen = RunOptions.of(**options)
+    given = given_settings(definitions, config_file, preset).with_options(options)
+    values = dict(given.values)
+    storage, savepoint_dir = _place(values, "storage", storage), _place(values, "savepoint_dir", savepoint_dir)
+    chosen = RunOptions(values)
     faults = FaultPlan.parse(kills, fault_texts)
+    if not savepoint_times and stop_time is None and "savepoint_dir" in given.values:
+        savepoint_dir = None  # it is for savepoints of other runs
     wishes = SavepointWishes(savepoint_times, savepoint_dir, savepoint_format, stop_time, drain)
     config = chosen.to_config()
-    loaded = load_job(job_file, parse_params(params), chosen.parallelism)
+    loaded = load_job(job_file, parse_params(params), chosen.number("parallelism"), chosen.number("max_parallelism"))
+    for note in given.notes:
+        say(error_console(), f"note: {note}")
     if explain is not None:
         click.echo(loaded.job.explain(explain))  # type: ignore[arg-type]
+        if explain == "text" and given.explained():
+            click.echo("\n".join(["", "settings that are not at their default:", *given.explained()]))
         return 0
     # Invalid options are refused before anything is created.
     check_orders(loaded.job.plan(), config, faults, wishes)
@@ -191,6 +211,12 @@ def command(
                 incarnation=opened.incarnation,
             )
         )
+
+
+def _place(values: dict[str, str | int | bool], name: str, typed: str | None) -> str | None:
+    """A directory as its option names it, or else the setting, which is taken out."""
+    value = values.pop(name, None)
+    return str(value) if typed is None and value not in (None, "none") else typed
 
 
 def _seen_from(directory: str, output_dir: str) -> str:

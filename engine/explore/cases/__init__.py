@@ -12,7 +12,11 @@ from engine.explore.cases.case import (
     Ranges as Ranges,
     Setting as Setting,
 )
-from engine.explore.cases.case_settings import case_settings as case_settings, run_config as run_config
+from engine.explore.cases.case_settings import (
+    NOT_OF_A_CASE as NOT_OF_A_CASE,
+    case_settings as case_settings,
+    run_config as run_config,
+)
 from engine.explore.cases.codec import (
     SETTINGS as SETTINGS,
     case_to_plain as case_to_plain,

@@ -17,7 +17,8 @@ from engine.runtime.config import CheckpointInterval, RunConfig, config_of, find
 
 RESTART_DELAY_NS = 1_000
 
-_NOT_OF_A_CASE = ("restart", "seed")
+NOT_OF_A_CASE = ("restart", "seed", "max_parallelism", "storage", "savepoint_dir", "preset")
+"""Settings that a search decides, or that its runs do not have."""
 
 
 def run_config(case: Case) -> RunConfig:
@@ -56,8 +57,8 @@ def _setting(name: str) -> tuple[TableSetting, str | None]:
         one, task = find_setting(name)
     except ConfigurationError as error:
         raise ConfigurationError(f"a case has no setting {name!r}: {error}") from None
-    if one.name in _NOT_OF_A_CASE:
-        raise ConfigurationError(f"a case has no setting {name!r}: the search decides it")
+    if one.name in NOT_OF_A_CASE:
+        raise ConfigurationError(f"a case has no setting {name!r}: runs of a search have none of their own")
     if task is None and Mapping in one.kind.types:
         raise ConfigurationError(f"a case has no setting {name!r}: write {one.name}.NAME for each subtask")
     return one, task

@@ -15,6 +15,7 @@ from engine.runtime.config.run_config import (
 )
 from engine.runtime.config.settings_table import (
     OPTIONS as OPTIONS,
+    PRESETS as PRESETS,
     SETTINGS as SETTINGS,
     config_of as config_of,
     find_setting as find_setting,

@@ -15,6 +15,19 @@ from engine.elements.suggestions import nearest
 from engine.protocols.acking.settings import AckingSettings
 from engine.runtime.config.cost import CostModel
 from engine.runtime.config.run_config import RunConfig
+from state_backends.base import UPPER_BOUND_MAX_PARALLELISM
+
+PRESETS: Mapping[str, Mapping[str, str]] = {
+    "small-cluster": {
+        "cost.source_record": "2us",
+        "cost.record": "2us",
+        "cost.link_latency": "250us",
+        "cost.link_bytes_per_s": "125000000",
+        "cost.storage_latency": "5ms",
+        "cost.storage_bytes_per_s": "100000000",
+    }
+}
+"""Costs by the name of a preset. ``small-cluster``: some machines of one rack, as docs/configuration.md explains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +38,24 @@ class JobSettings:
         None, "Subtasks of every operator that names no number of its own.", least=1, none="the number in the job file",
         option="parallelism", flink=("parallelism.default",), flink_default="1",
     )  # fmt: skip
+    max_parallelism: int | None = setting(
+        None, "Key groups of every operator that names no number of its own.",
+        least=1, most=UPPER_BOUND_MAX_PARALLELISM, none="the number in the job file",
+        flink=("pipeline.max-parallelism",), flink_default="-1",
+    )  # fmt: skip
+    storage: str | None = setting(
+        None, "Directory or URL of the checkpoints, as --storage names it.", none="memory",
+        flink=("execution.checkpointing.dir", "state.checkpoints.dir", "state.backend.fs.checkpointdir"),
+        flink_default="none",
+    )  # fmt: skip
+    savepoint_dir: str | None = setting(
+        None, "Directory of savepoints, as --savepoint-dir names it.", none="beside the checkpoints or the output",
+        flink=("execution.checkpointing.savepoint-dir", "state.savepoints.dir", "savepoints.state.backend.fs.dir"),
+        flink_default="none",
+    )  # fmt: skip
+    preset: str | None = setting(
+        None, "Costs that a cluster would have, as --preset names them.", choices=tuple(PRESETS), none="no costs"
+    )
 
     def __post_init__(self) -> None:
         settle(self)
@@ -69,6 +100,12 @@ def read_setting(name: str, text: str) -> Any:
     return one.parse(text) if task is None else one.parse(f"{task}={text}")[task]
 
 
+def _preset_values(preset: object) -> Mapping[str, Any]:
+    """The settings of a preset, ``None`` = none. Raises :class:`ConfigurationError` when there is none of that name."""
+    chosen = SETTINGS["preset"].settled(preset)
+    return {} if chosen is None else {name: read_setting(name, text) for name, text in PRESETS[chosen].items()}
+
+
 def config_of(values: Mapping[str, object]) -> RunConfig:
     """The configuration with these settings, by any of their names; times may be texts. Settings of the job are
     left out.
@@ -76,7 +113,7 @@ def config_of(values: Mapping[str, object]) -> RunConfig:
     Raises :class:`ConfigurationError` when there is no such setting, or a value cannot work, alone or beside another.
     """
     found: dict[str, dict[str, Any]] = {"": {}, "cost": {}, "acking": {}}
-    for name, value in values.items():
+    for name, value in {**_preset_values(values.get("preset")), **values}.items():
         one, task = find_setting(name)
         group = found[one.owner]
         if task is None:
