@@ -75,26 +75,29 @@ class RunConfig:
     """Settings of one run, each with its meaning. A time is a whole number of virtual ns, or its text: ``"250ms"``."""
 
     mode: str = setting(
-        "aligned", "How checkpoints are taken; acking takes none and tracks records.", option="mode",
+        "aligned",
+        "How checkpoints are taken: aligned (or exactly-once), unaligned, aligned-timeout, at-least-once or none;"
+        " acking takes none and tracks records.",
+        option="mode",
         flink=(
             "execution.checkpointing.mode", "execution.checkpointing.unaligned.enabled",
             "execution.checkpointing.unaligned",
         ),
-        flink_default="EXACTLY_ONCE, unaligned.enabled=false",
+        flink_default="EXACTLY_ONCE, not unaligned",
     )
     seed: str = setting("0", "Seed of every choice: a number or any text.", kind=SEED, option="seed")
     batch_size: int = setting(
         1_024, "Records a source emits at a time: 1 for lessons, thousands for throughput.", least=1,
         option="batch_size", flink=("execution.buffer-timeout.interval", "execution.buffer-timeout"),
         flink_default="100 ms",
-        why="a batch is sent when it is complete, so only Flink's 0 (each record at once) has an equal: 1",
+        why="a batch is sent when it is complete; only Flink's 0, each record at once, has an equal: 1",
     )
     checkpoint_interval: CheckpointInterval | None = setting(
         CheckpointInterval(time_ns=100_000_000),
         "Virtual time, or source records, between checkpoints. In mode acking: between two commits of offsets.",
         kind=INTERVAL, none="no periodic checkpoints; the final one is still taken", option="checkpoint_interval",
         flink=("execution.checkpointing.interval",), flink_default="none",
-        why="a run without checkpoints shows nothing of what Weir is for",
+        why="a run without checkpoints could not recover",
     )
     checkpoint_timeout_ns: int = setting(
         600_000_000_000, "A slower checkpoint is aborted.", least=1, option="checkpoint_timeout",
@@ -196,7 +199,7 @@ class RunConfig:
         flink=(
             "taskmanager.network.memory.buffer-debloat.target", "taskmanager.network.memory.buffer-debloat.enabled",
         ),
-        flink_default="1 s, enabled=false",
+        flink_default="off",
     )
     debloat_period_ns: int | None = setting(
         None, "How often debloating computes the credit of channels.", least=1, none="a fifth of the target",

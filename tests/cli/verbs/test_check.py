@@ -136,7 +136,7 @@ def test_a_bound_is_named_and_raised(small: Weir) -> None:
 def test_wrong_usage(small: Weir) -> None:
     """Unknown faults and settings are errors of the tool."""
     assert small("check", "small.py", "--faults", "meteor").exit_code == 11
-    assert "a case has no setting 'no_such'" in small("check", "small.py", "--set", "no_such=1").stderr
+    assert "there is no setting 'no_such'" in small("check", "small.py", "--set", "no_such=1").stderr
 
 
 def test_what_the_job_prints_is_not_in_the_report(weir: Weir) -> None:
