@@ -57,7 +57,7 @@ FAULT_KINDS: Mapping[str, FaultKind] = {
     "raise": FaultKind("user code", (POINT,), "a user's function raises"),
     "delay": FaultKind("channel", (ELEMENT,), "an element is under way for longer"),
     "slow": FaultKind("channel", (TIME,), "a task takes its elements more slowly for a while: backpressure"),
-    "clog": FaultKind("channel", (TIME,), "channels carry nothing for a while, each until a time of its own"),
+    "clog": FaultKind("channel", (TIME,), "channels carry nothing for a while, each between two times of its own"),
     "reorder": FaultKind("channel", (ELEMENT,), "an element overtakes the one in front of it", unsound=True),
     "drop": FaultKind("channel", (ELEMENT,), "an element is lost", unsound=True),
     "partition": FaultKind("control", (TIME,), "nothing passes between job manager and a task for a while"),

@@ -95,11 +95,7 @@ class NetworkFaults:
     # -- elements -----------------------------------------------------------------------------------------------
 
     def element_delay_ns(self, channel: str, kind: str) -> int:
-        delay_ns = 0
-        if self._windows.is_armed:
-            clog = self._windows.in_force("clog", self._names.of_channel(channel), self._struck.now_ns)
-            if clog is not None:
-                delay_ns = max(0, clogged_until_ns(clog, channel) - self._struck.now_ns)
+        delay_ns = self._clogged_ns(channel) if self._windows.is_armed else 0
         if not self._elements.is_armed:
             return delay_ns
         fault = self._elements.strike(f"{channel} {kind}")
@@ -113,6 +109,17 @@ class NetworkFaults:
             return delay_ns + fault.for_ns
         assert fault.kind == "clog", fault
         self._windows.begin(fault, fault.target.rpartition(" ")[0] or "*", self._struck.now_ns)
+        return delay_ns
+
+    def _clogged_ns(self, channel: str) -> int:
+        """How long an element that is sent now waits for ``channel`` to carry elements again."""
+        delay_ns, now_ns = 0, self._struck.now_ns
+        for clog in self._windows.due("clog", now_ns):
+            stops_ns, goes_ns = clogged_between_ns(clog, channel)
+            # Before it stops, the channel carries what others cannot any more.
+            if stops_ns <= now_ns < goes_ns and hits_any(clog, self._names.of_channel(channel)):
+                self._windows.strikes(clog)
+                delay_ns = max(delay_ns, goes_ns - now_ns)
         return delay_ns
 
     # -- by chance ----------------------------------------------------------------------------------------------
@@ -149,12 +156,12 @@ def refuse_unsound(faults: Sequence[Fault], mix: FaultMix) -> None:
             )
 
 
-def clogged_until_ns(clog: Fault, channel: str) -> int:
-    """When a clogged channel carries elements again. Each channel stops within the first half of the fault and resumes
-    within the second; in an order of its own."""
+def clogged_between_ns(clog: Fault, channel: str) -> tuple[int, int]:
+    """When a clogged channel stops, and when it carries elements again. Channels stop one after the other within the
+    first half of the fault, and resume within the second, in another order."""
     assert clog.at_ns is not None, clog
     digest = blake2b(f"{clog.amount} {channel}".encode(), digest_size=8).digest()
     half_ns = clog.for_ns // 2
     stops_ns = clog.at_ns + int.from_bytes(digest[:4], "big") * half_ns // (1 << 32)
     goes_ns = clog.at_ns + clog.for_ns - int.from_bytes(digest[4:], "big") * half_ns // (1 << 32)
-    return max(stops_ns, goes_ns)
+    return stops_ns, goes_ns

@@ -11,12 +11,12 @@ import pytest
 from engine.elements.errors import ConfigurationError
 from engine.explore.run import CheckpointTrigger
 from engine.faults.fault import Fault, FaultMix, parse_fault
-from engine.faults.network import NetworkFaults, clogged_until_ns
+from engine.faults.network import NetworkFaults, clogged_between_ns
 from engine.faults.opportunities import Struck
 from engine.observe.trace_events import CheckpointCompleted, Receive, SnapshotTaken, TaskState
 from engine.runtime.execution import Execution
 from engine.runtime.faulted import MESSAGES
-from engine.runtime.kernel import ChoiceRecorder
+from engine.runtime.kernel import START_NS, ChoiceRecorder, Kernel
 from operators.basic import CollectedResults
 from tests.cases import crossed
 from tests.faults.disturbed import (
@@ -199,15 +199,36 @@ def test_a_cancel_marker_comes_behind_a_newer_barrier() -> None:
 
 
 def test_clogged_channels_stop_and_come_back_in_orders_of_their_own() -> None:
-    """Each stands within the fault; neither order is that of the names, and another number gives another one."""
+    """Each stops in the first half of the fault and comes back in the second; neither order is that of the names or
+    the other one, and another number gives others."""
     channels = [f"a[{sender}]->b[{receiver}]" for sender in range(4) for receiver in range(4)]
     first, second = (Fault("clog", at_ns=1_000, for_ns=10_000, amount=amount) for amount in (1, 2))
 
-    until = [clogged_until_ns(first, channel) for channel in channels]
+    stops, goes = ({one: clogged_between_ns(first, one)[end] for one in channels} for end in (0, 1))
 
-    assert all(1_000 <= at <= 11_000 for at in until)
-    assert until != sorted(until)
-    assert until != [clogged_until_ns(second, channel) for channel in channels]
+    assert all(1_000 <= stops[one] < 6_000 < goes[one] <= 11_000 for one in channels)
+    orders = [sorted(channels, key=when.__getitem__) for when in (stops, goes)]
+    assert len({tuple(order) for order in (channels, *orders)}) == 3
+    assert {one: clogged_between_ns(second, one) for one in channels} != {one: (stops[one], goes[one]) for one in goes}
+
+
+def test_a_channel_goes_on_while_others_are_clogged_already() -> None:
+    """At every instant of the fault those channels are delayed that have stopped and not come back; one that no
+    element was sent on meanwhile was not struck."""
+    channels = [f"a[{sender}]->b[{receiver}]" for sender in range(4) for receiver in range(4)]
+    clog = Fault("clog", at_ns=1_000, for_ns=10_000, amount=1)
+    seen: set[int] = set()
+    for now_ns in range(900, 11_200, 100):
+        struck = Struck(FaultMix(), ChoiceRecorder())
+        faults = NetworkFaults([clog], FaultMix(), struck)
+        struck.kernel = Kernel(START_NS + now_ns)
+        delays = [faults.element_delay_ns(channel, "Batch") for channel in channels]
+        between = [clogged_between_ns(clog, channel) for channel in channels]
+        assert delays == [goes_ns - now_ns if stops_ns <= now_ns < goes_ns else 0 for stops_ns, goes_ns in between]
+        assert faults.unused == (() if any(delays) else (clog,))
+        seen.add(sum(delay > 0 for delay in delays))
+
+    assert len(seen) > 8, "they stop and come back one by one"
 
 
 def test_nothing_is_received_on_a_clogged_channel() -> None:
@@ -216,14 +237,15 @@ def test_nothing_is_received_on_a_clogged_channel() -> None:
     run = disturbed(clog)
 
     check_exactly_once(run, clog)
-    until = clogged_until_ns(parse_fault(clog), "near[0]->count[0]")
+    since, until = clogged_between_ns(parse_fault(clog), "near[0]->count[0]")
     index = next(one.index for one in counting(CollectedResults()).plan().channels if one.sender_vertex == 0)
     times = [
         event.time_ns - run.result.started_ns
         for event in run.trace
         if isinstance(event, Receive) and event.channel == index
     ]
-    assert not [at for at in times if 3 * US < at < until]
+    assert [at for at in times if at <= since]
+    assert not [at for at in times if since + US < at < until]
     assert [at for at in times if at >= until]
 
 
