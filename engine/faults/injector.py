@@ -31,9 +31,6 @@ from engine.runtime.faulted import ZOMBIE, StruckDown
 from engine.runtime.kernel import ChoiceRecorder
 from state_backends.files import FileSystem
 
-CHECKPOINTS_DIR = "/checkpoints"
-"""The directory of a case's checkpoints on their disk."""
-
 
 class FaultyWorld(Protocol):
     """Everything that outlives the processes of a case."""
@@ -96,10 +93,10 @@ class FaultInjector:
         faulty = self.storage.wrap(file_system, name)
         return ProbingFileSystem(faulty, self) if name == "checkpoints" else OutputFileSystem(faulty, self, logs)
 
-    def in_world(self, plan: ExecutionPlan, world: FaultyWorld) -> ExecutionPlan:
+    def in_world(self, plan: ExecutionPlan, world: FaultyWorld, storage_dir: str) -> ExecutionPlan:
         """The plan of a process in a world, whose sinks' external systems may fail from now on. Operator errors strike
-        here: the process itself does not run yet."""
-        self.errors.before_process(plan, world.checkpoints, CHECKPOINTS_DIR)
+        here, in ``storage_dir``: the process itself does not run yet."""
+        self.errors.before_process(plan, world.checkpoints, storage_dir)
         self.external.attach(world.sinks, self._request)
         return self.external.in_plan(plan)
 

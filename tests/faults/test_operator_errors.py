@@ -85,6 +85,13 @@ def test_a_first_start_is_no_resume() -> None:
     assert not injector.struck
 
 
+def test_each_resume_is_one_opportunity() -> None:
+    """A job that is resumed once has no second one."""
+    finished = run_case(SUBJECT, case(CRASH, "wrong-directory:*#2"))
+
+    assert finished.unused == (parse_fault("wrong-directory:*#2"),)
+
+
 def test_a_file_sink_takes_back_what_the_older_checkpoint_does_not_cover() -> None:
     """The same mistake over files: what newer checkpoints had committed is hidden, and comes again."""
     files, expected = MemoryFileSystem(), sorted(str(number) for number in range(40))

@@ -65,7 +65,13 @@ class Invariant:
     """By class of trace event: the method that is called with it."""
 
     def __init_subclass__(cls) -> None:
-        mine = {kind: name for name, method in vars(cls).items() for kind in getattr(method, "_hears", ())}
+        mine: dict[type[Any], str] = {}
+        for name, method in vars(cls).items():
+            for kind in getattr(method, "_hears", ()):
+                # Only one method is called for a kind.
+                other = mine.get(kind, cls._heard.get(kind, name))
+                assert other == name, f"{cls.__name__} hears {kind.__name__} twice: with {other} and with {name}"
+                mine[kind] = name
         cls._heard = {**cls._heard, **mine}
 
     def __init__(self) -> None:

@@ -183,7 +183,7 @@ class _CutOffError(Exception):
     """The case has exceeded its bounds."""
 
 
-@dataclass
+@dataclass(eq=False)
 class _CaseRun:
     """One running case."""
 
@@ -294,8 +294,7 @@ class _CaseRun:
         plan = subject.in_world(subject.plan(self._parallelism), world, self._case.dropped)
         checkpoints, files = world.checkpoints, self._noted(world)
         if injector is not None:
-            plan = injector.in_world(plan, world)
-            injector.errors.before_process(plan, checkpoints, jobs.storage_dir)
+            plan = injector.in_world(plan, world, jobs.storage_dir)
             logs = [directory_in(OUTPUT_DIR, log.path) for log in world.logs.values()]
             checkpoints, files = injector.wrap(checkpoints, "checkpoints"), injector.wrap(files, "files", logs)
         behind = 0 if self._view is None or jobs.has_begun else self._view.incarnation

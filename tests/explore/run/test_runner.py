@@ -14,7 +14,7 @@ from engine.checkpoint.coordinator import CheckpointCoordinator
 from engine.checkpoint.restore import UnsupportedMappingError
 from engine.elements.errors import ConfigurationError
 from engine.explore.cases import FIFO, PCT, RANDOM, Case, run_config
-from engine.explore.run import Bounds, FinishedCase, Invariant, Subject, TraceTape, World, run_case, trace_digest
+from engine.explore.run import Bounds, FinishedCase, Invariant, Subject, TraceTape, World, hears, run_case, trace_digest
 from engine.explore.run.runner import InvariantError
 from engine.explore.shrink import concretised
 from engine.faults.fault import FaultMix, parse_fault
@@ -210,6 +210,33 @@ def test_invariants_hear_what_they_asked_for_and_are_asked_in_the_end() -> None:
     assert one.seen == other.seen == expected
     assert one.starts == [1]
     assert [str(violation) for violation in finished.violations] == ["counting: something"] * 2
+
+
+def test_an_invariant_hears_each_kind_once() -> None:
+    """A second method for one kind would never be called: it is refused, also below a class that hears it."""
+
+    class Hears(Invariant):
+        @hears(Send)
+        def on_send(self, event: Send) -> None: ...
+
+    class Replaces(Hears):
+        @hears(Send)
+        def on_send(self, event: Send) -> None: ...
+
+    with pytest.raises(AssertionError, match="HearsBelow hears Send twice: with on_send and with on_another"):
+
+        class HearsBelow(Hears):
+            @hears(Send)
+            def on_another(self, event: Send) -> None: ...
+
+    with pytest.raises(AssertionError, match="hears Send twice"):
+
+        class HearsBeside(Invariant):
+            @hears(Send)
+            def on_send(self, event: Send) -> None: ...
+
+            @hears(Send, TaskState)
+            def on_both(self, event: Send | TaskState) -> None: ...
 
 
 def test_checkpoints_are_triggered_at_the_instants_that_are_named() -> None:
