@@ -14,8 +14,8 @@ PAGE = ROOT / "docs/configuration.md"
 HEAD = """\
 # Configuration
 
-With this page you can set everything that decides how a job runs, by our names or with the keys of Flink. It
-is written by `make docs` from the table of settings in the code.
+After this page you can set everything that decides how a job runs, by our names or with the keys of Flink.
+`make docs` writes it from the table of settings in the code.
 
 ```sh
 weir run examples/wordcount.py -D execution.checkpointing.interval=1ms --preset small-cluster
@@ -89,6 +89,11 @@ nearby does, and 100 MB/s from then on.
 |---|---|
 """
 
+END = """
+Read on: [the command line](command-line.md), [barriers](barriers.md) for the modes, [state
+backends](state-backends.md), and [time and choices](time-and-choices.md) for the time that costs add up to.
+"""
+
 
 def page() -> str:
     """The whole page."""
@@ -100,6 +105,7 @@ def page() -> str:
             *(f"| `{beginning}` | {why} |\n" for beginning, why in sorted(MEANINGLESS.items())),
             PRESET,
             *(f"| `{name}` | {_shown(SETTINGS[name], text)} |\n" for name, text in PRESETS["small-cluster"].items()),
+            END,
         ]
     )
 
