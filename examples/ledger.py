@@ -10,6 +10,8 @@ after a crash they are read again. Run it with::
 
 from __future__ import annotations
 
+from textwrap import fill
+
 from engine import CheckpointInterval, CollectedResults, CostModel, Job, RunConfig, SequenceSource
 from engine.explore.ledger import EffectLedger, Findings, findings, reference
 from engine.faults import FaultPlan
@@ -54,7 +56,7 @@ def main() -> None:
         effects = sum(one.total() for place, one in ledger.effects().items() if place.kind == "key")
         print(f"{mode}: {effects} effects on the counts")
         for paragraph in found.paragraphs(ledger):
-            print(f"  {paragraph}")
+            print(fill(paragraph, 110, initial_indent="  ", subsequent_indent="    "))
 
 
 if __name__ == "__main__":

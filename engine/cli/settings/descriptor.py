@@ -149,10 +149,10 @@ class JobDescriptor:
 def _not_accepted(path: str, problem: str, accept: bool = False) -> StorageError:
     directory = posixpath.dirname(path) or "DIR"
     command = shlex.join(["weir", "resume", directory, ACCEPT_OPTION])
-    fix = "correct it" if accept else f"read it, and if it says what is meant: {command}"
+    fix = "correct it" if accept else f"read it, and if its content is right: {command}"
     return StorageError(
         f"{path}: {problem}\n"
-        "  it says which job is run on what and where to, so nothing was started; the checkpoints beside it may be"
+        "  it names the job, its options and its output, so the job was not started; the checkpoints beside it may be"
         " intact: look with weir inspect\n"
         f"  fix: restore it from a copy; or {fix}"
     )

@@ -301,7 +301,9 @@ def test_assertions_are_asked_every_so_many_events(monkeypatch: pytest.MonkeyPat
 
 def test_the_page_lists_every_invariant_as_it_is() -> None:
     """Name, what must hold, why, and where the rule comes from."""
-    rows = re.findall(r"^\| `(\w+)` \| (.+?) \| (.+?) \| (.+?) \|$", PAGE.read_text("utf-8"), flags=re.MULTILINE)
+    listed = PAGE.read_text("utf-8").partition("## What must hold")[2].partition("\n## ")[0]
+    entries = " ".join(listed.split()).split(" * ")[1:]
+    rows = re.findall(r"\*\*`(\w+)`\*\* (.+?) \*Why:\* (.+?) \*From:\* (.+)\.$", "\n".join(entries), flags=re.MULTILINE)
     assert rows == [(one.name, one.title, one.reason, one.source) for one in CATALOGUE.values()]
 
 
