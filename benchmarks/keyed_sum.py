@@ -124,7 +124,7 @@ class KeyedSum:
     def _check_sums(self, execution: Execution) -> None:
         found: dict[int, int] = {}
         for task in execution.manager.tasks.values():
-            for context in task.contexts:
+            for context in task.chain.contexts:
                 if context.keyed is not None:
                     found.update(self._sums_in(context.keyed))
         assert found == expected_sums(self.count), "the sums in live state are wrong"

@@ -179,10 +179,13 @@ class Execution:
                 MemoryFileSystem(), "/checkpoints", plan.job_name, inline_threshold_bytes=config.inline_state_bytes
             )
         file_system = LocalFileSystem() if file_system is None else file_system
-        self.deaths = Deaths(self.kernel)
-        hook = None if interference is None else RunFaults(interference, self.kernel, self.deaths)
+        tracks_records = config.protocol.tracks_records
+        self.deaths = deaths = Deaths(self.kernel, config.heartbeat_timeout_ns)
+        hook = None
+        if interference is not None:
+            hook = RunFaults(interference, self.kernel, deaths, tracks_records=tracks_records)
         acking = None
-        if config.protocol.tracks_records:
+        if tracks_records:
             instrument = self._instrument
             acking = AckingRun(plan, config, kernel=self.kernel, storage=storage, instrument=instrument, hook=hook)
         self.manager = JobManager(
@@ -200,7 +203,7 @@ class Execution:
             acking=acking,
             provenance=provenance,
         )
-        self.deaths.manager = self.manager
+        deaths.attach(self.manager, None if acking is None else acking.named)
         self._restore_from = restore_from
         self._orders: list[tuple[int, str, object]] = []
         """Events planned for the job manager: when, which operation, with which payload."""
@@ -380,7 +383,7 @@ class Execution:
             replayed_records=deployment.counts.read_again(sent) + sent_again,
             checkpoints=manager.coordinator.statistics,
             counters=deployment.environment.counters,
-            tasks=deployment.counts.reports(manager.tasks.values()),
+            tasks=deployment.counts.reports(),
             choices=self.choices,
             notes=tuple(manager.job.notes),
             losses=tuple(deployment.environment.losses),
@@ -403,11 +406,11 @@ def who_waits(manager: JobManager) -> str:
     """The first few tasks that have not ended, and what they wait for: those that cannot go on come first."""
     stuck, others = [], []
     for task in manager.tasks.values():
-        if task.state not in ("finished", "canceled"):
+        if task.life.state not in ("finished", "canceled"):
             blocked = [channel.name for channel in task.inputs if channel.blocked]
             reasons = [f"{task.full_outputs} outputs full"] if task.full_outputs else []
             reasons += [f"{_first_few(blocked)} blocked"] if blocked else []
-            told = f"{task.name} {task.state}"
+            told = f"{task.name} {task.life.state}"
             if reasons:
                 stuck.append(f"{told} ({'; '.join(reasons)})")
             else:

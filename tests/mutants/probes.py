@@ -338,9 +338,9 @@ def _execution(job: Job) -> Execution:
 def end_of_a_disowned_task() -> object:
     execution = _execution(_numbers())
     execution.begin()
-    task = execution.manager.tasks[1, 0]
-    task.disowned = True
-    execution.manager.task_reached_end(task)
+    life = execution.manager.tasks[1, 0].life
+    life.disowned = True
+    execution.manager.task_reached_end(life)
     return execution.manager.end.fingerprint()
 
 
@@ -458,4 +458,4 @@ def input_of_a_suspended_source() -> object:
     source = execution.manager.tasks[0, 0]
     options = CheckpointOptions(kind=SnapshotKind.SAVEPOINT, stop=StopMode.SUSPEND)
     source.trigger_checkpoint(CheckpointBarrier(1, 0, options))
-    return source.input_ended
+    return source.end.input_ended

@@ -65,7 +65,7 @@ def undisturbed_parts(execution: Execution) -> tuple[object, ...]:
 def _key_types(execution: Execution) -> object:
     """The key types that the senders of each vertex have agreed on: a later key of another type is an error."""
     manager = execution.manager
-    environments = {id(task.environment): task.environment for task in manager.tasks.values()}
+    environments = {id(task.place.environment): task.place.environment for task in manager.tasks.values()}
     vertices = range(len(manager.plan.vertices))
     return [[one.key_type_agreement(vertex).key_type for vertex in vertices] for one in environments.values()]
 
@@ -127,7 +127,7 @@ def declared_state(task: Task) -> object:
             None if context.keyed is None else context.keyed.fingerprint(),
             None if context.operator is None else context.operator.fingerprint(),
         )
-        for context in task.contexts
+        for context in task.chain.contexts
     )
 
 
@@ -140,7 +140,7 @@ def task_of(target: Any) -> Task | None:
 def is_void(event: ScheduledEvent) -> bool:
     """Whether the event is for a dead task."""
     task = task_of(event.target)
-    return task is not None and task.state in _DEAD
+    return task is not None and task.life.state in _DEAD
 
 
 def pending_parts(execution: Execution, *, control: bool = False) -> list[tuple[str, ...]]:

@@ -136,15 +136,15 @@ class Independence:
 
     def _is_quiet_run(self, task: Task, now: _Situation) -> bool:
         if isinstance(task, SourceTask):
-            return task.input_ended
-        if task.loop is not None:
+            return task.end.input_ended
+        if task.end.loop is not None:
             return False
         waiting = [element for channel in task.inputs for _, element in channel.queue]
         if not waiting:
             return True
         if any(channel.priority_events for channel in task.inputs):
             return True
-        vertex = task.plan.vertex
+        vertex = task.place.plan.vertex
         if self.is_loud or task.full_outputs or not self._free_outputs[vertex]:
             return False
         if vertex not in self._collecting and now.overtakes(task) and not all(map(self._is_neutral, waiting)):
@@ -161,7 +161,7 @@ class Independence:
     def _is_quiet_mail(self, task: Task, operation: str, now: _Situation) -> bool:
         if operation == "trigger_checkpoint":
             return (self._blocks or now.all_ended) and isinstance(task, SourceTask)
-        if operation not in _NOTIFICATIONS or (task.plan.vertex in self._ends and not self._only_end):
+        if operation not in _NOTIFICATIONS or (task.place.plan.vertex in self._ends and not self._only_end):
             return False
         if now.may_trigger or now.is_triggering:
             return operation != "may_finish" and not task.end.waits_to_finish
@@ -191,7 +191,7 @@ class _Situation:
 
 
 def _all_sources_ended(execution: Execution) -> bool:
-    return all(task.input_ended for task in execution.manager.tasks.values() if isinstance(task, SourceTask))
+    return all(task.end.input_ended for task in execution.manager.tasks.values() if isinstance(task, SourceTask))
 
 
 def _is_last(execution: Execution, event: ScheduledEvent) -> bool:

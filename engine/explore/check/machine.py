@@ -222,12 +222,12 @@ class Machine:
         if execution.manager.job.state == STOPPED:
             self._resume(state)
             return
-        if task is not None and task.state == "running":
+        if task is not None and task.life.is_running:
             self._remember_cuts(state, task)
 
     def _remember_cuts(self, state: CaseState, task: Task) -> None:
         for checkpoint_id in task.checkpointing.running_ids:
-            key = (task.name, task.attempt, checkpoint_id)
+            key = (task.name, task.life.attempt, checkpoint_id)
             known = state.cuts.get(key)
             in_flight = task.checkpointing.channel_state
             if known is None:
@@ -249,13 +249,13 @@ class Machine:
             return self.ending_fingerprint(state)
         manager = state.execution.manager
         for task in list(state.declared):
-            if manager.tasks.get(task.task_id) is not task:
+            if manager.tasks.get(task.life.task_id) is not task:
                 del state.declared[task]
         pending = (*manager.coordinator.pending.ids, manager.coordinator.pending.finalizing_id)
         for key in list(state.cuts):
             if key[2] not in pending:
                 del state.cuts[key]
-        declared = [self._declared(state, task) for task in manager.tasks.values() if task.state == "running"]
+        declared = [self._declared(state, task) for task in manager.tasks.values() if task.life.is_running]
         cuts = sorted(state.cuts.items(), key=lambda item: item[0])
         if state.faults >= self._faults:
             # A job that fails by itself meets the same failure from any checkpoint, and so reaches this state again.

@@ -137,8 +137,8 @@ class Quiescence(Watcher):
     def _in_memory(self) -> Iterator[str]:
         manager = self.view.execution.manager
         for task in manager.tasks.values():
-            if task.state != "finished":
-                yield f"the job has finished, and {task.name} is {task.state}"
+            if task.life.state != "finished":
+                yield f"the job has finished, and {task.name} is {task.life.state}"
             blocked = [channel.name for channel in task.inputs if channel.blocked]
             if blocked:
                 yield f"{shown(blocked)} is still blocked"

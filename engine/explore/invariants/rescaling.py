@@ -91,18 +91,18 @@ class WholeAfterRestore(Watcher):
                 self._judge_channels(metadata, plan, tasks.values(), event.time_ns)
             for task in tasks.values():
                 if task.name == event.task:
-                    self._judge_state(metadata, plan.vertices[task.plan.vertex], task, event.time_ns)
+                    self._judge_state(metadata, plan.vertices[task.place.plan.vertex], task, event.time_ns)
         except (StateBackendError, OSError) as error:
             self.skipped = f"checkpoint {metadata.checkpoint_id} could not be read: {error}"
 
     # -- keyed state ------------------------------------------------------------------------------------------------
 
     def _judge_state(self, metadata: CheckpointMetadata, vertex: VertexPlan, task: Task, now_ns: int) -> None:
-        for context in task.contexts:
+        for context in task.chain.contexts:
             backend = context.keyed
             if backend is None:
                 continue
-            subtask, number = task.plan.subtask, metadata.checkpoint_id
+            subtask, number = task.place.plan.subtask, metadata.checkpoint_id
             mine = key_group_range_for_index(vertex.max_parallelism, vertex.parallelism, subtask)
             if backend.key_group_range != mine:
                 text = f"{task.name} owns key groups {backend.key_group_range} of {context.name}, not {mine}"
@@ -154,7 +154,7 @@ class WholeAfterRestore(Watcher):
         counts: Counter[str] = Counter()
         under_way = self._under_way()
         for task in tasks:
-            if task.attempt != self._attempt:
+            if task.life.attempt != self._attempt:
                 # Another region: it kept running, and its records kept moving.
                 for channel in task.inputs:
                     expected.pop(plan.edges[channel.plan.edge].name, None)

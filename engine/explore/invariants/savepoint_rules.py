@@ -274,7 +274,7 @@ class StartsWhereItWasStopped(Watcher):
             self._compare(event.time_ns)
 
     def _take(self, task: Task) -> None:
-        for context in task.contexts:
+        for context in task.chain.contexts:
             if context.operator is not None:
                 _add(self._found, context.uid, context.operator)
 

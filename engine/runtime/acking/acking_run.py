@@ -12,7 +12,6 @@ Theory of operation.
 * Sources commit, per split, the position before the lowest record that is not acknowledged: at most once in each
   checkpoint interval, and when all has been read and acknowledged. A restarted source, or a resumed run, goes on from
   there. One file holds the positions of a job; it is replaced as a whole.
-  resumed, goes on from there. One file holds the positions of a job; it is replaced as a whole.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ from engine.runtime.acking.acker_task import ACKER, AckerTask
 from engine.runtime.acking.bolt import Bolt
 from engine.runtime.acking.spout import Spout
 from engine.runtime.config import RunConfig
-from engine.runtime.kernel import DELIVERED, Kernel, RunHook
-from engine.runtime.tasks import SourceTask, Task, TaskEnvironment, replaced_task
+from engine.runtime.kernel import DELIVERED, Addressee, Kernel, RunHook
+from engine.runtime.tasks import Task, TaskEnvironment, TaskPlace, TaskTracking, TrackedSource, replaced_task
 from state_backends.base import StateBackendError, anything, check_shape, flag, map_of, row, text
 from state_backends.codec import default_codec, seal, unseal
 from state_backends.files import write_atomically
@@ -71,7 +70,7 @@ class AckingRun:
         self.instrument = instrument
         self.hook = hook
         self.note: Callable[[str], None]
-        self._tasks: Callable[[str], Task | None]
+        self._tasks: Callable[[str], Addressee | None]
         self.statistics = AckingStatistics()
         self.seed = config.seed
         interval = config.checkpoint_interval
@@ -88,18 +87,18 @@ class AckingRun:
         """Whether the positions committed last are in the file."""
         self._started_ns = kernel.now_ns
 
-    def attach(self, note: Callable[[str], None], tasks: Callable[[str], Task | None]) -> None:
+    def attach(self, note: Callable[[str], None], tasks: Callable[[str], Addressee | None]) -> None:
         """Get to know the job: ``note`` keeps notes, ``tasks`` finds the task of a name, ``None`` while it is dead."""
         self.note, self._tasks = note, tasks
 
     # -- parts of tasks -------------------------------------------------------------------------------------------
 
-    def for_task(self, task: Task) -> Bolt:
-        return Bolt(self, task)
+    def for_task(self, place: TaskPlace) -> Bolt:
+        return Bolt(self, place)
 
-    def for_source(self, task: SourceTask) -> Spout:
-        assert isinstance(task.tracking, Bolt), task.name
-        return Spout(task, task.tracking)
+    def for_source(self, task: TrackedSource, place: TaskPlace, tracking: TaskTracking) -> Spout:
+        assert isinstance(tracking, Bolt), place.name
+        return Spout(task, place, tracking)
 
     def replace_tasks(
         self, plan: ExecutionPlan, environment: TaskEnvironment, ids: Collection[TaskId], tasks: Mapping[TaskId, Task]

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,8 +13,8 @@ from engine.elements.batch import Batch
 from engine.graph.partitioner import Routed, Router
 from engine.protocols.acking.anchoring import UNTRACKED, AckerMessage, AnchoredTuple, IdStream, acks_of, child_of
 from engine.runtime.acking.acked_channel import AckedChannel
-from engine.runtime.channels import TracedBatch
-from engine.runtime.tasks import Task
+from engine.runtime.channels import Channel, TracedBatch
+from engine.runtime.tasks import TaskPlace
 
 if TYPE_CHECKING:
     from engine.runtime.acking.acking_run import AckingRun
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 class Bolt:
     """Implements :class:`engine.runtime.tasks.tracking.TaskTracking`."""
 
-    def __init__(self, run: AckingRun, task: Task) -> None:
-        environment = task.environment
+    def __init__(self, run: AckingRun, place: TaskPlace) -> None:
+        environment = place.environment
         self.run = run
-        self.new_id = IdStream(f"{run.seed}/{environment.incarnation}/{environment.attempt}/{task.name}")
+        self.new_id = IdStream(f"{run.seed}/{environment.incarnation}/{environment.attempt}/{place.name}")
         self.current: AnchoredTuple = UNTRACKED
         """The tuple being handled: everything emitted meanwhile is anchored to it."""
-        self._task = task
-        self._latency_ns = environment.cost.latency_ns(task.vertex.names_of(task.plan.subtask))
+        self._name = place.name
+        self._latency_ns = environment.cost.latency_ns(place.vertex.names_of(place.plan.subtask))
 
     def say(self, message: AckerMessage) -> None:
         """Tell the acker of a root."""
-        self.run.send(self._task.name, self._latency_ns, message)
+        self.run.send(self._name, self._latency_ns, message)
 
     def receiver(self, process: Callable[[Batch], None]) -> Callable[[Batch], None]:
         return partial(self._receive, process)
@@ -52,12 +52,12 @@ class Bolt:
     def router(self, router: Router) -> AckedRouter:
         return AckedRouter(router, self)
 
-    def task_died(self) -> None:
+    def task_died(self, inputs: Iterable[Channel], outputs: Iterable[Channel]) -> None:
         statistics = self.run.statistics
-        for channel in self._task.inputs:
+        for channel in inputs:
             assert isinstance(channel, AckedChannel), channel.name
             statistics.lost += channel.receiver_died()
-        for channel in self._task.checkpointing.output_channels():
+        for channel in outputs:
             assert isinstance(channel, AckedChannel), channel.name
             statistics.lost += channel.sender_died()
 

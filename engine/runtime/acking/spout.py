@@ -26,7 +26,7 @@ from engine.protocols.acking.settings import ReplayLimitError
 from engine.protocols.acking.spout_book import ACKED, FAILED, Outcome, SplitProgress, SpoutBook
 from engine.runtime.acking.bolt import Bolt
 from engine.runtime.channels import ChainOutput
-from engine.runtime.tasks import SourceTask
+from engine.runtime.tasks import TaskPlace, TrackedSource
 
 
 class SpoutRecord(NamedTuple):
@@ -42,13 +42,15 @@ class SpoutRecord(NamedTuple):
 class Spout:
     """Implements :class:`engine.runtime.tasks.tracking.SourceTracking`."""
 
-    def __init__(self, task: SourceTask, bolt: Bolt) -> None:
+    def __init__(self, task: TrackedSource, place: TaskPlace, bolt: Bolt) -> None:
         self._task = task
+        self._place = place
         self._bolt = bolt
         self._run = acking = bolt.run
-        self._kernel = task.kernel
+        self._kernel = place.kernel
+        self._uid = place.vertex.operators[0].uid
         self.book: SpoutBook[SpoutRecord] = SpoutBook(
-            task.name, has_ackers=acking.has_ackers, max_pending=acking.settings.max_pending
+            place.name, has_ackers=acking.has_ackers, max_pending=acking.settings.max_pending
         )
         self._replays: deque[SpoutRecord] = deque()
         self._progress: dict[str, SplitProgress] = {}
@@ -68,16 +70,12 @@ class Spout:
         source.begin_at = dict(self._run.committed(self._uid))
         source.on_read = self._reads
         output = source.output
-        assert isinstance(output, ChainOutput), self._task.name
+        assert isinstance(output, ChainOutput), self._place.name
         self._send, output.emit = output.emit, self._emit_new
 
     def opened(self) -> None:
         positions = self._task.source.positions()
         self._progress = {split: SplitProgress(position) for split, (position, _) in positions.items()}
-
-    @property
-    def _uid(self) -> str:
-        return self._task.contexts[0].uid
 
     # -- sending --------------------------------------------------------------------------------------------------
 
@@ -86,8 +84,8 @@ class Spout:
 
     def _emit_new(self, batch: Batch) -> None:
         split = self._read_from
-        assert split is not None, f"{self._task.name} emits {batch!r}, and nobody has read it"
-        assert len(batch) == 1, f"{self._task.name} was asked for one record, and emits {batch!r}"
+        assert split is not None, f"{self._place.name} emits {batch!r}, and nobody has read it"
+        assert len(batch) == 1, f"{self._place.name} was asked for one record, and emits {batch!r}"
         number = self._progress[split].read(self._task.source.position_of(split))
         self._emit(SpoutRecord(split, number, batch, self._kernel.now_ns, 0))
 
@@ -124,7 +122,7 @@ class Spout:
         """Send one record, one that must be sent again first. (Storm: ``nextTuple``.)"""
         task = self._task
         if self._replays:
-            with task.around("spout.replay"):
+            with self._place.around("spout.replay"):
                 self._emit_again()
         elif self._has_something_to_send():
             count = task.source.emit_next(1)
@@ -142,10 +140,10 @@ class Spout:
 
     def _pause(self) -> None:
         # Only new records: a record that must be sent again need not wait for them.
-        now = self._task.clock_ns
+        now = self._place.clock.clock_ns()
         resume_ns = self._task.source.available_at_ns(now)
-        assert resume_ns is not None, f"{self._task.name} waits for a coordinator, and has none"
-        assert resume_ns > now, f"{self._task.name} has nothing to read, yet says it can be asked at once"
+        assert resume_ns is not None, f"{self._place.name} waits for a coordinator, and has none"
+        assert resume_ns > now, f"{self._place.name} has nothing to read, yet says it can be asked at once"
         self._paused_until_ns = self._kernel.now_ns + resume_ns - now
         self._kernel.schedule(self._paused_until_ns, "receive_mail", self._task, ("wake", ()))
 
@@ -189,15 +187,16 @@ class Spout:
     def _send_again(self, record: SpoutRecord, why: str) -> None:
         if record.replays > self._run.settings.max_replays:
             raise ReplayLimitError(
-                f"{self._task.name}: record {record.number} of split {record.split!r} was sent {record.replays} times"
+                f"{self._place.name}: record {record.number} of split {record.split!r} was sent {record.replays} times"
                 f" and never acknowledged, at last because it {'has' if why == FAILED else 'was'} {why}\n"
                 "  acking: timeout_ns must be longer than a record is ever under way, or max_replays higher"
             )
         self._replays.append(record)
-        if self._task.environment.instrument is not None:
-            now, attempt, name = self._kernel.now_ns, self._task.attempt, self._task.name
-            self._task.environment.instrument(
-                RecordReplayed(now, attempt, name, record.split, record.number, why, record.replays)
+        place = self._place
+        if place.environment.instrument is not None:
+            now, attempt = self._kernel.now_ns, place.attempt
+            place.environment.instrument(
+                RecordReplayed(now, attempt, place.name, record.split, record.number, why, record.replays)
             )
 
     # -- offsets ----------------------------------------------------------------------------------------------------
@@ -214,7 +213,7 @@ class Spout:
 
     def commit_offsets(self) -> None:
         """Commit, per split, the position before the lowest record that is not acknowledged (mail)."""
-        with self._task.around("offsets.commit"):
+        with self._place.around("offsets.commit"):
             self._commit_offsets()
 
     def _commit_offsets(self) -> None:

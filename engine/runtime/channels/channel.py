@@ -70,7 +70,7 @@ class Channel(OutputQueue):
 
     def __init__(self, plan: ChannelPlan, sender: Sender, receiver_name: str, settings: ChannelSettings) -> None:
         super().__init__(plan, sender, receiver_name, settings)
-        self.hook = None if settings.hook is None else settings.hook.for_channel(self)
+        self.hook = None if settings.hook is None else settings.hook(self)
         self.input_index = plan.input_index
         self.gate: CheckpointedInputGate
         self.capture: ChannelCapture | None = None

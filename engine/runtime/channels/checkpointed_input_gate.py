@@ -50,19 +50,6 @@ from engine.runtime.channels.output_queue import Element
 from engine.runtime.kernel import TaskHook, nothing_around
 
 
-class GateReader(Protocol):
-    """The reader of a gate: its task."""
-
-    def wake(self) -> None:
-        """Something may be readable."""
-
-    def priority_event_arrived(self) -> None:
-        """A priority event has arrived: it must be read before the next record."""
-
-    def input_recovered(self) -> None:
-        """The task has read all restored records in flight."""
-
-
 class GateCheckpoints(Protocol):
     """Takes the snapshots that the barriers on a gate ask for."""
 
@@ -81,6 +68,9 @@ class GateCheckpoints(Protocol):
     def capture_failed(self, checkpoint_id: int) -> None:
         """Not all barriers of the checkpoint will come: its channel state can never be whole."""
 
+    def input_recovered(self) -> None:
+        """The task has read all restored records in flight."""
+
     def arm_alignment_timer(self, checkpoint_id: int, at_ns: int) -> None:
         """Call :meth:`CheckpointedInputGate.on_timeout` at ``at_ns``."""
 
@@ -94,7 +84,7 @@ class CheckpointedInputGate:
 
     def __init__(
         self,
-        reader: GateReader,
+        wake: Callable[[], None],
         checkpoints: GateCheckpoints,
         channels: Iterable[Channel],
         handler: HandlerFactory,
@@ -105,14 +95,14 @@ class CheckpointedInputGate:
         back_edges: Collection[int] = (),
         hook: TaskHook | None = None,
     ) -> None:
-        """``state``: where captured records go. ``captures``: whether checkpoints of this job may have channel state.
-        ``local_channels``: input indices of channels that announce no barriers. ``back_edges``: those of channels that
-        lead back here."""
+        """``wake`` tells the task that something may be readable. ``state``: where captured records go. ``captures``:
+        whether checkpoints of this job may have channel state. ``local_channels``: input indices of channels that
+        announce no barriers. ``back_edges``: those of channels that lead back here."""
         self.channels = list(channels)
         self.state = state
         capture = InputCapture(len(self.channels))
         self.handler = handler(len(self.channels), capture)
-        self._reader = reader
+        self._wake = wake
         self._checkpoints = checkpoints
         self._local = frozenset(local_channels)
         self._captures = captures
@@ -141,14 +131,14 @@ class CheckpointedInputGate:
         self._readable.append(channel)
         if self.debloater is not None:
             self.debloater.input_available()
-        self._reader.wake()
+        self._wake()
 
     def priority_arrived(self, channel: Channel) -> None:
         """``channel`` holds a priority event."""
         if not channel.priority_listed:
             channel.priority_listed = True
             self._priority.append(channel)
-        self._reader.priority_event_arrived()
+        self._wake()
 
     def announces(self, channel: Channel) -> bool:
         """Whether timeoutable barriers in the queue of ``channel`` are announced: not on a channel that has no queue
@@ -184,10 +174,6 @@ class CheckpointedInputGate:
             channel.priority_listed = False
             self._priority.popleft()
         return False
-
-    def next_priority_channel(self) -> Channel | None:
-        """The channel whose priority event is next."""
-        return self._priority[0] if self.has_priority_event else None
 
     def next_channel(self) -> Channel | None:
         """The channel to read next; ``None`` when there is nothing to read."""
@@ -238,9 +224,9 @@ class CheckpointedInputGate:
                 else:
                     channel.listed = False
                     readable.popleft()
-            self._reader.wake()
+            self._wake()
         elif self._priority:
-            self._reader.wake()
+            self._wake()
 
     # -- events -----------------------------------------------------------------------------------------------------
 
@@ -359,7 +345,7 @@ class CheckpointedInputGate:
         if resumed:
             self._recovery = None
             # Before the first of them is resumed: no new record may be taken for a restored one.
-            self._reader.input_recovered()
+            self._checkpoints.input_recovered()
             for channel in resumed:
                 self.channels[channel].resume_sender()
 

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.checkpoint.subtask import ChannelStateWriter
 from engine.elements.batch import Batch
@@ -28,7 +28,10 @@ from engine.elements.events import CheckpointBarrier, EndOfChannelState, Event, 
 from engine.graph.plan import ChannelPlan
 from engine.observe.trace_events import CreditChanged, Departed, Instrument, RecordsCaptured, Send
 from engine.runtime.config import CostModel
-from engine.runtime.kernel import Kernel, LinkHook, RunHook
+from engine.runtime.kernel import Kernel, LinkHook
+
+if TYPE_CHECKING:
+    from engine.runtime.channels.channel import Channel
 
 Element = Batch | Event
 Numbered = tuple[int, Element]
@@ -64,7 +67,8 @@ class ChannelSettings:
     attempt: int
     instrument: Instrument | None
     output_capacity: int = 0
-    hook: RunHook | None = None
+    hook: Callable[[Channel], LinkHook] | None = None
+    """Makes the hook of a channel; absent without faults."""
 
 
 class OutputQueue(ABC):

@@ -7,27 +7,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Protocol, TypeVar
 
+from engine.checkpoint.coordinator import TaskId
 from engine.runtime.acking import AckerTask
 from engine.runtime.faulted.interference import ProcessDiedError, StruckDown
 from engine.runtime.faulted.task_faults import TaskFaults, TaskPause
-from engine.runtime.job import JobManager, TaskKilledError
-from engine.runtime.kernel import JOB_MANAGER, PROCESS, WORKER, Kernel
+from engine.runtime.kernel import JOB_MANAGER, PROCESS, Kernel
+from engine.runtime.tasks import RUNNING, TaskPlace
 
 T = TypeVar("T")
 
 
+class HookedTask(Protocol):
+    """A task, which may have a hook."""
+
+    place: TaskPlace
+
+
+class MortalJob(Protocol):
+    """The job manager, as deaths see it."""
+
+    is_over: bool
+
+    @property
+    def tasks(self) -> Mapping[TaskId, HookedTask]:
+        """The tasks that it counts on."""
+
+    def kill_master(self, cause: str) -> None:
+        """It dies."""
+
+    def declare_dead(self, task_id: TaskId, attempt: int, why: str) -> None:
+        """Nothing was heard of a task for too long."""
+
+
 class Deaths:
-    """The deaths and silences of one run."""
+    """The deaths and silences of one run. A task is missed after ``heartbeat_timeout_ns``."""
 
-    manager: JobManager
+    _job: MortalJob
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, heartbeat_timeout_ns: int) -> None:
         self._kernel = kernel
+        self._heartbeat_timeout_ns = heartbeat_timeout_ns
+        self._ackers: Callable[[str], Iterable[AckerTask]] | None = None
         self.condemned: list[tuple[str, str]] = []
         """Actors that die when the present event is over, and why."""
+
+    def attach(self, job: MortalJob, ackers: Callable[[str], Iterable[AckerTask]] | None) -> None:
+        """Get to know the actors: ``ackers`` finds those of a name, or of a worker."""
+        self._job, self._ackers = job, ackers
 
     def condemn(self, target: str, cause: str) -> None:
         """``target`` (a task, ``worker[i]``, ``job manager`` or ``process``) dies when the present event is over,
@@ -77,7 +106,7 @@ class Deaths:
                 if not self.condemned:
                     break
                 self.settle()
-            if self.manager.is_over:
+            if self._job.is_over:
                 break
         return kernel.executed - before
 
@@ -106,49 +135,47 @@ class Deaths:
     def _strike(self, target: str, cause: str) -> None:
         """The job manager, an acker, a task or all tasks of a worker die."""
         if target == JOB_MANAGER:
-            self.manager.failover.kill_master(cause)
+            self._job.kill_master(cause)
             return
-        for acker in self._ackers(target):
+        for acker in self._ackers_named(target):
             acker.die(cause)
-        for faults in self._tasks(target):
-            faults.die(TaskKilledError(f"{faults.task.name} was {cause}"))
+        for faults in self._named(target):
+            faults.die(cause)
 
     def _perish(self) -> None:
-        for task in self.manager.tasks.values():
-            if isinstance(task.hook, TaskFaults) and task.state == "running":
-                task.perish()
+        for faults in self._hooks():
+            if faults.task.life.state == RUNNING:
+                faults.task.life.perish()
 
-    def _tasks(self, target: str) -> list[TaskFaults]:
-        """Of the tasks that the job manager still counts on: those with this name, or in this worker."""
-        found = []
-        for task in self.manager.tasks.values():
-            names = (f"{WORKER}[{task.plan.subtask}]", task.name, *task.vertex.names_of(task.plan.subtask))
-            if target in names and isinstance(task.hook, TaskFaults) and not task.disowned:
-                found.append(task.hook)
-        return found
+    def _hooks(self) -> Iterator[TaskFaults]:
+        """Of the tasks that the job manager still counts on."""
+        hooks = (task.place.hook for task in self._job.tasks.values())
+        return (hook for hook in hooks if isinstance(hook, TaskFaults))
 
-    def _ackers(self, target: str) -> tuple[AckerTask, ...]:
-        return () if self.manager.acking is None else self.manager.acking.named(target)
+    def _named(self, target: str) -> list[TaskFaults]:
+        """Those of the tasks with this name, or in this worker."""
+        return [faults for faults in self._hooks() if target in faults.names and not faults.task.life.disowned]
+
+    def _ackers_named(self, target: str) -> Iterable[AckerTask]:
+        return () if self._ackers is None else self._ackers(target)
 
     # -- silences -----------------------------------------------------------------------------------------------------
 
     def pause(self, target: str, for_ns: int) -> None:
         """Have tasks, those of a name or of ``worker[i]``, do nothing from the end of the present step on."""
-        for faults in self._tasks(target):
+        for faults in self._named(target):
             faults.begin_pause(for_ns)
-        for acker in self._ackers(target):
+        for acker in self._ackers_named(target):
             acker.pause(for_ns)
 
     def task_paused(self, faults: TaskFaults, pause: TaskPause) -> None:
         """A task has fallen silent: its heartbeat is missed if that lasts too long."""
-        timeout_ns, now = self.manager.config.heartbeat_timeout_ns, self._kernel.now_ns
-        if pause.until_ns - now > timeout_ns:
-            silence = ("heartbeat_missed", (faults, pause))
-            self._kernel.schedule(now + timeout_ns, "happens", self.manager, silence)
+        missed_ns = self._kernel.now_ns + self._heartbeat_timeout_ns
+        if pause.until_ns > missed_ns:
+            self._kernel.schedule(missed_ns, "happens", self._job, ("heartbeat_missed", (faults, pause)))
 
     def heartbeat_missed(self, faults: TaskFaults, pause: TaskPause) -> None:
         """A task has been silent for too long, if it still is."""
         if faults.pause is pause:
-            self.manager.declare_dead(
-                faults.task, f"nothing was heard of it for {self.manager.config.heartbeat_timeout_ns} ns"
-            )
+            why = f"nothing was heard of it for {self._heartbeat_timeout_ns} ns"
+            self._job.declare_dead(faults.task_id, faults.task.life.attempt, why)

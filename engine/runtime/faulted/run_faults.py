@@ -9,13 +9,13 @@ from typing import Any
 
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
+from engine.graph.plan import SubtaskPlan, VertexPlan
 from engine.observe.points import AFTER, BEFORE
 from engine.runtime.channels import Channel, Numbered, kind_of
 from engine.runtime.faulted.deaths import Deaths
 from engine.runtime.faulted.interference import DROPPED, OVERTAKES, Interference
-from engine.runtime.faulted.task_faults import TaskFaults
+from engine.runtime.faulted.task_faults import DisturbedTask, TaskFaults
 from engine.runtime.kernel import Around, Kernel, Rest
-from engine.runtime.tasks import Task
 
 
 class LinkFaults:
@@ -79,15 +79,16 @@ class LinkFaults:
 
 
 class RunFaults:
-    """Implements :class:`engine.runtime.kernel.hook.RunHook`: asks ``interference`` what goes wrong."""
+    """Implements :class:`engine.runtime.tasks.environment.AttemptHook`: asks ``interference`` what goes wrong."""
 
-    def __init__(self, interference: Interference, kernel: Kernel, deaths: Deaths) -> None:
+    def __init__(self, interference: Interference, kernel: Kernel, deaths: Deaths, *, tracks_records: bool) -> None:
         self.interference = interference
         self._kernel = kernel
         self._deaths = deaths
+        self._tracks_records = tracks_records
 
-    def for_task(self, task: Task) -> TaskFaults:
-        return TaskFaults(task, self.interference, self._deaths)
+    def for_task(self, plan: SubtaskPlan, vertex: VertexPlan, task: DisturbedTask) -> TaskFaults:
+        return TaskFaults(plan, vertex, task, self._kernel, self.interference, self._deaths, self._tracks_records)
 
     def for_channel(self, channel: Channel) -> LinkFaults:
         return LinkFaults(channel, self._kernel, self.interference)

@@ -18,16 +18,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.elements.batch import MAX_TIMESTAMP_MS, Batch
-from engine.elements.events import Watermark, WatermarkStatus
+from engine.elements.events import Event, Watermark
 from engine.elements.operator import Operator
+from engine.graph.plan import SubtaskPlan, VertexPlan
 from engine.observe.points import AFTER, BEFORE
 from engine.runtime.faulted.interference import ZOMBIE, Interference, StruckDown
 from engine.runtime.job import TaskKilledError
-from engine.runtime.kernel import PROCESS, Rest
-from engine.runtime.tasks import CREATED, RUNNING, Task
+from engine.runtime.kernel import PROCESS, WORKER, Kernel, Rest
+from engine.runtime.tasks import CREATED, OperatorChain, TaskLife
 
 if TYPE_CHECKING:
     from engine.runtime.faulted.deaths import Deaths
@@ -42,6 +43,22 @@ _OF_A_SINK = {
     "sink.commit": ("sink.commit", "user.commit"),
     "sink.abort": ("sink.abort", "user.notify"),
 }
+
+
+class DisturbedTask(Protocol):
+    """A task, as faults see it. It is the target of its events, and of those that were held."""
+
+    life: TaskLife
+    chain: OperatorChain
+
+    def carry_out(self, mail: Rest) -> None:
+        """Carry out a message, now."""
+
+    def drop_mail(self) -> None:
+        """Mail that has come is not read any more."""
+
+    def work_stood_still(self, for_ns: int) -> int:
+        """No work was done for a while. Returns when the interrupted slice ends."""
 
 
 class TaskPause:
@@ -66,27 +83,41 @@ class TaskPause:
 class TaskFaults:
     """Implements :class:`engine.runtime.kernel.hook.TaskHook` for one task."""
 
-    def __init__(self, task: Task, interference: Interference, deaths: Deaths) -> None:
+    def __init__(
+        self,
+        plan: SubtaskPlan,
+        vertex: VertexPlan,
+        task: DisturbedTask,
+        kernel: Kernel,
+        interference: Interference,
+        deaths: Deaths,
+        tracks_records: bool,
+    ) -> None:
         self.task = task
+        self.task_id = (plan.vertex, plan.subtask)
+        self.name = plan.name
+        self.names = (plan.name, f"{WORKER}[{plan.subtask}]", *vertex.names_of(plan.subtask))
+        """All names that faults may mean it by."""
         self.pause: TaskPause | None = None
         """The present pause, with the events that came meanwhile."""
+        self._kernel = kernel
         self._interference = interference
         self._deaths = deaths
         self._is_reached = False
         """Whether a zombie has learned that it is one."""
-        self._outlives_nothing = task.environment.tracking is not None
+        self._outlives_nothing = tracks_records
         """Whether its successor takes over its channels at once, so that there are no zombies."""
-        self._kept_back: list[tuple[int, Watermark | WatermarkStatus]] = []
+        self._kept_back: list[tuple[int, Event]] = []
         """Elements kept from the task for a while: input channel and element."""
-        self._is_sink = [not (plan.chained_outputs or plan.edge_outputs) for plan in task.vertex.operators]
+        self._is_source = vertex.is_source
+        self._is_sink = [not (one.chained_outputs or one.edge_outputs) for one in vertex.operators]
 
     # -- points ---------------------------------------------------------------------------------------------------
 
     def visit(self, point: str, phase: str) -> None:
         """The task, or the zombie that it is, has come to a named point."""
-        task = self.task
         # Written out: this is asked more often than anything else about faults.
-        self._interference.at(point, phase, f"{ZOMBIE}{task.name}" if task.disowned else task.name)
+        self._interference.at(point, phase, f"{ZOMBIE}{self.name}" if self.task.life.disowned else self.name)
 
     def around(self, point: str | None, operator: Operator | None = None, rest: Rest | None = None) -> _Step:
         return _Step(self, self._points(point, operator), rest)
@@ -96,14 +127,15 @@ class TaskFaults:
             return ()
         if operator is None:
             return (point,)
-        if point == "user.snapshot" and operator is self.task.operators[0] and self.task.vertex.is_source:
+        if point == "user.snapshot" and self._is_source and operator is self.task.chain.operators[0]:
             return ("source.offset-capture", point)
         if point in _OF_A_SINK and self._sinks(operator):
             return _OF_A_SINK[point]
         return _OF_EACH_OPERATOR.get(point, (point,))
 
     def _sinks(self, operator: Operator) -> bool:
-        return any(is_sink and operator is one for is_sink, one in zip(self._is_sink, self.task.operators, strict=True))
+        operators = self.task.chain.operators
+        return any(is_sink and operator is one for is_sink, one in zip(self._is_sink, operators, strict=True))
 
     def within_process(self, receive: Callable[[Batch], None]) -> Callable[[Batch], None]:
         return partial(self._receive, receive)
@@ -124,10 +156,10 @@ class TaskFaults:
                 raise
             struck.is_over = True
             if is_dead:
-                self.task.perish()
+                self.task.life.perish()
             else:
-                self.die(TaskKilledError(f"{self.task.name} was {struck.cause}"))
-            if struck.target != self.task.name:
+                self.die(struck.cause)
+            if struck.target != self.name:
                 self._deaths.condemn(struck.target, struck.cause)
 
     def in_deployment(self, point: str, step: Callable[[], None]) -> None:
@@ -137,16 +169,16 @@ class TaskFaults:
         self._visit_created(point, AFTER)
 
     def _visit_created(self, point: str, phase: str) -> None:
-        if self.task.state == CREATED:
+        if self.task.life.state == CREATED:
             with self.alone():
                 self.visit(point, phase)
 
-    def die(self, error: Exception) -> None:
+    def die(self, cause: str) -> None:
         """The process of the task is gone. Its open files are not closed, the files it has left are not deleted; the
         job manager hears of it, because the connection is gone."""
-        if self.task.is_alive:
+        if self.task.life.is_alive:
             self.pause = None
-            self.task.fail(error, self.task.perish)
+            self.task.life.fail(TaskKilledError(f"{self.name} was {cause}"), with_process=True)
 
     # -- pauses ---------------------------------------------------------------------------------------------------
 
@@ -155,33 +187,29 @@ class TaskFaults:
         return self.pause is not None
 
     def may(self, operation: str, payload: object = None, target: object = None) -> bool:
-        """See the hook. A paused task does nothing; one that cannot be reached is not cancelled; watermarks may be kept
-        from it."""
+        """See the hook. A paused task does nothing; one that cannot be reached is not cancelled."""
         if operation == "cancel":
             return self._may_cancel()
-        if operation == "take_time":
-            assert isinstance(payload, tuple), payload
-            return not self._keeps_back(*payload)
         if self.pause is not None:
             self.pause.hold(self.task if target is None else target, operation, payload)
             return False
         return True
 
     def _may_cancel(self) -> bool:
-        if self.task.disowned and not self._is_reached and not self._outlives_nothing:
+        if self.task.life.disowned and not self._is_reached and not self._outlives_nothing:
             return False
         self.pause = None
         return True
 
     def begin_pause(self, for_ns: int) -> None:
         """Do nothing for a while. Nothing happens when the task is paused, or has ended."""
-        task = self.task
-        if task.state not in (CREATED, RUNNING) or self.pause is not None or task.disowned:
+        life = self.task.life
+        if not life.is_alive or self.pause is not None or life.disowned:
             return
-        now = task.kernel.now_ns
+        now = self._kernel.now_ns
         self.pause = pause = TaskPause(now, now + for_ns)
-        task.trace_state("paused")
-        task.kernel.schedule(now + for_ns, "happens", task, ("end_pause", pause))
+        life.trace_state("paused")
+        self._kernel.schedule(now + for_ns, "happens", self.task, ("end_pause", pause))
         self._deaths.task_paused(self, pause)
 
     def happens(self, event: tuple[str, Any]) -> None:
@@ -191,7 +219,7 @@ class TaskFaults:
             self._end_pause(payload)
         elif operation == "end_zombie":
             self._is_reached = True
-            self.task.cancel()
+            self.task.life.cancel()
         elif self.pause is not None:
             self.pause.hold(self.task, "happens", event)
         else:
@@ -203,42 +231,46 @@ class TaskFaults:
         if self.pause is not pause:
             return
         self.pause = None
-        task = self.task
-        task.trace_state("resumed")
-        now = task.kernel.now_ns
+        task, kernel = self.task, self._kernel
+        task.life.trace_state("resumed")
+        now = kernel.now_ns
         ends_ns = task.work_stood_still(now - pause.began_ns)
         for target, operation, payload in pause.held:
-            if not (task.disowned and operation in ("receive_mail", "read_mail")):
-                task.kernel.schedule(now, operation, target, payload)
-        if task.disowned:
+            if not (task.life.disowned and operation in ("receive_mail", "read_mail")):
+                kernel.schedule(now, operation, target, payload)
+        if task.life.disowned:
             task.drop_mail()
-            task.kernel.schedule(max(now, ends_ns), "happens", task, ("end_zombie", None))
+            kernel.schedule(max(now, ends_ns), "happens", task, ("end_zombie", None))
 
     def put_off(self, rest: Rest) -> None:
         """Do the rest of the present step once the pause is over."""
-        assert self.pause is not None, self.task.name
+        assert self.pause is not None, self.name
         self.pause.hold(self.task, "happens", ("go_on", rest))
 
     # -- time -----------------------------------------------------------------------------------------------------
 
-    def clock_skew_ns(self) -> int:
-        return self._interference.clock_skew_ns(self.task.name)
+    def clock_ns(self) -> int:
+        return self._kernel.now_ns + self._interference.clock_skew_ns(self.name)
+
+    def clock_ms(self) -> int:
+        return self.clock_ns() // 1_000_000
 
     def hold_ns(self) -> int:
-        return self._interference.hold_ns(self.task.name, self.task.vertex.is_source)
+        return self._interference.hold_ns(self.name, self._is_source)
 
-    def _keeps_back(self, index: int, event: Watermark | WatermarkStatus) -> bool:
+    def take_time(self, index: int, event: Event) -> None:
+        """See the hook. Events after one that is kept back are kept back, too."""
         if not self._kept_back:
-            delay_ns = self._interference.watermark_delay_ns(self.task.name)
+            delay_ns = self._interference.watermark_delay_ns(self.name)
             if not delay_ns:
-                return False
-            kernel = self.task.kernel
-            kernel.schedule(kernel.now_ns + delay_ns, "receive_mail", self.task, ("release_watermarks", ()))
+                self.task.chain.take_time(index, event)
+                return
+            due_ns = self._kernel.now_ns + delay_ns
+            self._kernel.schedule(due_ns, "receive_mail", self.task, ("release_watermarks", ()))
         self._kept_back.append((index, event))
         if event == Watermark(MAX_TIMESTAMP_MS):
             # The end of data follows: the effects of the watermarks must come before it.
             self.release_watermarks()
-        return True
 
     def release_watermarks(self) -> None:
         """Release the watermarks that were kept from the task (mail)."""
@@ -247,8 +279,8 @@ class TaskFaults:
             self.task.chain.take_time(index, event)
 
     def fingerprint(self) -> object:
-        pause = None if self.pause is None else self.pause.fingerprint(self.task.kernel.now_ns)
-        return (tuple(self._kept_back), self.task.disowned, pause)
+        pause = None if self.pause is None else self.pause.fingerprint(self._kernel.now_ns)
+        return (tuple(self._kept_back), self.task.life.disowned, pause)
 
 
 class _Step:

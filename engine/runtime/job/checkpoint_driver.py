@@ -50,13 +50,13 @@ from engine.observe.trace_events import (
     ReportIgnored,
     TraceEvent,
 )
+from engine.runtime.channels import Channel, RecordWriter
 from engine.runtime.job.job_state import JobProgress
 from engine.runtime.job.operator_coordinators import OperatorCoordinators
 from engine.runtime.job.record_counts import RecordCounts
 from engine.runtime.job.requested_savepoints import Savepoints
-from engine.runtime.kernel import Around, Kernel, Post
+from engine.runtime.kernel import Addressee, Around, Kernel, Post
 from engine.runtime.storage import CheckpointFiles, TaskSnapshot
-from engine.runtime.tasks import Task
 from state_backends.base import StateBackendError
 
 
@@ -64,6 +64,13 @@ class CheckpointsFailedError(WeirError):
     """More checkpoints in a row have failed than the job tolerates."""
 
     exit_code = JobFailedError.exit_code
+
+
+class CheckpointedSubtask(Addressee, Protocol):
+    """A task that hears of checkpoints, and the channels that it counts records on."""
+
+    inputs: list[Channel]
+    writers: list[RecordWriter]
 
 
 class CheckpointListener(Protocol):
@@ -81,8 +88,8 @@ class CheckpointListener(Protocol):
     def final_checkpoint_failed(self, reason: CheckpointFailureReason) -> None:
         """That checkpoint has failed."""
 
-    def too_many_failed(self, error: Exception) -> None:
-        """More checkpoints have failed than the job tolerates."""
+    def fail_soon(self, why: str, error: Exception) -> None:
+        """More checkpoints have failed than the job tolerates: it fails as soon as the present event is over."""
 
 
 class Unsettled:
@@ -123,7 +130,7 @@ class CheckpointDriver:
         *,
         kernel: Kernel,
         job: JobProgress,
-        tasks: Mapping[TaskId, Task],
+        tasks: Mapping[TaskId, CheckpointedSubtask],
         post: Post,
         files: CheckpointFiles,
         savepoints: Savepoints,
@@ -233,7 +240,7 @@ class CheckpointDriver:
         for acknowledgement in instruction.acknowledgements:
             assert isinstance(acknowledgement.state, TaskSnapshot)
             snapshots[acknowledgement.task] = acknowledgement.state
-        self._counts.completed(checkpoint_id, snapshots, self._tasks.values(), self.coordinator.retained.ids)
+        self._counts.completed(checkpoint_id, snapshots, self.coordinator.retained.ids)
         error = _try_io(lambda: self._files.complete(instruction, snapshots))
         if error is None:
             size = sum(one.metrics.checkpointed_bytes for one in instruction.acknowledgements)
@@ -306,7 +313,8 @@ class CheckpointDriver:
         for task_id, task in self._tasks.items():
             if task_id not in snapshots:
                 # It had finished before: its counters move no more.
-                sent.update((channel.index, channel.sent_records) for channel in task.checkpointing.output_channels())
+                outputs = (channel for writer in task.writers for channel in writer.channels)
+                sent.update((channel.index, channel.sent_records) for channel in outputs)
                 received.update((channel.index, channel.received_records) for channel in task.inputs)
         assert sent.keys() == received.keys(), (sent.keys(), received.keys())
         differences = tuple(
@@ -400,7 +408,7 @@ class CheckpointDriver:
             f"{known} ({instruction.reason.name}), and the job tolerates"
             f" {self.coordinator.config.tolerable_failures} failed checkpoints in a row{why}"
         )
-        self._listener.too_many_failed(failure)
+        self._listener.fail_soon(f"checkpoints: {failure}", failure)
 
     def _trace(self, event: TraceEvent) -> None:
         if self._instrument is not None:

@@ -50,7 +50,7 @@ from engine.runtime.job.requested_savepoints import Savepoints
 from engine.runtime.job.task_deployment import Region, failover_regions, single_task_regions
 from engine.runtime.kernel import Kernel
 from engine.runtime.storage import CheckpointFiles, RestoredJob
-from engine.runtime.tasks import Task
+from engine.runtime.tasks import OperatorChain, TaskLife, TaskPlace
 from state_backends.base import StateBackendError
 
 
@@ -113,6 +113,14 @@ def _named(attempts: Sequence[int]) -> str:
     return f"{len(attempts)} attempts from {first} to {last}"
 
 
+class FailingTask(Protocol):
+    """A task that may fail."""
+
+    place: TaskPlace
+    life: TaskLife
+    chain: OperatorChain
+
+
 class Deployer(Protocol):
     """Deploys and cancels the tasks, and ends the job."""
 
@@ -156,7 +164,7 @@ class Failover:
         *,
         kernel: Kernel,
         job: JobProgress,
-        tasks: Mapping[TaskId, Task],
+        tasks: Mapping[TaskId, FailingTask],
         files: CheckpointFiles,
         savepoints: Savepoints,
         end: EndOfInput,
@@ -192,17 +200,12 @@ class Failover:
 
     def task_failed(self, attempt: int, name: str, error: Exception) -> None:
         """A task is dead. Reports of an older attempt are ignored."""
-        task = next(
-            (
-                task
-                for task in self._tasks.values()
-                if task.attempt == attempt and name in (task.name, *task.vertex.names_of(task.plan.subtask))
-            ),
-            None,
-        )
-        if task is None or self._job.state != RUNNING:
+        places = (task.place for task in self._tasks.values())
+        named = (one for one in places if name in (one.name, *one.vertex.names_of(one.plan.subtask)))
+        place = next((one for one in named if one.attempt == attempt), None)
+        if place is None or self._job.state != RUNNING:
             return
-        region = self._region_of.get(task.task_id, 0)
+        region = self._region_of.get(place.task_id, 0)
         if region in self._restarting:
             return
         text = str(error) or type(error).__name__
@@ -237,7 +240,8 @@ class Failover:
         driver = self._deployer.driver
         driver.execute(driver.coordinator.on_job_failure(now))
         # A task that cannot be reached has been given up, whatever it still does.
-        ends = {task_id: "failed" if task.disowned else task.state for task_id, task in self._tasks.items()}
+        lives = {task_id: task.life for task_id, task in self._tasks.items()}
+        ends = {task_id: "failed" if life.disowned else life.state for task_id, life in lives.items()}
         self._savepoints.tasks_terminated(ends)
         delay_ns = self._delay_ns(error)
         if delay_ns is None:
@@ -248,9 +252,9 @@ class Failover:
 
     def _fail_region(self, region: int, why: str, error: Exception) -> None:
         now, ids = self._kernel.now_ns, self._regions[region]
-        attempt = self._tasks[ids[0]].attempt
+        attempt = self._tasks[ids[0]].life.attempt
         for task_id in ids:
-            self._tasks[task_id].cancel()
+            self._tasks[task_id].life.cancel()
         self._deployer.tasks_down(ids)
         driver = self._deployer.driver
         driver.execute(driver.coordinator.on_region_failure(ids, now))
@@ -369,8 +373,9 @@ class Failover:
             return
         died = self._deployer.driver.coordinator
         for task in self._tasks.values():
-            # A silent task hears nothing.
-            task.disowned = task.disowned or task.is_silent
+            if task.place.hook is not None and task.place.hook.is_silent:
+                # It hears nothing.
+                task.life.disowned = True
         self._deployer.cancel_tasks()
         self._job.state = RECOVERING
         self._failures += 1

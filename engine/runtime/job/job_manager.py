@@ -27,7 +27,6 @@ from engine.checkpoint.coordinator import (
     TaskStatus,
 )
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
-from engine.elements.operator_coordination import CoordinatorError
 from engine.graph.plan import ExecutionPlan
 from engine.observe.provenance import Provenance
 from engine.observe.trace_events import Instrument
@@ -40,9 +39,17 @@ from engine.runtime.job.job_state import FINISHED, RECOVERING, RUNNING, STOPPED,
 from engine.runtime.job.operator_coordinators import OperatorCoordinators
 from engine.runtime.job.requested_savepoints import Savepoints
 from engine.runtime.job.task_deployment import Region, TaskDeployment
-from engine.runtime.kernel import JOB_MANAGER, ChoiceRecorder, Kernel, Post, RunHook, around_of
+from engine.runtime.kernel import JOB_MANAGER, ChoiceRecorder, Kernel, Post, around_of
 from engine.runtime.storage import CheckpointFiles, LocalFiles, RestoredJob
-from engine.runtime.tasks import BarrierProcessed, OperatorEvent, SourceProgress, Task, TaskEnvironment
+from engine.runtime.tasks import (
+    AttemptHook,
+    BarrierProcessed,
+    OperatorEvent,
+    SourceProgress,
+    Task,
+    TaskEnvironment,
+    TaskLife,
+)
 from state_backends.files import FileSystem
 from state_backends.snapshots import CheckpointStorage
 
@@ -67,7 +74,7 @@ class JobManager:
         incarnation: int,
         instrument: Instrument | None,
         choices: ChoiceRecorder,
-        hook: RunHook | None = None,
+        hook: AttemptHook | None = None,
         acking: AckingRun | None = None,
         provenance: Provenance | None = None,
     ) -> None:
@@ -254,8 +261,8 @@ class JobManager:
         self.coordinators.deployed(ids)
         for task in tasks.values():
             # A task with restored records in flight does not run yet: it could not say which of them its state holds.
-            if task.state == "finished" or (task.state == "running" and task.gate.is_recovered):
-                self._runs(task)
+            if task.life.state == "finished" or (task.life.is_running and task.gate.is_recovered):
+                self._runs(task.life)
         self._begin_to_checkpoint()
 
     def tasks_down(self, ids: Region) -> None:
@@ -264,13 +271,13 @@ class JobManager:
         self.coordinators.tasks_failed(ids)
         self._not_running.update(dict.fromkeys(ids))
 
-    def _runs(self, task: Task) -> None:
+    def _runs(self, task: TaskLife) -> None:
         self._not_running.pop(task.task_id, None)
-        if task.state == "running":
+        if task.is_running:
             self.coordinator.on_task_status(task.task_id, TaskStatus.RUNNING)
 
     def _task_named(self, name: str) -> Task | None:
-        return next((task for task in self.tasks.values() if task.name == name and task.state == "running"), None)
+        return next((task for task in self.tasks.values() if task.name == name and task.life.is_running), None)
 
     def _begin_to_checkpoint(self) -> None:
         if self.config.protocol.takes_checkpoints and not self._not_running:
@@ -289,7 +296,7 @@ class JobManager:
         """No task goes on."""
         self.coordinators.tasks_failed(self._graph.tasks())
         for task in self.tasks.values():
-            task.cancel()
+            task.life.cancel()
 
     def shut_down(self, status: JobStatus) -> None:
         """The job is over."""
@@ -319,17 +326,11 @@ class JobManager:
         """``(attempt, task, error)``: a task is dead (kernel event)."""
         self.failover.task_failed(*report)
 
-    def checkpoints_failed(self, report: tuple[int, Exception]) -> None:
-        """``(deployment, error)``: more checkpoints have failed than the job tolerates (kernel event)."""
-        deployment, error = report
+    def deployment_failed(self, report: tuple[int, str, Exception]) -> None:
+        """``(deployment, why, error)``: a failure of no single task (kernel event)."""
+        deployment, why, error = report
         if deployment == self.job.deployment:
-            self.failover.fail_globally(f"checkpoints: {error}", error)
-
-    def coordinator_failed(self, report: tuple[int, CoordinatorError]) -> None:
-        """``(deployment, error)``: an operator coordinator has raised (kernel event)."""
-        deployment, error = report
-        if deployment == self.job.deployment:
-            self.failover.fail_globally(str(error), error)
+            self.failover.fail_globally(why, error)
 
     def operator_event(self, message: OperatorEvent) -> None:
         """An operator has sent something to its coordinator (kernel event)."""
@@ -339,13 +340,13 @@ class JobManager:
         """The snapshot of a task whose operators have coordinators has been taken (kernel event)."""
         self.coordinators.barrier_processed(message)
 
-    def task_recovered(self, task: Task) -> None:
+    def task_recovered(self, task: TaskLife) -> None:
         """A task has read all its restored records in flight; once all tasks have, checkpoints begin."""
-        if not task.disowned and self.job.state == RUNNING and task.state == "running":
+        if not task.disowned and self.job.state == RUNNING and task.is_running:
             self._runs(task)
             self._begin_to_checkpoint()
 
-    def task_reached_end(self, task: Task) -> None:
+    def task_reached_end(self, task: TaskLife) -> None:
         """All input of a task has ended."""
         # A report of an attempt that is over changes nothing (mutant "end of a zombie counts").
         if task.disowned:
@@ -371,14 +372,14 @@ class JobManager:
         for task in self.tasks.values():
             self.post.to_task(task, "may_finish", confirmed_id)
 
-    def task_finished(self, task: Task) -> None:
+    def task_finished(self, task: TaskLife) -> None:
         """A task is closed; when all are, the job has finished."""
         if task.disowned:
             return
         self.end.task_finished(task.task_id)
         self.coordinator.on_task_status(task.task_id, TaskStatus.FINISHED)
         if self.end.all_finished:
-            stopped = self.savepoints.tasks_terminated({task_id: one.state for task_id, one in self.tasks.items()})
+            stopped = self.savepoints.tasks_terminated({task_id: one.life.state for task_id, one in self.tasks.items()})
             self.job.state = STOPPED if stopped else FINISHED
             self.shut_down(JobStatus.FINISHED)
 
@@ -401,9 +402,9 @@ class JobManager:
         if self.end.replaces_final(checkpoint_id):
             self.kernel.schedule(self.kernel.now_ns, "all_parts_confirmed", self, self.job.deployment)
 
-    def source_backlog(self, task: Task, is_backlog: bool) -> None:
+    def source_backlog(self, task: TaskLife, is_backlog: bool) -> None:
         """A source has begun, or ended, to work off a backlog."""
-        if task.state in ("created", "running") and self.job.state == RUNNING and not task.disowned:
+        if task.is_alive and self.job.state == RUNNING and not task.disowned:
             now = self.kernel.now_ns
             self.driver.execute(self.coordinator.on_backlog(task.task_id, is_backlog, now))
 
@@ -433,8 +434,8 @@ class JobManager:
             task = self.tasks.get(task_id)
             if task is None or self.job.state != RUNNING:
                 self.note(f"nothing to kill at {self.job.elapsed}: the job is {self.job.state}")
-            elif task.state != "running":
-                self.note(f"nothing to kill at {self.job.elapsed}: {task.name} is {task.state}")
+            elif not task.life.is_running:
+                self.note(f"nothing to kill at {self.job.elapsed}: {task.name} is {task.life.state}")
             else:
                 self.post.to_task(task, "kill", TaskKilledError(f"{task.name} was {cause}"))
 
@@ -453,11 +454,12 @@ class JobManager:
         assert self.hook is not None, event
         self.hook.happens(event)
 
-    def declare_dead(self, task: Task, why: str) -> None:
+    def declare_dead(self, task_id: TaskId, attempt: int, why: str) -> None:
         """Give up on a task that cannot be reached. If it lives on nevertheless, its messages are ignored."""
-        if self.job.state == RUNNING and task.state == "running" and self.tasks.get(task.task_id) is task:
-            task.disowned = True
-            self.failover.task_failed(task.attempt, task.name, HeartbeatTimeoutError(f"{task.name}: {why}"))
+        task = self.tasks[task_id]
+        if self.job.state == RUNNING and task.life.is_running and task.life.attempt == attempt:
+            task.life.disowned = True
+            self.failover.task_failed(attempt, task.name, HeartbeatTimeoutError(f"{task.name}: {why}"))
 
     def trigger_savepoint(self, number: int) -> None:
         """The time of a savepoint order has come (kernel event)."""
@@ -483,13 +485,9 @@ class JobManager:
         """The last checkpoint is complete, or another one in its place."""
         self.kernel.schedule(self.kernel.now_ns, "all_parts_confirmed", self, self.job.deployment)
 
-    def too_many_failed(self, error: Exception) -> None:
-        """More checkpoints have failed than the job tolerates."""
-        self.kernel.schedule(self.kernel.now_ns, "checkpoints_failed", self, (self.job.deployment, error))
-
-    def coordinator_raised(self, error: CoordinatorError) -> None:
-        """An operator coordinator has failed."""
-        self.kernel.schedule(self.kernel.now_ns, "coordinator_failed", self, (self.job.deployment, error))
+    def fail_soon(self, why: str, error: Exception) -> None:
+        """End the whole deployment after the present event: checkpoints or an operator coordinator have failed."""
+        self.kernel.schedule(self.kernel.now_ns, "deployment_failed", self, (self.job.deployment, why, error))
 
     def fail_globally(self, why: str, error: Exception) -> None:
         """End the whole deployment, and perhaps begin another one."""
@@ -509,7 +507,7 @@ class JobManager:
             "  all input was read, but what came after the newest completed checkpoint is not committed; see the"
             " checkpoint table and the notes for what is wrong, then resume from that checkpoint"
         )
-        self.too_many_failed(error)
+        self.fail_soon(f"checkpoints: {error}", error)
 
     # -- inspection -----------------------------------------------------------------------------------------------
 
@@ -518,7 +516,7 @@ class JobManager:
         self.coordinators.validate()
         self.end.validate()
         for task in self.tasks.values():
-            if task.state == "running":
+            if task.life.is_running:
                 task.validate()
 
     def fingerprint(self) -> object:

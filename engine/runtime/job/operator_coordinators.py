@@ -23,24 +23,33 @@ from engine.checkpoint.coordinator import CoordinatorGateways, TaskId
 from engine.elements.errors import MalformedStateError
 from engine.elements.operator_coordination import CoordinatorError, CoordinatorFactory, OperatorCoordinator
 from engine.graph.plan import ExecutionPlan, OperatorPlan, VertexPlan
-from engine.runtime.kernel import Post
-from engine.runtime.tasks import BarrierProcessed, OperatorEvent, Task, plain_copy
+from engine.runtime.kernel import Addressee, Post
+from engine.runtime.tasks import BarrierProcessed, OperatorEvent, TaskLife, plain_copy
 from state_backends.base import CorruptStateError, StateBackendError, check_shape
 from state_backends.codec import default_codec
 
 Result = TypeVar("Result")
 
 
+class CoordinatedTask(Addressee, Protocol):
+    """A task, to which events of coordinators are sent."""
+
+    life: TaskLife
+
+
 class CoordinatedJob(Protocol):
     """The services of the job for its coordinators."""
 
     post: Post
-    tasks: dict[TaskId, Task]
+
+    @property
+    def tasks(self) -> Mapping[TaskId, CoordinatedTask]:
+        """Those of the present attempts."""
 
     def note(self, text: str) -> None:
         """Keep a fact for the report."""
 
-    def coordinator_raised(self, error: CoordinatorError) -> None:
+    def fail_soon(self, why: str, error: Exception) -> None:
         """A coordinator has failed: the job fails as a whole, as soon as the present event is over."""
 
 
@@ -139,7 +148,7 @@ class CoordinatorHolder:
 
     def _deliver(self, subtask: int, events: Iterable[Any]) -> None:
         task = self._job.tasks.get((self._vertex, subtask))
-        if task is not None and task.state == "running":
+        if task is not None and task.life.is_running:
             for event in events:
                 self._job.post.to_task(task, "coordinator_event", self._position, event)
 
@@ -155,7 +164,7 @@ class CoordinatorHolder:
         closed = self._gateways.on_state_taken(checkpoint_id)
         assert closed, f"checkpoint {checkpoint_id} was over before the state of {self._name!r} was taken"
         for subtask in range(self.parallelism):
-            if self._job.tasks[self._vertex, subtask].state != "running":
+            if not self._job.tasks[self._vertex, subtask].life.is_running:
                 self.barrier_processed(checkpoint_id, subtask)
         return taken
 
@@ -194,7 +203,7 @@ class CoordinatorHolder:
             self._has_failed = True
             error = CoordinatorError(self._name, what, cause)
             error.__cause__ = cause
-            self._job.coordinator_raised(error)
+            self._job.fail_soon(str(error), error)
             return error
 
     def validate(self) -> None:
@@ -240,7 +249,7 @@ class OperatorCoordinators:
         """These tasks were started, and may have failed or be finished already."""
         running: dict[int, list[int]] = {vertex: [] for vertex in self._of_vertex}
         for vertex, subtask in tasks:
-            if vertex in running and self._job.tasks[vertex, subtask].state == "running":
+            if vertex in running and self._job.tasks[vertex, subtask].life.is_running:
                 running[vertex].append(subtask)
         for vertex, subtasks in running.items():
             for holder in self._of_vertex[vertex]:
@@ -272,8 +281,8 @@ class OperatorCoordinators:
                 holder.barrier_processed(message.checkpoint_id, subtask)
 
     def _counts(self, message: OperatorEvent | BarrierProcessed) -> bool:
-        task = self._job.tasks[message.task]
-        return task.attempt == message.attempt and task.state in ("running", "finished")
+        life = self._job.tasks[message.task].life
+        return life.attempt == message.attempt and life.state in ("running", "finished")
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
 

@@ -68,7 +68,7 @@ class TaskDeployment:
     ) -> None:
         self.environment = environment
         self.tasks: dict[TaskId, Task] = {}
-        self.counts = RecordCounts()
+        self.counts = RecordCounts(self.tasks)
         self.restores: list[Restore] = []
         self._capacity, self._output_capacity = config.capacity, config.output_capacity
         self._files = files
@@ -84,8 +84,7 @@ class TaskDeployment:
         common, plan, job, everything = self.environment, self._files.plan, self._job, self.is_everything(ids)
         job.attempt += 1
         now, checkpoint_id = common.kernel.now_ns, None if restored is None else restored.checkpoint_id
-        gone = [self.tasks[one] for one in ids if one in self.tasks]
-        self.counts.replaced(gone, checkpoint_id, common.sources.records)
+        self.counts.replaced(ids, checkpoint_id, common.sources.records)
         is_from_elsewhere = restored is not None and self._files.is_adopted(restored.checkpoint_id)
         environment = replace(common, plan=plan, attempt=job.attempt, starts_from_another_run=is_from_elsewhere)
         if everything or common.tracking is None:
@@ -106,25 +105,25 @@ class TaskDeployment:
         if everything:
             self.tasks.clear()
         self.tasks.update(tasks)
-        self.counts.deployed(tasks.values())
+        self.counts.deployed(ids)
         return tasks
 
     def start(self, tasks: Iterable[Task], restored: RestoredJob | None) -> None:
         """Start tasks that were built, each with its part of ``restored``."""
         for task in tasks:
-            if task.state != CREATED:
+            if task.life.state != CREATED:
                 # It has died while records in flight were put back.
                 continue
-            if restored is not None and task.plan.vertex in restored.finished_vertices:
-                task.start_finished()
-            elif task.hook is None:
+            if restored is not None and task.place.plan.vertex in restored.finished_vertices:
+                task.end.start_finished()
+            elif task.place.hook is None:
                 self._start(task, restored)
             else:
                 # The other tasks are deployed nevertheless: each is in a process of its own.
-                with task.hook.alone():
+                with task.place.hook.alone():
                     self._start(task, restored)
 
     def _start(self, task: Task, restored: RestoredJob | None) -> None:
-        uids = {context.uid for context in task.contexts}
-        state = {} if restored is None else restored.for_task(task.plan.subtask, uids)
+        uids = {context.uid for context in task.chain.contexts}
+        state = {} if restored is None else restored.for_task(task.place.plan.subtask, uids)
         task.start(state, None if restored is None else restored.checkpoint_id)

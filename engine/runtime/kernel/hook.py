@@ -32,8 +32,18 @@ class Around(Protocol):
         Then the entered value is false, nothing of the step may be done, and the rest is carried out later."""
 
 
-class TaskHook(Protocol):
-    """Faults of one task."""
+class Clock(Protocol):
+    """A processing-time clock. That of the kernel is virtual time; a fault may have set another one wrong."""
+
+    def clock_ns(self) -> int:
+        """The time it shows."""
+
+    def clock_ms(self) -> int:
+        """The same in ms."""
+
+
+class TaskHook(Clock, Protocol):
+    """Faults of one task, whose clock it is."""
 
     def around(
         self, point: str | None, operator: Operator | None = None, rest: Rest | None = None
@@ -50,15 +60,15 @@ class TaskHook(Protocol):
     def in_deployment(self, point: str, step: Callable[[], None]) -> None:
         """A step of the deployment at a point of the task. It is taken even if the task dies there."""
 
+    def take_time(self, index: int, event: Event) -> None:
+        """Hand the task a watermark, or a status of watermarks, of the input at ``index``, now or later."""
+
     def may(self, operation: str, payload: object = None, target: object = None) -> bool:
         """Whether the task, or a ``target`` that belongs to it, may now do what an event asks for. If not, it does so
         later, or never."""
 
     def hold_ns(self) -> int:
         """For how long the task may take nothing further, asked whenever it is about to."""
-
-    def clock_skew_ns(self) -> int:
-        """How far the processing-time clock of the task is from the true one."""
 
     @property
     def is_silent(self) -> bool:
@@ -88,13 +98,7 @@ class LinkHook(Protocol):
 
 
 class RunHook(Protocol):
-    """Faults of a run. Tasks and channels pass through: this module stands below both."""
-
-    def for_task(self, task: Any) -> TaskHook:
-        """The hook of a task that is being built."""
-
-    def for_channel(self, channel: Any) -> LinkHook:
-        """The hook of a channel that is being built."""
+    """Faults of a run. Those of its channels and tasks are asked for in the rooms of these."""
 
     def at(self, actor: str) -> Around:
         """Reports where an actor is that is not a task: the job manager, an acker."""

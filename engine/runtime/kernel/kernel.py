@@ -70,6 +70,13 @@ class Kernel:
             assert time_ns > now, f"{operation} scheduled {now - time_ns} ns in the past"
             heappush(self._future, (time_ns, sequence, operation, target, payload))
 
+    def clock_ns(self) -> int:
+        """See :class:`engine.runtime.kernel.hook.Clock`."""
+        return self.now_ns
+
+    def clock_ms(self) -> int:
+        return self.now_ns // 1_000_000
+
     def stop(self) -> None:
         """End :meth:`run` after the current event."""
         self.stopped = True

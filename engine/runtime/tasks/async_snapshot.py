@@ -44,6 +44,7 @@ from state_backends.snapshots import (
 
 if TYPE_CHECKING:
     from engine.runtime.tasks.task_checkpoint import TaskCheckpointing
+    from engine.runtime.tasks.task_life import TaskLife
 
 
 class ChannelStateLostError(WeirError):
@@ -74,14 +75,12 @@ class _Piece:
 class WorkingTask(Protocol):
     """The task that takes the snapshot."""
 
+    life: TaskLife
     records_out: int
 
     @property
     def busy_until_ns(self) -> int:
         """The end of the time that its operators have spent so far."""
-
-    def fail(self, error: Exception) -> None:
-        """Fail the task."""
 
 
 @dataclass(slots=True, eq=False)
@@ -282,7 +281,7 @@ class AsyncSnapshot:
         except AssertionError:
             raise
         except Exception as error:
-            self.task.fail(error)
+            self.task.life.fail(error)
 
     def _schedule_step(self, delay_ns: int) -> None:
         self.place.kernel.schedule(self.place.kernel.now_ns + delay_ns, "step", self)

@@ -37,18 +37,18 @@ def build_tasks(
         for subtask in plan.subtasks
         if chosen is None or (subtask.vertex, subtask.subtask) in chosen
     ]
-    by_id = {(task.plan.vertex, task.plan.subtask): task for task in tasks}
+    by_id = {task.life.task_id: task for task in tasks}
     # Once per sender: there may be a thousand times as many channels.
     settings = {
         task_id: ChannelSettings(
             environment.kernel,
             environment.cost,
-            environment.cost.latency_ns(task.vertex.names_of(task.plan.subtask)),
+            environment.cost.latency_ns(task.place.vertex.names_of(task.place.plan.subtask)),
             capacity,
             environment.attempt,
             environment.instrument,
             output_capacity,
-            environment.hook,
+            None if environment.hook is None else environment.hook.for_channel,
         )
         for task_id, task in by_id.items()
     }
@@ -66,11 +66,9 @@ def build_tasks(
     }
     loops = build_loops(plan, by_id, channels)
     for task in tasks:
-        task.loop = loops.get(task.task_id)
-        task.wire(
-            (channels[index] for index in task.plan.input_channels),
-            _writers(plan, task, channels, environment, task.loop),
-        )
+        task.end.loop = loop = loops.get(task.life.task_id)
+        writers = _writers(plan, task, channels, environment, loop)
+        task.wire((channels[index] for index in task.place.plan.input_channels), writers)
     if restored is not None and restored.has_channel_state:
         _restore_channels(plan, tasks, channels, environment, restored)
     return by_id
@@ -78,7 +76,8 @@ def build_tasks(
 
 def replaced_task(plan: ExecutionPlan, environment: TaskEnvironment, dead: Task, outputs: Iterable[Channel]) -> Task:
     """The successor of a task on its channels, which outlive it."""
-    task = _task_class(plan, dead.plan)(dead.plan, dead.vertex, environment)
+    subtask = dead.place.plan
+    task = _task_class(plan, subtask)(subtask, dead.place.vertex, environment)
     channels = {channel.index: channel for channel in outputs}
     for channel in channels.values():
         channel.sender_replaced(task)
@@ -102,7 +101,7 @@ def _restore_channels(
     receivers = {channel.index: task for task in tasks for channel in task.inputs}
     for channel in channels.values():
         in_flight = restored.channels.get(channel.index, NOTHING_IN_FLIGHT)
-        hook = receivers[channel.index].hook
+        hook = receivers[channel.index].place.hook
         if hook is None or in_flight is NOTHING_IN_FLIGHT:
             channel.restore(in_flight.inputs, in_flight.outputs)
         else:
@@ -117,7 +116,7 @@ def _writers(
     plan: ExecutionPlan, task: Task, channels: Mapping[int, Channel], environment: TaskEnvironment, loop: Loop | None
 ) -> list[RecordWriter]:
     writers: list[RecordWriter] = []
-    subtask = task.plan
+    subtask = task.place.plan
     for edge_index, indices in subtask.output_channels:
         edge = plan.edges[edge_index]
         source = plan.vertices[edge.source_vertex].operators[edge.source_position]
@@ -131,7 +130,7 @@ def _writers(
         )
         router, receivers = edge.partitioner.router(context), [channels[index] for index in indices]
         if environment.provenance is not None:
-            router = WatchedRouter(router, task)
+            router = WatchedRouter(router, task.chain)
         elif task.tracking is not None:
             router = task.tracking.router(router)
         unaligned = edge.supports_unaligned

@@ -6,15 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from engine.checkpoint.coordinator import Acknowledge, Decline, TaskId
+from engine.checkpoint.coordinator import TaskId
 from engine.elements.errors import StateError
 from engine.graph.partitioner import KeyTypeAgreement
 from engine.graph.plan import ChannelPlan, ExecutionPlan, SubtaskPlan, VertexPlan
 from engine.observe.provenance import Provenance
 from engine.observe.trace_events import Instrument
 from engine.protocols.barriers import CheckpointProtocol
+from engine.runtime.channels import Channel
 from engine.runtime.config import CostModel, DebloatSettings
-from engine.runtime.kernel import Around, Kernel, Post, RunHook, TaskHook, nothing_around
+from engine.runtime.kernel import Around, Clock, Kernel, LinkHook, Post, RunHook, TaskHook, nothing_around
 from engine.runtime.storage import LocalFiles
 from engine.runtime.tasks.tracking import RunTracking
 from state_backends.api import StateBackend
@@ -25,6 +26,7 @@ from state_backends.snapshots import ChannelName, CheckpointLocation, Checkpoint
 
 if TYPE_CHECKING:
     from engine.runtime.tasks.task import Task
+    from engine.runtime.tasks.task_life import TaskLife
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,37 +57,32 @@ def plain_copy(event: Any, operator: str) -> Any:
 
 
 class Master(Protocol):
-    """The messages of a task to the job manager."""
+    """The services of the job manager for tasks. Their messages come to it as kernel events."""
 
-    def task_reached_end(self, task: Task) -> None:
+    def task_reached_end(self, task: TaskLife) -> None:
         """All input of the task has ended and its operators have finished."""
 
-    def task_finished(self, task: Task) -> None:
+    def task_finished(self, task: TaskLife) -> None:
         """The task is closed."""
 
-    def task_recovered(self, task: Task) -> None:
+    def task_recovered(self, task: TaskLife) -> None:
         """The task has read all restored records in flight: it counts as running now."""
 
-    def task_failed(self, report: tuple[int, str, Exception]) -> None:
-        """``(attempt, task, error)`` (kernel event)."""
-
-    def receive_acknowledge(self, message: Acknowledge) -> None:
-        """A task's part of a checkpoint is durable (kernel event)."""
-
-    def receive_decline(self, message: Decline) -> None:
-        """A task could not take its part of a checkpoint (kernel event)."""
-
-    def operator_event(self, message: OperatorEvent) -> None:
-        """An operator has sent an event to its coordinator (kernel event)."""
-
-    def barrier_processed(self, message: BarrierProcessed) -> None:
-        """The snapshot of a task whose operators have coordinators has been taken (kernel event)."""
-
-    def source_backlog(self, task: Task, is_backlog: bool) -> None:
+    def source_backlog(self, task: TaskLife, is_backlog: bool) -> None:
         """A source has begun, or ended, to work off a backlog."""
 
     def note(self, text: str) -> None:
         """A fact that a user should know and that is not an error."""
+
+
+class AttemptHook(RunHook, Protocol):
+    """Faults of a run, for the tasks of an attempt and their channels."""
+
+    def for_task(self, plan: SubtaskPlan, vertex: VertexPlan, task: Task) -> TaskHook:
+        """The hook of a task that is being built."""
+
+    def for_channel(self, channel: Channel) -> LinkHook:
+        """The hook of a channel that is being built."""
 
 
 class SourceProgress:
@@ -155,7 +152,7 @@ class TaskEnvironment:
     allow_non_restored_state: bool = False
     """Whether operator state may be dropped that no operator asks for."""
     debloating: DebloatSettings | None = None
-    hook: RunHook | None = None
+    hook: AttemptHook | None = None
     """Absent in a run without faults."""
     provenance: Provenance | None = None
     """Is told the causes of records; absent when the run keeps no ledger."""
@@ -185,7 +182,7 @@ class TaskPlace:
     """The place of a task: one subtask of one attempt, and its surroundings. The parts of a task get this instead of
     the task. ``hook`` is absent without faults."""
 
-    __slots__ = ("around", "attempt", "environment", "hook", "kernel", "name", "plan", "task_id", "vertex")
+    __slots__ = ("around", "attempt", "clock", "environment", "hook", "kernel", "name", "plan", "task_id", "vertex")
 
     def __init__(
         self, plan: SubtaskPlan, vertex: VertexPlan, environment: TaskEnvironment, hook: TaskHook | None
@@ -199,3 +196,4 @@ class TaskPlace:
         self.kernel = environment.kernel
         self.hook = hook
         self.around: Around = nothing_around if hook is None else hook.around
+        self.clock: Clock = environment.kernel if hook is None else hook

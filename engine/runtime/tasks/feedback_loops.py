@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from engine.checkpoint.coordinator import TaskId
 from engine.checkpoint.subtask import ChannelStateWriter
@@ -34,7 +35,8 @@ from engine.graph.partitioner import Router
 from engine.graph.plan import ChannelPlan, ExecutionPlan
 from engine.runtime.channels import Channel, ChannelSettings, Element, RecordWriter, Sender
 from engine.runtime.config import RunConfig
-from engine.runtime.tasks.task import Task
+from engine.runtime.tasks.operator_chain import OperatorChain
+from engine.runtime.tasks.task_end import TaskEnd
 
 UNBOUNDED = 2**62
 """Credit of a feedback channel, in records."""
@@ -165,10 +167,17 @@ class LoopTermination:
         return (self._open_inputs, self.is_over)
 
 
+class LoopedTask(Protocol):
+    """A task of a loop."""
+
+    chain: OperatorChain
+    end: TaskEnd
+
+
 class Loop:
     """One loop of one attempt: its tasks, and the channels between them."""
 
-    def __init__(self, plan: LoopPlan, tasks: Mapping[TaskId, Task], channels: Mapping[int, Channel]) -> None:
+    def __init__(self, plan: LoopPlan, tasks: Mapping[TaskId, LoopedTask], channels: Mapping[int, Channel]) -> None:
         """``tasks`` and ``channels``: all of the attempt."""
         self._tasks = [tasks[subtask] for subtask in plan.subtasks]
         self._channels: list[LoopChannel] = []
@@ -210,7 +219,7 @@ class Loop:
             if not channel.is_empty:
                 self._last_seen = position
                 return False
-        return not any(context.holds_input for task in self._tasks for context in task.contexts)
+        return not any(context.holds_input for task in self._tasks for context in task.chain.contexts)
 
     def fingerprint(self) -> object:
         """How far it has come."""
@@ -227,7 +236,7 @@ def channel_classes(plan: ExecutionPlan) -> dict[int, type[LoopChannel]]:
 
 
 def build_loops(
-    plan: ExecutionPlan, tasks: Mapping[TaskId, Task], channels: Mapping[int, Channel]
+    plan: ExecutionPlan, tasks: Mapping[TaskId, LoopedTask], channels: Mapping[int, Channel]
 ) -> dict[TaskId, Loop]:
     """The loops among the tasks of one attempt, by each of their tasks."""
     loops: dict[TaskId, Loop] = {}

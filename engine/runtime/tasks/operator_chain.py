@@ -12,22 +12,28 @@ from engine.elements.batch import MAX_TIMESTAMP_MS, Batch
 from engine.elements.events import Event, Watermark, WatermarkStatus
 from engine.elements.operator import Operator, TwoInputOperator
 from engine.graph.plan import OperatorPlan
+from engine.observe.trace_events import TimerFired
 from engine.runtime.channels import ChainOutput, RecordWriter, WatermarkValve
 from engine.runtime.storage import RestoredOperator, take_over_state
 from engine.runtime.tasks.environment import TaskPlace
 from engine.runtime.tasks.task_context import TaskOperatorContext
+from engine.runtime.tasks.tracking import TaskTracking
 from engine.runtime.tasks.watched import WatchedChain
 from state_backends.local import TaskLocalRecovery
 
 
 class OperatorChain:
-    """The operators of the task at a place. ``inputs``: how many channels bring event time."""
+    """The operators of the task at a place. ``inputs``: how many channels it has; ``back_edges``: where records come
+    back."""
 
-    def __init__(self, place: TaskPlace, inputs: int) -> None:
+    def __init__(self, place: TaskPlace, inputs: int, back_edges: Iterable[int]) -> None:
         self.plans = place.vertex.operators
-        self.operators = [plan.factory() for plan in self.plans]
+        self.operators: list[Operator] = [plan.factory() for plan in self.plans]
         self.contexts: list[TaskOperatorContext] = []
         self.valve = WatermarkValve(inputs)
+        for index in back_edges:
+            # No watermark ever comes on this channel.
+            self.valve.on_status(index, True)
         self.watched: WatchedChain | None = None
         """Reports the causes of records; absent when the run keeps no ledger."""
         self._place = place
@@ -36,17 +42,14 @@ class OperatorChain:
     # -- building ---------------------------------------------------------------------------------------------
 
     def connect(
-        self,
-        writers: Iterable[RecordWriter],
-        context_of: Callable[[OperatorPlan, ChainOutput], TaskOperatorContext],
-        watched: WatchedChain | None,
+        self, writers: Iterable[RecordWriter], context_of: Callable[[OperatorPlan, ChainOutput], TaskOperatorContext]
     ) -> None:
         """Connect the operators with each other and with the writers of their edges."""
-        self.watched = watched
         by_edge = {writer.edge: writer for writer in writers}
         plans, seen = self.plans, self.operators
         outputs = [ChainOutput() for _ in plans]
-        if watched is not None:
+        if self._place.environment.provenance is not None:
+            self.watched = watched = WatchedChain.of(self._place, seen, plans)
             outputs = [watched.output(plan.position) for plan in plans]
             seen = [watched.seen(operator, plan.position) for operator, plan in zip(seen, plans, strict=True)]
         self.contexts = [context_of(plan, outputs[plan.position]) for plan in plans]
@@ -58,13 +61,16 @@ class OperatorChain:
             output.seal()
             operator.setup(context, output)
 
-    def receiver(self, target_input: int) -> Callable[[Batch], None]:
-        """The receiver for the records of an input of the head, 0 or 1."""
+    def receiver(self, edge: int, tracking: TaskTracking | None) -> Callable[[Batch], None]:
+        """The receiver for the records of an edge."""
         head = self.operators[0]
-        if target_input == 0:
-            return head.process_batch
-        assert isinstance(head, TwoInputOperator), self.plans[0].name
-        return head.process_batch_2
+        receive = head.process_batch
+        if self._place.environment.target_input(edge):
+            assert isinstance(head, TwoInputOperator), self.plans[0].name
+            receive = head.process_batch_2
+        if tracking is not None:
+            return tracking.receiver(receive)
+        return receive if self.watched is None else self.watched.receiver(receive)
 
     # -- life -------------------------------------------------------------------------------------------------
 
@@ -72,6 +78,8 @@ class OperatorChain:
         self, restored: Mapping[str, RestoredOperator], checkpoint_id: int | None, local: TaskLocalRecovery | None
     ) -> None:
         """Take over state and open."""
+        if self.watched is not None:
+            self.watched.provenance.restored(checkpoint_id)
         for context in self.contexts:
             context.restore(restored.get(context.uid), checkpoint_id, local)
         # Last first: records that an operator emits while it opens must find the next one open (Flink does the same).
@@ -132,6 +140,14 @@ class OperatorChain:
         """The keyed state of the operator at ``position`` is due to be materialised (mail)."""
         self.contexts[position].materialize()
 
+    def timer_fires(self, position: int, time_ns: int) -> None:
+        """A timer that the operator at ``position`` has asked for is due."""
+        place = self._place
+        if place.environment.instrument is not None:
+            name = self.plans[position].name
+            place.environment.instrument(TimerFired(place.kernel.now_ns, place.attempt, place.name, name, time_ns))
+        self.operators[position].on_processing_time_ns(time_ns)
+
     # -- event time ---------------------------------------------------------------------------------------------
 
     def take_time(self, index: int, event: Event) -> None:
@@ -162,3 +178,11 @@ class OperatorChain:
         """Whether an operator keeps a union list."""
         backends = (context.operator for context in self.contexts)
         return any(backend is not None and backend.has_union_state for backend in backends)
+
+    def fingerprint(self, *, is_running: bool) -> object:
+        """A task that has died while it took over its state, say, has none yet."""
+        return (
+            self.valve.fingerprint(),
+            tuple(operator.fingerprint() for operator in self.operators) if is_running else None,
+            tuple(context.fingerprint() for context in self.contexts),
+        )

@@ -23,8 +23,10 @@ class SourceTask(Task):
 
     def __init__(self, plan: SubtaskPlan, vertex: VertexPlan, environment: TaskEnvironment) -> None:
         super().__init__(plan, vertex, environment)
-        self.spout = None if environment.tracking is None else environment.tracking.for_source(self)
+        self.spout = None
         """Reads and sends in its stead when records are tracked."""
+        if environment.tracking is not None and self.tracking is not None:
+            self.spout = environment.tracking.for_source(self, self.place, self.tracking)
 
     def _open(self, restored: Mapping[str, RestoredOperator], checkpoint_id: int | None) -> None:
         if self.spout is not None:
@@ -36,19 +38,19 @@ class SourceTask(Task):
     @property
     def source(self) -> SourceOperator:
         """The head of the chain."""
-        head = self.operators[0]
+        head = self.chain.operators[0]
         assert isinstance(head, SourceOperator)
         return head
 
     def _run_once(self) -> None:
-        if self.input_ended or self.full_outputs:
+        if self.end.input_ended or self.full_outputs:
             return
         if self.spout is not None:
             records = limit = self.spout.records_due()
             if not records:
                 return
         else:
-            records = 1 if self.takes_single_records else self.environment.sources.slice_records()
+            records = 1 if self.takes_single_records else self.place.environment.sources.slice_records()
             limit = self.source.slice_limit(records) if self.record_cost_ns else 0
         if limit and self.record_cost_ns:
             self._begin_slice(limit)
@@ -57,10 +59,10 @@ class SourceTask(Task):
 
     def advance(self, records: int) -> None:
         """Emit ``records`` records, fewer only when the source ends or pauses."""
-        if self.hook is None:
+        if self._hook is None:
             self._emit_slice(records)
         else:
-            with self.around("source.emit"):
+            with self._hook.around("source.emit"):
                 self._emit_slice(records)
 
     def _emit_slice(self, records: int) -> None:
@@ -68,7 +70,7 @@ class SourceTask(Task):
             assert records == 1, records
             self.spout.send()
             return
-        emit_next = self.source.emit_next if self.watched is None else self._emit_one
+        emit_next = self.source.emit_next if self.chain.watched is None else self._emit_one
         spent_until_ns, emitted = self._spent_until_ns, 0
         count: int | None = 1
         while emitted < records and count:
@@ -85,28 +87,28 @@ class SourceTask(Task):
 
     def _emit_one(self, _max_records: int) -> int | None:
         # Each record is a cause of its own.
-        assert self.watched is not None
+        assert self.chain.watched is not None
         count = self.source.emit_next(1)
-        self.watched.provenance.handled()
+        self.chain.watched.provenance.handled()
         return count
 
     def end_stream(self) -> None:
         """Nothing is left to read."""
         if self.spout is not None:
             self.spout.before_end()
-        self.operators[0].output.emit_watermark(MAX_TIMESTAMP_MS)
-        self.end_input()
+        self.source.output.emit_watermark(MAX_TIMESTAMP_MS)
+        self.end.end_input()
 
     def trigger_checkpoint(self, barrier: CheckpointBarrier) -> None:
         """The coordinator triggers the source. When the job shall stop and drain, its input ends here."""
-        with self.around("barrier.inject"):
+        with self.place.around("barrier.inject"):
             # Without drain timers stay in the savepoint (mutant "suspended job drains").
-            if barrier.options.stop is StopMode.TERMINATE and not self.input_ended:
+            if barrier.options.stop is StopMode.TERMINATE and not self.end.input_ended:
                 self.end_stream()
             super().trigger_checkpoint(barrier)
 
     def _pause(self) -> None:
-        now = self.clock_ns
+        now = self.place.clock.clock_ns()
         resume_ns = self.source.available_at_ns(now)
         if resume_ns is None:
             # An event of its coordinator will wake it.
@@ -122,13 +124,12 @@ class SourceTask(Task):
 
     def count(self, emitted: int) -> None:
         """``emitted`` records were read; those of a task that was given up are not counted."""
-        if emitted and not self.disowned:
+        if emitted and not self.life.disowned:
             self.records_out += emitted
-            self.environment.sources.emitted(emitted)
+            self.place.environment.sources.emitted(emitted)
 
     @property
     def committed_records(self) -> int | None:
-        """Records of this attempt that no successor reads again; ``None``: its checkpoint decides."""
         return None if self.spout is None else self.spout.committed_records
 
     def fingerprint(self) -> object:

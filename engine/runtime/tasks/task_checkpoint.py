@@ -11,7 +11,7 @@ checkpoint.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from engine.checkpoint.barriers import AbortCheckpoint, AlignmentFinished, AlignmentMetrics, TriggerSnapshot
 from engine.checkpoint.coordinator import Decline, SubtaskCheckpointMetrics
@@ -33,7 +33,7 @@ from engine.checkpoint.subtask import (
     TaskInstructions,
 )
 from engine.elements.errors import WeirError
-from engine.elements.events import CancelCheckpointMarker, CheckpointBarrier, Event
+from engine.elements.events import CancelCheckpointMarker, CheckpointBarrier
 from engine.elements.operator import Operator
 from engine.observe.trace_events import SnapshotAcknowledged, SnapshotTaken
 from engine.runtime.channels import Channel, RecordWriter
@@ -41,8 +41,10 @@ from engine.runtime.storage import local_state_name
 from engine.runtime.tasks.async_snapshot import AsyncSnapshot, WorkingTask
 from engine.runtime.tasks.environment import BarrierProcessed, TaskPlace
 from engine.runtime.tasks.operator_chain import OperatorChain
-from engine.runtime.tasks.task_end import TaskEnd
 from state_backends.local import TaskLocalRecovery
+
+if TYPE_CHECKING:
+    from engine.runtime.tasks.task_end import TaskEnd
 
 _POINTS = {NotifyOperatorsComplete: "sink.commit", NotifyOperatorsAborted: "sink.abort", NotifyOperatorsSubsumed: None}
 """The point at which a task tells its operators; only sinks commit and abort, other operators just hear of it."""
@@ -59,23 +61,11 @@ class StopAbortedError(WeirError):
 
 
 class CheckpointedTask(WorkingTask, Protocol):
-    """The task that takes the checkpoints."""
+    """The task that takes the checkpoints, and the mail about them."""
 
     @property
     def end(self) -> TaskEnd:
         """Everything it waits for before it ends."""
-
-    def broadcast(self, event: Event) -> None:
-        """Send ``event`` on all outputs."""
-
-    def finish(self) -> None:
-        """No snapshot is being written any more: continue closing."""
-
-    def await_stop(self) -> None:
-        """The savepoint that stops the job was taken."""
-
-    def stop(self) -> None:
-        """The savepoint that stops the job is complete."""
 
 
 class TaskCheckpointing:
@@ -141,6 +131,10 @@ class TaskCheckpointing:
         if snapshot is not None:
             snapshot.capture_failed()
 
+    def input_recovered(self) -> None:
+        """The task has read all restored records in flight."""
+        self._place.environment.master.task_recovered(self._task.life)
+
     def arm_alignment_timer(self, checkpoint_id: int, at_ns: int) -> None:
         """The alignment of a checkpoint may take until ``at_ns``."""
         kernel = self._place.kernel
@@ -164,7 +158,7 @@ class TaskCheckpointing:
         """The coordinator says that a checkpoint is durable (mail)."""
         self._execute(self._protocol.on_complete(checkpoint_id, last_subsumed_id))
         if self._task.end.waits_to_finish:
-            self._task.finish()
+            self._task.end.finish()
 
     def notify_stop_complete(self, checkpoint_id: int, last_subsumed_id: int) -> None:
         """The savepoint with which the job stops is durable (mail). The coordinator repeats this until it is heard."""
@@ -240,13 +234,14 @@ class TaskCheckpointing:
     # -- instructions of the protocol -------------------------------------------------------------------------
 
     def _execute(self, instructions: TaskInstructions) -> None:
-        task = self._task
+        end = self._task.end
         for instruction in instructions:
             match instruction:
                 case TakeSnapshot(barrier, metrics):
                     self._take(barrier, metrics)
                 case BroadcastCancelMarker(checkpoint_id):
-                    task.broadcast(CancelCheckpointMarker(checkpoint_id))
+                    for writer in self._writers:
+                        writer.broadcast(CancelCheckpointMarker(checkpoint_id))
                 case AcknowledgeCheckpoint(checkpoint_id):
                     self._acknowledge(checkpoint_id)
                 case DeclineCheckpoint(checkpoint_id, reason):
@@ -254,19 +249,19 @@ class TaskCheckpointing:
                 case CancelSnapshot(checkpoint_id) | DiscardSnapshot(checkpoint_id):
                     self._running.pop(checkpoint_id).cancel()
                 case NotifyOperatorsComplete() | NotifyOperatorsAborted() | NotifyOperatorsSubsumed():
-                    self._notify(instruction)
+                    self.notify_rest(instruction)
                 case StopTask() | FailTask():
                     self._end_stop(instruction)
                 case _:
                     raise AssertionError(f"unknown instruction {instruction!r}")
-        if task.end.is_closing and not self._running:
-            task.finish()
+        if end.is_closing and not self._running:
+            end.finish()
 
-    def _notify(
+    def notify_rest(
         self, instruction: NotifyOperatorsComplete | NotifyOperatorsAborted | NotifyOperatorsSubsumed, first: int = 0
     ) -> None:
-        """Operator by operator from the ``first`` on, each after its state backend (Flink:
-        ``AbstractUdfStreamOperator``)."""
+        """Tell operator by operator from the ``first`` on, each after its state backend (Flink:
+        ``AbstractUdfStreamOperator``). A pause may put off the rest (mail)."""
         checkpoint_id, local = instruction.checkpoint_id, self.local
         if local is not None and not first:
             if isinstance(instruction, NotifyOperatorsComplete):
@@ -294,12 +289,6 @@ class TaskCheckpointing:
                         if keyed is not None:
                             keyed.notify_checkpoint_subsumed(checkpoint_id)
 
-    def notify_rest(
-        self, instruction: NotifyOperatorsComplete | NotifyOperatorsAborted | NotifyOperatorsSubsumed, first: int
-    ) -> None:
-        """Tell the operators that had not heard of the checkpoint when the task was paused."""
-        self._notify(instruction, first)
-
     @property
     def running_ids(self) -> tuple[int, ...]:
         """Checkpoints of which a snapshot is being written."""
@@ -312,9 +301,9 @@ class TaskCheckpointing:
 
     def _end_stop(self, instruction: StopTask | FailTask) -> None:
         if isinstance(instruction, StopTask):
-            self._task.stop()
+            self._task.end.stop()
         else:
-            self._task.fail(StopAbortedError(self._place.name, instruction.checkpoint_id))
+            self._task.life.fail(StopAbortedError(self._place.name, instruction.checkpoint_id))
 
     def _decline(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
         place, (measured_id, measured) = self._place, self._measured
@@ -367,7 +356,7 @@ class TaskCheckpointing:
             processed = BarrierProcessed(checkpoint_id, place.task_id, place.attempt)
             place.environment.post.to_master(place.name, "barrier_processed", processed)
         if options.stop is not None:
-            self._task.await_stop()
+            self._task.end.await_stop()
 
     def _open_channel_state(self, barrier: CheckpointBarrier) -> ChannelStateWriter:
         state, checkpoint_id = self.channel_state, barrier.checkpoint_id
@@ -382,7 +371,7 @@ class TaskCheckpointing:
         if checkpoint_id in self._running:
             self._acknowledge(checkpoint_id)
             if self._task.end.is_closing and not self._running:
-                self._task.finish()
+                self._task.end.finish()
 
     def _acknowledge(self, checkpoint_id: int) -> None:
         place = self._place

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.elements.errors import JobChangedError, JobGraphError, StateError
 from engine.elements.operator import OperatorMetrics
@@ -12,12 +12,15 @@ from engine.runtime.channels import ChainOutput
 from engine.runtime.storage import RestoredOperator, SharedStreams
 from engine.runtime.tasks.background import Materializing, TaskExecutor
 from engine.runtime.tasks.environment import OperatorEvent, TaskPlace, plain_copy
-from engine.runtime.tasks.task_timers import TaskTimers
 from state_backends.api import BackendEnvironment, KeyedStateBackend, OperatorStateBackend
 from state_backends.base import StateSchemaError, key_group_range_for_index
 from state_backends.files import FileSystem
 from state_backends.local import TaskLocalRecovery
 from state_backends.snapshots import remote_only, restore_backend, safe_file_name
+
+if TYPE_CHECKING:
+    from engine.runtime.tasks.task_life import TaskLife
+    from engine.runtime.tasks.task_timers import TaskTimers
 
 
 class Counters:
@@ -34,16 +37,9 @@ class Counters:
 
 
 class OperatorHost(Protocol):
-    """The task of an operator."""
+    """The task of an operator, and the mail for it."""
 
     full_outputs: int
-
-    @property
-    def clock_ns(self) -> int:
-        """The time its processing-time clock shows."""
-
-    def clock_ms(self) -> int:
-        """The same in ms."""
 
     def spend(self, virtual_ns: int) -> None:
         """Its last step takes so long."""
@@ -51,18 +47,18 @@ class OperatorHost(Protocol):
     def credit_returned(self) -> None:
         """One full output has credit again."""
 
-    def report_backlog(self, is_backlog: bool) -> None:
-        """Its source has begun, or ended, to work off a backlog."""
-
-    def fail(self, error: Exception) -> None:
-        """Fail the task."""
-
 
 class TaskOperatorContext:
     """Implements :class:`engine.elements.operator.OperatorContext` for one operator of one task."""
 
     def __init__(
-        self, task: OperatorHost, place: TaskPlace, timers: TaskTimers, plan: OperatorPlan, output: ChainOutput
+        self,
+        task: OperatorHost,
+        place: TaskPlace,
+        life: TaskLife,
+        timers: TaskTimers,
+        plan: OperatorPlan,
+        output: ChainOutput,
     ) -> None:
         environment = place.environment
         self.plan = plan
@@ -81,6 +77,8 @@ class TaskOperatorContext:
         self.operator: OperatorStateBackend | None = None
         self.holds_input = False
         self._task = task
+        self._life = life
+        self._clock = place.clock
         self._environment = environment
         self._place = place
         self._timers = timers
@@ -109,11 +107,11 @@ class TaskOperatorContext:
 
     def processing_time_ms(self) -> int:
         """The virtual clock in ms."""
-        return self._task.clock_ns // 1_000_000
+        return self._clock.clock_ns() // 1_000_000
 
     def processing_time_ns(self) -> int:
         """The virtual clock in ns."""
-        return self._task.clock_ns
+        return self._clock.clock_ns()
 
     def file_system(self) -> FileSystem:
         """The file system for sources and sinks."""
@@ -146,7 +144,7 @@ class TaskOperatorContext:
         unique = safe_file_name(f"{self.uid}-{self.subtask}-{self.incarnation}-{self.attempt}-{tried}")
         uploads = SharedStreams(environment.storage, f"{unique}-background")
         self._executor = TaskExecutor(
-            self._place, self.name, uploads, done=self._await_materialization, fail=self._task.fail
+            self._place, self.name, uploads, done=self._await_materialization, fail=self._life.fail
         )
         working_dir = posixpath.join(environment.local.working_dir, unique)
         self._working_dirs.append(working_dir)
@@ -159,7 +157,7 @@ class TaskOperatorContext:
                 working_dir,
                 unique,
                 self._executor,
-                self._task.clock_ms,
+                self._clock.clock_ms,
                 shared_streams=uploads,
             )
         )
@@ -188,7 +186,7 @@ class TaskOperatorContext:
         if due_ms is not None:
             self._awaits_materialization = True
             # The backend uses the clock of the task.
-            wait_ns = max(0, due_ms * 1_000_000 - self._task.clock_ns)
+            wait_ns = max(0, due_ms * 1_000_000 - self._clock.clock_ns())
             kernel.schedule(kernel.now_ns + wait_ns, "receive_mail", self._task, ("materialize", (self.plan.position,)))
 
     def materialize(self) -> None:
@@ -309,4 +307,4 @@ class TaskOperatorContext:
         self._environment.losses[what] = None
 
     def report_backlog(self, is_backlog: bool) -> None:
-        self._task.report_backlog(is_backlog)
+        self._environment.master.source_backlog(self._life, is_backlog)

@@ -12,37 +12,23 @@ Rules.
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import Protocol
 
-from engine.runtime.kernel import Around, Kernel
-
-
-class TimerOwner(Protocol):
-    """The task that has the timers."""
-
-    @property
-    def clock_ns(self) -> int:
-        """The time its processing-time clock shows."""
-
-    @property
-    def takes_timers(self) -> bool:
-        """Whether a timer may still have effects."""
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the task is running; a timer may kill it."""
-
-    def timer_fires(self, position: int, time_ns: int) -> None:
-        """Call the operator at ``position``, which has asked for ``time_ns``."""
+from engine.runtime.tasks.environment import TaskPlace
+from engine.runtime.tasks.operator_chain import OperatorChain
+from engine.runtime.tasks.task_life import TaskLife
 
 
 class TaskTimers:
-    """The timers of ``owner``, which hears of them by mail."""
+    """The timers of the task at a place. ``task`` hears of them by mail."""
 
-    def __init__(self, owner: TimerOwner, kernel: Kernel, around: Around) -> None:
-        self._owner = owner
-        self._kernel = kernel
-        self._around = around
+    def __init__(self, task: object, place: TaskPlace, life: TaskLife, chain: OperatorChain) -> None:
+        self._task = task
+        self._kernel = place.kernel
+        self._clock = place.clock
+        self._around = place.around
+        self._life = life
+        self._chain = chain
+        self._is_quiesced = False
         self._pending: list[tuple[int, int, int]] = []
         """A heap of instant, time by the task's clock, and position in the chain."""
         self._registered: set[tuple[int, int]] = set()
@@ -50,26 +36,25 @@ class TaskTimers:
 
     def register(self, time_ns: int, position: int) -> None:
         """Call the operator at ``position`` at ``time_ns`` by the task's clock."""
-        owner = self._owner
-        if not owner.takes_timers:
+        if self._is_quiesced:
             return
-        clock_ns = owner.clock_ns
+        clock_ns = self._clock.clock_ns()
         time_ns = max(time_ns, clock_ns)
         entry = (time_ns, position)
         if entry not in self._registered:
             self._registered.add(entry)
             instant_ns = self._kernel.now_ns + time_ns - clock_ns
             heappush(self._pending, (instant_ns, *entry))
-            self._kernel.schedule(instant_ns, "receive_mail", owner, ("fire_timers", (instant_ns,)))
+            self._kernel.schedule(instant_ns, "receive_mail", self._task, ("fire_timers", (instant_ns,)))
 
     def fire_timers(self, instant_ns: int) -> None:
         """Fire every timer due at ``instant_ns`` of virtual time, as long as the task is alive (mail)."""
         if self._is_due(instant_ns):
             with self._around("timer.fire"):
-                while self._is_due(instant_ns) and self._owner.is_running:
+                while self._is_due(instant_ns) and self._life.is_running:
                     _, due_ns, position = heappop(self._pending)
                     self._registered.discard((due_ns, position))
-                    self._owner.timer_fires(position, due_ns)
+                    self._chain.timer_fires(position, due_ns)
 
     def _is_due(self, instant_ns: int) -> bool:
         return bool(self._pending) and self._pending[0][0] <= instant_ns
@@ -79,8 +64,14 @@ class TaskTimers:
         self._pending.clear()
         self._registered.clear()
 
-    def fingerprint(self, now_ns: int) -> object:
+    def quiesce(self) -> None:
+        """No timer fires any more, and none is taken (Flink: ``SystemProcessingTimeService.quiesce``)."""
+        self._is_quiesced = True
+        self.silence()
+
+    def fingerprint(self) -> object:
         """The timers due, and in how many nanoseconds."""
+        now_ns = self._kernel.now_ns
         return tuple(
             sorted((instant_ns - now_ns, time_ns - now_ns, position) for instant_ns, time_ns, position in self._pending)
         )

@@ -5,7 +5,7 @@ Tasks know no more of acking than this; the parts are built in :mod:`engine.runt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from engine.checkpoint.coordinator import TaskId
@@ -15,9 +15,9 @@ from engine.graph.plan import ExecutionPlan
 from engine.runtime.channels import Channel
 
 if TYPE_CHECKING:
-    from engine.runtime.tasks.environment import TaskEnvironment
-    from engine.runtime.tasks.source_task import SourceTask
+    from engine.runtime.tasks.environment import TaskEnvironment, TaskPlace
     from engine.runtime.tasks.task import Task
+    from operators.sources import SourceOperator
 
 
 class TaskTracking(Protocol):
@@ -29,11 +29,28 @@ class TaskTracking(Protocol):
     def router(self, router: Router) -> Router:
         """Sends records on, and tracks them."""
 
-    def task_died(self) -> None:
-        """The task has failed, or was cancelled."""
+    def task_died(self, inputs: Iterable[Channel], outputs: Iterable[Channel]) -> None:
+        """The task on these channels has failed, or was cancelled."""
 
     def fingerprint(self) -> object:
         """State that determines future messages about records."""
+
+
+class TrackedSource(Protocol):
+    """The task of a source, and the mail for it."""
+
+    @property
+    def source(self) -> SourceOperator:
+        """The head of its chain."""
+
+    def count(self, emitted: int) -> None:
+        """So many records were read."""
+
+    def end_stream(self) -> None:
+        """Nothing is left to read, and nothing to send again."""
+
+    def wake(self) -> None:
+        """There may be something to send."""
 
 
 class SourceTracking(Protocol):
@@ -69,10 +86,10 @@ class RunTracking(Protocol):
     def channel_class(self) -> type[Channel]:
         """The class of channels that outlive the tasks at their ends."""
 
-    def for_task(self, task: Task) -> TaskTracking:
-        """The part of a task that is being built."""
+    def for_task(self, place: TaskPlace) -> TaskTracking:
+        """The part of the task that is being built at a place."""
 
-    def for_source(self, task: SourceTask) -> SourceTracking:
+    def for_source(self, task: TrackedSource, place: TaskPlace, tracking: TaskTracking) -> SourceTracking:
         """One more part of a source that is being built."""
 
     def replace_tasks(

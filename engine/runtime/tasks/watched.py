@@ -33,7 +33,7 @@ from operators.sources import SourceOperator
 
 
 class Watched(Protocol):
-    """A task whose operators may be watched."""
+    """The chain of a task, whose operators may be watched."""
 
     watched: WatchedChain | None
 

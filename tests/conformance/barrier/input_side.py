@@ -79,7 +79,7 @@ class InputReplay:
         self._unsent: dict[int, list[tuple[bool, int, Element]]] = {} if self._directly else {one: [] for one in local}
         """What waits at the sender of a local channel: whether it is a priority event, when it came, what it is."""
         self._gate = CheckpointedInputGate(
-            self,
+            self.wake,
             self,
             self.channels,
             handler or self._handler,
@@ -329,9 +329,6 @@ class InputReplay:
 
     def wake(self) -> None:
         """There may be something to read: the vector says when."""
-
-    def priority_event_arrived(self) -> None:
-        """Something must be read before the next record: the vector says when."""
 
     def snapshot_due(self, due: TriggerSnapshot) -> None:
         barrier = due.barrier

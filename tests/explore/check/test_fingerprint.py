@@ -44,7 +44,7 @@ def test_the_order_of_records_that_wait_shows() -> None:
 
 def _change_keyed_state(state: CaseState) -> None:
     task = next(task for task in state.execution.manager.tasks.values() if task.name == "count[0]")
-    backend = task.contexts[0].keyed_backend()
+    backend = task.chain.contexts[0].keyed_backend()
     backend.set_current_key("a")
     backend.value_state(ValueStateDescriptor("other")).update(17)
     state.declared.clear()

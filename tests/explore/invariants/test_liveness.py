@@ -99,7 +99,7 @@ def test_what_a_task_still_holds_is_found(monkeypatch: pytest.MonkeyPatch) -> No
     """A task that runs, and a channel that is blocked, in a job that says it has finished."""
     tasks = healthy().view.execution.manager.tasks
     task = next(task for task in tasks.values() if task.name == "out[0]")
-    monkeypatch.setattr(task, "state", "running")
+    monkeypatch.setattr(task.life, "state", "running")
     monkeypatch.setattr(task.inputs[0], "blocked", True)
     invariant = told("V14")
     invariant.finished(ended())

@@ -206,7 +206,7 @@ def test_a_savepoint_with_records_in_flight(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_drain_that_leaves_windows_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """The input ends, and event time does not: the last watermark is never sent."""
-    monkeypatch.setattr(SourceTask, "end_stream", lambda task: task.end_input())
+    monkeypatch.setattr(SourceTask, "end_stream", lambda task: task.end.end_input())
     case = Case(config=CONFIG, savepoints=(parse_savepoint("drain@12us->no-claim"),))
     finished = run_case(subject("windows"), case, invariants_for(only=["V20"]))
     assert [one.details["kind"] for one in finished.violations if one.invariant == "V20"] == ["open"]

@@ -213,8 +213,8 @@ def test_state_for_other_key_groups_is_found(monkeypatch: pytest.MonkeyPatch) ->
     invariant: Any = told("V10", view=view)
     metadata = CheckpointStorage(view.world.checkpoints, "/checkpoints", "counting").read_metadata(newest())
     task = next(task for task in view.execution.manager.tasks.values() if task.name == "count[0]")
-    monkeypatch.setattr(type(task.contexts[0].keyed), "key_group_range", KeyGroupRange(4, 7))
-    invariant._judge_state(metadata, view.plan.vertices[task.plan.vertex], task, 1)
+    monkeypatch.setattr(type(task.chain.contexts[0].keyed), "key_group_range", KeyGroupRange(4, 7))
+    invariant._judge_state(metadata, view.plan.vertices[task.place.plan.vertex], task, 1)
     assert "count[0] owns key groups" in texts(invariant)[0]
 
 

@@ -405,7 +405,7 @@ def test_a_run_without_a_ledger_is_built_as_ever() -> None:
     execution = Execution(counting(CollectedResults()).plan(), RunConfig(), output_dir="/out")
     execution.manager.start(None)
     for task in execution.manager.tasks.values():
-        assert task.watched is None
-        assert all(operator.lineage is None for operator in task.operators)
+        assert task.chain.watched is None
+        assert all(operator.lineage is None for operator in task.chain.operators)
         assert not any("Watched" in type(writer.router).__name__ for writer in task.writers)
-        assert not any("Watched" in type(operator.output).__name__ for operator in task.operators)
+        assert not any("Watched" in type(operator.output).__name__ for operator in task.chain.operators)

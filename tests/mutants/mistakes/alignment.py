@@ -35,7 +35,7 @@ def barrier_before_state() -> Iterator[None]:
         snapshot.place.kernel.schedule(snapshot.place.kernel.now_ns, "captured_late", snapshot)
 
     def captured_late(snapshot: AsyncSnapshot, _payload: object = None) -> None:
-        if not snapshot.cancelled and snapshot.task.state == "running":
+        if not snapshot.cancelled and snapshot.task.life.is_running:
             start(snapshot)
 
     with replaced(AsyncSnapshot, start=later, captured_late=captured_late):

@@ -19,7 +19,7 @@ def one_barrier_per_input() -> Iterator[None]:
 
     def wired(task: Any, inputs: Any, writers: Any) -> None:
         wire(task, inputs, writers)
-        edges = {channel.index: channel.edge for channel in task.environment.plan.channels}
+        edges = {channel.index: channel.edge for channel in task.place.environment.plan.channels}
         task.gate.handler.edge_of = {channel.input_index: edges[channel.index] for channel in task.inputs}
 
     def aligned(handler: Any, channel: int, barrier: Any, blocks: bool, now_ns: int, out: list[Any]) -> None:

@@ -52,7 +52,7 @@ def suspended_job_drains() -> Iterator[None]:
     trigger_checkpoint = SourceTask.trigger_checkpoint
 
     def draining(task: Any, barrier: Any) -> None:
-        if barrier.options.stop is not None and not task.input_ended:
+        if barrier.options.stop is not None and not task.end.input_ended:
             task.end_stream()
         trigger_checkpoint(task, barrier)
 

@@ -126,16 +126,13 @@ class Receiver:
 
         self.channels = [sender.channel for sender in self.senders]
         self.gate = CheckpointedInputGate(
-            self, self, self.channels, handler, self.state, captures=captures, local_channels=local
+            self.wake, self, self.channels, handler, self.state, captures=captures, local_channels=local
         )
 
     # --- what the gate tells ---
 
     def wake(self) -> None:
         self.wakes += 1
-
-    def priority_event_arrived(self) -> None:
-        self.told.append("priority")
 
     def snapshot_due(self, due: TriggerSnapshot) -> None:
         checkpoint_id = due.barrier.checkpoint_id

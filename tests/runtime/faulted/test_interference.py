@@ -132,7 +132,7 @@ def test_without_interference_there_is_no_hook() -> None:
         execution = made(counted(CollectedResults()), at)
         execution.begin()
         tasks = execution.manager.tasks.values()
-        hooks = [one.hook for task in tasks for one in (task, *task.inputs)]
+        hooks = [one.hook for task in tasks for one in (task.place, *task.inputs)]
         assert [hook is None for hook in (execution.manager.hook, *hooks)] == [at is None] * 4
 
 
@@ -350,20 +350,20 @@ def test_a_zombie_can_neither_end_nor_run_for_the_job() -> None:
     execution = made(counted(CollectedResults()), Calm())
     execution.begin()
     manager = execution.manager
-    task = next(task for task in manager.tasks.values() if task.name == COUNT)
+    life = next(task.life for task in manager.tasks.values() if task.name == COUNT)
     before = manager.fingerprint()
-    task.disowned = True
+    life.disowned = True
     expected = manager.end.fingerprint()
 
-    manager.task_reached_end(task)
-    manager.task_finished(task)
-    manager.task_recovered(task)
-    manager.source_backlog(task, True)
+    manager.task_reached_end(life)
+    manager.task_finished(life)
+    manager.task_recovered(life)
+    manager.source_backlog(life, True)
     source = next(task for task in manager.tasks.values() if task.name == SOURCE)
-    source.disowned = True
+    source.life.disowned = True
     source.count(5)
 
-    task.disowned = source.disowned = False
+    life.disowned = source.life.disowned = False
     assert manager.sources.records == 0
     assert manager.end.fingerprint() == expected
     assert manager.fingerprint() == before
@@ -394,7 +394,7 @@ def test_a_death_in_the_middle_of_a_snapshot_takes_nothing_back(monkeypatch: pyt
     cancel = AsyncSnapshot.cancel
 
     def noted(snapshot: AsyncSnapshot) -> None:
-        cancelled.append(snapshot.task.name)
+        cancelled.append(snapshot.place.name)
         cancel(snapshot)
 
     monkeypatch.setattr(AsyncSnapshot, "cancel", noted)
@@ -416,7 +416,7 @@ def test_a_record_that_arrives_may_kill_its_receiver_alone() -> None:
 
     task.gate.capture(channel, [Batch([1])])
 
-    assert task.state == "failed"
+    assert task.life.state == "failed"
 
 
 def test_a_paused_task_does_not_end() -> None:
@@ -426,13 +426,13 @@ def test_a_paused_task_does_not_end() -> None:
     execution.pause(COUNT, 1_000)
     task = next(task for task in execution.manager.tasks.values() if task.name == COUNT)
 
-    task.finish()
-    task.stop()
+    task.end.finish()
+    task.end.stop()
 
-    assert task.state == "running"
-    assert isinstance(task.hook, TaskFaults)
-    assert task.hook.pause is not None
-    put_off = [payload for *_, payload in task.hook.pause.held[-2:]]
+    assert task.life.is_running
+    assert isinstance(task.place.hook, TaskFaults)
+    assert task.place.hook.pause is not None
+    put_off = [payload for *_, payload in task.place.hook.pause.held[-2:]]
     assert put_off == [("go_on", ("finish", ())), ("go_on", ("stop", ()))]
 
 

@@ -258,7 +258,7 @@ def test_a_restart_waits_until_it_knows_which_checkpoint_is_the_newest(failover:
         def strike(progress: Any, made: Any = made, run_on: Any = run_on) -> None:
             while made.manager.coordinator.pending.finalizing_id != 3:
                 assert made.kernel.run(1)
-            next(iter(made.manager.tasks.values())).fail(RuntimeError("struck"))
+            next(iter(made.manager.tasks.values())).life.fail(RuntimeError("struck"))
             run_on(progress)
 
         made._run_kernel = strike  # type: ignore[method-assign]

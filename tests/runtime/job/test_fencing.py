@@ -176,7 +176,7 @@ def test_a_cancelled_task_ignores_its_mail() -> None:
     made.run().raise_on_failure()
 
     before = list(sink.calls)
-    assert {task.state for task in tasks} <= {"failed", "canceled"}
+    assert {task.life.state for task in tasks} <= {"failed", "canceled"}
     assert any(task._slice_records for task in tasks)
     for task in tasks:
         task.receive_mail(("notify_checkpoint_complete", (99, -1)))
@@ -186,8 +186,8 @@ def test_a_cancelled_task_ignores_its_mail() -> None:
             task.inputs[0].put_batch(Batch(["late"]))
         task.run()
         task.end_slice(task._slice_number)
-        task.fail(RuntimeError("again"))
-        task.cancel()
+        task.life.fail(RuntimeError("again"))
+        task.life.cancel()
 
     assert sink.calls == before
-    assert {task.state for task in tasks} <= {"failed", "canceled"}
+    assert {task.life.state for task in tasks} <= {"failed", "canceled"}

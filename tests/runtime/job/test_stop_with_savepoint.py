@@ -200,7 +200,7 @@ class Messenger:
 
     def strike(self, _payload: object) -> None:
         for task in self._made.manager.tasks.values():
-            assert task.is_stopping
+            assert task.end.is_stopping
             self.struck += 1
             self._made.manager.post.to_task(task, "notify_checkpoint_complete", self._checkpoint_id, -1)
 

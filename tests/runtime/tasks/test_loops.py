@@ -451,7 +451,7 @@ def test_a_head_that_had_finished_says_that_the_loop_was_over() -> None:
     manager.start = lambda *_: manager.take_over(None)  # type: ignore[method-assign]
 
     assert made.checked(execution).state == "finished"
-    assert {task.name: task.state for task in manager.tasks.values()}["inner[0]"] == "finished"
+    assert {task.name: task.life.state for task in manager.tasks.values()}["inner[0]"] == "finished"
 
 
 class _Deployment:

@@ -29,55 +29,65 @@ class FakeTask:
     """What the end of a task needs of it; ``told`` is what it was asked to do."""
 
     is_running = True
-    input_ended = is_stopping = False
-    loop = None
 
     def __init__(self) -> None:
         self.told: list[str] = []
         protocol = SimpleNamespace(takes_checkpoints=False)
         place: Any = SimpleNamespace(
             kernel=None,
+            plan=SimpleNamespace(input_channels=(0,)),
             vertex=SimpleNamespace(is_source=False, operators=()),
-            environment=SimpleNamespace(protocol=protocol),
+            environment=SimpleNamespace(protocol=protocol, master=self),
             around=nothing_around,
         )
-        chain = OperatorChain(place, 0)
+        chain = OperatorChain(place, 0, [])
         chain.operators = [Finishing(self.told)]
-        self.checkpointing = SimpleNamespace(is_writing=False, end_of_data=lambda: self.told.append("last snapshot"))
-        timers = SimpleNamespace(silence=lambda: self.told.append("silence"))
-        parts: Any = (place, chain, timers, self.checkpointing)
-        self.end = TaskEnd(self, *parts, inputs=1, back_edges=[])
+        self.checkpointing = SimpleNamespace(
+            is_writing=False, end_of_data=lambda: self.told.append("last snapshot"), abandon=lambda: None
+        )
+        timers = SimpleNamespace(quiesce=lambda: self.told.append("silence"))
+        parts: Any = (place, self, chain, timers, self.checkpointing, [self])
+        self.end = TaskEnd(self, *parts, back_edges=[])
 
     def broadcast(self, event: object) -> None:
         self.told.append(type(event).__name__)
 
-    def end_input(self) -> None:
-        self.end.end_input()
+    def trace_state(self, state: str) -> None:
+        self.told.append(state)
 
-    def finish(self) -> None:
-        self.end.finish()
+    def task_reached_end(self, _task: object) -> None:
+        """The job manager hears of the end of data."""
 
-    def finish_now(self) -> None:
-        self.told.append("close")
+    def survives(self, _step: object) -> bool:
+        return False
 
 
 def test_timers_are_quiet_before_operators_finish() -> None:
     """What a timer emitted behind the end of data would come too late for whoever reads."""
     task = FakeTask()
-    task.end_input()
+    task.end.end_input()
 
-    assert task.input_ended
-    assert task.told == ["silence", "finish", "last snapshot", "EndOfData"]
+    assert task.end.input_ended
+    assert task.told == ["silence", "finish", "last snapshot", "EndOfData", "end_of_data"]
 
 
 def test_a_task_that_is_writing_a_snapshot_closes_behind_it() -> None:
     """A checkpoint that all others complete is not abandoned by a task that is done."""
     task = FakeTask()
     task.checkpointing.is_writing = True
-    task.finish()
+    task.end.finish()
     assert task.told == []
     assert task.end.is_closing
 
     task.checkpointing.is_writing = False
-    task.finish()
-    assert task.told == ["close"]
+    task.end.finish()
+    assert task.told == ["EndOfPartition"]
+
+
+def test_timers_are_quiet_after_the_savepoint_that_stops_the_job() -> None:
+    """They are in the savepoint: what they do now they would do again after it."""
+    task = FakeTask()
+    task.end.await_stop()
+
+    assert task.end.is_stopping
+    assert task.told == ["silence"]
