@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.protocols.acking.acker import ACKER_BUCKETS
-from engine.protocols.acking.settings import DEFAULT_TIMEOUT_NS
+from engine.protocols.acking.settings import AckingSettings
 from engine.protocols.acking.spout_book import SPOUT_BUCKETS
 from operators.files.bucketing import BucketingSink
 from operators.files.writing import DefaultRollingPolicy
@@ -50,7 +50,7 @@ def defaults() -> dict[str, dict[str, object]]:
         },
         "sink_v2": {"committer_retries": CommitRules().max_retries, "legacy_retry_delay_ms": FLINK_1_15.retry_delay_ms},
         "storm": {
-            "message_timeout_secs": DEFAULT_TIMEOUT_NS // 1_000_000_000,
+            "message_timeout_secs": (AckingSettings().timeout_ns or 0) // 1_000_000_000,
             "acker_buckets": ACKER_BUCKETS,
             "spout_pending_buckets": SPOUT_BUCKETS,
         },
