@@ -41,7 +41,7 @@ def _failures(report: Mapping[str, Any]) -> str:
     parts += [text for text in starts if not text.startswith(" ")][-1:]
     if report["run"]["error"] is not None:
         parts.append("the job failed")
-    return "; ".join(parts) or "no failures"
+    return "; ".join(parts) or "no task failed"
 
 
 def _checkpoints(report: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ def test_a_run_without_failures() -> None:
 
     assert ran.startswith("60 records in ")
     assert ", 1 attempt, trace digest " in ran
-    assert failures == "no failures"
+    assert failures == "no task failed"
     assert checkpoints.startswith("4 checkpoints completed, 2 failed (CHECKPOINT_COORDINATOR_SUSPEND, ")
     assert "); longest 3µs, largest " in checkpoints
     assert checkpoints.endswith(" B (--table shows all)")

@@ -173,5 +173,5 @@ def test_a_malformed_token_says_where() -> None:
 def test_a_setting_of_another_type_is_refused() -> None:
     """Before a run is made with it, wherever the case comes from."""
     for config in ({"batch_size": "x"}, {"mode": 3}, {"cost.record_ns": None}, {"parallelism": "two"}):
-        with pytest.raises(ConfigurationError, match="must be|of type"):
+        with pytest.raises(ConfigurationError, match=r"must be|of type"):
             run_config(Case(config=config))
