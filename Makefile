@@ -42,7 +42,8 @@ demo: $(VENV)/.ready-demo java ## Run the demonstration: a job on 336,776 flight
 	@$(PYTHON) -m examples.flights --mode aligned --mode at-least-once
 
 test: $(VENV)/.ready-test java ## Run the tests, without those marked slow
-	@$(PYTHON) -m pytest -n $(TEST_WORKERS) --dist loadgroup -m 'not slow' $(ARGS) 2>&1
+	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} \
+	  $(PYTHON) -m pytest -n $(TEST_WORKERS) --dist loadgroup -m 'not slow' $(ARGS) 2>&1
 
 test-all: $(VENV)/.ready-test java ## Run all tests, the slow ones too
 	@$(PYTHON) -m pytest -n $(TEST_WORKERS) --dist loadgroup $(ARGS) 2>&1

@@ -16,9 +16,11 @@ from hypothesis import HealthCheck, settings
 from tests.house.collection import MADE_KERNELS, kernels_noted
 
 # Other tests and a Spark session share the cores, so wall time says nothing: no deadline, and no drawing is too slow.
-# The default search is the same in every run; HYPOTHESIS_PROFILE=thorough searches wider and differently each time.
+# The default search is the same in every run, and that of `make test` (quick) is a shorter one;
+# HYPOTHESIS_PROFILE=thorough searches wider and differently each time.
 PATIENT: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "print_blob": True}
 settings.register_profile("default", derandomize=True, **PATIENT)
+settings.register_profile("quick", derandomize=True, max_examples=60, **PATIENT)
 settings.register_profile("thorough", max_examples=2000, **PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 

@@ -50,7 +50,8 @@ def published_in(directory: Path, flights: str = f"{HEADER}\n{PUBLISHED}") -> Pa
 
 def rows_of(path: str) -> list[dict[str, str]]:
     with open(path, encoding="utf-8", newline="") as lines:
-        return list(csv.DictReader(lines))
+        header, *rows = csv.reader(lines)
+        return [dict(zip(header, row, strict=True)) for row in rows]
 
 
 class Departure(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from engine.checkpoint.barriers import BarrierHandler, InputCapture
+from engine.checkpoint.barriers import BarrierHandler, InputCapture, SingleCheckpointHandler
 from tests.conformance.barrier.input_side import InputReplay
 
 MODES = ("aligned", "at_least_once", "unaligned", "aligned_timeout")
@@ -37,3 +37,11 @@ def replay(
         "expect": {"source_channels": source_channels},
     }
     return InputReplay(vector, handler)
+
+
+def handler_of(
+    channels: int, after_tasks_finish: bool = True, source_channels: tuple[int, ...] = ()
+) -> SingleCheckpointHandler:
+    """The handler alone, as an unaligned or an alternating task has it."""
+    capture = InputCapture(channels)
+    return SingleCheckpointHandler(channels, after_tasks_finish, capture=capture, source_channels=source_channels)

@@ -21,14 +21,11 @@ CANCELLED = CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER
 SUBSUMED = CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED
 INPUT_ENDED = CheckpointFailureReason.CHECKPOINT_DECLINED_INPUT_END_OF_STREAM
 NONE = AlignmentMetrics()
+cancel = CancelCheckpointMarker
 
 
 def barrier(checkpoint_id: int, timestamp_ns: int = 0) -> CheckpointBarrier:
     return CheckpointBarrier(checkpoint_id, timestamp_ns)
-
-
-def cancel(checkpoint_id: int) -> CancelCheckpointMarker:
-    return CancelCheckpointMarker(checkpoint_id)
 
 
 def test_snapshot_comes_before_the_resume() -> None:

@@ -26,11 +26,12 @@ from engine.elements.events import (
     CheckpointOptions,
     SnapshotKind,
 )
-from tests.checkpoint.barriers.barrier_driver import replay
+from tests.checkpoint.barriers.barrier_driver import handler_of, replay
 
 CANCELLED = CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER
 SUBSUMED = CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED
 NONE = AlignmentMetrics()
+cancel = CancelCheckpointMarker
 TIMEOUT = 10
 
 
@@ -49,17 +50,6 @@ def savepoint(checkpoint_id: int) -> CheckpointBarrier:
 def forced(checkpoint_id: int) -> CheckpointBarrier:
     options = CheckpointOptions(AlignmentType.FORCED_ALIGNED, aligned_timeout_ns=TIMEOUT)
     return CheckpointBarrier(checkpoint_id, 0, options)
-
-
-def cancel(checkpoint_id: int) -> CancelCheckpointMarker:
-    return CancelCheckpointMarker(checkpoint_id)
-
-
-def handler_of(
-    channels: int, after_tasks_finish: bool = True, source_channels: tuple[int, ...] = ()
-) -> SingleCheckpointHandler:
-    capture = InputCapture(channels)
-    return SingleCheckpointHandler(channels, after_tasks_finish, capture=capture, source_channels=source_channels)
 
 
 # --- aligned, in time ---------------------------------------------------------------------------------------------

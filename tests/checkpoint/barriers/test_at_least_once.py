@@ -13,14 +13,11 @@ CANCELLED = CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER
 INPUT_ENDED = CheckpointFailureReason.CHECKPOINT_DECLINED_INPUT_END_OF_STREAM
 OPTIONS = CheckpointOptions(AlignmentType.AT_LEAST_ONCE)
 NONE = AlignmentMetrics()
+cancel = CancelCheckpointMarker
 
 
 def barrier(checkpoint_id: int, timestamp_ns: int = 0) -> CheckpointBarrier:
     return CheckpointBarrier(checkpoint_id, timestamp_ns, OPTIONS)
-
-
-def cancel(checkpoint_id: int) -> CancelCheckpointMarker:
-    return CancelCheckpointMarker(checkpoint_id)
 
 
 def test_nothing_is_ever_blocked() -> None:

@@ -20,6 +20,7 @@ from engine.checkpoint.barriers import (
 )
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.elements.events import AlignmentType, CancelCheckpointMarker, CheckpointBarrier, CheckpointOptions
+from tests.checkpoint.barriers.barrier_driver import handler_of
 
 CANCELLED = CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER
 SUBSUMED = CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED
@@ -27,6 +28,7 @@ INPUT_ENDED = CheckpointFailureReason.CHECKPOINT_DECLINED_INPUT_END_OF_STREAM
 OPTIONS = CheckpointOptions(AlignmentType.UNALIGNED)
 TIMEOUT = 5
 NONE = AlignmentMetrics()
+cancel = CancelCheckpointMarker
 
 
 def barrier(checkpoint_id: int, timestamp_ns: int = 0) -> CheckpointBarrier:
@@ -39,17 +41,6 @@ def aligned(checkpoint_id: int) -> CheckpointBarrier:
 
 def timed(checkpoint_id: int) -> CheckpointBarrier:
     return CheckpointBarrier(checkpoint_id, 0, CheckpointOptions(aligned_timeout_ns=TIMEOUT))
-
-
-def cancel(checkpoint_id: int) -> CancelCheckpointMarker:
-    return CancelCheckpointMarker(checkpoint_id)
-
-
-def handler_of(
-    channels: int, after_tasks_finish: bool = True, source_channels: tuple[int, ...] = ()
-) -> SingleCheckpointHandler:
-    capture = InputCapture(channels)
-    return SingleCheckpointHandler(channels, after_tasks_finish, capture=capture, source_channels=source_channels)
 
 
 def test_one_channel_starts_triggers_and_stops_at_once() -> None:
