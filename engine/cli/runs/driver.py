@@ -304,7 +304,7 @@ def _savepoint(report: SavepointReport) -> dict[str, Any]:
 
 
 def _running(order: RunOrder) -> dict[str, Any]:
-    """The content of ``run.json`` until the run has ended, and for ever if it is killed."""
+    """The content of ``run.json`` until the run has ended; it stays if the run is killed."""
     return {
         "schema": "weir-run-started",
         "weir_version": engine.__version__,
@@ -323,7 +323,7 @@ def _trace_path(order: RunOrder) -> str | None:
         # `weir run --trace job.py`: the optional FILE has swallowed the job.
         raise ConfigurationError(
             f"--trace {order.trace} would write the trace over a Python file\n"
-            "  fix: put --trace behind the job file, or name another file"
+            "  fix: put --trace after the job file, or name another file"
         )
     return os.path.abspath(order.trace)
 

@@ -123,7 +123,7 @@ def restore_options(command: CommandT) -> CommandT:
             "--claim-mode",
             type=OneOf(CLAIM_MODES),
             help="Whose it is then: the user's (no-claim), the job's, which deletes it once it is not needed (claim), "
-            "or nobody's (legacy). [default: no-claim]",
+            "or neither (legacy). [default: no-claim]",
         ),
     )
     return decorated(command, decorators)

@@ -151,7 +151,7 @@ def test_trace_does_not_write_over_the_job(weir: Weir) -> None:
     answer = weir("run", "sums.py", "--trace", "sums.py")
 
     assert answer.exit_code == 11
-    assert "put --trace behind the job file" in answer.stderr
+    assert "put --trace after the job file" in answer.stderr
     assert (weir.directory / "sums.py").read_text() == before
 
 
