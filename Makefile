@@ -58,8 +58,9 @@ lint: $(VENV)/.ready-test ## Check style (ruff), types (mypy) and layers (import
 bench: $(VENV)/.ready-bench ## Run the benchmarks (minutes; numbers are explained in benchmarks/README.md)
 	@$(PYTHON) -m benchmarks $(ARGS)
 
-docs: $(VENV)/.ready-test ## Write the generated page, and check all: links lead somewhere, commands in them exist
+docs: $(VENV)/.ready-test ## Write what is generated, and check all pages: links lead somewhere, commands in them exist
 	@$(PYTHON) -m tests.house.documents.configuration
+	@$(PYTHON) -m tests.runtime.config.typed_settings
 	@$(PYTHON) -m pytest -q tests/house/documents/test_docs.py $(ARGS) 2>&1
 
 env: $(VENV)/.ready-test java ## Only prepare what the other commands need: .venv and Java

@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from engine.graph.running import run_jobs_by
+
 if TYPE_CHECKING:
     from engine.elements.batch import Batch as Batch
     from engine.elements.columns import ColumnBatch as ColumnBatch
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
         CostModel as CostModel,
         RunConfig as RunConfig,
     )
-    from engine.runtime.execution import ExecutionResult as ExecutionResult, run as run
+    from engine.runtime.execution import ExecutionResult as ExecutionResult
     from operators.async_io import (
         AsyncContext as AsyncContext,
         AsyncFunction as AsyncFunction,
@@ -255,7 +257,7 @@ _ROOMS: dict[str, tuple[str, ...]] = {
     "engine.protocols.acking.settings": ("AckingSettings",),
     "engine.report.message_counts": ("MessageCounts", "message_counts"),
     "engine.runtime.config": ("CheckpointInterval", "CostModel", "RunConfig"),
-    "engine.runtime.execution": ("ExecutionResult", "run"),
+    "engine.runtime.execution": ("ExecutionResult",),
     "operators.files.writing": (
         "BasePathBucketAssigner",
         "BucketAssigner",
@@ -371,6 +373,9 @@ _MODULES = {"aggregates": "operators.basic.aggregates"}
 _HOMES = {name: module for module, names in _ROOMS.items() for name in names}
 
 __all__ = sorted(["__version__", *_HOMES, *_MODULES])  # noqa: PLE0605 - the tables above are the list
+
+
+run_jobs_by(lambda: import_module("engine.job_runner").run)
 
 
 def __getattr__(name: str) -> Any:

@@ -27,7 +27,8 @@ class Kind:
     ``types``       of a value in Python;
     ``example``     what to write instead of a value of another type; ``{name}`` stands for the setting; by default the
                     setting's own default;
-    ``takes_text``  whether Python may give the text instead of the value.
+    ``takes_text``  whether Python may give the text instead of the value;
+    ``of``          the kind of the values of a mapping.
     """
 
     metavar: str
@@ -36,6 +37,7 @@ class Kind:
     types: tuple[type, ...]
     example: str = ""
     takes_text: bool = False
+    of: Kind | None = None
 
 
 _SIZES = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
@@ -85,7 +87,7 @@ def by_name(of: Kind) -> Kind:
     def show(values: Mapping[str, Any]) -> str:
         return ",".join(f"{name}={of.show(value)}" for name, value in values.items())
 
-    return Kind(f"NAME={of.metavar},…", parse, show, (Mapping,), "{name}={{'count[0]': 3}}")
+    return Kind(f"NAME={of.metavar},…", parse, show, (Mapping,), "{name}={{'count[0]': 3}}", of=of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,13 +190,10 @@ class Setting:
         """The value, read from its text if it is one. Raises :class:`ConfigurationError` when it cannot work."""
         if value is None and self.optional:
             return None
-        if isinstance(value, str) and self.kind.takes_text:
-            value = self.kind.parse(value, self.words)
         kind, about = self.kind, self.about
-        # To Python a bool is an int, and a class passes for its protocol's type: NoRestart for NoRestart().
-        fits = isinstance(value, kind.types) and not isinstance(value, type)
-        if not fits or (type(value) is bool and bool not in kind.types):
-            raise ConfigurationError(f"{self.field} is {value!r}{self._of_type(value)}")
+        value = self._typed(value, kind, self.field)
+        if kind.of is not None:
+            value = {name: self._typed(one, kind.of, f"{self.field}[{name!r}]") for name, one in value.items()}
         if about.choices and value not in about.choices:
             close = nearest(value, about.choices)
             hint = "" if close is None else f"; did you mean {close!r}?"
@@ -204,12 +203,19 @@ class Setting:
             raise ConfigurationError(f"{self.field} is {value}; it must be {bound}{', or None' * self.optional}")
         return value
 
-    def _of_type(self, value: object) -> str:
-        if self.kind.types == (int,):
-            hint = "; times are whole virtual ns, or a text such as '250ms'" if self.kind is DURATION else ""
-            return f"; it must be a whole number{hint}"
-        example = self.kind.example or f"{{name}}={self.default!r}"
-        return f" of type {type(value).__name__}; write {example.format(name=self.field)}"
+    def _typed(self, value: Any, kind: Kind, name: str) -> Any:
+        """A value of this setting, or one of the values of its mapping."""
+        if isinstance(value, str) and kind.takes_text:
+            value = kind.parse(value, self.words)
+        # To Python a bool is an int, and a class passes for its protocol's type: NoRestart for NoRestart().
+        fits = isinstance(value, kind.types) and not isinstance(value, type)
+        if fits and (type(value) is not bool or bool in kind.types):
+            return value
+        if kind.types == (int,):
+            hint = "; times are whole virtual ns, or a text such as '250ms'" if kind is DURATION else ""
+            raise ConfigurationError(f"{name} is {value!r}; it must be a whole number{hint}")
+        example = (kind.example or f"{{name}}={3 if kind is not self.kind else self.default!r}").format(name=name)
+        raise ConfigurationError(f"{name} is {value!r} of type {type(value).__name__}; write {example}")
 
 
 @cache

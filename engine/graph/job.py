@@ -17,10 +17,13 @@ from engine.graph.job_graph import ChainingStrategy, JobGraph, NodeRole
 from engine.graph.naming import name_problem
 from engine.graph.options import OperatorOptions, check_count, check_methods, check_options, check_type
 from engine.graph.plan import ExecutionPlan
+from engine.graph.running import run_job
 from engine.graph.stream import Outlet, Stream
 from engine.graph.validation import validate
 
 if TYPE_CHECKING:
+    from engine.graph.run_settings import Settings
+    from engine.graph.running import Result
     from operators.time import WatermarkStrategy
 
 
@@ -123,6 +126,14 @@ class Job:
             self.validate()
             self._planned = (self.graph.revision, expand(self.graph, self.name))
         return self._planned[1]
+
+    def run(self, **settings: Unpack[Settings]) -> Result:
+        """Run the job to its end: ``job.run(mode="unaligned", checkpoint_interval="5ms", kills=["count[1]@3ms"])``.
+
+        :class:`engine.graph.run_settings.Settings` has all settings. Raises the job's own error when it fails, and
+        ``ConfigurationError`` for a setting that cannot work.
+        """
+        return run_job(self, settings)
 
     def explain(self, format: Literal["text", "mermaid"] = "text") -> str:
         """The plan drawn as text, or as a Mermaid flowchart for a page."""

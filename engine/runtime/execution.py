@@ -12,7 +12,6 @@ from engine.checkpoint.coordinator import CheckpointStatistics, TaskId
 from engine.elements.errors import ConfigurationError, StorageError
 from engine.elements.events import SavepointFormat, StopMode
 from engine.elements.suggestions import nearest
-from engine.graph.job import Job
 from engine.graph.plan import ExecutionPlan
 from engine.observe.provenance import Provenance
 from engine.observe.trace_events import Instrument, RunEnded, RunStarted, TraceEvent
@@ -118,14 +117,6 @@ def long_lived(channels: int) -> Iterator[Callable[[], None]]:
     finally:
         gc.enable()
         gc.unfreeze()
-
-
-def run(job: Job, config: RunConfig | None = None, **surroundings: Any) -> ExecutionResult:
-    """Run ``job`` to its end, in memory unless told otherwise; raises its error when it fails.
-
-    ``surroundings`` are those of :class:`Execution`: ``storage=``, ``output_dir=``, ``instruments=`` …
-    """
-    return Execution(job.plan(), RunConfig() if config is None else config, **surroundings).run().raise_on_failure()
 
 
 class Execution:

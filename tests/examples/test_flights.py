@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-import engine
 from engine.explore import compare_outputs
 from examples import flights, flights_proof
 from examples.flights import main
@@ -187,7 +186,7 @@ def test_windows_drop_flights_whose_day_is_over(one_airport: FlightFiles, hours:
     """Flights of a day that the watermark has passed; with one airport there is one watermark."""
     dropped: list[dict[str, Any]] = []
 
-    engine.run(lateness_job(one_airport, hours, [], dropped))
+    lateness_job(one_airport, hours, [], dropped).run()
 
     expected = dropped_by_hand(read_split(one_airport.splits[1]), hours * HOUR_MS)
     assert [flight["flight_id"] for flight in dropped] == expected

@@ -13,7 +13,7 @@ import pytest
 
 from tests.house.project import PACKAGES, ROOT
 
-# With one mistake: what FileSink is given.
+# With mistakes: what FileSink is given, and three settings of runs.
 JOB_FILE = """\
 from engine import CollectionSource, FileSink, Job
 from operators.basic import aggregates
@@ -27,6 +27,13 @@ def job() -> Job:
     reveal_type(words)
     words.sink(FileSink(5))
     return job
+
+
+result = job().run(mode="unaligned", min_pause="5ms", cost={"slow_links": {"words[0]": "2ms"}}, kills=["words@3ms"])
+reveal_type(result.checkpoints.completed)
+job().run(min_pauze="5ms")
+job().run(min_pause=5)
+job().run(cost={"link_latenzy": "5ms"})
 """
 
 
@@ -104,4 +111,11 @@ def test_a_job_file_is_checked_against_our_types(
     assert checked.stdout.splitlines()[:-1] == [
         'wordcount.py:10: note: Revealed type is "engine.graph.stream.Stream"',
         'wordcount.py:11: error: Argument 1 to "FileSink" has incompatible type "int"; expected "str"  [arg-type]',
+        'wordcount.py:16: note: Revealed type is "int"',
+        'wordcount.py:17: error: Unexpected keyword argument "min_pauze" for "run" of "Job"; did you mean "min_pause"?'
+        "  [call-arg]",
+        'wordcount.py:17: note: "run" defined in "engine.graph.job"',
+        'wordcount.py:18: error: Argument "min_pause" to "run" of "Job" has incompatible type "int"; expected "str"'
+        "  [arg-type]",
+        'wordcount.py:19: error: Extra key "link_latenzy" for TypedDict "CostOptions"  [typeddict-unknown-key]',
     ]

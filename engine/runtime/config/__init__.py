@@ -17,6 +17,7 @@ from engine.runtime.config.settings_table import (
     OPTIONS as OPTIONS,
     PRESETS as PRESETS,
     SETTINGS as SETTINGS,
+    JobSettings as JobSettings,
     config_of as config_of,
     find_setting as find_setting,
     read_setting as read_setting,

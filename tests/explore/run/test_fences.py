@@ -22,7 +22,6 @@ import pytest
 from engine import CollectedResults, CollectionSource, Job
 from engine.elements.errors import ForbiddenCallError, JobFailedError
 from engine.explore.run import fenced
-from engine.runtime.execution import run
 
 FORBIDDEN: dict[str, Callable[[Any], Any]] = {
     "time.time": lambda value: time.time(),
@@ -56,7 +55,7 @@ def mapped(function: Callable[[Any], Any]) -> list[Any]:
     job = Job("fenced")
     job.source(CollectionSource([1, 2])).map(function, name="look").collect(results)
     with fenced():
-        run(job)
+        job.run()
     return results.records
 
 

@@ -34,9 +34,9 @@ A setting can be given in these ways. Each one replaces what the ways above it s
 
 `weir run JOB --explain` prints every setting that is not at its default, and where it came from. `weir
 explore` and `weir check` take `-D`, `--set` and `--config`, too. `weir resume` takes `-D` and `--set` for
-settings of state and costs. In Python, [`RunConfig`](../engine/runtime/config/run_config.py) has the settings
-as fields. The name of a field that holds a time ends in `_ns`; its value is a whole number of virtual ns or a
-text.
+settings of state and costs. In Python they are the keywords of [`job.run`](python.md#settings), and the fields of
+[`RunConfig`](../engine/runtime/config/run_config.py). The name of a field that holds a time ends in `_ns`;
+its value is a whole number of virtual ns or a text.
 
 | Value | Written as |
 |---|---|

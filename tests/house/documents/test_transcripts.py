@@ -23,6 +23,7 @@ from tests.house.documents import transcripts
 from tests.house.project import ROOT
 
 _PAGES = (
+    "python",
     "state",
     "state-backends",
     "changelog",
