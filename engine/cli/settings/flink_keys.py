@@ -149,6 +149,18 @@ class Translation:
     notes: list[str] = field(default_factory=list)
 
 
+def other_spellings(key: str) -> tuple[str, ...]:
+    """The keys of Flink that say the same as this one, current or deprecated."""
+    one = KEYS.get(key)
+    return () if one is None else next(keys for keys in _spellings(one) if key in keys)
+
+
+def _spellings(one: Setting) -> tuple[tuple[str, ...], ...]:
+    keys = one.about.flink
+    apart = {"mode": 1, "state_backend": 2, "debloat_target": 1}.get(one.name)  # these have two keys, not one
+    return (keys,) if apart is None else (keys[:apart], keys[apart:])
+
+
 def reason_against(key: str) -> str | None:
     """Why a key of Flink has no effect here, ``None`` if it has one, or is close to one that has and so may be a slip.
     Raises :class:`ConfigurationError` naming the neighbours when Flink has no such key, as far as known."""

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from engine.cli.settings.flink_keys import KEYS, reason_against, translate
+from engine.cli.settings.flink_keys import KEYS, other_spellings, reason_against, translate
 from engine.cli.settings.run_options import Plain, RunOptions, decorated
 from engine.cli.shell import OneOf
 from engine.elements.errors import ConfigurationError
@@ -74,6 +74,8 @@ def given_settings(
         reason = None if _is_ours(key) else reason_against(key)
         if reason is not None:
             raise ConfigurationError(f"-D {key} has no effect here: {reason}\n  fix: leave it out")
+    for key in [one for typed_key in typed for one in other_spellings(typed_key)]:
+        filed.pop(key, None)
     # Keys of Flink from both places decide together: one may enable what the other sets.
     meant = translate({key: text for key, text in {**filed, **typed}.items() if key in KEYS})
     found = named

@@ -64,6 +64,28 @@ def test_every_key_of_a_real_file_is_used_or_reported() -> None:
 
 
 @pytest.mark.parametrize(
+    ("filed", "typed", "name", "value"),
+    [
+        ("execution.checkpointing.num-retained", "state.checkpoints.num-retained", "retained", 4),
+        ("state.checkpoints.num-retained", "execution.checkpointing.num-retained", "retained", 4),
+        ("state.checkpoints.num-retained", "retained", "retained", 4),
+        ("retained", "state.checkpoints.num-retained", "retained", 4),
+    ],
+)
+def test_a_definition_wins_in_any_spelling(tmp_path: Path, filed: str, typed: str, name: str, value: int) -> None:
+    """In a file alone, Flink prefers the current spelling."""
+    assert given_settings((f"{typed}={value}",), written(tmp_path, f"{filed}: 3\n")).values == {name: value}
+
+
+def test_a_definition_leaves_the_other_keys_of_a_setting(tmp_path: Path) -> None:
+    """The mode is made of two keys, and so are the state backend and debloating."""
+    path = written(tmp_path, "execution.checkpointing.mode: EXACTLY_ONCE\nstate.changelog.enabled: true\n")
+    given = given_settings(("execution.checkpointing.unaligned=true", "state.backend=forst"), path)
+
+    assert given.values == {"mode": "unaligned", "state_backend": "changelog:lsm"}
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("a: [", "is no YAML"),

@@ -81,9 +81,9 @@ A preset gives the costs of links, storage and records. Without costs, all work 
 no virtual time, and every duration in the [checkpoint table](checkpoint-table.md) is 0.
 
 `small-cluster` has the costs of a few machines in one rack. They are round figures in the middle of what such
-machines do, not measurements: a record takes 2 µs, as 500,000 records per second and task; the network has 1
-Gbit/s and takes a quarter of a millisecond one way; storage takes 5 ms to begin a file, as an object store
-nearby does, and 100 MB/s from then on.
+machines do, not measurements: a record takes 2 µs, that is 500,000 records per second and task; the network
+has 1 Gbit/s and takes a quarter of a millisecond one way; storage takes 5 ms to begin a file, as an object
+store nearby does, and 100 MB/s from then on.
 
 | Setting | `small-cluster` |
 |---|---|
