@@ -34,6 +34,13 @@ class ConfigurationError(WeirError):
     exit_code = 11
 
 
+def check_whole(name: str, value: object, least: int = 1, *, or_none: bool = False) -> None:
+    """Raises :class:`ConfigurationError` unless ``value`` is a whole number from ``least``, or an allowed ``None``."""
+    if (type(value) is not int or value < least) and not (or_none and value is None):
+        wanted = f"a whole number from {least}" + (", or None" if or_none else "")
+        raise ConfigurationError(f"{name} is {shorten(value)}; it must be {wanted}")
+
+
 class UserFunctionError(WeirError):
     """A user's function raised. Names the operator, the record and the attempt; the cause is chained."""
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, NamedTuple, Protocol
 
-from engine.elements.errors import ConfigurationError
+from engine.elements.errors import ConfigurationError, check_whole
 
 
 class AsyncTimeoutError(Exception):
@@ -82,7 +82,7 @@ class FixedLatency:
 
     def __init__(self, fn: Callable[[Any], Any], latency_ns: int | Callable[[Any], int]) -> None:
         if not callable(latency_ns):
-            _check_positive("latency_ns, if it is no function,", latency_ns, 0)
+            check_whole("latency_ns of async_map, which is no function,", latency_ns, 0)
         self._fn = fn
         self._latency_ns = latency_ns
 
@@ -98,11 +98,6 @@ class FixedLatency:
 
 def _always(error: Exception) -> bool:
     return True
-
-
-def _check_positive(what: str, value: object, least: int = 1) -> None:
-    if type(value) is not int or value < least:
-        raise ConfigurationError(f"async_map: {what} must be a whole number of at least {least}, got {value!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +120,8 @@ class AsyncRetryStrategy:
     retry_on_result: Callable[[list[Any]], bool] | None = None
 
     def __post_init__(self) -> None:
-        _check_positive("max_attempts of a retry strategy", self.max_attempts)
-        _check_positive("delay_ns of a retry strategy", self.delay_ns, 0)
+        check_whole("max_attempts of a retry strategy", self.max_attempts)
+        check_whole("delay_ns of a retry strategy", self.delay_ns, 0)
         if type(self.multiplier) not in (int, float) or not 1.0 <= self.multiplier < inf:
             raise ConfigurationError(f"async_map: multiplier of retries must be at least 1, got {self.multiplier!r}")
         if not callable(self.retry_on_error):
@@ -137,8 +132,7 @@ class AsyncRetryStrategy:
             raise ConfigurationError(
                 f"async_map: retry_on_result takes a function of the list of records, got {self.retry_on_result!r}"
             )
-        if self.max_delay_ns is not None:
-            _check_positive("max_delay_ns of a retry strategy", self.max_delay_ns, self.delay_ns)
+        check_whole("max_delay_ns of a retry strategy", self.max_delay_ns, self.delay_ns, or_none=True)
 
     @classmethod
     def fixed_delay(

@@ -23,7 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from engine.elements.batch import MAX_TIMESTAMP_MS, Batch
-from engine.elements.errors import ConfigurationError, shorten
+from engine.elements.errors import ConfigurationError, check_whole, shorten
 from engine.elements.operator import Operator
 from operators.async_io.async_function import (
     AsyncContext,
@@ -60,9 +60,8 @@ class AsyncWaitOperator(Operator):
         retries: AsyncRetryStrategy | None = None,
         on_timeout: Callable[[Any], Iterable[Any]] | None = None,
     ) -> None:
-        for name, value in (("capacity", capacity), ("timeout_ms", 1 if timeout_ms is None else timeout_ms)):
-            if type(value) is not int or value < 1:
-                raise ConfigurationError(f"async_map: {name} must be a whole number of at least 1, got {value!r}")
+        check_whole("async_map: capacity", capacity)
+        check_whole("async_map: timeout_ms", timeout_ms, or_none=True)
         if on_timeout is not None and timeout_ms is None:
             raise ConfigurationError("async_map: on_timeout= is never called without timeout_ms=; give both")
         if on_timeout is not None and not callable(on_timeout):

@@ -19,10 +19,15 @@ from operators.basic.co_process import (
 )
 from operators.basic.functions import (
     AggregateFunction as AggregateFunction,
+    Clocks as Clocks,
     KeyedProcessContext as KeyedProcessContext,
     KeyedProcessFunction as KeyedProcessFunction,
+    NamedStates as NamedStates,
     ProcessContext as ProcessContext,
     ProcessFunction as ProcessFunction,
+    Timers as Timers,
+    UserFunction as UserFunction,
+    own_instance as own_instance,
 )
 from operators.basic.iteration import IterationHeadOperator as IterationHeadOperator
 from operators.basic.keyed import (
@@ -53,5 +58,4 @@ from operators.basic.two_input_functions import (
     CoProcessFunction as CoProcessFunction,
     KeyedBroadcastProcessFunction as KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction as KeyedCoProcessFunction,
-    own_instance as own_instance,
 )

@@ -12,9 +12,10 @@ from typing import Any
 
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator, TwoInputOperator
+from operators.basic.functions import own_instance
 from operators.basic.keyed_process import KeyedContext, KeyedFunctionOperator
 from operators.basic.stateless import FunctionOperator, RecordContext, process_each
-from operators.basic.two_input_functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction, own_instance
+from operators.basic.two_input_functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
 from state_backends.api import KeyedStateBackend, OperatorBroadcastState
 from state_backends.base import (
     AggregatingStateDescriptor,

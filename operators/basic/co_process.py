@@ -10,9 +10,10 @@ from typing import Any
 
 from engine.elements.batch import Batch
 from engine.elements.operator import TwoInputOperator
+from operators.basic.functions import own_instance
 from operators.basic.keyed_process import KeyedFunctionOperator
 from operators.basic.stateless import FunctionOperator, flat_map_batch, map_batch, process_each
-from operators.basic.two_input_functions import CoProcessFunction, KeyedCoProcessFunction, own_instance
+from operators.basic.two_input_functions import CoProcessFunction, KeyedCoProcessFunction
 
 
 class CoMapOperator(TwoInputOperator):

@@ -9,7 +9,7 @@ import copy
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from state_backends.api import ListState, MapState, ReducingState, ValueState
@@ -37,12 +37,8 @@ class AggregateFunction:
     add_all: Callable[[Counter[Any], Iterable[Any], Iterable[Any]], None] | None = None
 
 
-class ProcessContext(Protocol):
-    """What a process function may read about the present record."""
-
-    @property
-    def timestamp_ms(self) -> int | None:
-        """Event time of the record, ``None`` when the stream carries no timestamps."""
+class Clocks(Protocol):
+    """The times that a user function may read."""
 
     @property
     def current_watermark_ms(self) -> int:
@@ -51,11 +47,51 @@ class ProcessContext(Protocol):
     def processing_time_ms(self) -> int:
         """The virtual clock. Never the wall clock."""
 
+
+class NamedStates(Protocol):
+    """Keyed states by name; those of a user never meet those of the operator."""
+
+    def value_state(self, name: str, default: Any = None) -> ValueState:
+        """The value state ``name``, of the key in hand (and of its window, where there is one)."""
+
+    def list_state(self, name: str) -> ListState:
+        """The list state ``name``."""
+
+    def reducing_state(self, name: str, reduce: Callable[[Any, Any], Any]) -> ReducingState:
+        """The reducing state ``name``."""
+
+    def map_state(self, name: str) -> MapState:
+        """The map state ``name``."""
+
+
+class Timers(Protocol):
+    """Timers of the key in hand (and of its window, where there is one)."""
+
+    def register_event_time_timer(self, time_ms: int) -> None:
+        """Call the function for them once the watermark has reached ``time_ms``."""
+
+    def delete_event_time_timer(self, time_ms: int) -> None:
+        """Forget such a timer; unknown ones are no error."""
+
+    def register_processing_time_timer(self, time_ms: int) -> None:
+        """Call the function for them once the virtual clock has reached ``time_ms``, or for a window, has passed it."""
+
+    def delete_processing_time_timer(self, time_ms: int) -> None:
+        """Forget such a timer; unknown ones are no error."""
+
+
+class ProcessContext(Clocks, Protocol):
+    """What a process function may read about the present record."""
+
+    @property
+    def timestamp_ms(self) -> int | None:
+        """Event time of the record, ``None`` when the stream carries no timestamps."""
+
     def side_output(self, tag: str, value: Any) -> None:
         """Send ``value`` to side output ``tag``, with the timestamp of the record in hand."""
 
 
-class KeyedProcessContext(ProcessContext, Protocol):
+class KeyedProcessContext(ProcessContext, NamedStates, Timers, Protocol):
     """What a keyed process function may ask, and the state and timers of the current key."""
 
     @property
@@ -66,37 +102,18 @@ class KeyedProcessContext(ProcessContext, Protocol):
     def time_domain(self) -> str:
         """In ``on_timer``: ``"event"`` or ``"processing"``, whichever clock the timer belongs to."""
 
-    def register_event_time_timer(self, time_ms: int) -> None:
-        """Call ``on_timer`` for this key once the watermark has reached ``time_ms``."""
 
-    def delete_event_time_timer(self, time_ms: int) -> None:
-        """Forget such a timer; unknown ones are no error."""
-
-    def register_processing_time_timer(self, time_ms: int) -> None:
-        """Call ``on_timer`` for this key once the virtual clock has reached ``time_ms``."""
-
-    def delete_processing_time_timer(self, time_ms: int) -> None:
-        """Forget such a timer; unknown ones are no error."""
-
-    def value_state(self, name: str, default: Any = None) -> ValueState:
-        """The value state ``name`` of the current key."""
-
-    def list_state(self, name: str) -> ListState:
-        """The list state ``name`` of the current key."""
-
-    def reducing_state(self, name: str, reduce: Callable[[Any, Any], Any]) -> ReducingState:
-        """The reducing state ``name`` of the current key."""
-
-    def map_state(self, name: str) -> MapState:
-        """The map state ``name`` of the current key."""
-
-
-class ProcessFunction:
-    """A function over single records that may emit any number of records and use side outputs.
-
-    Every subtask and attempt works on its own shallow copy of the function, so attributes set in ``open``
-    are private to it. They are not state: values that must survive a failure belong in declared state.
+class UserFunction:
+    """Base of the functions that users derive. Every subtask and attempt works on its own shallow copy, so attributes
+    set in ``open`` are private to it. They are not state: values that must survive a failure belong in declared state.
     """
+
+    def close(self) -> None:
+        """Called once at the end, also after a failure."""
+
+
+class ProcessFunction(UserFunction):
+    """A function over single records that may emit any number of records and use side outputs."""
 
     def open(self, ctx: ProcessContext) -> None:
         """Called once before the first record."""
@@ -105,15 +122,11 @@ class ProcessFunction:
         """The records to emit for ``value``; ``None`` for nothing."""
         raise TypeError(f"{type(self).__name__} does not define process_element(value, ctx)")
 
-    def close(self) -> None:
-        """Called once at the end, also after a failure."""
 
-
-class KeyedProcessFunction:
+class KeyedProcessFunction(UserFunction):
     """A function over the records of one key, with state and timers (Flink: ``KeyedProcessFunction``).
 
-    State handles taken in ``open`` (``self.count = ctx.value_state("count", 0)``) always speak of the
-    current key. Copies per subtask are as for ``ProcessFunction``.
+    State handles taken in ``open`` (``self.count = ctx.value_state("count", 0)``) always speak of the current key.
     """
 
     def open(self, ctx: KeyedProcessContext) -> None:
@@ -127,9 +140,6 @@ class KeyedProcessFunction:
         """The records to emit when a timer of the current key is due; ``None`` for nothing."""
         return None
 
-    def close(self) -> None:
-        """Called once at the end, also after a failure."""
-
 
 class _ProcessCallable(KeyedProcessFunction):
     """A plain callable in the clothes of a process function; does for streams without keys too."""
@@ -139,17 +149,22 @@ class _ProcessCallable(KeyedProcessFunction):
         setattr(self, "process_element", function)  # noqa: B010
 
 
-def private_copy(function: Any) -> Any:
-    """The function object one subtask works on.
+Function = TypeVar("Function")
 
-    A class is instantiated, a plain callable wrapped, an instance copied (Flink serialises it for each
-    subtask, to the same end): attributes assigned by one subtask must not be seen by another one or by the
-    next attempt.
+
+def own_instance(function: Function | type[Function]) -> Function:
+    """The function object one subtask works on: an instance of a class, a copy of an instance.
+
+    Flink serialises it for each subtask, to the same end: no other subtask, nor the next attempt, may see what one
+    subtask assigns.
     """
-    if isinstance(function, type):
-        return function()
-    if isinstance(function, (ProcessFunction, KeyedProcessFunction)):
-        return copy.copy(function)
+    return function() if isinstance(function, type) else copy.copy(function)
+
+
+def private_copy(function: Any) -> Any:
+    """The same for a function that may be a plain callable, which is wrapped."""
+    if isinstance(function, type | ProcessFunction | KeyedProcessFunction):
+        return own_instance(function)
     if callable(function):
         return _ProcessCallable(function)
     raise TypeError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from state_backends.api import KeyedStateBackend, ListState, MapState, ReducingState, ValueState
 from state_backends.base import (
@@ -13,6 +13,8 @@ from state_backends.base import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
+
+_Handle = TypeVar("_Handle")
 
 
 class KeyedStates:
@@ -31,43 +33,31 @@ class KeyedStates:
     def value_state(self, name: str, default: Any = None, *, ttl: StateTtlConfig | None = None) -> ValueState:
         """The value state ``name`` of the current key; ``default`` is what a missing value reads as.
         With ``ttl`` it expires."""
-        handle: ValueState = self._handle(
-            "value",
-            name,
-            lambda: self._backend.value_state(ValueStateDescriptor(self._prefix + name, default, ttl=ttl)),
+        return self._handle(
+            "value", name, lambda of: self._backend.value_state(ValueStateDescriptor(of, default, ttl=ttl))
         )
-        return handle
 
     def list_state(self, name: str, *, ttl: StateTtlConfig | None = None) -> ListState:
         """The list state ``name`` of the current key."""
-        handle: ListState = self._handle(
-            "list", name, lambda: self._backend.list_state(ListStateDescriptor(self._prefix + name, ttl=ttl))
-        )
-        return handle
+        return self._handle("list", name, lambda of: self._backend.list_state(ListStateDescriptor(of, ttl=ttl)))
 
     def reducing_state(
         self, name: str, reduce: Callable[[Any, Any], Any], *, ttl: StateTtlConfig | None = None
     ) -> ReducingState:
         """The reducing state ``name`` of the current key."""
-        handle: ReducingState = self._handle(
-            "reducing",
-            name,
-            lambda: self._backend.reducing_state(ReducingStateDescriptor(self._prefix + name, reduce, ttl=ttl)),
+        return self._handle(
+            "reducing", name, lambda of: self._backend.reducing_state(ReducingStateDescriptor(of, reduce, ttl=ttl))
         )
-        return handle
 
     def map_state(self, name: str, *, ttl: StateTtlConfig | None = None) -> MapState:
         """The map state ``name`` of the current key."""
-        handle: MapState = self._handle(
-            "map", name, lambda: self._backend.map_state(MapStateDescriptor(self._prefix + name, ttl=ttl))
-        )
-        return handle
+        return self._handle("map", name, lambda of: self._backend.map_state(MapStateDescriptor(of, ttl=ttl)))
 
-    def _handle(self, kind: str, name: str, declare: Callable[[], Any]) -> Any:
+    def _handle(self, kind: str, name: str, declare: Callable[[str], _Handle]) -> _Handle:
         # Declared once: a plain callable asks for its state again with every record.
-        handle = self._handles.get((kind, name))
+        handle: _Handle | None = self._handles.get((kind, name))
         if handle is None:
-            handle = self._handles[kind, name] = declare()
+            handle = self._handles[kind, name] = declare(self._prefix + name)
         return handle
 
 
@@ -83,7 +73,7 @@ class NamespacedStates(KeyedStates):
         super().__init__(backend, prefix)
         self.namespace: Any = None
 
-    def _handle(self, kind: str, name: str, declare: Callable[[], Any]) -> Any:
-        handle = super()._handle(kind, name, declare)
+    def _handle(self, kind: str, name: str, declare: Callable[[str], _Handle]) -> _Handle:
+        handle: Any = super()._handle(kind, name, declare)
         handle.set_namespace(self.namespace)
-        return handle
+        return cast(_Handle, handle)

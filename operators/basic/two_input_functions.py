@@ -9,11 +9,10 @@ state what came first.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
-from operators.basic.functions import KeyedProcessContext, ProcessContext
+from operators.basic.functions import KeyedProcessContext, ProcessContext, UserFunction
 
 if TYPE_CHECKING:
     from state_backends.base import MapStateDescriptor, StateDescriptor
@@ -90,12 +89,8 @@ class KeyedBroadcastWriteContext(BroadcastWriteContext, Protocol):
         """
 
 
-class CoProcessFunction:
-    """A function over single records of two streams (Flink: ``CoProcessFunction``).
-
-    Every subtask and attempt works on its own shallow copy of the function, so attributes set in ``open`` are private
-    to it. They are not state: values that must survive a failure belong in declared state.
-    """
+class CoProcessFunction(UserFunction):
+    """A function over single records of two streams (Flink: ``CoProcessFunction``)."""
 
     def open(self, ctx: ProcessContext) -> None:
         """Called once before the first record."""
@@ -108,14 +103,11 @@ class CoProcessFunction:
         """The records to emit for ``value`` of the second stream; ``None`` for nothing."""
         raise TypeError(f"{type(self).__name__} does not define process_element2(value, ctx)")
 
-    def close(self) -> None:
-        """Called once at the end, also after a failure."""
 
-
-class KeyedCoProcessFunction:
+class KeyedCoProcessFunction(UserFunction):
     """A function over the records that two keyed streams have under one key (Flink: ``KeyedCoProcessFunction``).
 
-    Both sides share the state and the timers of the key. State handles and copies are as for ``KeyedProcessFunction``.
+    Both sides share the state and the timers of the key. State handles are as for ``KeyedProcessFunction``.
     """
 
     def open(self, ctx: KeyedProcessContext) -> None:
@@ -133,15 +125,12 @@ class KeyedCoProcessFunction:
         """The records to emit when a timer of the current key is due; ``None`` for nothing."""
         return None
 
-    def close(self) -> None:
-        """Called once at the end, also after a failure."""
 
-
-class BroadcastProcessFunction:
+class BroadcastProcessFunction(UserFunction):
     """A function over a stream without keys and a broadcast stream (Flink: ``BroadcastProcessFunction``).
 
     Every subtask handles all broadcast elements, in the same order when one subtask sent them, and must change
-    broadcast state in the same way for each: nothing is compared. Copies are as for ``ProcessFunction``.
+    broadcast state in the same way for each: nothing is compared.
     """
 
     def open(self, ctx: BroadcastReadContext) -> None:
@@ -155,11 +144,8 @@ class BroadcastProcessFunction:
         """The records to emit for broadcast element ``value``, from each subtask; ``None`` for nothing."""
         raise TypeError(f"{type(self).__name__} does not define process_broadcast_element(value, ctx)")
 
-    def close(self) -> None:
-        """Called once at the end, also after a failure."""
 
-
-class KeyedBroadcastProcessFunction:
+class KeyedBroadcastProcessFunction(UserFunction):
     """A function over a keyed stream and a broadcast stream (Flink: ``KeyedBroadcastProcessFunction``)."""
 
     def open(self, ctx: KeyedBroadcastReadContext) -> None:
@@ -176,18 +162,3 @@ class KeyedBroadcastProcessFunction:
     def on_timer(self, timestamp_ms: int, ctx: KeyedBroadcastReadContext) -> Iterable[Any] | None:
         """The records to emit when a timer of the current key is due; ``None`` for nothing."""
         return None
-
-    def close(self) -> None:
-        """Called once at the end, also after a failure."""
-
-
-Function = TypeVar("Function")
-
-
-def own_instance(function: Function | type[Function]) -> Function:
-    """The function object one subtask works on: an instance of a class, a copy of an instance.
-
-    Flink serialises it for each subtask, to the same end: what one subtask assigns, no other one must see, nor the next
-    attempt.
-    """
-    return function() if isinstance(function, type) else copy.copy(function)

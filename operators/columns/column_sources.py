@@ -6,15 +6,15 @@ one call. Event times are those of a column, if one is named; it stays a field o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from engine.elements.batch import Batch
 from engine.elements.columns import Column, ColumnBatch, ColumnError, checked_columns
-from engine.elements.errors import ConfigurationError, UserFunctionError
-from engine.elements.source import SourceContext, SplitReader
-from operators.sources import NumberedSplits, RangeReader, check_splits, share, split_index, start_in
-from state_backends.base import whole
+from engine.elements.errors import ConfigurationError, UserFunctionError, check_whole
+from engine.elements.source import SourceContext
+from operators.sources import RangeSource
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,44 +22,32 @@ else:
     from state_backends.base import np
 
 
-class ColumnSource:
+class ColumnSource(RangeSource):
     """The records of some columns, in order (Flink's Table: ``fromValues``).
 
     ``columns`` is a dict of numpy arrays or lists, or a table of pyarrow; ``timestamps`` the name of the column with
     event times in ms since the epoch.
     """
 
-    position_shape = staticmethod(whole)
-
     def __init__(self, columns: Mapping[str, Any] | Any, splits: int = 1, *, timestamps: str | None = None) -> None:
-        check_splits(splits)
         try:
-            self._columns, self._count = checked_columns(columns)
+            self._columns, count = checked_columns(columns)
             _check_timestamps(self._columns, timestamps)
         except ColumnError as error:
             raise ConfigurationError(f"ColumnSource: {error}") from error
-        self._splits = splits
+        super().__init__("columns", 0, count, splits)
         self._timestamps = timestamps
 
-    def splits(self, context: SourceContext) -> Sequence[str]:
-        return NumberedSplits("columns", self._splits)
-
-    def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
-        """A reader whose next record is number ``position``."""
-        index = split_index(split, "columns", self._splits, context.name)
-        first, last = share(self._count, index, self._splits)
-        whole = ColumnBatch(self._columns, self._count, _stamps(self._columns, self._timestamps))
-        return RangeReader(whole.between, start_in(first, last, position, split, context.name), last)
+    def _reading(self, context: SourceContext) -> Callable[[int, int], Batch]:
+        return ColumnBatch(self._columns, self._stop, _stamps(self._columns, self._timestamps)).between
 
 
-class ColumnGeneratorSource:
+class ColumnGeneratorSource(RangeSource):
     """Records ``0 .. count - 1``, made by ``make_columns(start, stop) -> columns`` on demand.
 
     ``make_columns`` must be a pure function of its arguments and give the same records however the range is cut; each
     split is a contiguous range.
     """
-
-    position_shape = staticmethod(whole)
 
     def __init__(
         self,
@@ -69,22 +57,13 @@ class ColumnGeneratorSource:
         *,
         timestamps: str | None = None,
     ) -> None:
-        check_splits(splits)
-        if type(count) is not int or count < 0:
-            raise ConfigurationError(f"count must be an int of at least 0, got {count!r}")
+        check_whole("count", count, 0)
+        super().__init__("column-generator", 0, count, splits)
         np.ndarray  # noqa: B018 - without numpy this raises, and says what to install
-        self._make_columns, self._count = make_columns, count
-        self._splits, self._timestamps = splits, timestamps
+        self._make_columns, self._timestamps = make_columns, timestamps
 
-    def splits(self, context: SourceContext) -> Sequence[str]:
-        return NumberedSplits("column-generator", self._splits)
-
-    def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
-        """A reader whose next record is number ``position``."""
-        index = split_index(split, "column-generator", self._splits, context.name)
-        first, last = share(self._count, index, self._splits)
-        read = partial(_made, self._make_columns, self._timestamps, context)
-        return RangeReader(read, start_in(first, last, position, split, context.name), last)
+    def _reading(self, context: SourceContext) -> Callable[[int, int], Batch]:
+        return partial(_made, self._make_columns, self._timestamps, context)
 
 
 def _made(

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine.elements.batch import Batch
-from engine.elements.errors import ConfigurationError, OutputAheadError
+from engine.elements.errors import ConfigurationError, OutputAheadError, check_whole
 from engine.elements.operator import Operator
 from operators.databases.database_session import (
     DatabaseError,
@@ -40,7 +40,7 @@ from operators.databases.memory_database import MemoryDatabase
 from operators.databases.postgres_database import PostgresDatabase
 from operators.databases.records_to_rows import RowFunction
 from operators.databases.sqlite_database import SqliteDatabase
-from operators.databases.table_sink import Columns, TableSink, TableWriter, check_whole
+from operators.databases.table_sink import Columns, TableSink, TableWriter
 from operators.transactions import Transaction, TransactionLostError, TwoPhaseCommitSinkOperator, check_timeouts
 from state_backends.base import row, such_that, text
 
@@ -86,8 +86,7 @@ class DatabaseSink(TableSink):
             raise ConfigurationError(f"newer_commits is {newer_commits!r}; it must be 'fail', 'report' or 'retract'")
         if newer_commits == "retract" and transaction_column is None:
             raise ConfigurationError("newer_commits='retract' needs a transaction_column, to find the rows again by")
-        if ledger_checkpoints is not None:
-            check_whole("ledger_checkpoints", ledger_checkpoints, 1)
+        check_whole("ledger_checkpoints", ledger_checkpoints, or_none=True)
         check_timeouts(transaction_timeout_ns, timeout_warning_ratio)
         self.transaction_column, self.existing, self.newer_commits = transaction_column, existing, newer_commits
         self.ledger_checkpoints = ledger_checkpoints

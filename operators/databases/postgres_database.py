@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
-from engine.elements.errors import ConfigurationError
+from engine.elements.errors import ConfigurationError, check_whole
 from operators.databases.database_session import (
     DatabaseError,
     EpochHolder,
@@ -71,13 +71,11 @@ class PostgresDatabase:
         if not isinstance(dsn, str):
             raise ConfigurationError(f"dsn must be text such as 'host=localhost dbname=shop', got {dsn!r}")
         wait: object = reconnect_wait_s
-        if type(reconnects) is not int or reconnects < 0 or not (isinstance(wait, int | float) and wait >= 0):
-            raise ConfigurationError(
-                f"reconnects is {reconnects!r} and reconnect_wait_s {reconnect_wait_s!r}; both must be from 0"
-            )
-        for name, value in (("lock_timeout_ms", lock_timeout_ms), ("connect_timeout_s", connect_timeout_s)):
-            if type(value) is not int or value < 1:
-                raise ConfigurationError(f"{name} is {value!r}; it must be a whole number from 1")
+        if not isinstance(wait, int | float) or wait < 0:
+            raise ConfigurationError(f"reconnect_wait_s is {wait!r}; it must be a number of seconds from 0")
+        check_whole("reconnects", reconnects, 0)
+        check_whole("lock_timeout_ms", lock_timeout_ms)
+        check_whole("connect_timeout_s", connect_timeout_s)
         self._server = PostgresServer(dsn, reconnects, reconnect_wait_s, lock_timeout_ms, connect_timeout_s)
 
     def connect(self, description: TableDescription, resolve_path: Callable[[str], str]) -> PostgresSession:

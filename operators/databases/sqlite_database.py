@@ -25,7 +25,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from engine.elements.errors import ConfigurationError
+from engine.elements.errors import ConfigurationError, check_whole
 from operators.databases.database_session import (
     DatabaseError,
     EpochHolder,
@@ -70,8 +70,7 @@ class SqliteDatabase:
             raise ConfigurationError(f"path must be the name of a local file, got {path!r}")
         if journal_mode not in ("wal", "delete", None):
             raise ConfigurationError(f"journal_mode is {journal_mode!r}; it must be 'wal', 'delete' or None")
-        if type(busy_timeout_ms) is not int or busy_timeout_ms < 0:
-            raise ConfigurationError(f"busy_timeout_ms is {busy_timeout_ms!r}; it must be a whole number from 0")
+        check_whole("busy_timeout_ms", busy_timeout_ms, 0)
         self.path, self.busy_timeout_ms, self.journal_mode = path, busy_timeout_ms, journal_mode
         self._found_at = path
 

@@ -14,7 +14,7 @@ from hashlib import blake2b
 from typing import Any, Self
 
 from engine.elements.batch import Batch
-from engine.elements.errors import ConfigurationError
+from engine.elements.errors import ConfigurationError, check_whole
 from engine.elements.operator import Operator
 from operators.databases.database_session import (
     MAX_WRITER_BYTES,
@@ -29,12 +29,6 @@ from operators.databases.memory_database import MemoryDatabase
 from operators.databases.records_to_rows import RecordsToRows, RowFunction, row_of
 
 Columns = Sequence[str] | Mapping[str, str]
-
-
-def check_whole(name: str, value: object, least: int) -> None:
-    """Raises :class:`ConfigurationError` unless ``value`` is a whole number from ``least``."""
-    if type(value) is not int or value < least:
-        raise ConfigurationError(f"{name} is {value!r}; it must be a whole number from {least}")
 
 
 def check_function(name: str, value: object) -> None:

@@ -23,12 +23,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from engine.elements.batch import Batch
-from engine.elements.errors import ConfigurationError
+from engine.elements.errors import ConfigurationError, check_whole
 from engine.elements.operator import Operator
 from operators.basic import SinkOperator
 from operators.databases.database_session import EpochHolder, Row, SinkDatabase
 from operators.databases.records_to_rows import RowFunction
-from operators.databases.table_sink import Columns, TableSink, TableWriter, check_function, check_whole
+from operators.databases.table_sink import Columns, TableSink, TableWriter, check_function
 
 
 class UpsertSink(TableSink):
@@ -69,8 +69,7 @@ class UpsertSink(TableSink):
         if isinstance(named, str) or not isinstance(named, Sequence) or not named:
             raise ConfigurationError(f"key must name one column or more, in a tuple; got {key!r}")
         check_function("delete", delete)
-        if flush_interval_ms is not None:
-            check_whole("flush_interval_ms", flush_interval_ms, 1)
+        check_whole("flush_interval_ms", flush_interval_ms, or_none=True)
         self.key_columns, self.version, self.delete = tuple(key), version, delete
         self.flush_interval_ms = flush_interval_ms
         super().__init__(database, table, columns, row=row, writer=writer, batch_rows=batch_rows, request_ns=request_ns)

@@ -25,7 +25,7 @@ from operator import itemgetter
 from typing import Any
 
 from engine.elements.batch import Batch
-from engine.elements.errors import ConfigurationError
+from engine.elements.errors import check_whole
 from engine.elements.operator import Operator
 from operators.basic import AggregateFunction, item_in_hand
 from operators.ranking.change_records import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, adds
@@ -61,8 +61,7 @@ class Ranking:
     """How records are ordered, and the lists of them (a pure machine)."""
 
     def __init__(self, n: int, by: Callable[[Any], Any], *, ascending: bool, keep_all: bool = False) -> None:
-        if type(n) is not int or n < 1:
-            raise ConfigurationError(f"top_n: n must be a whole number of at least 1, got {n!r}")
+        check_whole("top_n: n", n)
         self._n = n
         self._by = by
         self._ascending = ascending

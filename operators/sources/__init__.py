@@ -7,14 +7,9 @@ from __future__ import annotations
 from operators.sources.in_memory import (
     CollectionSource as CollectionSource,
     GeneratorSource as GeneratorSource,
-    NumberedSplits as NumberedSplits,
     Pause as Pause,
-    RangeReader as RangeReader,
+    RangeSource as RangeSource,
     SequenceSource as SequenceSource,
-    check_splits as check_splits,
-    share as share,
-    split_index as split_index,
-    start_in as start_in,
 )
 from operators.sources.source_operator import (
     RunningSplit as RunningSplit,

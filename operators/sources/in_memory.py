@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any, overload
 
 from engine.elements.batch import Batch
-from engine.elements.errors import ConfigurationError, JobChangedError, UserFunctionError
+from engine.elements.errors import ConfigurationError, JobChangedError, UserFunctionError, check_whole
 from engine.elements.source import SourceContext, SplitReader
-from state_backends.base import number, whole
+from state_backends.base import Shape, number, whole
 
 _NS_PER_S = 1_000_000_000
 
@@ -84,12 +84,6 @@ def start_in(first: int, last: int, position: int | None, split: str, source: st
     )
 
 
-def check_splits(splits: object) -> None:
-    """Raise ``ConfigurationError`` unless ``splits`` is an int >= 1."""
-    if type(splits) is not int or splits < 1:
-        raise ConfigurationError(f"splits must be an int of at least 1, got {splits!r}")
-
-
 @dataclass(frozen=True, slots=True)
 class Pause:
     """Between the items of a collection: nothing is available for ``duration_ms`` of virtual time.
@@ -100,8 +94,7 @@ class Pause:
     duration_ms: int
 
     def __post_init__(self) -> None:
-        if type(self.duration_ms) is not int or self.duration_ms < 1:
-            raise ConfigurationError(f"Pause takes a whole number of ms >= 1, got {self.duration_ms!r}")
+        check_whole("duration_ms of a Pause", self.duration_ms)
 
 
 # By module and class, so that a table is known without an import of its library: how to get its rows as dicts.
@@ -140,7 +133,7 @@ class CollectionSource:
     position_shape = staticmethod(whole)
 
     def __init__(self, items: Iterable[Any], splits: int = 1) -> None:
-        check_splits(splits)
+        check_whole("splits", splits)
         everything = _items_of(items)
         self._collections = [everything[index::splits] for index in range(splits)]
 
@@ -213,27 +206,43 @@ def _next_pause(items: list[Any], start: int) -> int:
     return len(items)
 
 
-class SequenceSource:
+class RangeSource:
+    """Base of sources of numbered records: each split is a contiguous range, a position is the number of a record.
+
+    ``prefix``  of the ids of splits; ``start`` and ``stop``: the numbers of all records, the last excluded.
+    """
+
+    position_shape: Shape = staticmethod(whole)
+
+    def __init__(self, prefix: str, start: int, stop: int, splits: int) -> None:
+        check_whole("splits", splits)
+        self._prefix, self._start, self._stop, self._splits = prefix, start, stop, splits
+
+    def _reading(self, context: SourceContext) -> Callable[[int, int], Batch]:
+        raise TypeError(f"{type(self).__name__} does not say how records are read")
+
+    def splits(self, context: SourceContext) -> Sequence[str]:
+        return NumberedSplits(self._prefix, self._splits)
+
+    def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
+        """A reader whose next record has the number ``position``."""
+        index = split_index(split, self._prefix, self._splits, context.name)
+        first, last = (self._start + at for at in share(self._stop - self._start, index, self._splits))
+        return RangeReader(self._reading(context), start_in(first, last, position, split, context.name), last)
+
+
+class SequenceSource(RangeSource):
     """The ints ``start`` .. ``stop - 1``; each split is a contiguous range (Flink: ``NumberSequenceSource``)."""
 
     position_shape = staticmethod(number)
 
     def __init__(self, start: int, stop: int, splits: int = 1) -> None:
-        check_splits(splits)
         if type(start) is not int or type(stop) is not int or stop < start:
             raise ConfigurationError(f"SequenceSource takes ints start <= stop, got {start!r} and {stop!r}")
-        self._start, self._stop, self._splits = start, stop, splits
+        super().__init__("sequence", start, stop, splits)
 
-    def splits(self, context: SourceContext) -> Sequence[str]:
-        return NumberedSplits("sequence", self._splits)
-
-    def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
-        """A reader whose next record is the int ``position``."""
-        index = split_index(split, "sequence", self._splits, context.name)
-        first, last = share(self._stop - self._start, index, self._splits)
-        start = self._start + first
-        stop = self._start + last
-        return RangeReader(_ints, start_in(start, stop, position, split, context.name), stop)
+    def _reading(self, context: SourceContext) -> Callable[[int, int], Batch]:
+        return _ints
 
 
 def _ints(start: int, stop: int) -> Batch:
@@ -276,7 +285,7 @@ class RangeReader:
         pass
 
 
-class GeneratorSource:
+class GeneratorSource(RangeSource):
     """Records ``0 .. count - 1``, made by ``make_batch(start, stop) -> list`` on demand.
 
     ``make_batch`` must be a pure function of its arguments and give the same records however the range is
@@ -285,31 +294,22 @@ class GeneratorSource:
     again and does not make up for the time it was down.
     """
 
-    position_shape = staticmethod(whole)
-
     def __init__(
         self, make_batch: Callable[[int, int], list[Any]], count: int, splits: int = 1, rate_per_s: int | None = None
     ) -> None:
-        check_splits(splits)
-        if type(count) is not int or count < 0:
-            raise ConfigurationError(f"count must be an int of at least 0, got {count!r}")
-        if rate_per_s is not None and (type(rate_per_s) is not int or rate_per_s < 1):
-            raise ConfigurationError(f"rate_per_s must be an int of at least 1 or None, got {rate_per_s!r}")
-        self._make_batch, self._count = make_batch, count
-        self._splits, self._rate_per_s = splits, rate_per_s
+        check_whole("count", count, 0)
+        check_whole("rate_per_s", rate_per_s, or_none=True)
+        super().__init__("generator", 0, count, splits)
+        self._make_batch, self._rate_per_s = make_batch, rate_per_s
 
-    def splits(self, context: SourceContext) -> Sequence[str]:
-        return NumberedSplits("generator", self._splits)
+    def _reading(self, context: SourceContext) -> Callable[[int, int], Batch]:
+        return partial(_made, self._make_batch, context)
 
     def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
-        """A reader whose next record is number ``position``."""
-        index = split_index(split, "generator", self._splits, context.name)
-        first, last = share(self._count, index, self._splits)
-        start = start_in(first, last, position, split, context.name)
-        reader = RangeReader(partial(_made, self._make_batch, context), start, last)
-        if self._rate_per_s is None:
-            return reader
-        return _RateLimitedReader(reader, self._rate_per_s, self._splits)
+        """A reader that waits until records are due."""
+        reader = super().open_split(split, position, context)
+        assert isinstance(reader, RangeReader), reader
+        return reader if self._rate_per_s is None else _RateLimitedReader(reader, self._rate_per_s, self._splits)
 
 
 def _made(make_batch: Callable[[int, int], list[Any]], context: SourceContext, start: int, stop: int) -> Batch:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from engine.elements.batch import MIN_TIMESTAMP_MS, Batch
 from engine.elements.columns import ColumnBatch, concatenated
-from engine.elements.errors import ConfigurationError, JobChangedError, MalformedStateError, WeirError, shorten
+from engine.elements.errors import JobChangedError, MalformedStateError, WeirError, check_whole, shorten
 from engine.elements.operator import Operator, OperatorFactory
 from engine.elements.source import Source, SourceCheckpointListener, SplitReader
 from operators.sources.source_context import CompletedPositions, OperatorSourceContext
@@ -87,8 +87,7 @@ class SourceOperator(Operator):
         *,
         records_per_turn: int = DEFAULT_RECORDS_PER_TURN,
     ) -> None:
-        if type(records_per_turn) is not int or records_per_turn < 1:
-            raise ConfigurationError(f"records_per_turn must be an int of at least 1, got {records_per_turn!r}")
+        check_whole("records_per_turn", records_per_turn)
         self._source = source
         self._strategy = watermark_strategy
         self._records_per_turn = records_per_turn

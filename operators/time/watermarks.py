@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.elements.batch import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS, Batch
-from engine.elements.errors import ConfigurationError
+from engine.elements.errors import ConfigurationError, check_whole
 from engine.elements.operator import Operator
 from operators.time.periodic_watermarks import PeriodicWatermarks
 from operators.time.watermark_generators import (
@@ -43,9 +43,9 @@ class WatermarkStrategy:
     interval_ns: int = DEFAULT_INTERVAL_NS
 
     def __post_init__(self) -> None:
-        _check_number("bound_ms", self.bound_ms, 0)
-        _check_number("idle_timeout_ms", self.idle_timeout_ms, 1)
-        _check_number("interval_ns", self.interval_ns, 1)
+        check_whole("bound_ms", self.bound_ms, 0, or_none=True)
+        check_whole("idle_timeout_ms", self.idle_timeout_ms, or_none=True)
+        check_whole("interval_ns", self.interval_ns)
         if self.timestamp_fn is not None and not callable(self.timestamp_fn):
             raise ConfigurationError(
                 f"timestamp_fn must be callable (record -> event time in ms), got {self.timestamp_fn!r}"
@@ -86,11 +86,6 @@ class WatermarkStrategy:
     def emits(self) -> bool:
         """Whether there is anything to emit periodically."""
         return self.bound_ms is not None or self.idle_timeout_ms is not None
-
-
-def _check_number(name: str, value: object, least: int) -> None:
-    if value is not None and (type(value) is not int or value < least):
-        raise ConfigurationError(f"{name} must be an int of at least {least}, got {value!r}")
 
 
 def stamp(operator: Operator, timestamp_fn: TimestampFunction, values: list[Any]) -> list[int]:

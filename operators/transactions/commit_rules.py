@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.elements.errors import ConfigurationError
+from engine.elements.errors import check_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,8 @@ class CommitRules:
     keeps_uncovered: bool = False
 
     def __post_init__(self) -> None:
-        if type(self.max_retries) is not int or self.max_retries < 0:
-            raise ConfigurationError(f"max_retries is {self.max_retries!r}; it must be a whole number from 0 on")
-        if self.retry_delay_ms is not None and (type(self.retry_delay_ms) is not int or self.retry_delay_ms < 1):
-            raise ConfigurationError(
-                f"retry_delay_ms is {self.retry_delay_ms!r}; it must be a whole number of ms from 1 on, or None"
-            )
+        check_whole("max_retries", self.max_retries, 0)
+        check_whole("retry_delay_ms", self.retry_delay_ms, or_none=True)
 
 
 FLINK_2 = CommitRules(waits_for_late=False, next_covers_end=True, keeps_uncovered=True)

@@ -38,7 +38,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine.elements.batch import Batch
-from engine.elements.errors import ConfigurationError, DataLossError
+from engine.elements.errors import ConfigurationError, DataLossError, check_whole
 from operators.basic import SinkOperator
 from state_backends.base import Shape, anything, list_of, number, optional, row, whole
 
@@ -234,10 +234,7 @@ class TwoPhaseCommitSinkOperator(SinkOperator):
 
 def check_timeouts(transaction_timeout_ns: int | None, timeout_warning_ratio: float | None) -> None:
     """Raises :class:`ConfigurationError` unless both are valid."""
-    if transaction_timeout_ns is not None and (type(transaction_timeout_ns) is not int or transaction_timeout_ns < 1):
-        raise ConfigurationError(
-            f"transaction_timeout_ns is {transaction_timeout_ns!r}; it must be a whole number of ns above 0, or None"
-        )
+    check_whole("transaction_timeout_ns", transaction_timeout_ns, or_none=True)
     ratio: object = timeout_warning_ratio
     if ratio is not None and not (isinstance(ratio, int | float) and 0 <= ratio <= 1):
         raise ConfigurationError(f"timeout_warning_ratio is {timeout_warning_ratio!r}; it must be from 0 to 1, or None")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
 from engine.elements.batch import MAX_TIMESTAMP_MS
-from engine.elements.errors import ConfigurationError
+from engine.elements.errors import ConfigurationError, check_whole
 from operators.windows.triggers import (
     EndOfStreamTrigger,
     EventTimeTrigger,
@@ -102,11 +102,6 @@ class WindowAssigner:
         return TimeWindow(*namespace)
 
 
-def _check_size(size_ms: object) -> None:
-    if type(size_ms) is not int or size_ms < 1:
-        raise ConfigurationError(f"the size of a window must be an int of at least 1 ms, got {size_ms!r}")
-
-
 def _check_offset(offset_ms: object, limit_ms: int, what: str) -> None:
     if type(offset_ms) is not int or abs(offset_ms) >= limit_ms:
         raise ConfigurationError(
@@ -120,7 +115,7 @@ class _Tumbling(WindowAssigner):
     offset_ms: int = 0
 
     def __post_init__(self) -> None:
-        _check_size(self.size_ms)
+        check_whole("size_ms of windows", self.size_ms)
         _check_offset(self.offset_ms, self.size_ms, "size")
 
     @classmethod
@@ -170,9 +165,8 @@ class _Sliding(WindowAssigner):
     offset_ms: int = 0
 
     def __post_init__(self) -> None:
-        _check_size(self.size_ms)
-        if type(self.slide_ms) is not int or self.slide_ms < 1:
-            raise ConfigurationError(f"the slide of windows must be an int of at least 1 ms, got {self.slide_ms!r}")
+        check_whole("size_ms of windows", self.size_ms)
+        check_whole("slide_ms of windows", self.slide_ms)
         _check_offset(self.offset_ms, self.slide_ms, "slide")
 
     @classmethod
@@ -225,8 +219,7 @@ class _Sessions(WindowAssigner):
     def __post_init__(self) -> None:
         if (self.gap_ms is None) == (self.gap_of is None):
             raise ConfigurationError("sessions have one gap, with_gap(ms), or one per record, with_dynamic_gap(fn)")
-        if self.gap_ms is not None and (type(self.gap_ms) is not int or self.gap_ms < 1):
-            raise ConfigurationError(f"the gap of sessions must be an int of at least 1 ms, got {self.gap_ms!r}")
+        check_whole("gap_ms of sessions", self.gap_ms, or_none=True)
         if self.gap_of is not None and not callable(self.gap_of):
             raise ConfigurationError(f"the gap of sessions must be a function of the record, got {self.gap_of!r}")
 

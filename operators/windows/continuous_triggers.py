@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from engine.elements.batch import MAX_TIMESTAMP_MS
-from operators.windows.triggers import MergeContext, Trigger, TriggerContext, TriggerResult, check_positive
+from engine.elements.errors import check_whole
+from operators.windows.triggers import MergeContext, Trigger, TriggerContext, TriggerResult
 
 if TYPE_CHECKING:
     from operators.windows.assigners import Window
@@ -19,7 +20,7 @@ class ContinuousEventTimeTrigger(Trigger):
     """
 
     def __init__(self, interval_ms: int) -> None:
-        check_positive("ContinuousEventTimeTrigger", "interval_ms", interval_ms)
+        check_whole("interval_ms of a ContinuousEventTimeTrigger", interval_ms)
         self.interval_ms = interval_ms
 
     @classmethod
@@ -84,7 +85,7 @@ class ContinuousProcessingTimeTrigger(Trigger):
     """
 
     def __init__(self, interval_ms: int) -> None:
-        check_positive("ContinuousProcessingTimeTrigger", "interval_ms", interval_ms)
+        check_whole("interval_ms of a ContinuousProcessingTimeTrigger", interval_ms)
         self.interval_ms = interval_ms
 
     @classmethod

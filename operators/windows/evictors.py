@@ -5,9 +5,10 @@ A window with an evictor keeps all its records with their timestamps; evicted re
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from engine.elements.errors import ConfigurationError
+from engine.elements.errors import check_whole
+from operators.basic import Clocks
 
 if TYPE_CHECKING:
     from operators.windows.assigners import Window
@@ -20,29 +21,14 @@ class TimestampedValue(NamedTuple):
     timestamp_ms: int | None
 
 
-class EvictorContext(Protocol):
-    """What an evictor may read."""
-
-    @property
-    def current_watermark_ms(self) -> int:
-        """Event time reached by the operator."""
-
-    def processing_time_ms(self) -> int:
-        """The virtual clock. Never the wall clock."""
-
-
 class Evictor:
     """Base of all evictors. Records come in the order in which they were added; both methods return those that stay."""
 
-    def evict_before(
-        self, elements: list[TimestampedValue], window: Window, ctx: EvictorContext
-    ) -> list[TimestampedValue]:
+    def evict_before(self, elements: list[TimestampedValue], window: Window, ctx: Clocks) -> list[TimestampedValue]:
         """The records that the window is computed from."""
         return elements
 
-    def evict_after(
-        self, elements: list[TimestampedValue], window: Window, ctx: EvictorContext
-    ) -> list[TimestampedValue]:
+    def evict_after(self, elements: list[TimestampedValue], window: Window, ctx: Clocks) -> list[TimestampedValue]:
         """The records that stay in the window once it has been computed."""
         return elements
 
@@ -53,15 +39,11 @@ class _OneSided(Evictor):
     def __init__(self, evict_after: bool) -> None:
         self._after = evict_after
 
-    def evict_before(
-        self, elements: list[TimestampedValue], window: Window, ctx: EvictorContext
-    ) -> list[TimestampedValue]:
+    def evict_before(self, elements: list[TimestampedValue], window: Window, ctx: Clocks) -> list[TimestampedValue]:
         """The rule, unless it is to be applied after."""
         return elements if self._after else self._evict(elements)
 
-    def evict_after(
-        self, elements: list[TimestampedValue], window: Window, ctx: EvictorContext
-    ) -> list[TimestampedValue]:
+    def evict_after(self, elements: list[TimestampedValue], window: Window, ctx: Clocks) -> list[TimestampedValue]:
         """The rule, if it is to be applied after."""
         return self._evict(elements) if self._after else elements
 
@@ -73,8 +55,7 @@ class CountEvictor(_OneSided):
     """Keeps the last ``max_count`` records (Flink: ``CountEvictor``)."""
 
     def __init__(self, max_count: int, evict_after: bool = False) -> None:
-        if type(max_count) is not int or max_count < 0:
-            raise ConfigurationError(f"CountEvictor: max_count must be an int of at least 0, got {max_count!r}")
+        check_whole("max_count of a CountEvictor", max_count, 0)
         super().__init__(evict_after)
         self.max_count = max_count
 
@@ -94,8 +75,7 @@ class TimeEvictor(_OneSided):
     """
 
     def __init__(self, window_ms: int, evict_after: bool = False) -> None:
-        if type(window_ms) is not int or window_ms < 1:
-            raise ConfigurationError(f"TimeEvictor: window_ms must be an int of at least 1, got {window_ms!r}")
+        check_whole("window_ms of a TimeEvictor", window_ms)
         super().__init__(evict_after)
         self.window_ms = window_ms
 

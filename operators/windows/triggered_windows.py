@@ -30,7 +30,7 @@ from itertools import repeat
 from typing import Any
 
 from engine.elements.batch import MAX_TIMESTAMP_MS, Batch
-from engine.elements.errors import ConfigurationError
+from engine.elements.errors import ConfigurationError, check_whole
 from engine.elements.operator import Operator
 from operators.basic import own_instance, refuse_none
 from operators.time import EventClock, WakeUps, missing_timestamps
@@ -41,7 +41,7 @@ from operators.windows.evictors import Evictor
 from operators.windows.merging import MergingWindows
 from operators.windows.triggers import Trigger, TriggerResult
 from operators.windows.window_functions import ProcessAllWindowFunction, ProcessWindowFunction, WithoutKey
-from operators.windows.window_operator import check_lateness, check_window_spec
+from operators.windows.window_operator import check_window_spec
 from state_backends.api import TimerQueue
 from state_backends.base import ListStateDescriptor
 
@@ -71,7 +71,7 @@ class TriggeredWindowOperator(Operator):
         trigger: Trigger | None = None,
         evictor: Evictor | None = None,
     ) -> None:
-        check_lateness(allowed_lateness_ms)
+        check_whole("allowed_lateness_ms", allowed_lateness_ms, 0)
         if window_function is not None and process_function is not None:
             raise ConfigurationError("give a window either a window_function or a process_function, not both")
         self._assigner = assigner

@@ -15,15 +15,15 @@ Rules of the callbacks (Flink: ``WindowOperator``):
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
-from engine.elements.errors import ConfigurationError
+from engine.elements.errors import ConfigurationError, check_whole
+from operators.basic import Clocks, NamedStates, Timers
 
 if TYPE_CHECKING:
     from operators.windows.assigners import Window
-    from state_backends.api import ListState, MapState, ReducingState, ValueState
+    from state_backends.api import ListState, ReducingState
 
 
 class TriggerResult(Enum):
@@ -49,39 +49,9 @@ class TriggerResult(Enum):
         return self in (TriggerResult.PURGE, TriggerResult.FIRE_AND_PURGE)
 
 
-class TriggerContext(Protocol):
-    """What a trigger may read about the present window, of the current key."""
-
-    @property
-    def current_watermark_ms(self) -> int:
-        """Event time reached by the operator."""
-
-    def processing_time_ms(self) -> int:
-        """The virtual clock. Never the wall clock."""
-
-    def register_event_time_timer(self, time_ms: int) -> None:
-        """Have ``on_event_time`` called once the watermark has reached ``time_ms``."""
-
-    def delete_event_time_timer(self, time_ms: int) -> None:
-        """Forget such a timer; unknown ones are no error."""
-
-    def register_processing_time_timer(self, time_ms: int) -> None:
-        """Have ``on_processing_time`` called once the virtual clock has passed ``time_ms``."""
-
-    def delete_processing_time_timer(self, time_ms: int) -> None:
-        """Forget such a timer; unknown ones are no error."""
-
-    def value_state(self, name: str, default: Any = None) -> ValueState:
-        """The value state ``name`` of the window. Ask again in each callback: a handle speaks of one window only."""
-
-    def list_state(self, name: str) -> ListState:
-        """The list state ``name`` of the window."""
-
-    def reducing_state(self, name: str, reduce: Callable[[Any, Any], Any]) -> ReducingState:
-        """The reducing state ``name`` of the window."""
-
-    def map_state(self, name: str) -> MapState:
-        """The map state ``name`` of the window."""
+class TriggerContext(Clocks, NamedStates, Timers, Protocol):
+    """What a trigger may ask: the clocks, and the state and timers of the present window of the current key. Ask for a
+    state again in each callback: a handle speaks of one window only."""
 
 
 class MergeContext(TriggerContext, Protocol):
@@ -183,7 +153,7 @@ class CountTrigger(Trigger):
     """Fires whenever a window has got ``count`` further records, at no other time (Flink: same name)."""
 
     def __init__(self, count: int) -> None:
-        check_positive("CountTrigger", "count", count)
+        check_whole("count of a CountTrigger", count)
         self.count = count
 
     @classmethod
@@ -270,9 +240,3 @@ class EndOfStreamTrigger(Trigger):
 
     def on_event_time(self, time_ms: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         return TriggerResult.FIRE if time_ms == window.max_timestamp else TriggerResult.CONTINUE
-
-
-def check_positive(trigger: str, what: str, value: object) -> None:
-    """Refuse values that are not a count or an interval."""
-    if type(value) is not int or value < 1:
-        raise ConfigurationError(f"{trigger}: {what} must be an int of at least 1, got {value!r}")

@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
+
+from operators.basic import Clocks, NamedStates, UserFunction
 
 if TYPE_CHECKING:
     from operators.windows.assigners import Window
-    from state_backends.api import ListState, MapState, ReducingState, ValueState
 
 
-class States(Protocol):
-    """Keyed states by name; those of a user never meet those of the operator."""
-
-    def value_state(self, name: str, default: Any = None) -> ValueState:
-        """The value state ``name``."""
-
-    def list_state(self, name: str) -> ListState:
-        """The list state ``name``."""
-
-    def reducing_state(self, name: str, reduce: Callable[[Any, Any], Any]) -> ReducingState:
-        """The reducing state ``name``."""
-
-    def map_state(self, name: str) -> MapState:
-        """The map state ``name``."""
-
-
-class WindowContext(Protocol):
+class WindowContext(Clocks, Protocol):
     """What a window function may read about the present window (Flink: ``ProcessWindowFunction.Context``)."""
 
     @property
@@ -34,32 +19,24 @@ class WindowContext(Protocol):
         """The window."""
 
     @property
-    def current_watermark_ms(self) -> int:
-        """Event time reached by the operator."""
-
-    def processing_time_ms(self) -> int:
-        """The virtual clock. Never the wall clock."""
-
-    @property
-    def window_state(self) -> States:
+    def window_state(self) -> NamedStates:
         """State of the key and window. Ask again in each call, and remove it in ``clear``.
 
         Raises ``TypeError`` for sessions: which window would it belong to once two have become one?
         """
 
     @property
-    def global_state(self) -> States:
+    def global_state(self) -> NamedStates:
         """State of the key, the same in all windows; only the function clears it."""
 
     def side_output(self, tag: str, value: Any) -> None:
         """Send ``value`` to side output ``tag``, with the timestamp of the window."""
 
 
-class ProcessWindowFunction:
+class ProcessWindowFunction(UserFunction):
     """A function over the contents of a key's window (Flink: ``ProcessWindowFunction``).
 
-    After ``reduce`` or ``aggregate`` the contents are one element, the result. Every subtask and attempt works on its
-    own shallow copy of the function, so attributes set in ``open`` are private to it; they are not state.
+    After ``reduce`` or ``aggregate`` the contents are one element, the result.
     """
 
     def open(self, ctx: WindowContext) -> None:
@@ -72,11 +49,8 @@ class ProcessWindowFunction:
     def clear(self, ctx: WindowContext) -> None:
         """The window is cleaned up: remove what ``window_state`` holds."""
 
-    def close(self) -> None:
-        """Called once at the end, also after a failure."""
 
-
-class ProcessAllWindowFunction:
+class ProcessAllWindowFunction(UserFunction):
     """The same for windows over all records, which have no key (Flink: ``ProcessAllWindowFunction``)."""
 
     def open(self, ctx: WindowContext) -> None:
@@ -88,9 +62,6 @@ class ProcessAllWindowFunction:
 
     def clear(self, ctx: WindowContext) -> None:
         """The window is cleaned up: remove what ``window_state`` holds."""
-
-    def close(self) -> None:
-        """Called once at the end, also after a failure."""
 
 
 class WithoutKey(ProcessWindowFunction):

@@ -20,7 +20,7 @@ from itertools import chain, compress, repeat
 from typing import Any
 
 from engine.elements.batch import Batch
-from engine.elements.errors import ConfigurationError, JobChangedError, WeirError
+from engine.elements.errors import ConfigurationError, JobChangedError, WeirError, check_whole
 from engine.elements.operator import Operator
 from operators.basic import AggregateFunction, refuse_none
 from operators.time import EventClock, missing_timestamps
@@ -29,12 +29,6 @@ from operators.windows.contents import window_contents
 from state_backends.api import Timer
 
 WindowFunction = Callable[[Any, TimeWindow, Any], Any]
-
-
-def check_lateness(allowed_lateness_ms: object) -> None:
-    """Refuse values that are not a number of ms."""
-    if type(allowed_lateness_ms) is not int or allowed_lateness_ms < 0:
-        raise ConfigurationError(f"allowed_lateness_ms must be an int of at least 0, got {allowed_lateness_ms!r}")
 
 
 def check_window_spec(operator: Operator, restored: Sequence[Any], spec: Any) -> None:
@@ -77,7 +71,7 @@ class WindowOperator(Operator):
         *,
         process_function: Callable[[Any, TimeWindow, Any], Iterable[Any] | None] | None = None,
     ) -> None:
-        check_lateness(allowed_lateness_ms)
+        check_whole("allowed_lateness_ms", allowed_lateness_ms, 0)
         if window_function is not None and process_function is not None:
             raise ConfigurationError("give a window either a window_function or a process_function, not both")
         self._assigner = assigner

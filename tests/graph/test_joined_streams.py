@@ -73,7 +73,7 @@ REFUSED: list[tuple[Callable[[Stream, Stream], Any], str]] = [
     (lambda a, b: a.deduplicate(), r"call .key_by"),  # type: ignore[attr-defined]
     (lambda a, b: a.key_by(first).deduplicate("middle"), "keep must be"),
     (lambda a, b: a.top_n(1, first), r"call .key_by"),  # type: ignore[attr-defined]
-    (lambda a, b: a.key_by(first).top_n(0, first), "n must be"),
+    (lambda a, b: a.key_by(first).top_n(0, first), "n is 0; it must be"),
     (lambda a, b: a.key_by(first).top_n(1, "price"), "must be a function"),  # type: ignore[arg-type]
     (lambda a, b: a.pattern(Pattern.begin("x")), r"call .key_by"),  # type: ignore[attr-defined]
     (lambda a, b: a.key_by(first).pattern("x"), "must be of type Pattern"),  # type: ignore[arg-type]

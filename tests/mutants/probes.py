@@ -30,9 +30,9 @@ from operators.files.writing import BucketState, OpenPartFence, RecoverableWrite
 from operators.joins import Interval, IntervalJoinOperator, RegularJoinOperator
 from operators.sources import SequenceSource
 from operators.table.partitions.partition_announcements import PartitionAnnouncements
+from operators.table.partitions.partition_commit import PARTITION_TIME, PartitionCommit
 from operators.table.partitions.partition_committer import PartitionCommitter
 from operators.table.partitions.partition_time import DefaultPartitionTimeExtractor
-from operators.table.partitions.partition_triggers import PARTITION_TIME, PartitionTriggerSettings
 from operators.time.periodic_watermarks import PeriodicWatermarks
 from operators.time.watermark_generators import BoundedOutOfOrdernessGenerator
 from operators.transactions import END_OF_INPUT, summary
@@ -168,8 +168,8 @@ HOUR = "day=2020-05-03/hour=01/"
 
 
 def _committer() -> PartitionCommitter:
-    settings = PartitionTriggerSettings(PARTITION_TIME, extractor=DefaultPartitionTimeExtractor("$day $hour:00:00"))
-    return PartitionCommitter(settings.create(("day", "hour")))
+    commit = PartitionCommit(PARTITION_TIME, extractor=DefaultPartitionTimeExtractor("$day $hour:00:00"))
+    return PartitionCommitter(commit.create_trigger(("day", "hour")))
 
 
 def pending_partition() -> object:

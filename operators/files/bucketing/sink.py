@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import Any
 
 from engine.elements.batch import Batch
-from engine.elements.errors import ConfigurationError, StorageError
+from engine.elements.errors import ConfigurationError, StorageError, check_whole
 from engine.elements.operator import Operator
 from operators.basic import SinkOperator
 from operators.files.bucketing.bucketing_parts import BUCKET_SNAPSHOT, BucketingParts
@@ -104,12 +104,11 @@ class BucketingSink:
             )
         if names is not None and not isinstance(names, BucketingNames):
             raise ConfigurationError(f"names is {names!r}; it must be BucketingNames(part_prefix=..., ...)")
-        _check_number("batch_size_bytes", batch_size_bytes, 0)
-        if rollover_interval_ms is not None:
-            _check_number("rollover_interval_ms", rollover_interval_ms, 0)
-        _check_number("inactive_check_interval_ms", inactive_check_interval_ms, 1)
-        _check_number("inactive_threshold_ms", inactive_threshold_ms, 0)
-        _check_number("async_timeout_ms", async_timeout_ms, 0)
+        check_whole("batch_size_bytes", batch_size_bytes, 0)
+        check_whole("rollover_interval_ms", rollover_interval_ms, 0, or_none=True)
+        check_whole("inactive_check_interval_ms", inactive_check_interval_ms)
+        check_whole("inactive_threshold_ms", inactive_threshold_ms, 0)
+        check_whole("async_timeout_ms", async_timeout_ms, 0)
         self.path = path
         self.format = JsonLinesRowFormat() if format is None else checked_format(format)
         self.assigner = _assigner(bucketer)
@@ -134,11 +133,6 @@ def _assigner(bucketer: Callable[[Any], str] | BucketAssigner | None) -> BucketA
     if isinstance(bucketer, BucketAssigner):
         return bucketer
     return BasePathBucketAssigner() if bucketer is None else FunctionBucketAssigner(bucketer)
-
-
-def _check_number(what: str, value: object, least: int) -> None:
-    if type(value) is not int or value < least:
-        raise ConfigurationError(f"{what} is {value!r}; it must be a whole number from {least}")
 
 
 class _BucketingSinkOperator(SinkOperator):

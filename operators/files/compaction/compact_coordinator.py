@@ -21,7 +21,7 @@ import posixpath
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from engine.elements.errors import ConfigurationError
+from engine.elements.errors import ConfigurationError, check_whole
 from operators.files.compaction.file_committer import PENDING, FileCommittable
 
 
@@ -43,8 +43,7 @@ class CompactionStrategy(NamedTuple):
                 " compacted, and nothing becomes visible before the end"
             )
         for name, value in self._asdict().items():
-            if value is not None and (type(value) is not int or value < 1):
-                raise ConfigurationError(f"{name} is {value!r}; it must be a whole number from 1 on, or None")
+            check_whole(name, value, or_none=True)
         return self
 
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
-from engine.elements.errors import ConfigurationError, JobChangedError, StateError, shorten
+from engine.elements.errors import ConfigurationError, JobChangedError, StateError, check_whole, shorten
 from engine.elements.operator import OperatorFactory
 from engine.elements.source import SourceContext, SplitReader
 from operators.files.formats import (
@@ -109,9 +109,8 @@ class FileSource:
             )
         if on_malformed not in ("fail", "skip", "side_output"):
             raise ConfigurationError(f"on_malformed must be 'fail', 'skip' or 'side_output', got {on_malformed!r}")
-        for name, value in (("split_bytes", split_bytes), ("monitor_interval_ms", monitor_interval_ms)):
-            if value is not None and (type(value) is not int or value < 1):
-                raise ConfigurationError(f"{name} must be an int of at least 1 or None, got {value!r}")
+        check_whole("split_bytes", split_bytes, or_none=True)
+        check_whole("monitor_interval_ms", monitor_interval_ms, or_none=True)
         if assignment not in (None, "static", "pull"):
             raise ConfigurationError(f"assignment must be 'static' or 'pull', got {assignment!r}")
         if assignment == "static" and monitor_interval_ms is not None:
@@ -127,8 +126,8 @@ class FileSource:
             )
         if on_malformed != "fail" and not hasattr(format, "parser"):
             raise ConfigurationError(
-                f"on_malformed={on_malformed!r} is for formats of lines; nobody knows where the next record begins in"
-                f" a file of {type(format).__name__} that is malformed"
+                f"on_malformed={on_malformed!r} is for formats of lines; in a malformed file of"
+                f" {type(format).__name__} the next record cannot be found"
             )
         check_compression(compression)
         self._paths = checked_paths(paths)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, BinaryIO, Protocol
 
 from engine.elements.batch import Batch
-from engine.elements.errors import ConfigurationError, MalformedRecordError, StateError, UserFunctionError, WeirError
+from engine.elements.errors import MalformedRecordError, StateError, UserFunctionError, WeirError, check_whole
 from engine.elements.source import SourceContext
 from operators.files.reading.splits import NO_OFFSET, CheckpointedPosition, SplitRange, position_behind
 
@@ -150,9 +150,8 @@ class FixedLengthFormat:
         fetch_bytes: int = DEFAULT_FETCH_BYTES,
         reports_positions: bool = True,
     ) -> None:
-        for name, value in (("record_bytes", record_bytes), ("fetch_bytes", fetch_bytes)):
-            if type(value) is not int or value < 1:
-                raise ConfigurationError(f"{name} must be a whole number of at least 1, got {value!r}")
+        check_whole("record_bytes", record_bytes)
+        check_whole("fetch_bytes", fetch_bytes)
         self.record_bytes, self.decode = record_bytes, decode
         self.fetch_bytes, self.reports_positions = fetch_bytes, reports_positions
 

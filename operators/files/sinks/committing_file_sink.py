@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from engine.elements.batch import MIN_TIMESTAMP_MS, Batch
-from engine.elements.errors import ConfigurationError
+from engine.elements.errors import check_whole
 from engine.elements.operator import OperatorContext
 from operators.files.compaction import (
     COMMITTABLE_SHAPE,
@@ -77,10 +77,7 @@ class CommittingFileSink(CommittingSink, FileSink):
         if compaction is not None:
             compaction.checked()
             merge_of(self.format)
-        if type(compaction_ns_per_byte) is not int or compaction_ns_per_byte < 0:
-            raise ConfigurationError(
-                f"compaction_ns_per_byte is {compaction_ns_per_byte!r}; it must be a whole number from 0 on"
-            )
+        check_whole("compaction_ns_per_byte", compaction_ns_per_byte, 0)
         self.compaction = compaction
         self.compaction_ns_per_byte = compaction_ns_per_byte
 

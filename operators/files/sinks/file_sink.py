@@ -22,7 +22,7 @@ import posixpath
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from engine.elements.errors import ConfigurationError, shorten
+from engine.elements.errors import ConfigurationError, check_whole, shorten
 from engine.elements.operator import Operator, OperatorContext
 from operators.files.formats import JsonLinesRowFormat, is_hidden
 from operators.files.sinks.file_sink_operator import FileSinkOperator
@@ -93,10 +93,7 @@ class FileSink:
                 f"part names would be {f'{prefix}-0-0{suffix}'!r}: a prefix must not be empty or start with '.' or"
                 " '_', and neither may contain '/'"
             )
-        if type(bucket_check_interval_ms) is not int or bucket_check_interval_ms < 1:
-            raise ConfigurationError(
-                f"bucket_check_interval_ms is {bucket_check_interval_ms!r}; it must be a whole number of ms above 0"
-            )
+        check_whole("bucket_check_interval_ms", bucket_check_interval_ms)
         self.path = path
         self.format: Format = JsonLinesRowFormat() if format is None else checked_format(format)
         self.bucket = bucket

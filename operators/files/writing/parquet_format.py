@@ -24,7 +24,7 @@ from typing import Any
 
 from engine.elements.batch import Batch
 from engine.elements.columns import ColumnBatch
-from engine.elements.errors import ConfigurationError, MissingDependencyError, StorageError, shorten
+from engine.elements.errors import ConfigurationError, MissingDependencyError, StorageError, check_whole, shorten
 from operators.files.formats import is_hidden
 from operators.files.writing.part_files import RecordError
 from state_backends.files import FileSystem
@@ -77,8 +77,7 @@ class ParquetFormat:
     ) -> None:
         self._arrow = import_pyarrow()
         self.schema = self._schema_of(schema)
-        if type(row_group_rows) is not int or row_group_rows < 1:
-            raise ConfigurationError(f"row_group_rows is {row_group_rows!r}; it must be a whole number above 0")
+        check_whole("row_group_rows", row_group_rows)
         if compression not in ("snappy", "zstd", "gzip", "none"):
             raise ConfigurationError(f"compression is {compression!r}; it must be 'snappy', 'zstd', 'gzip' or 'none'")
         self.row_group_rows = row_group_rows

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from engine.elements.errors import ConfigurationError, shorten
+from engine.elements.errors import ConfigurationError, check_whole, shorten
 
 DEFAULT_MAX_PART_SIZE_BYTES = 128 << 20
 DEFAULT_ROLLOVER_INTERVAL_MS = 60_000
@@ -99,9 +99,11 @@ class DefaultRollingPolicy(RollingPolicy):
         rollover_interval_ms: int = DEFAULT_ROLLOVER_INTERVAL_MS,
         inactivity_interval_ms: int = DEFAULT_INACTIVITY_INTERVAL_MS,
     ) -> None:
-        self.max_part_size_bytes = _positive("max_part_size_bytes", max_part_size_bytes)
-        self.rollover_interval_ms = _positive("rollover_interval_ms", rollover_interval_ms)
-        self.inactivity_interval_ms = _positive("inactivity_interval_ms", inactivity_interval_ms)
+        check_whole("max_part_size_bytes", max_part_size_bytes)
+        check_whole("rollover_interval_ms", rollover_interval_ms)
+        check_whole("inactivity_interval_ms", inactivity_interval_ms)
+        self.max_part_size_bytes = max_part_size_bytes
+        self.rollover_interval_ms, self.inactivity_interval_ms = rollover_interval_ms, inactivity_interval_ms
 
     def should_roll_on_event(self, part: PartFileInfo, record: Any) -> bool:
         return part.size_bytes > self.max_part_size_bytes
@@ -180,9 +182,3 @@ def check_rolling_policy(policy: object, *, bulk: bool) -> RollingPolicy:
             " CheckpointRollingPolicy; or a row format"
         )
     return policy
-
-
-def _positive(name: str, value: object) -> int:
-    if type(value) is not int or value < 1:
-        raise ConfigurationError(f"{name} is {value!r}; it must be a whole number above 0")
-    return value

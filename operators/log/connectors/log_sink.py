@@ -26,7 +26,7 @@ from copy import copy
 from typing import Any
 
 from engine.elements.batch import Batch
-from engine.elements.errors import ConfigurationError, OutputAheadError
+from engine.elements.errors import ConfigurationError, OutputAheadError, check_whole
 from engine.elements.operator import Operator, OperatorContext, OperatorMetrics
 from operators.log.connectors.plain_log_sink import PlainLogSink
 from operators.log.disk import DiskLog, DiskTransactionLog, check_topic_name, committed_records
@@ -83,12 +83,10 @@ class LogSink:
             raise ConfigurationError(f"delivery is {delivery!r}; it must be one of {', '.join(DELIVERIES)}")
         if newer_commits not in ("fail", "report"):
             raise ConfigurationError(f"newer_commits is {newer_commits!r}; it must be 'fail' or 'report'")
-        if type(retries) is not int or retries < 0:
-            raise ConfigurationError(f"retries is {retries!r}; it must be a whole number from 0")
+        check_whole("retries", retries, 0)
         if type(topic) is not str or not topic:
             raise ConfigurationError(f"topic is {topic!r}; it must be a name")
-        if type(partitions) is not int or partitions < 1:
-            raise ConfigurationError(f"partitions is {partitions!r}; it must be a whole number from 1")
+        check_whole("partitions", partitions)
         if partition is not None and not callable(partition):
             raise ConfigurationError(
                 f"partition is {partition!r}; it must be a function of a record and the number of partitions, or None"

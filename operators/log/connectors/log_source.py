@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine.elements.batch import Batch
-from engine.elements.errors import ConfigurationError, DataLossError
+from engine.elements.errors import ConfigurationError, DataLossError, check_whole
 from engine.elements.source import SourceCheckpointListener, SourceContext, SplitReader
 from operators.log.disk import (
     DiskLog,
@@ -79,8 +79,7 @@ class LogSource:
             raise ConfigurationError(f"isolation is {isolation!r}: say {READ_COMMITTED!r} or {READ_UNCOMMITTED!r}")
         check_start(start, start_at_ms)
         _check_partitions(partitions)
-        if type(poll_ms) is not int or poll_ms < 1:
-            raise ConfigurationError(f"poll_ms is {poll_ms!r}; it must be a whole number above 0")
+        check_whole("poll_ms", poll_ms)
         if group is not None:
             check_group_name(group)
         self._group = group
@@ -212,8 +211,7 @@ def check_offsets(what: str, topic: str, start: str | Mapping[int, int], numbers
 
 def check_start(start: object, start_at_ms: int | None = None) -> None:
     """Raises :class:`ConfigurationError` unless the two are valid and at most one of them says where to begin."""
-    if start_at_ms is not None and (type(start_at_ms) is not int or start_at_ms < 0):
-        raise ConfigurationError(f"start_at_ms is {start_at_ms!r}; it must be a whole number of ms from 0, or None")
+    check_whole("start_at_ms", start_at_ms, 0, or_none=True)
     if start_at_ms is not None and start != EARLIEST:
         raise ConfigurationError("start and start_at_ms both say where to begin: give one of them")
     if isinstance(start, Mapping):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from engine.elements.errors import ConfigurationError
+from engine.elements.errors import ConfigurationError, check_whole
 from operators.log.disk.partition_log import Retention
 from operators.log.port import DEFAULT_ID_EXPIRATION_NS, DEFAULT_MAX_TIMEOUT_NS
 
@@ -33,7 +33,6 @@ class LogSettings(NamedTuple):
         for name, value in (*self._asdict().items(), *self.retention._asdict().items()):
             if name in ("fsync", "retention", "keeps_history") or (value is None and name in may_be_none):
                 continue
-            if type(value) is not int or value < 1:
-                # The name of the option of DiskLog.
-                prefix = "retain_" if name in Retention._fields else "transactional_" if name in may_be_none else ""
-                raise ConfigurationError(f"{prefix}{name} of the log is {value!r}; it must be a whole number above 0")
+            # The name of the option of DiskLog.
+            prefix = "retain_" if name in Retention._fields else "transactional_" if name in may_be_none else ""
+            check_whole(f"{prefix}{name} of the log", value)

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from engine.elements.batch import Batch
-from engine.elements.errors import ConfigurationError, OutputAheadError
+from engine.elements.errors import ConfigurationError, OutputAheadError, check_whole
 from engine.elements.operator import Operator
 from operators.basic import SinkOperator
 from operators.log.kafka.client import check_settings, client_library, kafka_errors
@@ -84,15 +84,10 @@ class KafkaSink:
                 "delivery 'exactly-once' needs a transactional_id_prefix: producers with the same one fence each other,"
                 " so it must be unlike that of any other job or run on the cluster"
             )
-        for what, number in (
-            ("partitions", partitions),
-            ("transaction_timeout_ms", transaction_timeout_ms),
-            ("answer_timeout_ms", answer_timeout_ms),
-        ):
-            if type(number) is not int or number < 1:
-                raise ConfigurationError(f"{what} is {number!r}; it must be a whole number above 0")
-        if type(retries) is not int or retries < 0:
-            raise ConfigurationError(f"retries is {retries!r}; it must be a whole number from 0")
+        check_whole("partitions", partitions)
+        check_whole("transaction_timeout_ms", transaction_timeout_ms)
+        check_whole("answer_timeout_ms", answer_timeout_ms)
+        check_whole("retries", retries, 0)
         self.servers, self.topic, self.delivery = bootstrap_servers, topic, delivery
         self.value, self.key, self.partition, self.partitions = value, key, partition, partitions
         self.prefix, self.transaction_timeout_ms = transactional_id_prefix, transaction_timeout_ms

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from engine.elements.batch import Batch
-from engine.elements.errors import ConfigurationError, DataLossError, UserFunctionError
+from engine.elements.errors import ConfigurationError, DataLossError, UserFunctionError, check_whole
 from engine.elements.source import SourceCheckpointListener, SourceContext, SplitReader
 from operators.log.connectors import EARLIEST, check_offsets, check_start
 from operators.log.disk import COMMITS_FAILED, COMMITS_SUCCEEDED
@@ -61,9 +61,8 @@ class KafkaSource:
         if isolation not in (READ_COMMITTED, READ_UNCOMMITTED):
             raise ConfigurationError(f"isolation is {isolation!r}: say {READ_COMMITTED!r} or {READ_UNCOMMITTED!r}")
         check_start(start)
-        for what, number in (("wait_ms", wait_ms), ("answer_timeout_ms", answer_timeout_ms)):
-            if type(number) is not int or number < 1:
-                raise ConfigurationError(f"{what} is {number!r}; it must be a whole number above 0")
+        check_whole("wait_ms", wait_ms)
+        check_whole("answer_timeout_ms", answer_timeout_ms)
         if group == "":
             raise ConfigurationError("group is ''; it must be the name of a consumer group, or None")
         self._group = group

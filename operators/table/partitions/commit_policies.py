@@ -84,20 +84,12 @@ class SuccessFilePolicy:
         return self
 
     def commit(self, context: PartitionCommitContext) -> bool:
-        """See ``CommitPolicy``. Raises :class:`StorageError`."""
         files, path = context.file_system, posixpath.join(context.path, self.name)
-        try:
-            is_new = not files.exists(path)
-            files.make_dirs(context.path)
-            with files.open_write(path) as file:
-                file.fsync()
-            files.fsync_dir(context.path)
-        except OSError as error:
-            raise StorageError(
-                f"partition {context.partition!r} cannot be committed: {path} cannot be written: "
-                f"{error.strerror or error}\n"
-                "  check that the directory is writable and has space; then resume from the last checkpoint"
-            ) from error
+        is_new = not files.exists(path)
+        files.make_dirs(context.path)
+        with files.open_write(path) as file:
+            file.fsync()
+        files.fsync_dir(context.path)
         return is_new
 
     def fresh(self) -> CommitPolicy:

@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from engine.elements.errors import ConfigurationError, StorageError
+from engine.elements.errors import ConfigurationError, StorageError, check_whole
 
 Spec = tuple[tuple[str, str], ...]
 """Columns and values of one partition, in the order of the table's partition columns."""
@@ -111,8 +111,7 @@ class SqliteMetastore:
     def __init__(self, path: str, *, busy_timeout_ms: int = 5_000) -> None:
         if not path or "\0" in path:
             raise ConfigurationError(f"path must be the name of a file, got {path!r}")
-        if type(busy_timeout_ms) is not int or busy_timeout_ms < 0:
-            raise ConfigurationError(f"busy_timeout_ms is {busy_timeout_ms!r}; it must be a whole number of ms")
+        check_whole("busy_timeout_ms", busy_timeout_ms, 0)
         self.path = path
         self._busy_timeout_ms = busy_timeout_ms
 

@@ -9,10 +9,12 @@ they have committed its files, all writers must have announced it, and their mes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
 from engine.elements.batch import Batch
+from engine.elements.errors import ConfigurationError, check_whole
 from engine.elements.operator import Operator
 from operators.basic import SinkOperator
 from operators.files.writing import PartitionPathError, partition_values
@@ -26,10 +28,19 @@ from operators.table.partitions.commit_policies import (
 )
 from operators.table.partitions.partition_committer import PartitionCommitter
 from operators.table.partitions.partition_messages import ANNOUNCEMENT
-from operators.table.partitions.partition_time import PartitionTimeExtractor
-from operators.table.partitions.partition_triggers import PARTITION_TIME, PROCESS_TIME, PartitionTriggerSettings
+from operators.table.partitions.partition_time import DefaultPartitionTimeExtractor, PartitionTimeExtractor, time_zone
+from operators.table.partitions.partition_triggers import (
+    CommitTrigger,
+    PartitionTimePredicate,
+    PartitionTimeTrigger,
+    ProcessTimePredicate,
+    ProcessTimeTrigger,
+)
 from state_backends.base import path_below, such_that
 from state_backends.files import FileSystem
+
+PROCESS_TIME, PARTITION_TIME = "process-time", "partition-time"
+TRIGGERS = (PROCESS_TIME, PARTITION_TIME)
 
 
 class PartitionCommit:
@@ -56,11 +67,35 @@ class PartitionCommit:
         extractor: PartitionTimeExtractor | None = None,
         watermark_time_zone: str = "UTC",
     ) -> None:
-        self.settings = PartitionTriggerSettings(
-            trigger, delay_ms, extractor=extractor, watermark_time_zone=watermark_time_zone
-        )
+        if trigger not in TRIGGERS:
+            raise ConfigurationError(
+                f"trigger is {trigger!r}; partitions are committed by {' or '.join(map(repr, TRIGGERS))}"
+            )
+        check_whole("delay_ms", delay_ms, 0)
+        if extractor is not None and not callable(getattr(extractor, "extract", None)):
+            raise ConfigurationError(
+                f"extractor is a {type(extractor).__name__}; it must have a method extract(columns, values)"
+            )
+        self.trigger, self.delay_ms = trigger, delay_ms
+        self.extractor = DefaultPartitionTimeExtractor() if extractor is None else extractor
+        self.zone = time_zone(watermark_time_zone)
         self.policies: tuple[CommitPolicy, ...] = (SuccessFilePolicy(),) if policies is None else tuple(policies)
         check_policies(self.policies)
+
+    def predicate(self, columns: Sequence[str]) -> ProcessTimePredicate | PartitionTimePredicate:
+        """Whether a partition of a table with these columns may be committed."""
+        if self.trigger == PROCESS_TIME:
+            return ProcessTimePredicate(self.delay_ms)
+        return PartitionTimePredicate(self.delay_ms, columns, self.extractor, self.zone)
+
+    def check(self, columns: Sequence[str]) -> Callable[[str], object] | None:
+        """A function that raises an error for a partition that can never be committed; ``None`` if all can be."""
+        predicate = self.predicate(columns)
+        return predicate.partition_time_ms if isinstance(predicate, PartitionTimePredicate) else None
+
+    def create_trigger(self, columns: Sequence[str]) -> CommitTrigger:
+        """A fresh trigger for a table with these columns."""
+        return (ProcessTimeTrigger if self.trigger == PROCESS_TIME else PartitionTimeTrigger)(self.predicate(columns))
 
 
 class PartitionCommitterOperator(SinkOperator):
@@ -70,7 +105,7 @@ class PartitionCommitterOperator(SinkOperator):
         self._path = path
         self._columns = tuple(columns)
         self._commit = commit
-        trigger = commit.settings.create(columns)
+        trigger = commit.create_trigger(columns)
         partition = such_that("the path of a partition", path_below, self._is_partition)
         self._state_shapes = trigger.state_shapes(partition)
         self._machine = PartitionCommitter(trigger)
@@ -128,15 +163,14 @@ class PartitionCommitterSpec:
 
     def fresh(self) -> PartitionCommitterSpec:
         """A copy for another simulation, whose metastore has no partitions yet."""
-        settings = self.commit.settings
-        commit = PartitionCommit(settings.trigger, policies=[_fresh(policy) for policy in self.commit.policies])
-        commit.settings = settings
+        commit = copy(self.commit)
+        commit.policies = tuple(map(_fresh, commit.policies))
         return PartitionCommitterSpec(self.path, self.columns, commit)
 
     @property
     def waits_for_event_time(self) -> bool:
         """Whether announced partitions are said to be complete."""
-        return self.commit.settings.trigger == PARTITION_TIME
+        return self.commit.trigger == PARTITION_TIME
 
     def announced(self, files: FileSystem, table_path: str) -> list[tuple[str, str]]:
         """What readers of the table in ``table_path`` have been told: kind of policy, and partition. Policies that

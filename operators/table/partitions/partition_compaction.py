@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 
 from engine.elements.batch import Batch
-from engine.elements.errors import DataLossError, StorageError
+from engine.elements.errors import DataLossError
 from engine.elements.operator import Operator
 from operators.files.compaction import merge_of, merged
 from operators.files.writing import (
@@ -24,6 +24,7 @@ from operators.files.writing import (
     hidden_inside,
     path_inside,
     report_lost_files,
+    storage_problems,
 )
 from operators.table.partitions.partition_committer import END_OF_INPUT
 from operators.table.partitions.partition_messages import (
@@ -110,14 +111,12 @@ class CompactOperator(Operator):
     def _delete_leftovers(self) -> None:
         """Delete hidden files of earlier attempts that died while they compacted: no state contains them."""
         context = self.context
-        try:
+        with storage_problems(context.name, self._path):
             for path in self._fs.walk_files(self._directory):
                 match = _HIDDEN.fullmatch(posixpath.basename(path))
                 opened_in = match and attempt_of(match[1])
                 if opened_in is not None and opened_in < (context.incarnation, context.attempt):
                     self._fs.delete(path)
-        except OSError as error:
-            raise self._storage_error(error) from error
 
     def process_batch(self, batch: Batch) -> None:
         for kind, *rest in batch.values:
@@ -134,7 +133,7 @@ class CompactOperator(Operator):
                 self._delete(self._machine.take_all_expired())
 
     def _compact(self, unit_: CompactionUnit) -> None:
-        try:
+        with storage_problems(self.context.name, self._path):
             directory = path_inside(self._directory, unit_.partition)
             target = path_inside(directory, unit_.target)
             sources = [hidden_inside(directory, name) for name in unit_.names]
@@ -146,8 +145,6 @@ class CompactOperator(Operator):
                 self._files.commit(merged(self._files, target, self._merge, self._contents(sources)))
                 self._files.sync_directories()
                 self.context.metrics.count("numFilesCompacted", len(sources))
-        except OSError as error:
-            raise self._storage_error(error) from error
         self._machine.on_compacted(unit_)
 
     def _check_sources(self, sources: list[str], target: str) -> bool:
@@ -190,21 +187,12 @@ class CompactOperator(Operator):
             self.output.emit(Batch([announcement(checkpoint_id, context.subtask, context.parallelism, partitions)]))
 
     def _delete(self, files: list[str]) -> None:
-        try:
+        with storage_problems(self.context.name, self._path):
             for file in files:
                 if self._files.exists(file):
                     self._files.delete(file)
             # The next checkpoint no longer names them, so a later power cut must not bring them back.
             self._files.sync_directories()
-        except OSError as error:
-            raise self._storage_error(error) from error
-
-    def _storage_error(self, error: OSError) -> StorageError:
-        where = error.filename or self._path
-        return StorageError(
-            f"{self.context.name!r} cannot compact files at {where}: {error.strerror or error}\n"
-            "  check that the directory is writable and has space; then resume from the last checkpoint"
-        )
 
     def fingerprint(self) -> object:
         return self._machine.fingerprint(), self._finished

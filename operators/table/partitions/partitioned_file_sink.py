@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from engine.elements.errors import ConfigurationError, shorten
+from engine.elements.errors import ConfigurationError, check_whole, shorten
 from engine.elements.operator import Operator
 from operators.files.compaction import merge_of
 from operators.files.sinks import FileSink
@@ -30,7 +30,7 @@ from operators.table.partitions.partition_commit import PartitionCommit, Partiti
 from operators.table.partitions.partition_compaction import CompactCoordinatorSpec, CompactSpec
 from operators.table.partitions.partitioning import PartitionAssigner
 from operators.table.partitions.streaming_file_writer import StreamingFileWriterOperator
-from operators.table.partitions.table_compaction import UNCOMPACTED_PREFIX, TableCompactCoordinator
+from operators.table.partitions.table_compaction import UNCOMPACTED_PREFIX
 from operators.transactions import part_options
 
 DEFAULT_TARGET_SIZE_BYTES = 128 << 20
@@ -46,9 +46,8 @@ class TableCompaction:
     """
 
     def __init__(self, target_size_bytes: int = DEFAULT_TARGET_SIZE_BYTES, *, ns_per_byte: int = 0) -> None:
-        TableCompactCoordinator(target_size_bytes)
-        if type(ns_per_byte) is not int or ns_per_byte < 0:
-            raise ConfigurationError(f"ns_per_byte is {ns_per_byte!r}; it must be a whole number of ns, 0 or more")
+        check_whole("target_size_bytes", target_size_bytes)
+        check_whole("ns_per_byte", ns_per_byte, 0)
         self.target_size_bytes = target_size_bytes
         self.ns_per_byte = ns_per_byte
 
@@ -89,7 +88,7 @@ class WriterSpec(FileSink):
 
     def create_assigner(self) -> BucketAssigner:
         """The assigner of partitions to records, for one writer."""
-        by_time = None if self.commit is None else self.commit.settings.check(self.columns)
+        by_time = None if self.commit is None else self.commit.check(self.columns)
         checks = [check for check in (self.check_partition, by_time) if check is not None]
         return PartitionAssigner(self.columns, self.default_partition, checks)
 

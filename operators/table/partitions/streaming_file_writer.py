@@ -49,7 +49,7 @@ class StreamingFileWriterOperator(FileSinkOperator):
     def __init__(self, spec: WriterSpec) -> None:
         super().__init__(spec)
         self._table = spec
-        predicate = None if spec.commit is None else spec.commit.settings.predicate(spec.columns)
+        predicate = None if spec.commit is None else spec.commit.predicate(spec.columns)
         # Files that every checkpoint closes need not be closed for a partition.
         self._books = PartitionAnnouncements(None if spec.compacts else predicate)
         self._assigner = spec.create_assigner()

@@ -25,7 +25,6 @@ import posixpath
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from engine.elements.errors import ConfigurationError
 from operators.files.compaction import pack
 from operators.table.partitions.partition_committer import END_OF_INPUT, TaskTracker
 from state_backends.base import list_of, path_below, positive, row, whole
@@ -69,16 +68,9 @@ def compacted_name(name: str) -> str:
 
 
 class TableCompactCoordinator:
-    """Decides which files are compacted together. See the rules of the module.
-
-    Raises :class:`ConfigurationError` when ``target_size_bytes`` is not a valid size.
-    """
+    """Decides which files are compacted together. See the rules of the module."""
 
     def __init__(self, target_size_bytes: int) -> None:
-        if type(target_size_bytes) is not int or target_size_bytes < 1:
-            raise ConfigurationError(
-                f"target_size_bytes is {target_size_bytes!r}; files are compacted up to a whole number of bytes above 0"
-            )
         self._target_bytes = target_size_bytes
         self._files: dict[int, tuple[int, list[WrittenFile]]] = {}
         """By checkpoint: the target size, and the files."""

@@ -25,7 +25,7 @@ def pending_partitions_not_restored() -> Iterator[None]:
 
     def forgetting(trigger: Any, lists: dict[str, list[Any]]) -> None:
         restore(trigger, lists)
-        trigger._pending = {}
+        trigger._named_ms = {}
 
     with together(
         replaced(PartitionTimeTrigger, restore=forgetting),

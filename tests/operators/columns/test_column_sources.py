@@ -91,7 +91,7 @@ def test_a_split_of_another_number_is_refused(kind: str) -> None:
         ([1, 2], {}, "a dict from names to arrays"),
         ({"a": [1.5]}, {"timestamps": "a"}, "'a' must be a column of whole ms.*is of float64"),
         ({"a": [1]}, {"timestamps": "b"}, "'b' must be a column of whole ms.*is not among a"),
-        ({"a": [1]}, {"splits": 0}, "splits must be an int of at least 1"),
+        ({"a": [1]}, {"splits": 0}, "splits is 0; it must be a whole number from 1"),
     ],
 )
 def test_columns_that_are_no_source(columns: Any, options: dict[str, Any], message: str) -> None:

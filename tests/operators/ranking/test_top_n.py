@@ -75,7 +75,7 @@ def test_state_holds_n_records_and_no_more() -> None:
 @pytest.mark.parametrize("n", [0, -1, True, 1.5])
 def test_n_is_a_number_of_records(n: Any) -> None:
     """At least one."""
-    with pytest.raises(ConfigurationError, match="n must be"):
+    with pytest.raises(ConfigurationError, match=r"n is .*; it must be a whole number from 1"):
         TopNOperator(n, price)
 
 

@@ -325,7 +325,7 @@ def test_a_reader_that_breaks_the_contract_does_not_spin() -> None:
 
 def test_impossible_arguments_are_refused() -> None:
     """Turns need at least one record, watermarks need timestamps."""
-    with pytest.raises(ConfigurationError, match="records_per_turn must be an int of at least 1, got 0"):
+    with pytest.raises(ConfigurationError, match="records_per_turn is 0; it must be a whole number from 1"):
         SourceOperator(SequenceSource(0, 1), records_per_turn=0)
     harness = Harness(SourceOperator(SequenceSource(0, 1), WatermarkStrategy.for_monotonous_timestamps()))
     with pytest.raises(ConfigurationError, match="its records have no timestamps"):

@@ -166,10 +166,10 @@ def test_strategies() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"bound_ms": -1}, "bound_ms must be an int of at least 0, got -1"),
-        ({"bound_ms": 1.5}, "bound_ms must be an int of at least 0, got 1.5"),
-        ({"idle_timeout_ms": 0}, "idle_timeout_ms must be an int of at least 1, got 0"),
-        ({"interval_ns": 0}, "interval_ns must be an int of at least 1, got 0"),
+        ({"bound_ms": -1}, "bound_ms is -1; it must be a whole number from 0"),
+        ({"bound_ms": 1.5}, "bound_ms is 1.5; it must be a whole number from 0"),
+        ({"idle_timeout_ms": 0}, "idle_timeout_ms is 0; it must be a whole number from 1"),
+        ({"interval_ns": 0}, "interval_ns is 0; it must be a whole number from 1"),
         ({"timestamp_fn": 3}, "timestamp_fn must be callable"),
     ],
 )

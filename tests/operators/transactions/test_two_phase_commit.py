@@ -448,7 +448,7 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         ({"log": "events"}, "log is 'events'; for a log in files give log=DiskLog"),
         ({"retries": -1}, "retries is -1"),
         ({"timeout_warning_ratio": 2.0}, "must be from 0 to 1"),
-        ({"transaction_timeout_ns": 0}, "above 0"),
+        ({"transaction_timeout_ns": 0}, "is 0; it must be a whole number from 1, or None"),
     ]
     for options, message in wrong:
         with pytest.raises(ConfigurationError, match=message):

@@ -58,8 +58,8 @@ def test_cleanup_time_does_not_run_past_the_end_of_time() -> None:
 @pytest.mark.parametrize(
     ("size_ms", "offset_ms", "message"),
     [
-        (0, 0, r"the size of a window must be an int of at least 1 ms, got 0"),
-        (1.5, 0, r"the size of a window must be an int of at least 1 ms, got 1\.5"),
+        (0, 0, r"size_ms of windows is 0; it must be a whole number from 1"),
+        (1.5, 0, r"size_ms of windows is 1\.5; it must be a whole number from 1"),
         (10, 10, r"the offset of windows must be an int smaller than their size of 10 ms, got 10"),
     ],
 )
@@ -167,10 +167,10 @@ def test_specs_tell_windows_apart() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: SlidingEventTimeWindows.of(0, 1), "the size of a window must be an int of at least 1 ms, got 0"),
-        (lambda: SlidingEventTimeWindows.of(5, 0), "the slide of windows must be an int of at least 1 ms, got 0"),
+        (lambda: SlidingEventTimeWindows.of(0, 1), "size_ms of windows is 0; it must be a whole number from 1"),
+        (lambda: SlidingEventTimeWindows.of(5, 0), "slide_ms of windows is 0; it must be a whole number from 1"),
         (lambda: SlidingProcessingTimeWindows.of(5, 2, 2), "must be an int smaller than their slide of 2 ms, got 2"),
-        (lambda: EventTimeSessionWindows.with_gap(0), "the gap of sessions must be an int of at least 1 ms, got 0"),
+        (lambda: EventTimeSessionWindows.with_gap(0), "gap_ms of sessions is 0; it must be a whole number from 1"),
         (lambda: EventTimeSessionWindows.with_dynamic_gap(5), "must be a function of the record, got 5"),
         (EventTimeSessionWindows, "sessions have one gap, with_gap"),
         (lambda: EventTimeSessionWindows(5, len), "sessions have one gap, with_gap"),

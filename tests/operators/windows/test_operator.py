@@ -269,7 +269,7 @@ def test_two_functions_are_refused() -> None:
     fn: Callable[..., Any] = _fail
     with pytest.raises(ConfigurationError, match="either a window_function or a process_function"):
         WindowOperator(TENS, total(), fn, process_function=fn)
-    with pytest.raises(ConfigurationError, match="allowed_lateness_ms must be an int of at least 0, got -1"):
+    with pytest.raises(ConfigurationError, match="allowed_lateness_ms is -1; it must be a whole number from 0"):
         WindowOperator(TENS, total(), allowed_lateness_ms=-1)
     with pytest.raises(ConfigurationError, match="a window takes an AggregateFunction"):
         window_harness(WindowOperator(TENS, 5))  # type: ignore[arg-type]

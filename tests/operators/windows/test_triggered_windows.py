@@ -302,9 +302,9 @@ def test_an_evictor_of_ones_own() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: CountEvictor.of(-1), "CountEvictor: max_count must be an int of at least 0, got -1"),
-        (lambda: TimeEvictor.of(0), "TimeEvictor: window_ms must be an int of at least 1, got 0"),
-        (lambda: triggered(allowed_lateness_ms=-1), "allowed_lateness_ms must be an int of at least 0"),
+        (lambda: CountEvictor.of(-1), "max_count of a CountEvictor is -1; it must be a whole number from 0"),
+        (lambda: TimeEvictor.of(0), "window_ms of a TimeEvictor is 0; it must be a whole number from 1"),
+        (lambda: triggered(allowed_lateness_ms=-1), "allowed_lateness_ms is -1; it must be a whole number from 0"),
         (lambda: triggered(None, max, process_function=max), "either a window_function or a process_function"),
     ],
 )

@@ -337,9 +337,9 @@ def test_every_subtask_has_a_copy_of_the_trigger() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: CountTrigger.of(0), "CountTrigger: count must be an int of at least 1, got 0"),
-        (lambda: ContinuousEventTimeTrigger.of(-1), "ContinuousEventTimeTrigger: interval_ms must be an int of at"),
-        (lambda: ContinuousProcessingTimeTrigger.of(1.5), "ContinuousProcessingTimeTrigger: interval_ms must be an"),
+        (lambda: CountTrigger.of(0), "count of a CountTrigger is 0; it must be a whole number from 1"),
+        (lambda: ContinuousEventTimeTrigger.of(-1), "interval_ms of a ContinuousEventTimeTrigger is -1; it must be"),
+        (lambda: ContinuousProcessingTimeTrigger.of(1.5), "interval_ms of a ContinuousProcessingTimeTrigger is 1.5"),
         (lambda: PurgingTrigger.of(CountTrigger), "PurgingTrigger takes a trigger, as in PurgingTrigger.of"),
     ],
 )

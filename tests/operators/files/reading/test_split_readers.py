@@ -355,15 +355,15 @@ def test_what_goes_wrong_in_a_format_says_where() -> None:
     source = FileSource(PATH, FixedLengthFormat(4, decode, reports_positions=False))
     with pytest.raises(StateError, match="it has 50 records where 60 had been read"):
         source.open_split(PATH, (-1, 60), world(INTS))
-    with pytest.raises(ConfigurationError, match="record_bytes must be a whole number of at least 1, got 0"):
+    with pytest.raises(ConfigurationError, match="record_bytes is 0; it must be a whole number from 1"):
         FixedLengthFormat(0)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"split_bytes": 0}, "split_bytes must be an int of at least 1 or None, got 0"),
-        ({"monitor_interval_ms": 1.5}, "monitor_interval_ms must be an int of at least 1 or None, got 1.5"),
+        ({"split_bytes": 0}, "split_bytes is 0; it must be a whole number from 1, or None"),
+        ({"monitor_interval_ms": 1.5}, "monitor_interval_ms is 1.5; it must be a whole number from 1, or None"),
         ({"assignment": "push"}, "assignment must be 'static' or 'pull', got 'push'"),
         ({"assignment": "static", "monitor_interval_ms": 5}, "monitor_interval_ms= needs assignment='pull'"),
         ({"assigner": "random"}, "assigner must be one of 'lifo', 'fifo', got 'random'"),

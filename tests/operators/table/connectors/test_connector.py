@@ -190,7 +190,7 @@ def test_options_reach_what_they_are_about() -> None:
     assert isinstance(partitioned, PartitionedFileSink)
     assert partitioned.commit is not None
     assert [getattr(one, "name", None) for one in partitioned.commit.policies] == ["_DONE", "_SUCCESS"]
-    assert partitioned.commit.settings.delay_ms == 3_600_000
+    assert partitioned.commit.delay_ms == 3_600_000
     staged = table_sink(table() | {"execution.runtime-mode": "batch", "sink.staging": "/s"}, SCHEMA)
     assert isinstance(staged, StagedFileSink)
     assert (staged.staging, staged.overwrite) == ("/s", False)

@@ -21,15 +21,18 @@ from operators.table.partitions.commit_policies import (
     open_policies,
 )
 from operators.table.partitions.metastore import MemoryMetastore, PathOf
-from operators.table.partitions.partition_commit import PartitionCommit, PartitionCommitterOperator
+from operators.table.partitions.partition_commit import (
+    PARTITION_TIME,
+    PROCESS_TIME,
+    PartitionCommit,
+    PartitionCommitterOperator,
+)
 from operators.table.partitions.partition_committer import END_OF_INPUT, PartitionCommitter, TaskTracker
 from operators.table.partitions.partition_messages import announcement
 from operators.table.partitions.partition_time import DefaultPartitionTimeExtractor, PartitionTimeError
 from operators.table.partitions.partition_triggers import (
-    PARTITION_TIME,
-    PROCESS_TIME,
     PartitionTimePredicate,
-    PartitionTriggerSettings,
+    ProcessTimePredicate,
     ProcessTimeTrigger,
 )
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
@@ -67,7 +70,7 @@ def committer(trigger: str, delay_ms: int = 0, recorder: Recorder | None = None,
 
 
 def machine(trigger: str, delay_ms: int = 0) -> PartitionCommitter:
-    return PartitionCommitter(PartitionTriggerSettings(trigger, delay_ms).create(("d",)))
+    return PartitionCommitter(PartitionCommit(trigger, delay_ms=delay_ms).create_trigger(("d",)))
 
 
 # --- triggers --------------------------------------------------------------------------------------------
@@ -123,8 +126,7 @@ def test_a_checkpoint_without_a_watermark_is_an_error(asked: int) -> None:
 
 def test_the_time_of_a_partition_is_local() -> None:
     """It is a midnight in the watermark's time zone."""
-    settings = PartitionTriggerSettings(PARTITION_TIME, watermark_time_zone="Asia/Shanghai")
-    predicate = settings.predicate(("d",))
+    predicate = PartitionCommit(PARTITION_TIME, watermark_time_zone="Asia/Shanghai").predicate(("d",))
     assert isinstance(predicate, PartitionTimePredicate)
     assert predicate.partition_time_ms("d=2020-05-03") == MAY_3_MS - 8 * 3_600_000
 
@@ -136,8 +138,7 @@ def test_an_extractor_of_the_users_may_fail() -> None:
         def extract(self, columns: Sequence[str], values: Sequence[str]) -> Any:
             raise KeyError(values[0])
 
-    settings = PartitionTriggerSettings(PARTITION_TIME, extractor=Broken())
-    check = settings.check(("d",))
+    check = PartitionCommit(PARTITION_TIME, extractor=Broken()).check(("d",))
     assert check is not None
     with pytest.raises(PartitionTimeError, match=r"Broken has failed on partition 'd=7': KeyError"):
         check("d=7")
@@ -150,8 +151,7 @@ def test_an_extractor_that_names_a_zone_of_its_own_is_refused() -> None:
         def extract(self, columns: Sequence[str], values: Sequence[str]) -> datetime.datetime:
             return datetime.datetime(2020, 5, 3, tzinfo=datetime.UTC)
 
-    settings = PartitionTriggerSettings(PARTITION_TIME, extractor=Zoned(), watermark_time_zone="Asia/Shanghai")
-    check = settings.check(("d",))
+    check = PartitionCommit(PARTITION_TIME, extractor=Zoned(), watermark_time_zone="Asia/Shanghai").check(("d",))
     assert check is not None
     with pytest.raises(PartitionTimeError, match="has a time zone; a partition is for a local time"):
         check("d=7")
@@ -346,7 +346,7 @@ def test_no_partition_is_forgotten_wherever_the_committer_dies(trigger: str, del
 
 def test_restored_times_are_those_of_the_trigger() -> None:
     """The elements of the list are plain pairs."""
-    trigger = ProcessTimeTrigger(10)
+    trigger = ProcessTimeTrigger(ProcessTimePredicate(10))
     trigger.restore({"pending-partitions-with-time": [("d=a", 5)]})
     assert trigger.take_committable(1, 15) == []
     assert trigger.take_committable(1, 16) == ["d=a"]
@@ -384,8 +384,8 @@ def test_a_success_file_survives_a_power_cut() -> None:
 def test_a_success_file_that_cannot_be_written() -> None:
     """The error says where and what to do."""
     fs = FaultInjectingFileSystem(MemoryFileSystem(), [FaultRule(kind=FileFault.READ_ONLY, operation="open_write")])
-    with pytest.raises(StorageError, match=r"partition 'd=a' cannot be committed: /table/d=a/_SUCCESS cannot be"):
-        SuccessFilePolicy().commit(context(fs))
+    with pytest.raises(StorageError, match=r"'success-file' has failed on partition 'd=a': .*/table/d=a/_SUCCESS"):
+        commit_partition([SuccessFilePolicy()], context(fs))
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "done", "x\0"])
@@ -440,7 +440,7 @@ def test_a_metastore_that_knows_the_table_otherwise(columns: tuple[str, ...], wh
 
 def test_the_extractor_is_the_default_one() -> None:
     """Unless another is given."""
-    assert isinstance(PartitionCommit().settings.extractor, DefaultPartitionTimeExtractor)
+    assert isinstance(PartitionCommit().extractor, DefaultPartitionTimeExtractor)
 
 
 def test_a_policy_whose_open_returns_nothing_is_refused() -> None:

@@ -11,11 +11,10 @@ from engine.elements.errors import ConfigurationError, UserFunctionError
 from operators.files.sinks import read_committed
 from operators.files.writing import DefaultRollingPolicy, OnCheckpointRollingPolicy
 from operators.table.partitions.partition_announcements import PartitionAnnouncements
-from operators.table.partitions.partition_commit import PartitionCommit
+from operators.table.partitions.partition_commit import PARTITION_TIME, PROCESS_TIME, PartitionCommit
 from operators.table.partitions.partition_committer import END_OF_INPUT
 from operators.table.partitions.partition_messages import announcement, end_of_checkpoint, written_file
 from operators.table.partitions.partition_time import DefaultPartitionTimeExtractor
-from operators.table.partitions.partition_triggers import PARTITION_TIME, PROCESS_TIME
 from operators.table.partitions.partitioned_file_sink import PartitionedFileSink, TableCompaction
 from state_backends.files import MemoryFileSystem
 from tests.operators.harness import START_NS, Checkpoint, Harness

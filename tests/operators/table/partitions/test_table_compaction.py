@@ -232,7 +232,7 @@ def test_a_disk_that_is_full() -> None:
     table = Table()
     broken = FaultInjectingFileSystem(table.disk, [FaultRule(kind=FileFault.DISK_FULL, operation="write")])
     message = table.add(0, "d=a", "1", "2")
-    with pytest.raises(StorageError, match=r"cannot compact files at .*compacted-1"):
+    with pytest.raises(StorageError, match=r"cannot write .*compacted-1"):
         table.start(fs=broken).process([message])
     assert table.rows() == {}
     table.start().process([message])
