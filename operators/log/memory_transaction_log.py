@@ -18,6 +18,7 @@ from operators.log.port import (
     LogRecord,
     Producer,
     TransactionCoordinator,
+    check_isolation,
     decided,
     validate_names,
     validate_partition,
@@ -57,8 +58,7 @@ class MemoryTransactionLog(TransactionCoordinator[list[LogEntry]]):
         return min((name.first_offsets.get(key, end) for name in self._names.values()), default=end)
 
     def read(self, topic: str, partition: int, offset: int = 0, isolation: str = READ_COMMITTED) -> Sequence[LogRecord]:
-        if isolation not in (READ_COMMITTED, READ_UNCOMMITTED):
-            raise ConfigurationError(f"isolation is {isolation!r}: say {READ_COMMITTED!r} or {READ_UNCOMMITTED!r}")
+        check_isolation(isolation)
         entries = self._partition(topic, partition)
         if isolation == READ_UNCOMMITTED:
             chosen: Iterator[LogEntry] = (entry for entry in entries if entry.kind == DATA)

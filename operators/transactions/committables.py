@@ -33,22 +33,20 @@ Message = tuple[Any, ...]
 """``(SUMMARY, checkpoint, subtask, subtasks, count)`` or ``(COMMITTABLE, checkpoint, subtask, payload)``."""
 
 
-class CommittableProtocolError(StateError):
+class _KindOfStateError(StateError):
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class CommittableProtocolError(_KindOfStateError):
     """Summaries and committables do not match: something between the writers and the committer has added or lost some.
     ``kind`` says how, in one word."""
 
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.kind = kind
 
-
-class CommitFailedError(StateError):
+class CommitFailedError(_KindOfStateError):
     """A committable could not be committed, but may still be committed later. The task fails, and the restore tries
     again. ``kind`` is ``unknown_failure`` or ``retries_exhausted``."""
-
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.kind = kind
 
 
 def summary(checkpoint_id: int, subtask: int, subtasks: int, count: int) -> Message:
@@ -161,7 +159,7 @@ class SubtaskCommittables:
         """
         if self.is_fully_received:
             raise CommittableProtocolError(
-                "not_announced", f"committable {payload!r} comes behind all {self.expected} that were announced"
+                "not_announced", f"committable {payload!r} comes after all {self.expected} that were announced"
             )
         self.requests.append(CommitRequest(payload))
 
@@ -236,7 +234,7 @@ class CheckpointCommittables:
             raise CommittableProtocolError(
                 "duplicate_summary",
                 f"two summaries of subtask {subtask} for checkpoint {self.checkpoint_id}: a writer sends one for each"
-                " checkpoint, and nobody may repeat it",
+                " checkpoint",
             )
 
     def add(self, subtask: int, payload: Any) -> None:

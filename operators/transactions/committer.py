@@ -13,36 +13,19 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from engine.elements.batch import Batch
 from engine.elements.errors import WeirError
 from engine.elements.operator import Operator, OperatorContext
 from operators.basic import SinkOperator
-from operators.transactions.commit_rules import CommitRules
 from operators.transactions.committable_collector import book_shape
 from operators.transactions.committables import END_OF_INPUT, CommitRequest, messages, summary
-from operators.transactions.committer_machine import CommittedCheckpoint, Committer, CommitterMachine
+from operators.transactions.committer_machine import CommittedCheckpoint, Committer, CommitterMachine, CommittingMachine
 from operators.transactions.global_committer_machine import GlobalCommitterMachine
-from state_backends.base import Shape
 
-
-class CommitterFactory(Protocol):
-    """What the operators need of a sink."""
-
-    @property
-    def rules(self) -> CommitRules:
-        """The rules of its committers."""
-
-    @property
-    def committable_shape(self) -> Shape:
-        """The shape of its writers' committables."""
-
-    def create_committer(self, context: OperatorContext) -> Committer:
-        """A committer for one subtask."""
-
-    def create_global_committer(self, context: OperatorContext) -> Committer:
-        """The one committer after all of them."""
+if TYPE_CHECKING:
+    from operators.transactions.committing_sink import CommittingSink
 
 
 class _Guarded:
@@ -65,15 +48,15 @@ class _Guarded:
 class _CommittingOperator(SinkOperator):
     """The common part of both operators."""
 
-    _machine: CommitterMachine | GlobalCommitterMachine
+    _machine: CommittingMachine
 
-    def __init__(self, sink: CommitterFactory, create: Callable[[OperatorContext], Committer]) -> None:
+    def __init__(self, sink: CommittingSink, create: Callable[[OperatorContext], Committer]) -> None:
         self._rules = sink.rules
         self._committable_shape = sink.committable_shape
         self._create = create
         self._committer: Committer | None = None
 
-    def _create_machine(self, committer: Committer) -> CommitterMachine | GlobalCommitterMachine:
+    def _create_machine(self, committer: Committer) -> CommittingMachine:
         raise TypeError(f"{type(self).__name__} has no machine")
 
     def initialize_state(self) -> None:
@@ -121,7 +104,7 @@ class _CommittingOperator(SinkOperator):
 class CommitterOperator(_CommittingOperator):
     """The committer of one subtask. ``emits``: whether it sends downstream what it has committed."""
 
-    def __init__(self, sink: CommitterFactory, *, emits: bool = False) -> None:
+    def __init__(self, sink: CommittingSink, *, emits: bool = False) -> None:
         super().__init__(sink, sink.create_committer)
         self._emits = emits
         self._finished = False
@@ -201,7 +184,7 @@ class CommitterOperator(_CommittingOperator):
 class GlobalCommitterOperator(_CommittingOperator):
     """The one committer after all subtasks. ``commit_on_input``: its inputs are committers, not writers."""
 
-    def __init__(self, sink: CommitterFactory, *, commit_on_input: bool) -> None:
+    def __init__(self, sink: CommittingSink, *, commit_on_input: bool) -> None:
         super().__init__(sink, sink.create_global_committer)
         self._commit_on_input = commit_on_input
 

@@ -49,8 +49,9 @@ def count_nothing(name: str, amount: int) -> None:
     pass
 
 
-class CommitterMachine:
-    """The books of one committer, and when they are committed. ``count``: gets names and amounts for metrics."""
+class CommittingMachine:
+    """The books of one committer, and which checkpoints are known to be complete. ``count``: gets names and amounts for
+    metrics."""
 
     def __init__(
         self, committer: Committer, rules: CommitRules | None = None, count: Callable[[str, int], None] = count_nothing
@@ -63,17 +64,13 @@ class CommitterMachine:
         self._count = count
         self._ended = False
 
-    # --- events -------------------------------------------------------------------------------------------
-
     def add(self, message: Message) -> list[CommittedCheckpoint]:
         """A message has come; commit it if it was waited for."""
-        if is_last(message):
-            return []
-        self.books.add(message)
-        # Commits only what a completed checkpoint covers (mutant "committed on arrival").
-        if message[1] <= self.completed_id and self.rules.waits_for_late:
-            return self.commit_covered()
-        return []
+        raise TypeError(f"{type(self).__name__} books no messages")
+
+    def commit_covered(self) -> list[CommittedCheckpoint]:
+        """Commit all that complete checkpoints cover, oldest first; returns the finished checkpoints."""
+        raise TypeError(f"{type(self).__name__} commits nothing")
 
     def notify(self, checkpoint_id: int) -> list[CommittedCheckpoint]:
         """A checkpoint is complete."""
@@ -84,14 +81,8 @@ class CommitterMachine:
         return self.commit_covered()
 
     def end_of_input(self, *, checkpoint_follows: bool) -> list[CommittedCheckpoint]:
-        """The input has ended.
-
-        :raises CommittableProtocolError: when an announced committable is missing
-        """
+        """The input has ended."""
         self._ended = True
-        if self.rules.waits_for_late and not self.rules.older_may_be_incomplete:
-            for checkpoint in self.books.up_to(END_OF_INPUT):
-                _check_complete(checkpoint, "is incomplete at the end of the input")
         if checkpoint_follows:
             return []
         self.completed_id = END_OF_INPUT
@@ -107,12 +98,32 @@ class CommitterMachine:
         self.completed_id = max(self.completed_id, checkpoint_id)
         return self.commit_covered()
 
-    # --- commits ------------------------------------------------------------------------------------------
+    def state(self) -> list[BookState]:
+        """The books, as plain values."""
+        return self.books.state()
 
-    @property
-    def is_finished(self) -> bool:
-        """Whether no work is left for complete checkpoints."""
-        return not self.books.up_to(self.completed_id)
+    def fingerprint(self) -> object:
+        return repr(self.books.state()), self.completed_id, self._ended
+
+
+class CommitterMachine(CommittingMachine):
+    """The machine of the committer of one subtask."""
+
+    def add(self, message: Message) -> list[CommittedCheckpoint]:
+        if is_last(message):
+            return []
+        self.books.add(message)
+        # Commits only what a completed checkpoint covers (mutant "committed on arrival").
+        if message[1] <= self.completed_id and self.rules.waits_for_late:
+            return self.commit_covered()
+        return []
+
+    def end_of_input(self, *, checkpoint_follows: bool) -> list[CommittedCheckpoint]:
+        """See the base. Raises :class:`CommittableProtocolError` when an announced committable is missing."""
+        if self.rules.waits_for_late and not self.rules.older_may_be_incomplete:
+            for checkpoint in self.books.up_to(END_OF_INPUT):
+                _check_complete(checkpoint, "is incomplete at the end of the input")
+        return super().end_of_input(checkpoint_follows=checkpoint_follows)
 
     @property
     def needs_retry(self) -> bool:
@@ -122,7 +133,6 @@ class CommitterMachine:
         )
 
     def commit_covered(self) -> list[CommittedCheckpoint]:
-        """Commit all that complete checkpoints cover; returns the finished checkpoints."""
         done = []
         for checkpoint in self.books.up_to(self.completed_id):
             self.commit(checkpoint, self._waits(checkpoint))
@@ -155,15 +165,6 @@ class CommitterMachine:
         )
         if unfinished and in_one_go:
             raise retries_exhausted(checkpoint.checkpoint_id, unfinished, self.rules.max_retries)
-
-    # --- state --------------------------------------------------------------------------------------------
-
-    def state(self) -> list[BookState]:
-        """The books, as plain values."""
-        return self.books.state()
-
-    def fingerprint(self) -> object:
-        return repr(self.books.state()), self.completed_id, self._ended
 
 
 def is_last(message: Message) -> bool:
@@ -217,6 +218,6 @@ def _check_complete(checkpoint: CheckpointCommittables, what: str) -> None:
         raise CommittableProtocolError(
             "incomplete_batch",
             f"checkpoint {checkpoint.checkpoint_id} {what}: {checkpoint.describe_missing()}\n"
-            "  a writer announces in its summary how many it sends; who stands between it and the committer must pass"
+            "  a writer announces in its summary how many it sends; an operator between it and the committer must pass"
             " on all of them, or announce its own",
         )

@@ -127,7 +127,7 @@ class CommittingSink:
         commits_globally = kind.create_global_committer is not CommittingSink.create_global_committer
         if not commits and not commits_globally:
             raise ConfigurationError(
-                f"{kind.__name__} has neither create_committer(context) nor create_global_committer(context): nobody"
+                f"{kind.__name__} has neither create_committer(context) nor create_global_committer(context), which"
                 " would commit what its writers hand out"
             )
         stream = self.add_pre_commit(stream.via(self, **options), options)

@@ -19,11 +19,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from operators.transactions.commit_rules import CommitRules
-from operators.transactions.committable_collector import RESTORED, BookState, CommittableCollector
-from operators.transactions.committables import END_OF_INPUT, SUMMARY, CheckpointCommittables, Message
+from operators.transactions.committable_collector import RESTORED, BookState
+from operators.transactions.committables import SUMMARY, CheckpointCommittables, Message
 from operators.transactions.committer_machine import (
     CommittedCheckpoint,
     Committer,
+    CommittingMachine,
     commit_in_rounds,
     count_nothing,
     is_last,
@@ -31,8 +32,8 @@ from operators.transactions.committer_machine import (
 )
 
 
-class GlobalCommitterMachine:
-    """The books of the global committer.
+class GlobalCommitterMachine(CommittingMachine):
+    """The machine of the global committer.
 
     ``commit_on_input``  whether all input is of complete checkpoints, because it comes from committers, not writers.
     """
@@ -45,13 +46,8 @@ class GlobalCommitterMachine:
         *,
         commit_on_input: bool,
     ) -> None:
-        self._rules = CommitRules() if rules is None else rules
-        self._committer = committer
-        self._count = count
+        super().__init__(committer, rules, count)
         self._commit_on_input = commit_on_input
-        self._books = CommittableCollector()
-        self._completed_id = -1
-        self._ended = False
         self._reported: dict[int, int] = {}
         """By subtask: the newest checkpoint for which a summary has come from it."""
         self._senders: int | None = None
@@ -59,68 +55,40 @@ class GlobalCommitterMachine:
         self._restored_whole: set[int] = set()
         """Checkpoints that the restored state held completely."""
 
-    # --- events -------------------------------------------------------------------------------------------
-
     def add(self, message: Message) -> list[CommittedCheckpoint]:
-        """A message has come."""
         if message[0] == SUMMARY:
             _, checkpoint_id, subtask, self._senders, _ = message
             self._reported[subtask] = max(checkpoint_id, self._reported.get(subtask, -1))
         if not is_last(message):
-            self._books.add(message)
+            self.books.add(message)
         if not self._commit_on_input:
             return []
-        self._completed_id = max(self._completed_id, message[1])
+        self.completed_id = max(self.completed_id, message[1])
         return self.commit_covered()
-
-    def notify(self, checkpoint_id: int) -> list[CommittedCheckpoint]:
-        """A checkpoint is complete."""
-        if self._ended and self._rules.next_covers_end:
-            checkpoint_id = END_OF_INPUT
-        self._completed_id = max(self._completed_id, checkpoint_id)
-        return self.commit_covered()
-
-    def end_of_input(self, *, checkpoint_follows: bool) -> list[CommittedCheckpoint]:
-        """All writers have ended; what committers still send comes after this."""
-        self._ended = True
-        if not checkpoint_follows:
-            self._completed_id = END_OF_INPUT
-            return self.commit_covered()
-        return []
 
     def restore(self, state: Iterable[BookState], subtask: int, checkpoint_id: int) -> list[CommittedCheckpoint]:
-        """Take over the books of checkpoint ``checkpoint_id``, and commit what it covers."""
         state = list(state)
-        self._books.restore(state, subtask if self._rules.keeps_uncovered else None)
-        if not self._rules.keeps_uncovered:
-            dropped = self._books.drop_behind(checkpoint_id)
-            if dropped:
-                self._count("droppedCommittables", dropped)
-        self._completed_id = max(self._completed_id, checkpoint_id)
         # Books that an earlier restore has filed under one label do not tell how many subtasks have sent them.
         senders = Counter(book[0] for book in state if book[1] != RESTORED)
         self._restored_whole = {
             booked_id for booked_id, _, subtasks, *_ in state
             if not self._commit_on_input or senders[booked_id] == subtasks
         }  # fmt: skip
-        return self.commit_covered()
-
-    # --- commits ------------------------------------------------------------------------------------------
+        return super().restore(state, subtask, checkpoint_id)
 
     def commit_covered(self) -> list[CommittedCheckpoint]:
-        """Commit the checkpoints that are complete here, oldest first."""
         done = []
-        for checkpoint in self._books.up_to(self._completed_id):
+        for checkpoint in self.books.up_to(self.completed_id):
             if not self._is_whole(checkpoint):
                 # A later one must not overtake it: readers of the commits expect them in order.
                 break
             requests = checkpoint.requests(only_fully_received=False)
-            max_retries = self._rules.max_retries
+            max_retries = self.rules.max_retries
             unfinished = commit_in_rounds(self._committer, requests, max_retries, self._count)
             done.append(CommittedCheckpoint(checkpoint.checkpoint_id, checkpoint.drain()))
             if unfinished:
                 raise retries_exhausted(checkpoint.checkpoint_id, unfinished, max_retries)
-            self._books.remove(checkpoint)
+            self.books.remove(checkpoint)
         return done
 
     def _is_whole(self, checkpoint: CheckpointCommittables) -> bool:
@@ -137,12 +105,6 @@ class GlobalCommitterMachine:
         # Wait for all subtasks: a silent one may have rows (mutant "not all subtasks awaited").
         return sum(reported >= known for reported in self._reported.values()) >= senders
 
-    # --- state --------------------------------------------------------------------------------------------
-
-    def state(self) -> list[BookState]:
-        """The books, as plain values."""
-        return self._books.state()
-
     def fingerprint(self) -> object:
         reported, restored = sorted(self._reported.items()), sorted(self._restored_whole)
-        return repr(self.state()), self._completed_id, self._ended, reported, restored
+        return repr(self.state()), self.completed_id, self._ended, reported, restored

@@ -84,23 +84,23 @@ class TwoPhaseCommitSinkOperator(SinkOperator):
     # --- the other system ---------------------------------------------------------------------------------
 
     def begin(self) -> Transaction:
-        raise TypeError(f"{type(self).__name__} says not how to begin a transaction")
+        raise TypeError(f"{type(self).__name__} does not say how to begin a transaction")
 
     def invoke(self, transaction: Transaction, batch: Batch) -> None:
         """Write records to the transaction."""
-        raise TypeError(f"{type(self).__name__} says not how to write to a transaction")
+        raise TypeError(f"{type(self).__name__} does not say how to write to a transaction")
 
     def pre_commit(self, transaction: Transaction, checkpoint_id: int | None) -> None:
         """Make sure that the transaction can be committed from now on; an error declines the checkpoint."""
-        raise TypeError(f"{type(self).__name__} says not how to pre-commit a transaction")
+        raise TypeError(f"{type(self).__name__} does not say how to pre-commit a transaction")
 
     def commit(self, transaction: Transaction, checkpoint_id: int | None) -> None:
         """Make it visible; idempotent. Raises :class:`TransactionLostError` when that is impossible for ever."""
-        raise TypeError(f"{type(self).__name__} says not how to commit a transaction")
+        raise TypeError(f"{type(self).__name__} does not say how to commit a transaction")
 
     def abort(self, transaction: Transaction) -> None:
         """Abort it; idempotent."""
-        raise TypeError(f"{type(self).__name__} says not how to abort a transaction")
+        raise TypeError(f"{type(self).__name__} does not say how to abort a transaction")
 
     def recover_and_commit(self, transaction: Transaction, checkpoint_id: int) -> None:
         """Commit a transaction of an earlier attempt."""

@@ -32,11 +32,9 @@ from operators.files.bucketing.late_truncation import POLL_INTERVAL_MS, LateTrun
 from operators.files.bucketing.names import FINISHED, BucketingNames
 from operators.files.bucketing.valid_length import read_valid_length
 from operators.files.formats import JsonLinesRowFormat, RowFormat
-from operators.files.sinks import check_directory, checked_format
+from operators.files.sinks import check_directory, checked_assigner, checked_format
 from operators.files.writing import (
-    BasePathBucketAssigner,
     BucketAssigner,
-    FunctionBucketAssigner,
     LineRows,
     PartEncoder,
     RecordError,
@@ -111,7 +109,7 @@ class BucketingSink:
         check_whole("async_timeout_ms", async_timeout_ms, 0)
         self.path = path
         self.format = JsonLinesRowFormat() if format is None else checked_format(format)
-        self.assigner = _assigner(bucketer)
+        self.assigner = bucketer if isinstance(bucketer, BucketAssigner) else checked_assigner(bucketer, None)
         self.names = BucketingNames() if names is None else names
         self.batch_size_bytes = batch_size_bytes
         self.rollover_interval_ms = rollover_interval_ms
@@ -127,12 +125,6 @@ class BucketingSink:
     def read_output(self, fs: FileSystem, directory: str) -> dict[str, list[str]]:
         """What readers see in the sink's directory: bucket -> rows, sorted."""
         return read_bucketing_output(fs, directory, self.names, line_end=line_end_of(self.format))
-
-
-def _assigner(bucketer: Callable[[Any], str] | BucketAssigner | None) -> BucketAssigner:
-    if isinstance(bucketer, BucketAssigner):
-        return bucketer
-    return BasePathBucketAssigner() if bucketer is None else FunctionBucketAssigner(bucketer)
 
 
 class _BucketingSinkOperator(SinkOperator):

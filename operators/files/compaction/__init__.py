@@ -1,11 +1,10 @@
 """Compaction of small files into large ones. ``compact_coordinator`` and ``compactor`` are the machines;
 ``file_merging`` merges several files into one; ``file_committer`` commits what writers and compaction hand on.
-``bin_packing`` is how tables choose; ``instance_reconciliation`` finds the files that failed attempts have left.
+``instance_reconciliation`` finds the files that failed attempts have left.
 """
 
 from __future__ import annotations
 
-from operators.files.compaction.bin_packing import pack as pack
 from operators.files.compaction.compact_coordinator import (
     CompactCoordinator as CompactCoordinator,
     CompactionRequest as CompactionRequest,

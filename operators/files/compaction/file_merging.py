@@ -13,15 +13,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from engine.elements.errors import ConfigurationError
-from operators.files.writing import (
-    BulkTextFormat,
-    Format,
-    ParquetFormat,
-    PendingFile,
-    RecoverableWriter,
-    import_pyarrow,
-    is_bulk,
-)
+from operators.files.formats import import_pyarrow
+from operators.files.writing import BulkTextFormat, Format, ParquetFormat, PendingFile, RecoverableWriter, is_bulk
 
 Merge = Callable[[Iterable[bytes], Callable[[bytes], None]], None]
 """``(contents, write)``: writes one file with the content of the others, in their order."""
@@ -39,8 +32,8 @@ def merge_of(format: Format) -> Merge:
     merge: Merge | None = getattr(format, "merge_files", None)
     if merge is None:
         raise ConfigurationError(
-            f"files of {type(format).__name__} cannot be compacted: nobody knows how to merge them\n"
-            "  fix: give the format a method merge_files(contents, write), which writes one file that holds the records"
+            f"files of {type(format).__name__} cannot be compacted: the format does not say how to merge them\n"
+            "  fix: give it a method merge_files(contents, write), which writes one file that holds the records"
             " of all, or leave compaction out"
         )
     return merge

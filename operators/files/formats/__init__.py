@@ -9,6 +9,7 @@ from operators.files.formats.compressed_files import (
     CorruptFileError as CorruptFileError,
     check_compression as check_compression,
     codec_of as codec_of,
+    import_pyarrow as import_pyarrow,
     open_input as open_input,
 )
 from operators.files.formats.file_formats import (
@@ -24,6 +25,7 @@ from operators.files.formats.file_listing import (
     is_hidden as is_hidden,
     list_files as list_files,
     stands_for as stands_for,
+    visible_files as visible_files,
 )
 from operators.files.formats.row_formats import (
     CsvRowFormat as CsvRowFormat,

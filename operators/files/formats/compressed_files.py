@@ -53,14 +53,16 @@ class _Decompressor(Protocol):
     def decompress(self, data: bytes, /) -> bytes: ...
 
 
-def _zstd() -> _Decompressor:
+def import_pyarrow(files: str = "Parquet") -> Any:
+    """``pyarrow`` with ``pyarrow.parquet``. Raises ``MissingDependencyError`` that says which files need it."""
     try:
         import pyarrow
+        import pyarrow.parquet
     except ImportError as error:
         raise MissingDependencyError(
-            "zstandard files need pyarrow, which is not installed\n  fix: pip install 'weirstream[parquet]'"
+            f"{files} files need pyarrow, which is not installed\n  fix: pip install 'weirstream[parquet]'"
         ) from error
-    return _ArrowDecompressor(pyarrow)
+    return pyarrow
 
 
 class _ArrowDecompressor:
@@ -69,8 +71,8 @@ class _ArrowDecompressor:
     eof = False
     unused_data = b""
 
-    def __init__(self, pyarrow: Any) -> None:
-        self._pyarrow = pyarrow
+    def __init__(self) -> None:
+        self._pyarrow = import_pyarrow("zstandard")
         self._compressed: list[bytes] = []
 
     def decompress(self, data: bytes, /) -> bytes:
@@ -89,7 +91,7 @@ _CODECS: dict[str, Callable[[], _Decompressor]] = {
     "gzip": lambda: zlib.decompressobj(wbits=31),
     "bzip2": bz2.BZ2Decompressor,
     "xz": lzma.LZMADecompressor,
-    "zstd": _zstd,
+    "zstd": _ArrowDecompressor,
 }
 
 _ERRORS = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError)

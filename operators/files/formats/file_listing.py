@@ -15,6 +15,15 @@ def is_hidden(name: str) -> bool:
     return name.startswith((".", "_"))
 
 
+def visible_files(fs: FileSystem, directory: str) -> Iterator[tuple[str, str]]:
+    """The sub-directory, and the path, of each file below a directory that readers see, sorted by path."""
+    prefix = directory.rstrip("/") + "/"
+    for path in fs.walk_files(directory):
+        relative = path.removeprefix(prefix)
+        if not any(map(is_hidden, relative.split("/"))):
+            yield posixpath.dirname(relative), path
+
+
 def checked_paths(paths: str | Sequence[str]) -> tuple[str, ...]:
     """The paths of a source. Raises ``ConfigurationError`` unless there is at least one, and all are texts."""
     is_one = isinstance(paths, str) or not isinstance(paths, Iterable)

@@ -166,11 +166,8 @@ class FileSource:
 
     def _cut(self, fs: FileSystem, path: str, split_bytes: int) -> list[tuple[int, int | None]]:
         assert isinstance(self._format, BulkInputFormat)
-        file = fs.open_read(path)
-        try:
+        with fs.open_read(path) as file:
             return self._format.cut(file, path, split_bytes)
-        finally:
-            file.close()
 
     def enumerate_splits(self, context: SourceContext, *, is_first: bool) -> list[FileSourceSplit]:
         """The splits of all present files, for the enumerator. A source that looks for new files may find none. After

@@ -18,25 +18,14 @@ from zlib import crc32
 
 from engine.elements.batch import Batch
 from engine.elements.columns import ColumnBatch, ColumnError, checked_columns
-from engine.elements.errors import ConfigurationError, MissingDependencyError, StateError
+from engine.elements.errors import ConfigurationError, StateError
 from engine.elements.source import SourceContext
-from operators.files.formats import CorruptFileError
+from operators.files.formats import CorruptFileError, import_pyarrow
 from operators.files.reading.splits import SplitRange, position_behind
 from state_backends.base import number, row, whole
 
 _FOOTER_TAIL = 8
 """Length of the metadata, and ``PAR1``."""
-
-
-def _arrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingDependencyError(
-            "Parquet files need pyarrow, which is not installed\n  fix: pip install 'weirstream[parquet]'"
-        ) from error
-    return pyarrow, pyarrow.parquet
 
 
 class _RowGroup(NamedTuple):
@@ -97,9 +86,9 @@ class ParquetInputFormat:
 
 
 def _opened(file: BinaryIO, path: str) -> Any:
-    pyarrow, parquet = _arrow()
+    pyarrow = import_pyarrow()
     try:
-        return parquet.ParquetFile(file)
+        return pyarrow.parquet.ParquetFile(file)
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
@@ -199,7 +188,7 @@ class ParquetSplitReader:
         return self._batch(start, self._row)
 
     def _read_group(self, index: int) -> Any:
-        pyarrow, _ = _arrow()
+        pyarrow = import_pyarrow()
         if self._parquet is None:
             self._parquet = _opened(self._file, self._path)
         try:
@@ -225,7 +214,7 @@ class ParquetSplitReader:
         declared = self._format.types.get(name)
         if declared is None:
             return column
-        pyarrow, _ = _arrow()
+        pyarrow = import_pyarrow()
         types, kind = pyarrow.types, column.type
         if declared == "DOUBLE" and types.is_integer(kind):
             return column.cast(pyarrow.float64())

@@ -7,6 +7,8 @@ from __future__ import annotations
 from operators.files.sinks.file_sink import (
     FileSink as FileSink,
     check_directory as check_directory,
+    check_part_names as check_part_names,
+    checked_assigner as checked_assigner,
     checked_format as checked_format,
     read_committed as read_committed,
 )

@@ -175,12 +175,8 @@ class FileSinkWriter(SinkWriter):
             buckets = self._spec.bucket_assigner.buckets_of(batch, now_ms, self._watermark_ms)
         except RecordError as error:
             raise WriteError(what, error.record, error.cause) from error
-        records = batch.values if self._writer.shows_records else None
         with self._storage_problems():
-            if isinstance(buckets, str):
-                self._writer.write(buckets, rows, records, now_ms)
-            else:
-                self._writer.write_each(buckets, rows, records, now_ms)
+            self._writer.write_batch(buckets, rows, batch, now_ms)
 
     def process_watermark(self, timestamp_ms: int) -> None:
         """Bucket assigners may use the watermark."""

@@ -18,13 +18,12 @@ older checkpoint, if the newer one was damaged: :mod:`operators.files.writing.di
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from engine.elements.errors import ConfigurationError, check_whole, shorten
 from engine.elements.operator import Operator, OperatorContext
-from operators.files.formats import JsonLinesRowFormat, is_hidden
+from operators.files.formats import JsonLinesRowFormat, is_hidden, visible_files
 from operators.files.sinks.file_sink_operator import FileSinkOperator
 from operators.files.writing import (
     BasePathBucketAssigner,
@@ -85,19 +84,12 @@ class FileSink:
         resumes: bool = True,
     ) -> None:
         check_directory(path)
-        for what, text in (("prefix", prefix), ("suffix", suffix)):
-            if not isinstance(text, str):
-                raise ConfigurationError(f"{what} is {text!r}; it must be a text, as a part of file names")
-        if not prefix or is_hidden(prefix) or "/" in prefix + suffix:
-            raise ConfigurationError(
-                f"part names would be {f'{prefix}-0-0{suffix}'!r}: a prefix must not be empty or start with '.' or"
-                " '_', and neither may contain '/'"
-            )
+        check_part_names(prefix, suffix)
         check_whole("bucket_check_interval_ms", bucket_check_interval_ms)
         self.path = path
         self.format: Format = JsonLinesRowFormat() if format is None else checked_format(format)
         self.bucket = bucket
-        self.bucket_assigner = _assigner(bucket, bucket_assigner)
+        self.bucket_assigner = checked_assigner(bucket, bucket_assigner)
         self.prefix = prefix
         self.suffix = suffix
         self.rolling_policy = check_rolling_policy(
@@ -150,6 +142,17 @@ def check_directory(path: object, what: str = "path") -> None:
         raise ConfigurationError(f"{what} must be the name of a directory, got {path!r}")
 
 
+def check_part_names(prefix: object, suffix: object) -> None:
+    """Raises :class:`ConfigurationError` unless files with this prefix and suffix are visible in their directory."""
+    for what, text in (("prefix", prefix), ("suffix", suffix)):
+        if not isinstance(text, str) or "/" in text:
+            raise ConfigurationError(f"{what} is {text!r}; it must be a text without '/', as a part of file names")
+    if not prefix or is_hidden(str(prefix)):
+        raise ConfigurationError(
+            f"part names would be {f'{prefix}-0-0{suffix}'!r}: a prefix must not be empty or start with '.' or '_'"
+        )
+
+
 def checked_format(format: Any) -> Any:
     """``format``, if it can write. Raises :class:`ConfigurationError`."""
     needed = ("encode_batch", "select", "open_writer") if is_bulk(format) else ("encode",)
@@ -163,7 +166,8 @@ def checked_format(format: Any) -> Any:
     return format
 
 
-def _assigner(bucket: BucketFunction | None, assigner: BucketAssigner | None) -> BucketAssigner:
+def checked_assigner(bucket: BucketFunction | None, assigner: BucketAssigner | None) -> BucketAssigner:
+    """The assigner of a sink with these options. Raises :class:`ConfigurationError`."""
     if bucket is not None and assigner is not None:
         raise ConfigurationError("bucket and bucket_assigner both say where records go: give one of them")
     if assigner is not None and not isinstance(assigner, BucketAssigner):
@@ -185,11 +189,8 @@ def read_committed(fs: FileSystem, path: str, format: Format | None = None) -> d
     Raises ``StorageError`` for a file that is torn.
     """
     buckets: dict[str, list[str]] = {}
-    prefix = path.rstrip("/") + "/"
-    for file in fs.walk_files(path):
-        relative = file.removeprefix(prefix)
-        if not any(map(is_hidden, relative.split("/"))):
-            buckets.setdefault(posixpath.dirname(relative), []).extend(_lines(file, fs.read_bytes(file), format))
+    for bucket, file in visible_files(fs, path):
+        buckets.setdefault(bucket, []).extend(_lines(file, fs.read_bytes(file), format))
     return {bucket: sorted(lines) for bucket, lines in sorted(buckets.items())}
 
 

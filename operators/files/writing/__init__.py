@@ -21,6 +21,7 @@ from operators.files.writing.bucket_assigners import (
     BucketContext as BucketContext,
     DateTimeBucketAssigner as DateTimeBucketAssigner,
     FunctionBucketAssigner as FunctionBucketAssigner,
+    zone_of as zone_of,
 )
 from operators.files.writing.bulk_formats import BulkTextFormat as BulkTextFormat
 from operators.files.writing.directory_reconciliation import (
@@ -37,7 +38,6 @@ from operators.files.writing.lost_files import report_lost_files as report_lost_
 from operators.files.writing.parquet_format import (
     ParquetFormat as ParquetFormat,
     SchemaMismatchError as SchemaMismatchError,
-    import_pyarrow as import_pyarrow,
     read_committed_parquet as read_committed_parquet,
 )
 from operators.files.writing.part_files import (

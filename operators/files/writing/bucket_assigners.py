@@ -15,8 +15,10 @@ Sources: ``BucketAssigner``, ``DateTimeBucketAssigner``, ``BasePathBucketAssigne
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta, tzinfo
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import partial
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -27,6 +29,7 @@ from operators.files.writing.bucket import check_bucket_id
 from operators.files.writing.part_files import RecordError
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])([0-9]{1,2})(?::?([0-9]{2}))?")
 
 
 class BucketContext(NamedTuple):
@@ -133,13 +136,14 @@ class DateTimeBucketAssigner(BucketAssigner):
                    ``MMMM`` month, ``dd`` ``d`` day of the month, ``DDD`` of the year, ``EEE`` ``EEEE`` of the week,
                    ``HH`` ``H`` hour, ``hh`` ``h`` of the half day, ``a``, ``mm`` ``m``, ``ss`` ``s``, ``S``... fraction
                    of the second; text in ``'quotes'``, other signs as they are;
-    ``time_zone``  a name of the tz database; by default UTC, whatever the machine's time zone.
+    ``time_zone``  a name of the tz database, or an offset such as ``GMT+08:00``; by default UTC, whatever the
+                   machine's time zone.
     """
 
     def __init__(self, format: str = "yyyy-MM-dd--HH", time_zone: str = "UTC") -> None:
         self.format = _checked_format(format)
         self.time_zone = time_zone
-        self._zone = _zone(time_zone)
+        self._zone = zone_of(time_zone)
         self._fields = _compiled(format)
         self._last: tuple[int, str] | None = None
 
@@ -170,16 +174,24 @@ def _checked_format(format: object) -> str:
     return format
 
 
-def _zone(name: object) -> tzinfo:
-    if name == "UTC":
+def zone_of(name: object) -> tzinfo:
+    """The time zone of that name (``"UTC"``, ``"Asia/Shanghai"``, ``"GMT+08:00"``).
+
+    Raises :class:`ConfigurationError` when there is none.
+    """
+    if name in ("Z", "UTC", "GMT", "UT"):
         return UTC
-    if isinstance(name, str):
-        try:
+    if match := _OFFSET.fullmatch(str(name)):
+        offset = timedelta(hours=int(match[2]), minutes=int(match[3] or 0))
+        if offset <= timedelta(hours=18):
+            return timezone(-offset if match[1] == "-" else offset)
+    if isinstance(name, str) and name:
+        # An unknown name, one that is a path, and one that is a directory of the database.
+        with suppress(ZoneInfoNotFoundError, ValueError, OSError):
             return ZoneInfo(name)
-        except (ZoneInfoNotFoundError, ValueError, OSError):
-            pass
     raise ConfigurationError(
-        f"time_zone is {name!r}; it must be a name of the tz database, such as 'Europe/Berlin' or 'UTC'"
+        f"there is no time zone {name!r}\n"
+        "  give a name of the time zone database, such as 'Europe/Berlin', or an offset, such as 'GMT+08:00'"
     )
 
 

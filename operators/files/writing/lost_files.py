@@ -11,11 +11,10 @@ that its readers see. Until this run has completed its first checkpoint, it has 
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from operators.files.formats import is_hidden
+from operators.files.formats import visible_files
 
 if TYPE_CHECKING:
     from engine.elements.operator import OperatorContext
@@ -28,15 +27,7 @@ def report_lost_files(context: OperatorContext, directory: str, paths: Sequence[
     if not paths:
         return
     context.metrics.count(COUNTER, len(paths))
-    if context.starts_from_another_run and not _holds_output(context, directory):
+    if context.starts_from_another_run and not any(visible_files(context.file_system(), directory)):
         return
     for path in paths:
         context.report_loss(f"sink {context.name!r} was to commit {path}: it is neither pending nor committed")
-
-
-def _holds_output(context: OperatorContext, directory: str) -> bool:
-    prefix = posixpath.join(directory, "")
-    return any(
-        not any(map(is_hidden, path.removeprefix(prefix).split("/")))
-        for path in context.file_system().walk_files(directory)
-    )

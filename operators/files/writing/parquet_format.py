@@ -17,15 +17,14 @@ import datetime
 import decimal
 import io
 import json
-import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
 from engine.elements.batch import Batch
 from engine.elements.columns import ColumnBatch
-from engine.elements.errors import ConfigurationError, MissingDependencyError, StorageError, check_whole, shorten
-from operators.files.formats import is_hidden
+from engine.elements.errors import ConfigurationError, StorageError, check_whole, shorten
+from operators.files.formats import import_pyarrow, visible_files
 from operators.files.writing.part_files import RecordError
 from state_backends.files import FileSystem
 
@@ -38,18 +37,6 @@ _PYTHON_TYPES: dict[type, str] = {
     bool: "bool", int: "int64", float: "float64", str: "string", bytes: "binary", datetime.date: "date32",
     datetime.datetime: "timestamp[us]",
 }  # fmt: skip
-
-
-def import_pyarrow() -> Any:
-    """``pyarrow`` with ``pyarrow.parquet``. Raises ``MissingDependencyError``."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingDependencyError(
-            "Parquet files need pyarrow, which is not installed\n  fix: pip install 'weirstream[parquet]'"
-        ) from error
-    return pyarrow
 
 
 class SchemaMismatchError(ValueError):
@@ -357,11 +344,8 @@ def read_committed_parquet(fs: FileSystem, path: str) -> dict[str, list[dict[str
     Raises ``StorageError`` for a file that is torn.
     """
     buckets: dict[str, list[dict[str, Any]]] = {}
-    prefix = path.rstrip("/") + "/"
-    for file in fs.walk_files(path):
-        relative = file.removeprefix(prefix)
-        if not any(map(is_hidden, relative.split("/"))):
-            buckets.setdefault(posixpath.dirname(relative), []).extend(_rows_of(file, fs.read_bytes(file)))
+    for bucket, file in visible_files(fs, path):
+        buckets.setdefault(bucket, []).extend(_rows_of(file, fs.read_bytes(file)))
     return dict(sorted(buckets.items()))
 
 

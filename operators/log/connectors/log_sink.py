@@ -29,7 +29,7 @@ from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, OutputAheadError, check_whole
 from engine.elements.operator import Operator, OperatorContext, OperatorMetrics
 from operators.log.connectors.plain_log_sink import PlainLogSink
-from operators.log.disk import DiskLog, DiskTransactionLog, check_topic_name, committed_records
+from operators.log.disk import DiskLog, DiskTransactionLog, check_name, committed_records
 from operators.log.memory_transaction_log import MemoryTransactionLog
 from operators.log.port import (
     DEFAULT_MAX_TIMEOUT_NS,
@@ -103,7 +103,7 @@ class LogSink:
             raise ConfigurationError(f"log is {log!r}; for a log in files give log=DiskLog('path')")
         self.log: TransactionLog | DiskLog = MemoryTransactionLog() if log is None else log
         if isinstance(self.log, DiskLog):
-            check_topic_name(topic)
+            check_name("topic", topic)
         else:
             self.log.create_topic(topic, partitions)
         self._world: tuple[FileSystem, str] | None = None
@@ -209,7 +209,7 @@ class TransactionalLogSink(TwoPhaseCommitSinkOperator):
 
     @property
     def _log(self) -> TransactionLog:
-        assert self._attached is not None, "nothing is asked of the log before initialize_state, or behind close"
+        assert self._attached is not None, "the log is used before initialize_state, or after close"
         return self._attached
 
     def _now_ns(self) -> int:

@@ -30,15 +30,14 @@ from operators.log.disk import (
     Extent,
     GroupOffsets,
     PartitionReader,
-    check_group_name,
     check_log_path,
-    check_topic_name,
+    check_name,
     extent_of,
     partition_directory,
     partitions_of,
     topics_of,
 )
-from operators.log.port import READ_COMMITTED, READ_UNCOMMITTED, OffsetOutOfRangeError
+from operators.log.port import READ_COMMITTED, OffsetOutOfRangeError, check_isolation
 from state_backends.base import optional, row, whole
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -74,14 +73,13 @@ class LogSource:
     ) -> None:
         path = log.path if isinstance(log, DiskLog) else log
         check_log_path(path)
-        check_topic_name(topic)
-        if isolation not in (READ_COMMITTED, READ_UNCOMMITTED):
-            raise ConfigurationError(f"isolation is {isolation!r}: say {READ_COMMITTED!r} or {READ_UNCOMMITTED!r}")
+        check_name("topic", topic)
+        check_isolation(isolation)
         check_start(start, start_at_ms)
         _check_partitions(partitions)
         check_whole("poll_ms", poll_ms)
         if group is not None:
-            check_group_name(group)
+            check_name("consumer group", group)
         self._group = group
         self.path, self.topic, self._isolation = path, topic, isolation
         self._partitions = None if partitions is None else tuple(partitions)

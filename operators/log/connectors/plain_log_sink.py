@@ -25,7 +25,7 @@ class PlainLogSink(SinkOperator):
 
     def process_batch(self, batch: Batch) -> None:
         spec, now_ns, log = self._spec, self.context.processing_time_ns(), self._log
-        assert log is not None, "records come behind initialize_state"
+        assert log is not None, "records come before initialize_state"
         for number, values in self._requests.by_partition(batch).items():
 
             def append(number: int = number, values: list[Any] = values) -> None:

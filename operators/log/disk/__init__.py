@@ -9,7 +9,6 @@ from operators.log.disk.consumer_groups import (
     COMMITS_FAILED as COMMITS_FAILED,
     COMMITS_SUCCEEDED as COMMITS_SUCCEEDED,
     GroupOffsets as GroupOffsets,
-    check_group_name as check_group_name,
     consumer_lag as consumer_lag,
 )
 from operators.log.disk.disk_log import DiskLog as DiskLog, check_log_path as check_log_path
@@ -27,7 +26,7 @@ from operators.log.disk.log_settings import (
     LogSettings as LogSettings,
 )
 from operators.log.disk.topics import (
-    check_topic_name as check_topic_name,
+    check_name as check_name,
     partition_directory as partition_directory,
     partitions_of as partitions_of,
     topics_of as topics_of,

@@ -15,15 +15,14 @@ Rules (Kafka: ``__consumer_offsets``; Flink: ``KafkaSourceReader`` with ``commit
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from engine.elements.errors import ConfigurationError, StorageError
 from engine.elements.source import SourceContext
 from operators.log.disk.log_reader import extent_of
-from operators.log.disk.topics import check_topic_name, partition_directory, partitions_of
-from operators.log.port import READ_COMMITTED, READ_UNCOMMITTED, LogCorruptError
+from operators.log.disk.topics import check_name, partition_directory, partitions_of
+from operators.log.port import READ_COMMITTED, LogCorruptError, check_isolation
 from state_backends.base import CorruptStateError, check_shape, number, row, whole
 from state_backends.codec import default_codec, seal, unseal
 from state_backends.files import FileSystem, write_atomically
@@ -32,7 +31,6 @@ GROUPS_DIRECTORY = "groups"
 COMMITS_SUCCEEDED, COMMITS_FAILED = "commitsSucceeded", "commitsFailed"
 _MAGIC, _VERSION = b"WEIRGRUP", 1
 _OFFSET = row(whole, number, number)
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 class GroupOffset(NamedTuple):
@@ -53,23 +51,14 @@ class PartitionLag(NamedTuple):
     lag: int
 
 
-def check_group_name(group: object) -> None:
-    """Raises :class:`ConfigurationError` unless ``group`` is a valid directory name on every system."""
-    if not isinstance(group, str) or not _NAME.fullmatch(group) or group.strip(".") == "":
-        raise ConfigurationError(
-            f"consumer group {group!r} cannot be kept on disk: a name has 1 to 249 of the characters A-Z, a-z, 0-9,"
-            " '.', '_' and '-', and not only dots"
-        )
-
-
 def _path(log: str, group: str, topic: str, partition: int) -> str:
     return posixpath.join(log, GROUPS_DIRECTORY, group, topic, str(partition))
 
 
 def committed_offset(fs: FileSystem, log: str, topic: str, partition: int, group: str) -> GroupOffset | None:
     """The committed offset of a group, or ``None``. Raises :class:`LogCorruptError` when the file is damaged."""
-    check_topic_name(topic)
-    check_group_name(group)
+    check_name("topic", topic)
+    check_name("consumer group", group)
     path = _path(log, group, topic, partition)
     try:
         with fs.open_read(path) as file:
@@ -89,9 +78,8 @@ def consumer_lag(
 
     Raises :class:`ConfigurationError` when there is no such topic.
     """
-    if isolation not in (READ_COMMITTED, READ_UNCOMMITTED):
-        raise ConfigurationError(f"isolation is {isolation!r}: say {READ_COMMITTED!r} or {READ_UNCOMMITTED!r}")
-    check_topic_name(topic)
+    check_isolation(isolation)
+    check_name("topic", topic)
     count = partitions_of(fs, log, topic)
     if count is None:
         raise ConfigurationError(f"log {log!r} has no topic {topic!r}")

@@ -33,15 +33,7 @@ from contextlib import contextmanager
 from engine.elements.errors import ConfigurationError
 from operators.log.disk.log_settings import FSYNC_APPEND, FSYNC_NEVER, LogSettings
 from operators.log.disk.partition_log import PartitionLog
-from operators.log.disk.readable_log import ReadableLog
-from operators.log.disk.topics import (
-    check_topic_name,
-    lock_log,
-    partition_directory,
-    partitions_of,
-    topics_of,
-    write_topic,
-)
+from operators.log.disk.topics import check_name, lock_log, partition_directory, partitions_of, topics_of, write_topic
 from operators.log.disk.transaction_journal import JournalSnapshot, Place, TransactionJournal
 from operators.log.port import (
     ABORT_MARKER,
@@ -54,20 +46,28 @@ from operators.log.port import (
     IS_PREPARED,
     OPEN,
     PREPARED,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
     REGISTERED,
     Change,
     LogCorruptError,
+    LogEntry,
+    LogRecord,
     Name,
     Producer,
     Request,
+    TransactionCoordinator,
     TransactionLogError,
+    check_isolation,
+    validate_names,
+    validate_partition,
 )
 from state_backends.files import FileSystem
 
 _DURABLE = "durable"
 
 
-class DiskTransactionLog(ReadableLog):
+class DiskTransactionLog(TransactionCoordinator[PartitionLog]):
     """See the module. Opening it recovers it.
 
     :ivar truncated_bytes: how much recovery has cut off: records that no producer was promised
@@ -120,8 +120,7 @@ class DiskTransactionLog(ReadableLog):
 
     @property
     def truncated_bytes(self) -> int:
-        partitions = [one.truncated_bytes for topic in self._topics.values() for one in topic]
-        return sum(partitions) + self._journal.truncated_bytes
+        return sum(one.truncated_bytes for _, one in self._places()) + self._journal.truncated_bytes
 
     def _replay(
         self, change: Change, at_ns: int, durable: dict[Place, int], prepared: dict[str, dict[Place, int]]
@@ -160,10 +159,9 @@ class DiskTransactionLog(ReadableLog):
 
     def _recover_transactions(self, prepared: dict[str, dict[Place, int]]) -> None:
         """Compare the journal with the partitions."""
-        for topic, partitions in self._topics.items():
-            for number, partition in enumerate(partitions):
-                for producer, (first, count) in list(partition.transactions.open.items()):
-                    self._recover_transaction((topic, number), partition, producer, first, count)
+        for place, partition in self._places():
+            for producer, (first, count) in list(partition.transactions.open.items()):
+                self._recover_transaction(place, partition, producer, first, count)
         for key, counts in prepared.items():
             name = self._names[key]
             missing = [place for place, count in counts.items() if name.written.get(place, 0) != count]
@@ -200,7 +198,7 @@ class DiskTransactionLog(ReadableLog):
     # --- topics -------------------------------------------------------------------------------------------
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        check_topic_name(topic)
+        check_name("topic", topic)
         if type(partitions) is not int or partitions < 1:
             raise ConfigurationError(f"topic {topic!r} with {partitions} partitions: it needs at least one")
         existing = self._topics.get(topic)
@@ -291,7 +289,7 @@ class DiskTransactionLog(ReadableLog):
                 change = (*change, self._make_durable(name) if is_kept else [])
             if kind == FORGOTTEN:
                 # Before a name is forgotten, the markers of its records must be durable.
-                for partition in self._all_partitions():
+                for _, partition in self._places():
                     partition.sync()
             self._journal.append(change, self._now_ns)
             if kind != BEGUN and self._postponed is None:
@@ -323,12 +321,11 @@ class DiskTransactionLog(ReadableLog):
     def flush(self) -> None:
         with self._writing("cannot be made durable"):
             places = []
-            for topic, partitions in self._topics.items():
-                for number, partition in enumerate(partitions):
-                    before = partition.durable_offset
-                    partition.sync()
-                    if partition.durable_offset > before:
-                        places.append((topic, number, 0, partition.durable_offset))
+            for place, partition in self._places():
+                before = partition.durable_offset
+                partition.sync()
+                if partition.durable_offset > before:
+                    places.append((*place, 0, partition.durable_offset))
             if places:
                 self._journal.append((_DURABLE, None, -1, places), self._now_ns)
                 self._journal.sync()
@@ -337,11 +334,49 @@ class DiskTransactionLog(ReadableLog):
         """Bound the next recovery by the current state."""
         with self._writing("cannot be made durable"):
             points = {}
-            for topic, partitions in self._topics.items():
-                for number, partition in enumerate(partitions):
-                    partition.sync()
-                    points[topic, number] = partition.recovery_point()
+            for place, partition in self._places():
+                partition.sync()
+                points[place] = partition.recovery_point()
             self._journal.write_snapshot(self._now_ns, self._first_epoch, self._names, points)
+
+    # --- for observers ------------------------------------------------------------------------------------
+
+    def _entries(self, partition: PartitionLog) -> list[LogEntry]:
+        batches = partition.batches(partition.earliest_offset)
+        return [entry for batch in batches for entry in batch.entries(partition.where)]
+
+    def earliest_offset(self, topic: str, partition: int) -> int:
+        """The first offset that retention has left (Kafka: the log start offset)."""
+        return self._partition(topic, partition).earliest_offset
+
+    def last_stable_offset(self, topic: str, partition: int) -> int:
+        """The offset of the first record that is still undecided, or the end."""
+        return self._partition(topic, partition).stable_offset()
+
+    def read(self, topic: str, partition: int, offset: int = 0, isolation: str = READ_COMMITTED) -> Sequence[LogRecord]:
+        """See the port. Raises :class:`OffsetOutOfRangeError` when retention has deleted
+        ``offset``, or it is after the end."""
+        check_isolation(isolation)
+        found = self._partition(topic, partition)
+        end = found.end_offset if isolation == READ_UNCOMMITTED else found.stable_offset()
+        hidden = found.transactions.aborted if isolation == READ_COMMITTED else {}
+        return [
+            record
+            for batch in found.batches(offset)
+            if batch.first_offset < end and batch.producer not in hidden
+            for record in batch.records(found.where)
+            if record.offset >= offset
+        ]
+
+    def validate(self) -> None:
+        for (topic, number), partition in self._places():
+            entries = self.entries(topic, number)
+            complete = partition.earliest_offset == 0
+            validate_partition(f"{topic}-{number}", entries, self._names, complete=complete)
+            firsts = [name.first_offsets.get((topic, number)) for name in self._names.values()]
+            stable = min((first for first in firsts if first is not None), default=partition.end_offset)
+            assert partition.stable_offset() == stable, f"{topic}-{number}: {partition.stable_offset()} {stable}"
+        validate_names(self._names)
 
     # --- end ----------------------------------------------------------------------------------------------
 
@@ -351,7 +386,7 @@ class DiskTransactionLog(ReadableLog):
             if self._broken is None:
                 self.write_snapshot()
                 with self._writing("cannot be closed"):
-                    for partition in self._all_partitions():
+                    for _, partition in self._places():
                         partition.close()
                     self._journal.close()
         finally:
@@ -360,7 +395,7 @@ class DiskTransactionLog(ReadableLog):
     def abandon(self) -> None:
         """Release everything as the death of the process would: what is only in memory is lost."""
         self._broken = self._broken or "it was closed"
-        for partition in self._all_partitions():
+        for _, partition in self._places():
             partition.abandon()
         self._journal.abandon()
         self._lock.release()
@@ -370,6 +405,7 @@ class DiskTransactionLog(ReadableLog):
         """Whether it is open, and no error has made it unusable."""
         return self._broken is None
 
-    def _all_partitions(self) -> Iterator[PartitionLog]:
-        for partitions in self._topics.values():
-            yield from partitions
+    def _places(self) -> Iterator[tuple[Place, PartitionLog]]:
+        for topic, partitions in self._topics.items():
+            for number, partition in enumerate(partitions):
+                yield (topic, number), partition

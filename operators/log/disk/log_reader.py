@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
+from contextlib import closing
 from itertools import islice
 from typing import NamedTuple
 
@@ -99,8 +100,7 @@ class PartitionScan:
 
     def _read_segment(self, base: int) -> tuple[list[RecordBatch], BadBatch | None]:
         path = Segment(base, 0).path(self._directory)
-        file = self._fs.open_random(path)
-        try:
+        with closing(self._fs.open_random(path)) as file:
             if file.size < self._position > _PREAMBLE_BYTES:
                 return [], BadBatch(file.size, "the file is shorter than what was read of it")
             if not has_preamble(file):
@@ -108,14 +108,12 @@ class PartitionScan:
                 why = "it does not begin as a segment of this version of the log does"
                 return [], BadBatch(self._position, why)
             found = list(islice(read_batches(file, self._position, file.size, self.next_offset), _BATCHES_AT_A_TIME))
-        finally:
-            file.close()
-        bad = found.pop() if found and isinstance(found[-1], BadBatch) else None
         batches = [one for one in found if isinstance(one, RecordBatch)]
+        bad = next((one for one in found if isinstance(one, BadBatch)), None)
         if batches:
             self._position = batches[-1].position + batches[-1].size_bytes
             self.next_offset = batches[-1].end_offset
-        return batches, bad if isinstance(bad, BadBatch) else None
+        return batches, bad
 
 
 def extent_of(fs: FileSystem, directory: str, where: str, at_ns: int | None = None) -> Extent:

@@ -10,6 +10,7 @@ import posixpath
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from operators.log.disk.record_batches import SEGMENT_PREAMBLE, BadBatch, RecordBatch, read_batches
@@ -67,8 +68,7 @@ def batches_from(fs: FileSystem, path: str, segment: Segment, offset: int, size_
     Raises :class:`LogCorruptError` at the first bad batch, because all of this was written whole.
     """
     first_offset, position = segment.place_before(offset)
-    file = fs.open_random(path)
-    try:
+    with closing(fs.open_random(path)) as file:
         if not has_preamble(file):
             raise LogCorruptError(path, 0, "it does not begin as a segment of this version of the log does")
         for found in read_batches(file, position, size_bytes, first_offset):
@@ -77,5 +77,3 @@ def batches_from(fs: FileSystem, path: str, segment: Segment, offset: int, size_
             segment.note(found.first_offset, found.position)
             if found.end_offset > offset:
                 yield found
-    finally:
-        file.close()

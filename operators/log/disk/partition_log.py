@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Any, NamedTuple
 
 from operators.log.disk.log_segments import Segment, base_offsets, batches_from, has_preamble
@@ -145,8 +146,7 @@ class PartitionLog:
         if size < position > len(SEGMENT_PREAMBLE):
             raise LogCorruptError(path, size, f"the file ends there, and {position} bytes of it were durable")
         bad: BadBatch | None = None
-        file = self._fs.open_random(path)
-        try:
+        with closing(self._fs.open_random(path)) as file:
             if not has_preamble(file):
                 bad = BadBatch(0, "it does not begin as a segment of this version of the log does")
             else:
@@ -159,8 +159,6 @@ class PartitionLog:
                     self.end_offset = found.end_offset
                     self.durable_offset = max(self.durable_offset, min(found.durable_offset, found.first_offset))
                     self.transactions.take(found)
-        finally:
-            file.close()
         if bad is None:
             self._segments.append(segment)
             return True

@@ -22,11 +22,11 @@ _MAGIC, _VERSION = b"WEIRTOPC", 1
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
-def check_topic_name(topic: object) -> None:
-    """Raises :class:`ConfigurationError` unless ``topic`` is a valid directory name on every system."""
-    if not isinstance(topic, str) or not _NAME.fullmatch(topic) or topic.strip(".") == "":
+def check_name(kind: str, name: object) -> None:
+    """Raises :class:`ConfigurationError` unless ``name`` is a valid directory name on every system."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name.strip(".") == "":
         raise ConfigurationError(
-            f"topic {topic!r} cannot be kept on disk: a name has 1 to 249 of the characters A-Z, a-z, 0-9, '.', '_' and"
+            f"{kind} {name!r} cannot be kept on disk: a name has 1 to 249 of the characters A-Z, a-z, 0-9, '.', '_' and"
             " '-', and not only dots"
         )
 

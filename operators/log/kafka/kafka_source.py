@@ -23,7 +23,7 @@ from engine.elements.source import SourceCheckpointListener, SourceContext, Spli
 from operators.log.connectors import EARLIEST, check_offsets, check_start
 from operators.log.disk import COMMITS_FAILED, COMMITS_SUCCEEDED
 from operators.log.kafka.client import check_settings, client_library, kafka_errors, translated
-from operators.log.port import READ_COMMITTED, READ_UNCOMMITTED
+from operators.log.port import READ_COMMITTED, check_isolation
 from state_backends.base import optional, row, whole
 
 _GROUP = "weir-source"
@@ -58,8 +58,7 @@ class KafkaSource:
     ) -> None:
         self._settings = dict(settings or {})
         check_settings(bootstrap_servers, topic, self._settings)
-        if isolation not in (READ_COMMITTED, READ_UNCOMMITTED):
-            raise ConfigurationError(f"isolation is {isolation!r}: say {READ_COMMITTED!r} or {READ_UNCOMMITTED!r}")
+        check_isolation(isolation)
         check_start(start)
         check_whole("wait_ms", wait_ms)
         check_whole("answer_timeout_ms", answer_timeout_ms)

@@ -61,6 +61,7 @@ from operators.log.port.transaction_log import (
     TransactionDescription as TransactionDescription,
     TransactionLog as TransactionLog,
     TransactionLogError as TransactionLogError,
+    check_isolation as check_isolation,
 )
 from operators.log.port.transaction_names import (
     BEGUN as BEGUN,

@@ -55,9 +55,9 @@ def validate_partition(
     for offset, entry in enumerate(entries, start=entries[0].offset if entries and not complete else 0):
         assert entry.offset == offset, f"{where}: entry {offset} says that it is {entry.offset}"
         if entry.producer is None:
-            assert entry.kind == DATA, f"{where}: a marker of nobody at {offset}"
+            assert entry.kind == DATA, f"{where}: a marker without a producer at {offset}"
             continue
-        assert entry.producer not in marked, f"{where}: {entry.kind} of {entry.producer} behind its marker"
+        assert entry.producer not in marked, f"{where}: {entry.kind} of {entry.producer} after its marker"
         if entry.kind == DATA:
             written[entry.producer] = None
         else:

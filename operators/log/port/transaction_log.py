@@ -28,9 +28,16 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
-from engine.elements.errors import StorageError
+from engine.elements.errors import ConfigurationError, StorageError
 
 READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
+
+
+def check_isolation(isolation: object) -> None:
+    """Raises :class:`ConfigurationError` unless it is one of the two."""
+    if isolation not in (READ_COMMITTED, READ_UNCOMMITTED):
+        raise ConfigurationError(f"isolation is {isolation!r}: say {READ_COMMITTED!r} or {READ_UNCOMMITTED!r}")
+
 
 OPEN, PREPARED, COMMITTED, ABORTED, EXPIRED, FENCED, UNKNOWN = (
     "open", "prepared", "committed", "aborted", "expired", "fenced", "unknown",
@@ -160,7 +167,7 @@ class LogCorruptError(StorageError):
         self.path, self.position, self.what = path, position, what
         super().__init__(
             f"{path}: damaged at byte {position}: {what}\n"
-            "  what was there had been made durable, so this is no crash: a disk, or somebody who writes to the file\n"
+            "  the bytes there had been durable, so no crash did this: the disk failed, or another program wrote\n"
             "  fix: put back a copy of the log, or give the sink another log and topic"
         )
 
@@ -173,7 +180,7 @@ class OffsetOutOfRangeError(StorageError):
 
     def __init__(self, where: str, offset: int, earliest: int, end: int) -> None:
         self.where, self.offset, self.earliest, self.end = where, offset, earliest, end
-        why = "deleted by retention" if offset < earliest else "behind the end"
+        why = "deleted by retention" if offset < earliest else "after the end"
         super().__init__(f"{where}: offset {offset} is {why}; the partition has {earliest} to {end}")
 
     def __reduce__(self) -> tuple[type[OffsetOutOfRangeError], tuple[str, int, int, int]]:

@@ -17,7 +17,7 @@ from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, check_whole
 from engine.elements.operator import Operator
 from operators.basic import SinkOperator
-from operators.files.writing import PartitionPathError, partition_values
+from operators.files.writing import PartitionPathError, partition_values, zone_of
 from operators.table.partitions.commit_policies import (
     CommitPolicy,
     PartitionCommitContext,
@@ -28,7 +28,7 @@ from operators.table.partitions.commit_policies import (
 )
 from operators.table.partitions.partition_committer import PartitionCommitter
 from operators.table.partitions.partition_messages import ANNOUNCEMENT
-from operators.table.partitions.partition_time import DefaultPartitionTimeExtractor, PartitionTimeExtractor, time_zone
+from operators.table.partitions.partition_time import DefaultPartitionTimeExtractor, PartitionTimeExtractor
 from operators.table.partitions.partition_triggers import (
     CommitTrigger,
     PartitionTimePredicate,
@@ -78,7 +78,7 @@ class PartitionCommit:
             )
         self.trigger, self.delay_ms = trigger, delay_ms
         self.extractor = DefaultPartitionTimeExtractor() if extractor is None else extractor
-        self.zone = time_zone(watermark_time_zone)
+        self.zone = zone_of(watermark_time_zone)
         self.policies: tuple[CommitPolicy, ...] = (SuccessFilePolicy(),) if policies is None else tuple(policies)
         check_policies(self.policies)
 

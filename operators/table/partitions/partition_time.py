@@ -17,7 +17,6 @@ import datetime
 import re
 from collections.abc import Sequence
 from typing import Protocol
-from zoneinfo import ZoneInfo
 
 from engine.elements.errors import ConfigurationError
 from operators.files.writing import DEFAULT_PARTITION_NAME
@@ -26,7 +25,6 @@ from operators.table.partitions.java_time import JavaTimePattern, PatternError, 
 _LENIENT = re.compile(
     r"([0-9]{1,10})-([0-9]{1,2})-([0-9]{1,2})(?: ([0-9]{1,2}):([0-9]{1,2}):([0-9]{1,2})(?:\.([0-9]{1,9}))?)?"
 )
-_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])([0-9]{1,2})(?::?([0-9]{2}))?")
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -103,28 +101,6 @@ def _parse_leniently(text: str) -> datetime.datetime:
         return first + datetime.timedelta(days=day - 1, hours=hour, minutes=minute, seconds=second, microseconds=micros)
     except (ValueError, OverflowError):
         raise TextError(f"{text!r} lies outside the years 1 to 9999") from None
-
-
-def time_zone(name: str) -> datetime.tzinfo:
-    """The time zone of that name (``"UTC"``, ``"Asia/Shanghai"``, ``"GMT+08:00"``).
-
-    Raises :class:`ConfigurationError` when there is none.
-    """
-    if not name:
-        raise ConfigurationError(f"a time zone is a name such as 'UTC' or 'Asia/Shanghai', got {name!r}")
-    if name in ("Z", "UTC", "GMT", "UT"):
-        return datetime.UTC
-    if match := _OFFSET.fullmatch(name):
-        offset = datetime.timedelta(hours=int(match[2]), minutes=int(match[3] or 0))
-        if offset <= datetime.timedelta(hours=18):
-            return datetime.timezone(-offset if match[1] == "-" else offset)
-    try:
-        return ZoneInfo(name)
-    except (OSError, ValueError, KeyError) as error:
-        raise ConfigurationError(
-            f"there is no time zone {name!r} ({type(error).__name__})\n"
-            "  give a name of the time zone database, such as 'Europe/Berlin', or an offset, such as 'GMT+08:00'"
-        ) from None
 
 
 def local_to_epoch_ms(local: datetime.datetime, zone: datetime.tzinfo) -> int:

@@ -107,12 +107,8 @@ class StreamingFileWriterOperator(FileSinkOperator):
             rows = self._encoder.encode(batch if spec.keeps_columns else without(spec.columns, batch))
         except RecordError as error:
             raise self.user_error(what, batch.values[error.position], error.cause) from error.cause
-        records = batch.values if self._buckets.shows_records else None
         with storage_problems(self.context.name, self._spec.path):
-            if isinstance(partitions, str):
-                self._buckets.write(partitions, rows, records, now_ms)
-            else:
-                self._buckets.write_each(partitions, rows, records, now_ms)
+            self._buckets.write_batch(partitions, rows, batch, now_ms)
 
     def process_watermark(self, timestamp_ms: int) -> None:
         """The committer of partitions needs it, too."""

@@ -2,10 +2,9 @@
 
 * Writers close all parts at every checkpoint and commit them as ``.uncompacted-{name}``, which readers do not see.
 * One coordinator gathers the files by their checkpoint, which is in the message: without alignment a later
-  checkpoint's files could come early. When all writers have committed a checkpoint, it packs
-  the files of that and of all older ones, oldest first: per checkpoint and partition into bins of the target size
-  (:mod:`operators.files.compaction.bin_packing`). Each bin is a *unit*. Units are numbered from 0 in each
-  checkpoint, across partitions. After them comes an end marker.
+  checkpoint's files could come early. When all writers have committed a checkpoint, it packs the files of that and of
+  all older ones, oldest first: per checkpoint and partition into bins of the target size (:func:`pack`). Each bin is a
+  *unit*. Units are numbered from 0 in each checkpoint, across partitions. After them comes an end marker.
 * Every compactor gets all units; number *u* is for the one with subtask *u* modulo the parallelism.
 * A unit becomes ``compacted-{name}``, after its first file. If that file exists, the unit was compacted before a
   failure. For this the unit must consist of the same files again. So they are packed writer by writer, in the order in
@@ -22,14 +21,42 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
-from operators.files.compaction import pack
 from operators.table.partitions.partition_committer import END_OF_INPUT, TaskTracker
 from state_backends.base import list_of, path_below, positive, row, whole
 
 UNCOMPACTED_PREFIX, COMPACTED_PREFIX = ".uncompacted-", "compacted-"
+
+LOOK_BACK = 10
+"""How many bins are open at most."""
+
+Item = TypeVar("Item")
+
+
+def pack(items: Iterable[Item], target: int, weight: Callable[[Item], int]) -> list[list[Item]]:
+    """Packs ``items`` into bins that weigh ``target`` at most (Flink: ``BinPacking``): first fit, bounded look back.
+
+    Each item goes to the first open bin in which it still fits. If there is none, a new bin is opened for it, even if
+    the item alone is heavier than ``target``. When more than ``LOOK_BACK`` bins are open, the oldest is closed.
+    """
+    bins: list[list[Item]] = []
+    weights: list[int] = []
+    first_open = 0
+    for item in items:
+        heavy = weight(item)
+        for position in range(first_open, len(bins)):
+            if weights[position] + heavy <= target:
+                bins[position].append(item)
+                weights[position] += heavy
+                break
+        else:
+            bins.append([item])
+            weights.append(heavy)
+            if len(bins) - first_open > LOOK_BACK:
+                first_open += 1
+    return bins
 
 
 class WrittenFile(NamedTuple):

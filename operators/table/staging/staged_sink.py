@@ -25,11 +25,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from engine.elements.batch import Batch
-from engine.elements.errors import ConfigurationError, JobChangedError, StorageError
+from engine.elements.errors import JobChangedError, StorageError
 from engine.elements.operator import Operator
 from operators.basic import SinkOperator
-from operators.files.formats import JsonLinesRowFormat, is_hidden
-from operators.files.sinks import check_directory, checked_format, read_committed
+from operators.files.formats import JsonLinesRowFormat
+from operators.files.sinks import check_directory, check_part_names, checked_format, read_committed
 from operators.files.writing import (
     DEFAULT_PARTITION_NAME,
     Format,
@@ -120,11 +120,7 @@ class StagedFileSink:
             if staging.startswith("/") == path.startswith("/"):
                 # Otherwise only the run can tell; it checks again.
                 check_staging(path, posixpath.join(staging, "{uid}"))
-        if not prefix or is_hidden(prefix) or "/" in prefix + suffix:
-            raise ConfigurationError(
-                f"file names would begin with {prefix!r} and end with {suffix!r}: a prefix must not be empty or start"
-                " with '.' or '_', and neither may contain '/'"
-            )
+        check_part_names(prefix, suffix)
         if policies:
             check_policies(policies)
         self.path = path
@@ -292,7 +288,7 @@ class _FinalizerOperator(SinkOperator):
 
     def _refuse_further(self, file: StagedFile) -> None:
         """Rows after the end come only in a job that continues after it was drained."""
-        assert self.context.restored_checkpoint_id() is not None, f"{file.path} comes behind the end"
+        assert self.context.restored_checkpoint_id() is not None, f"{file.path} comes after the end"
         raise JobChangedError(
             f"sink {self.context.name!r}: table {self._table} was completed when the job was drained, and now more rows"
             " come for it\n  fix: stop a job that is to go on without --drain, or give the sink another path"

@@ -14,7 +14,6 @@ from operators.files.compaction import (
     Compactor,
     FileCommittable,
     FileCommitter,
-    pack,
 )
 from operators.files.compaction.file_committer import CLEAN_UP, DELETE
 from operators.files.formats import TextRowFormat
@@ -27,6 +26,7 @@ from operators.files.writing import (
     ResumeHandle,
     UniqueNames,
 )
+from operators.table.partitions.table_compaction import pack
 from operators.transactions import CommitRequest
 from operators.transactions.committer_machine import commit_in_rounds
 from state_backends.files import MemoryFileSystem

@@ -83,7 +83,7 @@ def test_a_book_takes_no_more_than_was_announced() -> None:
     book = SubtaskCommittables(1)
     book.add("a")
 
-    with pytest.raises(CommittableProtocolError, match="'b' comes behind all 1") as caught:
+    with pytest.raises(CommittableProtocolError, match="'b' comes after all 1") as caught:
         book.add("b")
 
     assert caught.value.kind == "not_announced"

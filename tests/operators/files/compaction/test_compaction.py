@@ -284,7 +284,8 @@ def test_compressed_text_can_be_joined(compression: Any) -> None:
 def test_parquet_files_are_read_and_written_again() -> None:
     """One footer, full row groups, and the records in order."""
     pyarrow = pytest.importorskip("pyarrow")
-    from operators.files.writing import ParquetFormat, import_pyarrow
+    from operators.files.formats import import_pyarrow
+    from operators.files.writing import ParquetFormat
 
     format = ParquetFormat({"n": int, "s": str}, row_group_rows=4)
     files = [[{"n": n, "s": str(n)} for n in range(start, stop)] for start, stop in ((0, 3), (3, 4), (4, 10))]

@@ -61,7 +61,7 @@ def test_bad_patterns_are_refused(format: Any) -> None:
 @pytest.mark.parametrize("time_zone", ["Mars/Olympus", "../etc/passwd", "", None])
 def test_bad_time_zones_are_refused(time_zone: Any) -> None:
     """Only names of the tz database."""
-    with pytest.raises(ConfigurationError, match="must be a name of the tz database"):
+    with pytest.raises(ConfigurationError, match="there is no time zone"):
         DateTimeBucketAssigner(time_zone=time_zone)
 
 

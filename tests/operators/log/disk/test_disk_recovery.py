@@ -570,7 +570,7 @@ def test_retention_deletes_whole_old_segments(retention: Retention) -> None:
         OffsetOutOfRangeError, match=f"offset 0 is deleted by retention; the partition has {earliest} to 40"
     ):
         log.read("t", 0, 0)
-    with pytest.raises(OffsetOutOfRangeError, match="behind the end"):
+    with pytest.raises(OffsetOutOfRangeError, match="after the end"):
         log.read("t", 0, 41)
     log.validate()
     fs.crash()

@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from engine.elements.errors import ConfigurationError
-from operators.files.writing import DEFAULT_PARTITION_NAME
+from operators.files.writing import DEFAULT_PARTITION_NAME, zone_of
 from operators.table.partitions.partition_time import (
     DefaultPartitionTimeExtractor,
     PartitionTimeError,
     local_to_epoch_ms,
-    time_zone,
 )
 
 HOUR_MS = 3_600_000
@@ -119,7 +118,7 @@ def test_a_bad_formatter_is_refused_at_once() -> None:
 def test_local_times_become_instants(zone: str, local: str, utc: str) -> None:
     """By the zone's offset at that time; of two instants the earlier."""
     expected = datetime.datetime.fromisoformat(utc).replace(tzinfo=datetime.UTC).timestamp() * 1000
-    assert local_to_epoch_ms(datetime.datetime.fromisoformat(local), time_zone(zone)) == expected
+    assert local_to_epoch_ms(datetime.datetime.fromisoformat(local), zone_of(zone)) == expected
 
 
 @given(st.datetimes(datetime.datetime(1, 1, 2), datetime.datetime(9999, 12, 30)))
@@ -134,4 +133,4 @@ def test_instants_are_exact(local: datetime.datetime) -> None:
 def test_unknown_time_zones(name: str) -> None:
     """A clear error that says what a time zone looks like."""
     with pytest.raises(ConfigurationError, match="time zone"):
-        time_zone(name)
+        zone_of(name)

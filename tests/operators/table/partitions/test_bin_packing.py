@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, strategies as st
 
-from engine.elements.errors import ConfigurationError
-from operators.files.compaction import pack
-from operators.files.compaction.bin_packing import LOOK_BACK
+from operators.table.partitions.table_compaction import LOOK_BACK, pack
 
 
 def weigh(item: int) -> int:
@@ -32,20 +29,13 @@ def test_the_oldest_bin_is_closed_when_too_many_are_open() -> None:
     assert pack([7, *heavy[2:], 3], 10, weigh)[0] == [7, 3]
 
 
-@given(st.lists(st.integers(0, 20), max_size=60), st.integers(1, 15), st.integers(1, 4))
-def test_every_item_is_in_one_bin_and_no_bin_is_too_heavy(weights: list[int], target: int, look_back: int) -> None:
+@given(st.lists(st.integers(0, 20), max_size=60), st.integers(1, 15))
+def test_every_item_is_in_one_bin_and_no_bin_is_too_heavy(weights: list[int], target: int) -> None:
     """Unless it holds one item only; within a bin the order is that of the items."""
     items = list(enumerate(weights))
-    bins = pack(items, target, lambda item: item[1], look_back)
+    bins = pack(items, target, lambda item: item[1])
 
     assert sorted(item for one in bins for item in one) == items
     assert all(one == sorted(one) and one for one in bins)
     assert all(sum(weight for _, weight in one) <= target or len(one) == 1 for one in bins)
     assert [one[0] for one in bins] == sorted(one[0] for one in bins)
-
-
-@pytest.mark.parametrize(("target", "look_back"), [(0, 1), (1, 0)])
-def test_bins_must_hold_something(target: int, look_back: int) -> None:
-    """Sizes below 1 are refused."""
-    with pytest.raises(ConfigurationError, match="must be 1 at least"):
-        pack([1], target, weigh, look_back)
