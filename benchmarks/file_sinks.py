@@ -22,7 +22,7 @@ from engine.runtime.execution import Execution
 from engine.runtime.storage import open_storage
 from operators.columns import ColumnSource
 from operators.files.bucketing import BucketingSink
-from operators.files.formats import TextRowFormat
+from operators.files.formats import TextRowFormat, import_pyarrow
 from operators.files.sinks import FileSink, read_committed
 from operators.files.writing import (
     Buckets,
@@ -34,7 +34,6 @@ from operators.files.writing import (
     PartNames,
     RecoverableWriter,
     UniqueNames,
-    import_pyarrow,
 )
 from operators.sources import CollectionSource
 from operators.table.partitions import PartitionCommit, PartitionedFileSink

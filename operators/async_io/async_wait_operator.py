@@ -128,7 +128,7 @@ class AsyncWaitOperator(Operator):
         # of their time passes here.
         while self._due:
             self._complete(self._due[0][0])
-        assert self._queue.is_empty, f"{self.context.name}: records in flight, and nobody will answer"
+        assert self._queue.is_empty, f"{self.context.name}: records in flight at the end"
 
     # --- requests ---------------------------------------------------------------------------------------------------
 

@@ -22,10 +22,10 @@ from operators.basic.functions import (
     Clocks as Clocks,
     KeyedProcessContext as KeyedProcessContext,
     KeyedProcessFunction as KeyedProcessFunction,
+    KeyTimers as KeyTimers,
     NamedStates as NamedStates,
     ProcessContext as ProcessContext,
     ProcessFunction as ProcessFunction,
-    Timers as Timers,
     UserFunction as UserFunction,
     own_instance as own_instance,
 )

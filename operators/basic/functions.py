@@ -64,7 +64,7 @@ class NamedStates(Protocol):
         """The map state ``name``."""
 
 
-class Timers(Protocol):
+class KeyTimers(Protocol):
     """Timers of the key in hand (and of its window, where there is one)."""
 
     def register_event_time_timer(self, time_ms: int) -> None:
@@ -91,7 +91,7 @@ class ProcessContext(Clocks, Protocol):
         """Send ``value`` to side output ``tag``, with the timestamp of the record in hand."""
 
 
-class KeyedProcessContext(ProcessContext, NamedStates, Timers, Protocol):
+class KeyedProcessContext(ProcessContext, NamedStates, KeyTimers, Protocol):
     """What a keyed process function may ask, and the state and timers of the current key."""
 
     @property

@@ -41,7 +41,7 @@ class ReduceOperator(Operator):
 
     def process_batch(self, batch: Batch) -> None:
         keys, values = batch.keys, batch.values
-        assert keys is not None, "a reduce operator stands behind key_by"
+        assert keys is not None, "a reduce operator needs key_by before it"
         out: list[Any] = []
         try:
             self._state.add_many(keys, values, out)
@@ -71,7 +71,7 @@ class KeyedAggregateOperator(Operator):
 
     def process_batch(self, batch: Batch) -> None:
         keys, values = batch.keys, batch.values
-        assert keys is not None, "an aggregate operator stands behind key_by"
+        assert keys is not None, "an aggregate operator needs key_by before it"
         refuse_none(self, values)
         results: list[Any] = []
         try:

@@ -87,7 +87,7 @@ class KeyedFunctionOperator(Operator):
 
     def _process_keyed(self, process: Callable[[Any, Any], Iterable[Any] | None], batch: Batch) -> None:
         keys, stamps = batch.keys, batch.timestamps
-        assert keys is not None, "an operator with keyed state stands behind key_by"
+        assert keys is not None, "an operator with keyed state needs key_by before it"
         ctx, set_current_key = self._ctx, self._backend.set_current_key
         out: list[Any] = []
         out_stamps: list[int | None] = []

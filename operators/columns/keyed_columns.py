@@ -136,7 +136,7 @@ class ColumnAggregateOperator(ColumnOperator):
     def _folded(self, batch: ColumnBatch) -> dict[str, Column]:
         """The results for the records of one part of a batch."""
         keys = batch.key_column
-        assert keys is not None, "an aggregate stands behind a key"
+        assert keys is not None, "an aggregate needs a key"
         grouping = group_by_key(keys, self._numbers, self._space)
         results: dict[str, Column] = {}
         for into, aggregate in self._aggregates.items():

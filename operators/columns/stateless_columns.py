@@ -215,5 +215,5 @@ def column_operator(kind: Callable[..., Operator], *arguments: Any) -> Callable[
 
     Raises ``ModuleNotFoundError`` that names the extra when numpy is missing.
     """
-    np.ndarray  # noqa: B018 - the look-up imports numpy: whoever builds a job without it learns that at once
+    np.ndarray  # noqa: B018 - the look-up imports numpy: without it a job cannot be built
     return partial(kind, *arguments)

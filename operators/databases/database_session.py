@@ -44,8 +44,8 @@ class FencedError(DatabaseError):
     def __init__(self, place: str, writer: str, subtask: int, epoch: int, newest: int) -> None:
         self.place, self.writer, self.subtask, self.epoch, self.newest = place, writer, subtask, epoch, newest
         super().__init__(
-            f"{place}: subtask {subtask} of writer {writer!r} is of epoch {epoch}, but somebody else has epoch {newest}"
-            " by now\n  it is a newer attempt; if it is another job, give one of them another writer="
+            f"{place}: subtask {subtask} of writer {writer!r} is of epoch {epoch}, but epoch {newest} has begun"
+            "\n  a newer attempt has it; if that is another job, give one of them another writer="
         )
 
     def __reduce__(self) -> tuple[type[FencedError], tuple[str, str, int, int, int]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from engine.elements.errors import ConfigurationError, MissingDependencyError
 from operators.databases.database_session import DatabaseError, Row, RowRefusedError
@@ -38,14 +38,14 @@ def imported_psycopg() -> Any:
     return psycopg
 
 
-class PostgresServer:
+class PostgresServer(NamedTuple):
     """How to reach a database of a server; see :class:`operators.databases.postgres_database.PostgresDatabase`."""
 
-    def __init__(
-        self, dsn: str, reconnects: int, reconnect_wait_s: float, lock_timeout_ms: int, connect_timeout_s: int
-    ) -> None:
-        self.dsn, self.reconnects, self.reconnect_wait_s = dsn, reconnects, reconnect_wait_s
-        self.lock_timeout_ms, self.connect_timeout_s = lock_timeout_ms, connect_timeout_s
+    dsn: str
+    reconnects: int
+    reconnect_wait_s: float
+    lock_timeout_ms: int
+    connect_timeout_s: int
 
     def open_connection(self) -> Connection[Any]:
         """A connection with our settings. Raises psycopg's errors, and :class:`ConfigurationError` for a bad dsn."""

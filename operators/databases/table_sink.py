@@ -13,13 +13,11 @@ from copy import copy
 from hashlib import blake2b
 from typing import Any, Self
 
-from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, check_whole
 from engine.elements.operator import Operator
 from operators.databases.database_session import (
     MAX_WRITER_BYTES,
     DatabaseError,
-    Row,
     SinkDatabase,
     SinkSession,
     TableDescription,
@@ -112,7 +110,8 @@ class TableWriter:
     def __init__(self, sink: TableSink, operator: Operator) -> None:
         self._sink, self._operator = sink, operator
         self._held: SinkSession | None = None
-        self._to_rows = RecordsToRows(operator, sink.row, tuple(sink.columns))
+        self.rows = RecordsToRows(operator, sink.row, tuple(sink.columns))
+        """One row for each record of a batch."""
         self.epoch = 0
 
     def take_over(self) -> TableDescription:
@@ -134,10 +133,6 @@ class TableWriter:
     def is_connected(self) -> bool:
         """Whether there is a session."""
         return self._held is not None
-
-    def rows(self, batch: Batch) -> list[Row]:
-        """One row for each record. Raises :class:`engine.elements.errors.UserFunctionError` if one cannot be a row."""
-        return self._to_rows(batch)
 
     def spend(self) -> None:
         """Spend the virtual time of one request."""

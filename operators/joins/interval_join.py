@@ -173,7 +173,7 @@ class IntervalJoinOperator(TwoInputOperator):
         keys, stamps = batch.keys, batch.timestamps
         if not batch:
             return
-        assert keys is not None, "an interval join stands behind key_by"
+        assert keys is not None, "an interval join needs key_by before it"
         if stamps is None:
             raise missing_timestamps(self)
         watermark_ms = self._clock.watermark_ms

@@ -114,7 +114,7 @@ class RegularJoinOperator(TwoInputOperator):
         keys, stamps = batch.keys, batch.timestamps
         if not batch:
             return
-        assert keys is not None, "a regular join stands behind key_by"
+        assert keys is not None, "a regular join needs key_by before it"
         out: list[Any] = []
         counts: list[int] = []
         iterator = iter(batch.values)

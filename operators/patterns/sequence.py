@@ -198,7 +198,7 @@ class Pattern:
             raise ConfigurationError(
                 f"pattern: it ends with {last.contiguity}({last.name!r}), and something may always be still to come\n"
                 "  fix: look for what shall not come with followed_by(...) and within(...), and take what timeout_tag="
-                " gives; or say what ends the wait with a stage behind it"
+                " gives; or say what ends the wait with a stage after it"
             )
 
     def text(self) -> str:
@@ -215,7 +215,7 @@ class Pattern:
             raise ConfigurationError(f"pattern: two stages have the name {name!r}; give each its own")
         if contiguity in (NOT_NEXT, NOT_FOLLOWED) and self.stages[-1].is_optional:
             raise ConfigurationError(
-                f"pattern: {contiguity}({name!r}) stands behind {self.stages[-1].name!r}, which is optional: where it"
+                f"pattern: {contiguity}({name!r}) comes after {self.stages[-1].name!r}, which is optional: where it"
                 " begins would be unclear\n  fix: make two patterns, one with that stage and one without it"
             )
         return replace(self, stages=(*self.stages, Stage(name, contiguity)))

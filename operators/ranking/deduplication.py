@@ -54,7 +54,7 @@ class KeepFirstOperator(_Deduplicate):
 
     def process_batch(self, batch: Batch) -> None:
         keys = batch.keys
-        assert keys is not None, "deduplication stands behind key_by"
+        assert keys is not None, "deduplication needs key_by before it"
         seen = self._kept_of(keys)
         chosen: list[int] = []
         fresh: dict[Any, bool] = {}
@@ -80,7 +80,7 @@ class KeepBestOperator(_Deduplicate):
         keys, stamps = batch.keys, batch.timestamps
         if not batch:
             return
-        assert keys is not None, "deduplication stands behind key_by"
+        assert keys is not None, "deduplication needs key_by before it"
         times: list[int] | None = None
         if self._time == EVENT:
             if stamps is None:
@@ -120,7 +120,7 @@ class FirstByWatermarkOperator(_Deduplicate):
         keys, stamps = batch.keys, batch.timestamps
         if not batch:
             return
-        assert keys is not None, "deduplication stands behind key_by"
+        assert keys is not None, "deduplication needs key_by before it"
         if stamps is None:
             raise missing_timestamps(self)
         watermark_ms = self._clock.watermark_ms

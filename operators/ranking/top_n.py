@@ -162,7 +162,7 @@ class TopNOperator(Operator):
         keys, stamps = batch.keys, batch.timestamps
         if not batch:
             return
-        assert keys is not None, "top_n stands behind key_by"
+        assert keys is not None, "top_n needs key_by before it"
         ranking = self._ranking
         distinct = list(dict.fromkeys(keys))
         changed: dict[Any, list[Entry]] = {}

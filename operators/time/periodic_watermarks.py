@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from engine.elements.batch import MIN_TIMESTAMP_MS
-from operators.time.watermark_generators import Idleness, IdlenessTimer, WatermarkGenerator, WatermarkMultiplexer
+from operators.time.watermark_generators import Idleness, IdlenessTimer, WatermarkGenerator
 
 
 class WatermarkEmission(NamedTuple):
@@ -34,16 +34,21 @@ class WatermarkEmission(NamedTuple):
 
 
 class _Split:
-    __slots__ = ("generator", "idle", "idleness")
+    __slots__ = ("generator", "idle", "idleness", "watermark_ms")
 
     def __init__(self, generator: WatermarkGenerator, idleness: IdlenessTimer | None) -> None:
         self.generator = generator
         self.idleness = idleness
         self.idle = False
+        self.watermark_ms = MIN_TIMESTAMP_MS
+        """At the last point of the grid at which it was not idle."""
 
 
 class PeriodicWatermarks:
-    """Generators of several splits and the grid on which their minimum is emitted.
+    """Generators of several splits and the grid on which the minimum of those that are not idle is emitted.
+
+    (Flink: ``WatermarkOutputMultiplexer``.) What is emitted never falls, also when an idle split comes back with an
+    older watermark. While all splits are idle it stands still.
 
     After any call, ``due_ns`` is the time at which ``on_periodic`` wants to be called, or ``None``.
     """
@@ -60,14 +65,13 @@ class PeriodicWatermarks:
         self._idle_timeout_ms = idle_timeout_ms
         self._origin_ns = origin_ns
         self._splits: dict[str, _Split] = {}
-        self._multiplexer = WatermarkMultiplexer()
         self.last_emitted_ms = MIN_TIMESTAMP_MS
         self.idle = False
         self.due_ns: int | None = None
 
     def restore(self, last_emitted_ms: int, until_next_ns: int, now_ns: int) -> None:
         """Continue after ``last_emitted_ms``, with the next point of the grid ``until_next_ns`` from now."""
-        self.last_emitted_ms = self._multiplexer.combined_ms = last_emitted_ms
+        self.last_emitted_ms = last_emitted_ms
         self._origin_ns = now_ns + until_next_ns
         if until_next_ns == 0:
             self.due_ns = now_ns
@@ -84,8 +88,8 @@ class PeriodicWatermarks:
         if restored is not None:
             generator.restore(restored)
         idleness = None if timeout_ms is None else IdlenessTimer(timeout_ms * 1_000_000)
+        assert split not in self._splits, split
         self._splits[split] = _Split(generator, idleness)
-        self._multiplexer.register(split)
         if idleness is not None or restored is not None:
             self.expect_records(now_ns)
 
@@ -103,7 +107,6 @@ class PeriodicWatermarks:
     def remove_split(self, split: str, now_ns: int) -> None:
         """``split`` has ended and no longer holds the watermark back."""
         del self._splits[split]
-        self._multiplexer.unregister(split)
         if self._splits:
             self.expect_records(now_ns)
 
@@ -126,24 +129,24 @@ class PeriodicWatermarks:
     def on_periodic(self, now_ns: int) -> WatermarkEmission:
         """A point of the grid has come."""
         self.due_ns = None
-        for name, split in self._splits.items():
-            self._check(name, split, now_ns)
-        risen = self._multiplexer.update()
-        became_idle = self._multiplexer.idle and not self.idle
-        self.idle = self._multiplexer.idle
-        if risen:
-            self.last_emitted_ms = self._multiplexer.combined_ms
-        return WatermarkEmission(self.last_emitted_ms if risen else None, became_idle)
+        for split in self._splits.values():
+            self._check(split, now_ns)
+        active = [split.watermark_ms for split in self._splits.values() if not split.idle]
+        was_idle, self.idle = self.idle, bool(self._splits) and not active
+        became_idle = self.idle and not was_idle
+        if not active or min(active) <= self.last_emitted_ms:
+            return WatermarkEmission(None, became_idle)
+        self.last_emitted_ms = min(active)
+        return WatermarkEmission(self.last_emitted_ms, became_idle)
 
-    def _check(self, name: str, split: _Split, now_ns: int) -> None:
+    def _check(self, split: _Split, now_ns: int) -> None:
         idleness = split.idleness
         if idleness is not None:
             if split.idle or idleness.check_if_idle(now_ns):
                 split.idle = True
-                self._multiplexer.set_idle(name)
                 return
             self._want(self._point_from(idleness.next_check_ns(now_ns)))
-        self._multiplexer.set_watermark(name, split.generator.watermark_ms())
+        split.watermark_ms = max(split.watermark_ms, split.generator.watermark_ms())
 
     def _want(self, time_ns: int) -> None:
         if self.due_ns is None or time_ns < self.due_ns:

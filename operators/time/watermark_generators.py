@@ -1,4 +1,4 @@
-"""Watermark generators, their combination over splits, and idleness: pure, given records and the virtual time."""
+"""Watermark generators and idleness: pure, given records and the virtual time."""
 
 from __future__ import annotations
 
@@ -71,57 +71,6 @@ class NoWatermarksGenerator:
         pass
 
 
-class _Partial:
-    """The contribution of one split (Flink: ``PartialWatermark``)."""
-
-    __slots__ = ("idle", "watermark_ms")
-
-    def __init__(self) -> None:
-        self.watermark_ms = MIN_TIMESTAMP_MS
-        self.idle = False
-
-
-class WatermarkMultiplexer:
-    """The watermark of several splits: the minimum over those that are not idle.
-
-    (Flink: ``WatermarkOutputMultiplexer``.) It never falls, also when an idle split comes back with an older
-    watermark. While all splits are idle it stands still.
-    """
-
-    def __init__(self) -> None:
-        self._partials: dict[str, _Partial] = {}
-        self.combined_ms = MIN_TIMESTAMP_MS
-        self.idle = False
-
-    def register(self, split: str) -> None:
-        """Let ``split`` take part; it holds the minimum back until it has a watermark."""
-        assert split not in self._partials, split
-        self._partials[split] = _Partial()
-
-    def unregister(self, split: str) -> None:
-        """``split`` has ended."""
-        del self._partials[split]
-
-    def set_watermark(self, split: str, watermark_ms: int) -> None:
-        """``split`` is active and has reached ``watermark_ms``."""
-        partial = self._partials[split]
-        partial.idle = False
-        partial.watermark_ms = max(partial.watermark_ms, watermark_ms)
-
-    def set_idle(self, split: str) -> None:
-        """``split`` does not take part until it has a watermark again."""
-        self._partials[split].idle = True
-
-    def update(self) -> bool:
-        """Combine; true when the combined watermark has risen."""
-        active = [partial.watermark_ms for partial in self._partials.values() if not partial.idle]
-        self.idle = bool(self._partials) and not active
-        if active and min(active) > self.combined_ms:
-            self.combined_ms = min(active)
-            return True
-        return False
-
-
 class Idleness(NamedTuple):
     """Where an ``IdlenessTimer`` and its split stand, in terms that hold at any other time too."""
 
@@ -137,7 +86,7 @@ IDLENESS = row(flag, flag, optional(whole))
 class IdlenessTimer:
     """Decides at the points of the grid whether a split is idle (Flink: ``IdlenessTimer``).
 
-    Inactivity begins at the first check that finds no new record; idle is who has been inactive for *more*
+    Inactivity begins at the first check that finds no new record. A split is idle once it has been inactive for *more*
     than the timeout.
     """
 

@@ -123,7 +123,7 @@ class CommittableCollector:
 
     def drop_behind(self, checkpoint_id: int) -> int:
         """Forget the books of later checkpoints; returns how many committables that were."""
-        behind = [checkpoint for known, checkpoint in self._checkpoints.items() if known > checkpoint_id]
-        for checkpoint in behind:
+        later = [checkpoint for known, checkpoint in self._checkpoints.items() if known > checkpoint_id]
+        for checkpoint in later:
             self.remove(checkpoint)
-        return sum(len(book.requests) for checkpoint in behind for book in checkpoint.books.values())
+        return sum(len(book.requests) for checkpoint in later for book in checkpoint.books.values())

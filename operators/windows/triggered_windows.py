@@ -131,7 +131,7 @@ class TriggeredWindowOperator(Operator):
         if not batch:
             return
         values, stamps, keys = batch.values, batch.timestamps, batch.keys
-        assert keys is not None, "a window operator stands behind key_by"
+        assert keys is not None, "a window operator needs key_by before it"
         if stamps is None and self._assigner.needs_timestamps:
             raise missing_timestamps(self)
         refuse_none(self, values)

@@ -19,7 +19,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.elements.errors import ConfigurationError, check_whole
-from operators.basic import Clocks, NamedStates, Timers
+from operators.basic import Clocks, KeyTimers, NamedStates
 
 if TYPE_CHECKING:
     from operators.windows.assigners import Window
@@ -49,7 +49,7 @@ class TriggerResult(Enum):
         return self in (TriggerResult.PURGE, TriggerResult.FIRE_AND_PURGE)
 
 
-class TriggerContext(Clocks, NamedStates, Timers, Protocol):
+class TriggerContext(Clocks, NamedStates, KeyTimers, Protocol):
     """What a trigger may ask: the clocks, and the state and timers of the present window of the current key. Ask for a
     state again in each callback: a handle speaks of one window only."""
 

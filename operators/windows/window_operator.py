@@ -100,7 +100,7 @@ class WindowOperator(Operator):
         if not batch:
             return
         values, stamps, keys = batch.values, batch.timestamps, batch.keys
-        assert keys is not None, "a window operator stands behind key_by"
+        assert keys is not None, "a window operator needs key_by before it"
         if stamps is None:
             raise missing_timestamps(self)
         refuse_none(self, values)

@@ -306,7 +306,7 @@ def open_part() -> object:
     stream.write(b"row\n")
     handle = stream.persist()
     after = RecoverableWriter(files, "/out", UniqueNames(1, 2, 0), replaces=False)
-    (state,) = OpenPartFence(after, (1, 2)).fence([BucketState("", [], (*handle, 0))])
+    (state,) = OpenPartFence(after, (1, 2), str).fence([BucketState("", [], (*handle, 0))])
     return state.in_progress is not None and state.in_progress[0] == handle[0]
 
 

@@ -36,7 +36,7 @@ from engine.elements.errors import StorageError
 from operators.files.bucketing.late_truncation import LateTruncations
 from operators.files.bucketing.names import BucketingNames
 from operators.files.bucketing.valid_length import has_valid_length, write_valid_length
-from operators.files.writing import LineRows, RecoverableWriter, RowPart
+from operators.files.writing import LineRows, PartFile, RecoverableWriter
 from state_backends.base import list_of, number, optional, path_below, row, such_that, whole
 from state_backends.files import FileSystem
 
@@ -60,7 +60,7 @@ class _Bucket:
     id: str
     last_written_ms: int
     counter: int = 0
-    part: RowPart | None = None
+    part: PartFile | None = None
     """The part in progress."""
     created_ms: int = 0
     pending: list[str] = field(default_factory=list)
@@ -145,7 +145,7 @@ class BucketingParts:
     def _is_too_old(self, bucket: _Bucket, now_ms: int) -> bool:
         return self._rollover_ms is not None and now_ms - bucket.created_ms > self._rollover_ms
 
-    def _open_part(self, bucket: _Bucket, now_ms: int) -> RowPart:
+    def _open_part(self, bucket: _Bucket, now_ms: int) -> PartFile:
         fs, names = self._fs, self._names
         directory = self._path(bucket.id)
         fs.make_dirs(directory)
@@ -158,7 +158,7 @@ class BucketingParts:
             if taken.isdisjoint(worn) and not any(fs.exists(posixpath.join(directory, one)) for one in worn):
                 break
         stream = self._files.begin(posixpath.join(bucket.id, names.in_progress(part)), part, exclusive=True)
-        bucket.part = RowPart(stream, bucket.id, now_ms)
+        bucket.part = PartFile(stream, bucket.id, now_ms)
         bucket.synced_bytes, bucket.created_ms = 0, now_ms
         self._opened.append((bucket.id, part))
         return bucket.part

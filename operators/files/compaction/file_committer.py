@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 from engine.elements.errors import StorageError
-from operators.files.writing import PendingFile, ResumeHandle
+from operators.files.writing import PendingFile, RecoverableWriter, ResumeHandle
 from operators.transactions import CommitRequest
 from state_backends.base import path_below, row, such_that, tagged, whole
 
@@ -55,29 +55,13 @@ def delete(bucket_id: str, path: str) -> FileCommittable:
     return (DELETE, bucket_id, path)
 
 
-class CommittedFiles(Protocol):
-    """The methods of :class:`operators.files.writing.recoverable_writer.RecoverableWriter` that the committer needs."""
-
-    def commit_after_recovery(self, pending: PendingFile) -> bool:
-        """Make it visible, unless it already is."""
-
-    def clean_up(self, handle: ResumeHandle) -> bool:
-        """Delete what it refers to."""
-
-    def delete(self, relative: str) -> None:
-        """Delete a file."""
-
-    def sync_directories(self) -> None:
-        """Make all new and changed names durable."""
-
-
 class FileCommitter:
     """Commits files below one directory. ``count``: gets names and amounts for metrics; ``lost``: gets the final names
     of lost files, relative to it; ``refusals``: turns errors of the file system into one of the sink's."""
 
     def __init__(
         self,
-        files: CommittedFiles,
+        files: RecoverableWriter,
         count: Callable[[str, int], None] | None = None,
         lost: Callable[[list[str]], None] | None = None,
         refusals: Callable[[], AbstractContextManager[None]] = nullcontext,

@@ -15,12 +15,12 @@ Rules (Flink: ``FileSourceReader``, ``SourceReaderBase``, ``SourceOperator``)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from engine.elements.errors import ConfigurationError
 from engine.elements.operator import Operator
 from engine.elements.operator_coordination import OperatorCoordinator
-from engine.elements.source import Source, SourceContext, SplitReader
+from engine.elements.source import Source, SplitReader
 from operators.files.reading.split_coordinator import (
     DISCOVERED,
     LIST,
@@ -36,9 +36,7 @@ from operators.files.reading.splits import FileSourceSplit
 from operators.sources import RunningSplit, SavedSplit, SourceOperator, saved_shape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from operators.files.reading.split_enumerator import SplitAssigner
+    from operators.files.reading.file_source import FileSource
     from operators.time import WatermarkStrategy
 
 _STATE = "assigned-splits"
@@ -46,31 +44,12 @@ _NO_SPLIT = ""
 """Stands for a split in watermarks, as long as there is none."""
 
 
-class EnumeratedSource(Protocol):
-    """The interface of a source whose splits are handed out."""
-
-    monitor_interval_ms: int | None
-
-    @property
-    def create_assigner(self) -> Callable[[], SplitAssigner]:
-        """Returns a function that creates the assigner of an enumerator."""
-
-    def splits(self, context: SourceContext) -> Sequence[str]:
-        """Not called here; part of every source."""
-
-    def enumerate_splits(self, context: SourceContext, *, is_first: bool) -> list[FileSourceSplit]:
-        """All splits that exist now."""
-
-    def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
-        """A reader of one of them."""
-
-
 class EnumeratedSourceFactory:
     """Makes the operators of one source, and their coordinator. ``opens``: the object that opens splits, if not the
     source itself."""
 
     def __init__(
-        self, source: EnumeratedSource, watermarks: WatermarkStrategy | None = None, opens: Source | None = None
+        self, source: FileSource, watermarks: WatermarkStrategy | None = None, opens: Source | None = None
     ) -> None:
         self.source, self.watermarks = source, watermarks
         self.opens: Source = source if opens is None else opens
@@ -95,7 +74,7 @@ class EnumeratedSourceOperator(SourceOperator):
     takes_turns = False
 
     def __init__(
-        self, source: EnumeratedSource, watermark_strategy: WatermarkStrategy | None = None, opens: Source | None = None
+        self, source: FileSource, watermark_strategy: WatermarkStrategy | None = None, opens: Source | None = None
     ) -> None:
         super().__init__(source if opens is None else opens, watermark_strategy)
         self._enumerated = source

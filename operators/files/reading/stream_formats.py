@@ -175,7 +175,7 @@ class _FixedLengthReader:
         if not data:
             return None
         if len(data) < self._format.record_bytes:
-            raise ValueError(f"the file ends behind {len(data)} of the {self._format.record_bytes} bytes of a record")
+            raise ValueError(f"the file ends after {len(data)} of the {self._format.record_bytes} bytes of a record")
         self._offset += len(data)
         return (self._format.decode(data),)
 

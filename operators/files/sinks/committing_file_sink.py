@@ -131,32 +131,25 @@ class FileSinkWriter(SinkWriter):
             self._files.sync_directories()
 
     def _reconciled(self, states: list[BucketState]) -> list[BucketState]:
-        directory, retracted = self._directory, self._clean_up_after_one_operator()
-        directory.clean_up()
-        fenced = directory.open_parts.fence(states)
-        retracted += directory.open_parts.retracted
+        self._clean_up_after_one_operator()
+        self._directory.clean_up()
+        fenced = self._directory.open_parts.fence(states)
         # Before anything is handed out: a crash must not show the hidden files again.
         self._files.sync_directories()
-        if retracted:
-            self._context.metrics.count("numCommittedFilesRetracted", retracted)
         return fenced
 
-    def _clean_up_after_one_operator(self) -> int:
-        """Clean up the files that the one-operator sink opened after its last checkpoint. Returns how many visible
-        files were hidden."""
+    def _clean_up_after_one_operator(self) -> None:
+        """Clean up the files that the one-operator sink opened after its last checkpoint."""
         context, spec, backend = self._context, self._spec, self._context.operator_backend()
         if PART_COUNTERS not in backend.state_names():
-            return 0
+            return
         counters = backend.union_list_state(PART_COUNTERS, COUNTER_STATE)
         restored = RestoredCounters(counters.get())
         # The next checkpoint is ours. If kept, each subtask would store all of it, and a restore read every copy.
         counters.clear()
-        if restored.is_empty:
-            return 0
-        patterns = counted_names(spec.prefix, spec.suffix)
-        earlier = DirectoryReconciliation(self._files, context, restored, patterns)
-        earlier.clean_up()
-        return earlier.open_parts.retracted
+        if not restored.is_empty:
+            patterns = counted_names(spec.prefix, spec.suffix)
+            DirectoryReconciliation(self._files, context, restored, patterns).clean_up()
 
     def open(self) -> None:
         if rolls_on_processing_time(self._spec.rolling_policy):
@@ -175,8 +168,12 @@ class FileSinkWriter(SinkWriter):
             buckets = self._spec.bucket_assigner.buckets_of(batch, now_ms, self._watermark_ms)
         except RecordError as error:
             raise WriteError(what, error.record, error.cause) from error
+        records = batch.values if self._writer.shows_records else None
         with self._storage_problems():
-            self._writer.write_batch(buckets, rows, batch, now_ms)
+            if isinstance(buckets, str):
+                self._writer.write(buckets, rows, records, now_ms)
+            else:
+                self._writer.write_each(buckets, rows, records, now_ms)
 
     def process_watermark(self, timestamp_ms: int) -> None:
         """Bucket assigners may use the watermark."""

@@ -72,8 +72,6 @@ class FileSinkOperator(SinkOperator):
                 self._writer.sync_directories()
             gone = self._buckets.initialize(states, counters.by_subtask.values())
             self._writer.sync_directories()
-        if retracted := self._directory.open_parts.retracted:
-            context.metrics.count("numCommittedFilesRetracted", retracted)
         self._report_gone([self._writer.path(target) for target in gone])
 
     def _report_gone(self, paths: list[str]) -> None:
@@ -112,8 +110,12 @@ class FileSinkOperator(SinkOperator):
             buckets = self._spec.bucket_assigner.buckets_of(batch, now_ms, self._watermark_ms)
         except RecordError as error:
             raise self.user_error(what, error.record, error.cause) from error.cause
+        records = batch.values if self._buckets.shows_records else None
         with storage_problems(self.context.name, self._spec.path):
-            self._buckets.write_batch(buckets, rows, batch, now_ms)
+            if isinstance(buckets, str):
+                self._buckets.write(buckets, rows, records, now_ms)
+            else:
+                self._buckets.write_each(buckets, rows, records, now_ms)
 
     def process_watermark(self, timestamp_ms: int) -> None:
         """Bucket assigners may use the watermark."""

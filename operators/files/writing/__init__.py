@@ -16,6 +16,9 @@ from operators.files.writing.bucket import (
     PartSettings as PartSettings,
 )
 from operators.files.writing.bucket_assigners import (
+    DAYS as DAYS,
+    JAVA_TOKEN as JAVA_TOKEN,
+    MONTHS as MONTHS,
     BasePathBucketAssigner as BasePathBucketAssigner,
     BucketAssigner as BucketAssigner,
     BucketContext as BucketContext,
@@ -46,7 +49,6 @@ from operators.files.writing.part_files import (
     PartEncoder as PartEncoder,
     PartFile as PartFile,
     RecordError as RecordError,
-    RowPart as RowPart,
     is_bulk as is_bulk,
     line_end_of as line_end_of,
     split_lines as split_lines,

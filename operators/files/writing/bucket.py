@@ -91,23 +91,14 @@ class BucketsListener(Protocol):
         """A part was begun, not resumed; ``target`` is its future path relative to the sink's directory."""
 
 
-class PartSettings:
+class PartSettings(NamedTuple):
     """The settings that all buckets of one subtask share."""
 
-    __slots__ = ("encoder", "event_rule", "listener", "policy", "writer")
-
-    def __init__(
-        self,
-        writer: RecoverableWriter,
-        encoder: PartEncoder,
-        policy: RollingPolicy,
-        listener: BucketsListener | None = None,
-    ) -> None:
-        self.writer = writer
-        self.encoder = encoder
-        self.policy = policy
-        self.event_rule = EventRule(policy)
-        self.listener = listener
+    writer: RecoverableWriter
+    encoder: PartEncoder
+    policy: RollingPolicy
+    event_rule: EventRule
+    listener: BucketsListener | None = None
 
 
 class BucketState(NamedTuple):

@@ -197,11 +197,14 @@ def zone_of(name: object) -> tzinfo:
 
 _Field = Callable[[datetime], str]
 
-_MONTHS = (
+MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
     "December",
 )  # fmt: skip
-_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+
+JAVA_TOKEN = re.compile(r"([A-Za-z])\1*|'((?:[^']|'')*)'|.", re.DOTALL)
+"""A part of a pattern of ``DateTimeFormatter``: equal letters, a quoted text, or any other sign."""
 
 _NUMBERS: dict[str, tuple[Callable[[datetime], int], int]] = {
     "y": (lambda moment: moment.year, 9),
@@ -223,44 +226,26 @@ _NUMBERS: dict[str, tuple[Callable[[datetime], int], int]] = {
 def _compiled(format: str) -> list[str | _Field]:
     """The pattern as text and functions of the instant. Raises ``ConfigurationError``."""
     fields: list[str | _Field] = []
-    at = 0
-    while at < len(format):
-        letter = format[at]
-        if letter == "'":
-            text, at = _quoted(format, at)
-            fields.append(text)
-            continue
-        length = 1
-        while at + length < len(format) and format[at + length] == letter:
-            length += 1
-        at += length
-        if letter in "[]{}#":
-            raise _bad_format(format, f"{letter!r} is reserved, and needs quotes as text")
-        fields.append(_field(format, letter, length) if letter.isascii() and letter.isalpha() else letter * length)
-    return fields
-
-
-def _quoted(format: str, start: int) -> tuple[str, int]:
-    """The text between the quote at ``start`` and its end, in which two quotes are one; and the position after it."""
-    text, at = "", start + 1
-    while True:
-        end = format.find("'", at)
-        if end < 0:
+    for match in JAVA_TOKEN.finditer(format):
+        token, quoted = match.group(), match[2]
+        if quoted is not None:
+            fields.append(quoted.replace("''", "'") or "'")
+        elif token == "'":
             raise _bad_format(format, "a quote has no end")
-        text += format[at:end]
-        if format[end + 1 : end + 2] != "'":
-            return (text or "'") if end == start + 1 else text, end + 1
-        text += "'"
-        at = end + 2
+        elif token in "[]{}#":
+            raise _bad_format(format, f"{token!r} is reserved, and needs quotes as text")
+        else:
+            fields.append(_field(format, token[0], len(token)) if match[1] else token)
+    return fields
 
 
 def _field(format: str, letter: str, length: int) -> _Field:
     if letter in "yu" and length == 2:
         return lambda moment: f"{moment.year % 100:02}"
     if letter in "ML" and 3 <= length <= 4:
-        return lambda moment: _MONTHS[moment.month - 1][: 3 if length == 3 else None]
+        return lambda moment: MONTHS[moment.month - 1][: 3 if length == 3 else None]
     if letter == "E" and length <= 4:
-        return lambda moment: _DAYS[moment.weekday()][: 3 if length <= 3 else None]
+        return lambda moment: DAYS[moment.weekday()][: 3 if length <= 3 else None]
     if letter == "a" and length == 1:
         return lambda moment: "AM" if moment.hour < 12 else "PM"
     if letter == "S" and length <= 9:

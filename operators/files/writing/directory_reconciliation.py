@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.elements.errors import OutputAheadError
@@ -108,15 +108,14 @@ class RestoredCounters:
 
 class OpenPartFence:
     """Open parts of a checkpoint, and the files that one subtask has set aside for them. ``attempt``: the incarnation
-    and attempt that restores now."""
+    and attempt that restores now; ``count``: gets the name of a metric for each visible file that is hidden."""
 
-    def __init__(self, writer: RecoverableWriter, attempt: tuple[int, int]) -> None:
+    def __init__(self, writer: RecoverableWriter, attempt: tuple[int, int], count: Callable[[str], None]) -> None:
         self._writer = writer
         self._attempt = attempt
+        self._count = count
         self.set_aside: dict[str, list[str]] = {}
         """By target: files that are kept until it is visible."""
-        self.retracted = 0
-        """How many visible files were hidden."""
 
     def keep(self, relative: str, target: str) -> None:
         """Keep a file that this or an earlier attempt has set aside for ``target``."""
@@ -129,7 +128,7 @@ class OpenPartFence:
         bucket_id, name = posixpath.split(relative)
         incarnation, attempt = self._attempt
         self._writer.rename(relative, posixpath.join(bucket_id, f".{name}{RETRACTED}{incarnation}-{attempt}"))
-        self.retracted += 1
+        self._count("numCommittedFilesRetracted")
 
     def fence(self, states: Iterable[BucketState]) -> list[BucketState]:
         """Give every file that was open in the checkpoint to this attempt alone; returns the states with copies instead
@@ -161,7 +160,7 @@ class OpenPartFence:
                 self.hide(target)
         elif visible:
             writer.rename(target, kept)
-            self.retracted += 1
+            self._count("numCommittedFilesRetracted")
         else:
             # The file is gone, as the restore will find out.
             return state
@@ -204,7 +203,7 @@ class DirectoryReconciliation:
         self._attempt = context.incarnation, context.attempt
         self._restored = restored
         self._visible, self._hidden = patterns
-        self.open_parts = OpenPartFence(writer, self._attempt)
+        self.open_parts = OpenPartFence(writer, self._attempt, context.metrics.count)
 
     def clean_up(self) -> None:
         """Delete or hide the files opened after the checkpoint. Raises ``StorageError`` when the directory holds the

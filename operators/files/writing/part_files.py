@@ -184,7 +184,7 @@ class PartEncoder:
         """The part that is written to ``stream``."""
         if self.is_bulk:
             return BulkPart(stream, bucket_id, created_at_ms, self.format.open_writer(stream.write))
-        return RowPart(stream, bucket_id, created_at_ms)
+        return PartFile(stream, bucket_id, created_at_ms)
 
 
 def encode_lines(format: RowFormat, values: list[Any], line_end: str) -> LineRows:
@@ -219,7 +219,7 @@ def _is_unwritable(line: object) -> bool:
 
 
 class PartFile:
-    """The open part of a bucket, as policies see it."""
+    """The open part of a bucket, as policies see it: here lines, each written when it comes."""
 
     __slots__ = ("bucket_id", "created_at_ms", "last_update_ms", "stream")
 
@@ -236,10 +236,20 @@ class PartFile:
 
     def add(self, rows: Rows, start: int, stop: int, now_ms: int) -> int:
         """Write rows from ``start`` on, up to ``stop``; returns the position after the last row taken."""
-        raise TypeError(f"{type(self).__name__} does not say how rows are written")
+        self.stream.write(rows.content(start, stop))
+        self.last_update_ms = now_ms
+        return stop
 
     def add_up_to(self, size_bytes: int, rows: Rows, start: int, stop: int, now_ms: int) -> int:
-        """The same, up to and including the row that makes the file larger than ``size_bytes``."""
+        """The same, up to and including the row that makes the file larger than ``size_bytes``. Finds that row in the
+        running sum of sizes."""
+        if stop - start == len(rows) and self.stream.size_bytes + len(rows.whole) <= size_bytes:
+            return self.add(rows, start, stop, now_ms)
+        ends: list[int] = rows.ends
+        before = ends[start - 1] if start else 0
+        room = before + size_bytes - self.stream.size_bytes
+        if ends[stop - 1] > room:
+            stop = bisect_right(ends, room, start, stop) + 1
         return self.add(rows, start, stop, now_ms)
 
     def persist(self) -> ResumeHandle:
@@ -253,29 +263,6 @@ class PartFile:
     def dispose(self) -> None:
         """Close without any promise."""
         self.stream.close()
-
-
-class RowPart(PartFile):
-    """Lines, each written when it comes."""
-
-    __slots__ = ()
-
-    def add(self, rows: Rows, start: int, stop: int, now_ms: int) -> int:
-        """Write all of them."""
-        self.stream.write(rows.content(start, stop))
-        self.last_update_ms = now_ms
-        return stop
-
-    def add_up_to(self, size_bytes: int, rows: Rows, start: int, stop: int, now_ms: int) -> int:
-        """Finds the row in the running sum of sizes."""
-        if stop - start == len(rows) and self.stream.size_bytes + len(rows.whole) <= size_bytes:
-            return self.add(rows, start, stop, now_ms)
-        ends: list[int] = rows.ends
-        before = ends[start - 1] if start else 0
-        room = before + size_bytes - self.stream.size_bytes
-        if ends[stop - 1] > room:
-            stop = bisect_right(ends, room, start, stop) + 1
-        return self.add(rows, start, stop, now_ms)
 
 
 class BulkPart(PartFile):
@@ -293,6 +280,10 @@ class BulkPart(PartFile):
         taken = self._writer.add(rows, start, stop)
         assert start < taken <= stop, (start, taken, stop)
         return taken
+
+    def add_up_to(self, size_bytes: int, rows: Rows, start: int, stop: int, now_ms: int) -> int:
+        """The same: the file does not grow before."""
+        return self.add(rows, start, stop, now_ms)
 
     def persist(self) -> ResumeHandle:
         """Impossible: the records gathered by the writer are in no file yet."""

@@ -25,11 +25,10 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from engine.elements.batch import Batch
 from operators.files.writing.bucket import Bucket, BucketsListener, BucketState, PartNames, PartSettings
 from operators.files.writing.part_files import PartEncoder, Rows, positions
 from operators.files.writing.recoverable_writer import PendingFile, RecoverableWriter, ResumeHandle
-from operators.files.writing.rolling_policies import RollingPolicy, check_rolling_policy
+from operators.files.writing.rolling_policies import EventRule, RollingPolicy, check_rolling_policy
 
 
 class Buckets:
@@ -52,8 +51,8 @@ class Buckets:
         unique: Callable[[], str] | None = None,
     ) -> None:
         check_rolling_policy(policy, bulk=encoder.is_bulk)
-        self._settings = PartSettings(writer, encoder, policy, listener)
-        rule = self._settings.event_rule
+        rule = EventRule(policy)
+        self._settings = PartSettings(writer, encoder, policy, rule, listener)
         self.shows_records = not rule.never and rule.size_limit_bytes is None
         """Whether the policy is asked about each record."""
         self._names = names
@@ -106,14 +105,6 @@ class Buckets:
         bucket.write(rows, len(rows), records, now_ms)
         if self._unique is None:
             self.max_part_counter = max(self.max_part_counter, bucket.next_counter)
-
-    def write_batch(self, bucket_ids: str | list[str], rows: Rows, batch: Batch, now_ms: int) -> None:
-        """Write the rows of a batch: all to one bucket, or each to its own."""
-        records = batch.values if self.shows_records else None
-        if isinstance(bucket_ids, str):
-            self.write(bucket_ids, rows, records, now_ms)
-        else:
-            self.write_each(bucket_ids, rows, records, now_ms)
 
     def write_each(self, bucket_ids: Sequence[str], rows: Rows, records: list[Any] | None, now_ms: int) -> None:
         """Write each row to its bucket."""

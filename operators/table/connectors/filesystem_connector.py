@@ -55,7 +55,7 @@ _COMMIT = (
         "sink.partition-commit.trigger", "choice", "which time decides when a partition is committed", "process-time",
         ("process-time", "partition-time"),
     ),
-    ConfigOption("sink.partition-commit.delay", "duration", "how long behind that time", 0),
+    ConfigOption("sink.partition-commit.delay", "duration", "how long after that time", 0),
     ConfigOption("sink.partition-commit.watermark-time-zone", "text", "of the times of partitions", "UTC"),
     ConfigOption("sink.partition-commit.policy.kind", "text", "what is done: success-file, custom, or both with ','"),
     ConfigOption("sink.partition-commit.policy.class", "object", "the policy 'custom': an object, or 'module:name'"),

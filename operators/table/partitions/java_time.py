@@ -19,11 +19,8 @@ import datetime
 import re
 from dataclasses import dataclass
 
-_NAMES_OF_MONTHS = (
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
-    "December",
-)  # fmt: skip
-_NAMES_OF_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+from operators.files.writing import DAYS, JAVA_TOKEN, MONTHS
+
 _FIELDS = {
     "y": "year-of-era", "u": "year", "M": "month", "L": "month", "d": "day", "D": "day-of-year", "H": "hour",
     "k": "clock-hour", "K": "hour-of-half", "h": "clock-hour-of-half", "m": "minute", "s": "second", "S": "fraction",
@@ -35,7 +32,6 @@ _RANGES = {
     "clock-hour-of-half": (1, 12), "minute": (0, 59), "second": (0, 59), "nano": (0, 999_999_999),
     "milli-of-day": (0, 86_399_999),
 }  # fmt: skip
-_TOKEN = re.compile(r"([A-Za-z])\1*|'((?:[^']|'')*)'|\[|\]|.", re.DOTALL)
 _DIGITS = re.compile("[0-9]+")
 _WIDEST = 19
 
@@ -84,7 +80,7 @@ class JavaTimePattern:
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
         stack: list[list[_Part]] = [[]]
-        for match in _TOKEN.finditer(pattern):
+        for match in JAVA_TOKEN.finditer(pattern):
             token, quoted = match.group(), match[2]
             if token == "[":
                 stack.append([])
@@ -133,7 +129,7 @@ class JavaTimePattern:
         if letter == "E" or (letter in "ML" and count > 2):
             if count > 4:
                 raise wrong
-            names = _NAMES_OF_DAYS if letter == "E" else _NAMES_OF_MONTHS
+            names = DAYS if letter == "E" else MONTHS
             return _Name(field, names if count == 4 else tuple(name[:3] for name in names))
         if count > (3 if letter == "D" else 2):
             raise wrong
@@ -160,7 +156,7 @@ class JavaTimePattern:
                 raise TextError(f"{text!r} names no date by the pattern {self.pattern!r}")
             time = _time(found)
             if "weekday" in found and date.weekday() != found["weekday"]:
-                raise TextError(f"{text!r}: {date} is a {_NAMES_OF_DAYS[date.weekday()]}")
+                raise TextError(f"{text!r}: {date} is a {DAYS[date.weekday()]}")
             return date, None if time is None else datetime.datetime.combine(date, datetime.time()) + time
         except TextError:
             raise
@@ -202,11 +198,11 @@ def _read(parts: tuple[_Part, ...], text: str, at: int, found: dict[str, int]) -
                         return None
             case _Optional(inner):
                 attempt = dict(found)
-                behind = _read(inner, text, at, attempt)
-                if behind is None:
+                end_of_inner = _read(inner, text, at, attempt)
+                if end_of_inner is None:
                     continue
                 found.update(attempt)
-                end = behind
+                end = end_of_inner
         if end is None:
             return None
         at = end

@@ -10,13 +10,17 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from engine.elements.errors import ConfigurationError, StorageError, check_whole
 
 Spec = tuple[tuple[str, str], ...]
 """Columns and values of one partition, in the order of the table's partition columns."""
+
+
+PathOf = Callable[[str], str]
+"""Resolves a path: absolute ones stay, others are below the run's output directory."""
 
 
 class PartitionEntry(NamedTuple):
@@ -45,13 +49,6 @@ class Metastore(Protocol):
 
     def partitions(self, table: str) -> list[PartitionEntry]:
         """All partitions of ``table``, by their values."""
-
-
-class PathOf(Protocol):
-    """Resolves a path: absolute ones stay, others are below the run's output directory."""
-
-    def __call__(self, path: str) -> str:
-        """The path to use."""
 
 
 def _no_table(table: str, known: Sequence[str], where: str) -> ConfigurationError:

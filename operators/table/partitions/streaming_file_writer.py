@@ -81,10 +81,7 @@ class StreamingFileWriterOperator(FileSinkOperator):
         # A compacted file is named after a part, and contains only parts of the same checkpoint.
         context, prefix = self.context, COMPACTED_PREFIX + self._table.prefix.removeprefix(UNCOMPACTED_PREFIX)
         patterns = counted_names(prefix, self._table.suffix)
-        compacted = DirectoryReconciliation(self._writer, context, counters, patterns)
-        compacted.clean_up()
-        if retracted := compacted.open_parts.retracted:
-            context.metrics.count("numCommittedFilesRetracted", retracted)
+        DirectoryReconciliation(self._writer, context, counters, patterns).clean_up()
 
     def _report_gone(self, paths: list[str]) -> None:
         """With compaction a missing file may be in a larger one already. The compactor gets its name again, knows the
@@ -107,8 +104,12 @@ class StreamingFileWriterOperator(FileSinkOperator):
             rows = self._encoder.encode(batch if spec.keeps_columns else without(spec.columns, batch))
         except RecordError as error:
             raise self.user_error(what, batch.values[error.position], error.cause) from error.cause
+        records = batch.values if self._buckets.shows_records else None
         with storage_problems(self.context.name, self._spec.path):
-            self._buckets.write_batch(partitions, rows, batch, now_ms)
+            if isinstance(partitions, str):
+                self._buckets.write(partitions, rows, records, now_ms)
+            else:
+                self._buckets.write_each(partitions, rows, records, now_ms)
 
     def process_watermark(self, timestamp_ms: int) -> None:
         """The committer of partitions needs it, too."""

@@ -23,6 +23,7 @@ from operators.files.writing import (
     UniqueNames,
 )
 from operators.files.writing.recoverable_writer import RecoverableStream
+from operators.files.writing.rolling_policies import EventRule
 from state_backends.files import FileSystem, MemoryFileSystem
 from tests.conformance.compare import Comparison, MalformedVector, Vector, check_fields
 from tests.conformance.sinks.defaults import defaults
@@ -188,7 +189,8 @@ class CountingWriter(RecoverableWriter):
 
 def _bucket(writer: RecoverableWriter) -> Bucket:
     encoder, names = PartEncoder(TextRowFormat()), PartNames("part", "", 0)
-    return Bucket("b", names, 0, PartSettings(writer, encoder, DefaultRollingPolicy()))
+    policy = DefaultRollingPolicy()
+    return Bucket("b", names, 0, PartSettings(writer, encoder, policy, EventRule(policy)))
 
 
 def _write(bucket: Bucket, text: str) -> None:

@@ -106,7 +106,7 @@ def test_what_is_refused_from_an_attempt_that_is_over_is_right() -> None:
     """The epoch holds."""
     table = Table()
     table.session.take_over(0, 1)
-    with pytest.raises(Exception, match="somebody else has epoch 2"):
+    with pytest.raises(Exception, match="epoch 2 has begun"):
         table.session.begin(table.name())
     assert table.judged("V8") == []
     assert table.database.history[-1].result == REFUSED_AS_FENCED

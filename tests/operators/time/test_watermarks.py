@@ -11,12 +11,7 @@ from engine.elements.batch import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS, Batch
 from engine.elements.errors import ConfigurationError, UserFunctionError
 from operators.time import TimestampsAndWatermarksOperator, WatermarkStrategy
 from operators.time.periodic_watermarks import PeriodicWatermarks
-from operators.time.watermark_generators import (
-    BoundedOutOfOrdernessGenerator,
-    IdlenessTimer,
-    NoWatermarksGenerator,
-    WatermarkMultiplexer,
-)
+from operators.time.watermark_generators import BoundedOutOfOrdernessGenerator, IdlenessTimer, NoWatermarksGenerator
 from tests.operators.harness import START_NS, Harness
 
 MS = 1_000_000
@@ -58,24 +53,21 @@ def test_generator_snapshot_continues_and_respects_a_larger_bound() -> None:
     assert other.watermark_ms() == MIN_TIMESTAMP_MS
 
 
-def test_multiplexer_takes_the_minimum_of_active_splits() -> None:
+def test_the_watermark_is_the_minimum_of_active_splits() -> None:
     """A split without a watermark holds back, an idle or ended one does not, and the result never falls."""
-    splits = WatermarkMultiplexer()
+    periodic = PeriodicWatermarks(lambda: BoundedOutOfOrdernessGenerator(0), MS, idle_timeout_ms=1, origin_ns=0)
     for name in "abc":
-        splits.register(name)
-    splits.set_watermark("a", 10)
-    splits.set_watermark("b", 20)
-    assert (splits.update(), splits.combined_ms) == (False, MIN_TIMESTAMP_MS)
+        periodic.add_split(name, 0)
 
-    splits.set_idle("c")
-    assert (splits.update(), splits.combined_ms) == (True, 10)
-    splits.unregister("a")
-    assert (splits.update(), splits.combined_ms) == (True, 20)
-    splits.set_watermark("c", 5)
-    assert (splits.update(), splits.combined_ms, splits.idle) == (False, 20, False)
-    splits.set_idle("b")
-    splits.set_idle("c")
-    assert (splits.update(), splits.combined_ms, splits.idle) == (False, 20, True)
+    def at(now_ms: int, **stamps: int) -> tuple[int | None, bool]:
+        for name, stamp in stamps.items():
+            periodic.on_records(name, [stamp], now_ms * MS - 1)
+        return periodic.on_periodic(now_ms * MS)
+
+    assert [at(1, a=11, b=21), at(2, a=11, b=21), at(3, a=11, b=21)] == [(None, False), (None, False), (10, False)]
+    periodic.remove_split("a", 3 * MS)
+    assert [at(4, b=21), at(5, b=21, c=6)] == [(20, False), (None, False)]
+    assert [at(6), at(7), at(8)] == [(None, False), (None, False), (None, True)]
 
 
 def test_idleness_needs_more_than_the_timeout_of_inactivity() -> None:

@@ -347,7 +347,7 @@ def test_what_goes_wrong_in_a_format_says_where() -> None:
     """A torn record, a bug in the function, and a file that has fewer records than were read."""
     place = world(INTS + b"xx")
     source = FileSource(PATH, FixedLengthFormat(4, decode))
-    problem = r"about byte \d+: the file ends behind 2 of the 4 bytes of a record\n  fix the file, or the format"
+    problem = r"about byte \d+: the file ends after 2 of the 4 bytes of a record\n  fix the file, or the format"
     with pytest.raises(MalformedContentError, match=problem):
         drain(source.open_split(PATH, None, place), 100)
     with pytest.raises(UserFunctionError, match="the format's reader of operator 'numbers' raised ZeroDivisionError"):
