@@ -29,7 +29,6 @@ from operators.basic.functions import (
     UserFunction as UserFunction,
     own_instance as own_instance,
 )
-from operators.basic.iteration import IterationHeadOperator as IterationHeadOperator
 from operators.basic.keyed import (
     KeyedAggregateOperator as KeyedAggregateOperator,
     ReduceOperator as ReduceOperator,
@@ -49,8 +48,10 @@ from operators.basic.simple_sinks import (
 from operators.basic.stateless import (
     FilterOperator as FilterOperator,
     FlatMapOperator as FlatMapOperator,
+    IterationHeadOperator as IterationHeadOperator,
     MapOperator as MapOperator,
     ProcessOperator as ProcessOperator,
+    apply_to_all as apply_to_all,
     item_in_hand as item_in_hand,
 )
 from operators.basic.two_input_functions import (

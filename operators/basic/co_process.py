@@ -16,12 +16,16 @@ from operators.basic.stateless import FunctionOperator, flat_map_batch, map_batc
 from operators.basic.two_input_functions import CoProcessFunction, KeyedCoProcessFunction
 
 
-class CoMapOperator(TwoInputOperator):
-    """One record out for each record in: ``fn1`` of those of the first stream, ``fn2`` of those of the second."""
+class _CoFunctionOperator(TwoInputOperator):
+    """``fn1`` of the records of the first stream, ``fn2`` of those of the second."""
 
     def __init__(self, fn1: Callable[[Any], Any], fn2: Callable[[Any], Any]) -> None:
         self._fn1 = fn1
         self._fn2 = fn2
+
+
+class CoMapOperator(_CoFunctionOperator):
+    """One record out for each record in."""
 
     def process_batch_1(self, batch: Batch) -> None:
         map_batch(self, "first map function", self._fn1, batch)
@@ -30,12 +34,8 @@ class CoMapOperator(TwoInputOperator):
         map_batch(self, "second map function", self._fn2, batch)
 
 
-class CoFlatMapOperator(TwoInputOperator):
+class CoFlatMapOperator(_CoFunctionOperator):
     """Any number of records out for each record in, all with its timestamp."""
-
-    def __init__(self, fn1: Callable[[Any], Any], fn2: Callable[[Any], Any]) -> None:
-        self._fn1 = fn1
-        self._fn2 = fn2
 
     def process_batch_1(self, batch: Batch) -> None:
         flat_map_batch(self, "first flat_map function", self._fn1, batch)

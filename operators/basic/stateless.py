@@ -1,4 +1,4 @@
-"""Operators without state: map, flat_map, filter and process.
+"""Operators without state: map, flat_map, filter, process, and the head of an iteration.
 
 The hot path of every job. A batch is handled in C as far as Python allows: no method call per record but the
 user's function. Which record a function failed on is found afterwards, from how far the output or the input
@@ -96,6 +96,13 @@ class FilterOperator(_FunctionOperator):
         out = list(compress(values, mask))
         if out:
             self.output.emit(Batch(out, None if stamps is None else list(compress(stamps, mask))))
+
+
+class IterationHeadOperator(Operator):
+    """Passes every record on (Flink: ``IterationHead``). Keys of its input end here, as after any operator."""
+
+    def process_batch(self, batch: Batch) -> None:
+        self.output.emit(batch if batch.keys is None else Batch(batch.values, batch.timestamps))
 
 
 class RecordContext:

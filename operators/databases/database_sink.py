@@ -28,14 +28,7 @@ from typing import Any
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, OutputAheadError, check_whole
 from engine.elements.operator import Operator
-from operators.databases.database_session import (
-    DatabaseError,
-    Row,
-    SinkDatabase,
-    SinkSession,
-    TransactionGoneError,
-    TransactionName,
-)
+from operators.databases.database_session import DatabaseError, Row, SinkDatabase, TransactionGoneError, TransactionName
 from operators.databases.memory_database import MemoryDatabase
 from operators.databases.postgres_database import PostgresDatabase
 from operators.databases.records_to_rows import RowFunction
@@ -152,10 +145,6 @@ class DatabaseSinkOperator(TwoPhaseCommitSinkOperator):
         """By checkpoint: the oldest one of which its state has a transaction, where that is not itself."""
         self._completed_id = 0
 
-    @property
-    def _database(self) -> SinkSession:
-        return self._table.session
-
     # --- recovery -----------------------------------------------------------------------------------------
 
     def initialize_state(self) -> None:
@@ -172,20 +161,20 @@ class DatabaseSinkOperator(TwoPhaseCommitSinkOperator):
         return name.subtask % self.context.parallelism == self.context.subtask and name.epoch < self._table.epoch
 
     def _check_nothing_is_there(self) -> None:
-        others = [one for one in self._database.committed() if self._is_mine(one.name)]
+        others = [one for one in self._table.session.committed() if self._is_mine(one.name)]
         if not others:
             return
         context = self.context
         is_ours = not context.checkpointing_enabled and (context.incarnation, context.attempt) != (1, 1)
         if self._spec.existing == "append" or is_ours:
-            self._database.forget([one.name for one in others])
+            self._table.session.forget([one.name for one in others])
             if is_ours:
                 context.metrics.count("numTransactionsPublishedAgain", len(others))
             return
         rows = sum(one.rows for one in others)
         raise OutputAheadError(
             f"sink {self.context.name!r} starts from nothing, but {rows} rows of {len(others)} transactions of another"
-            f" run are committed in {self._database.place}, such as {others[-1].name}\n"
+            f" run are committed in {self._table.session.place}, such as {others[-1].name}\n"
             "  fix: resume that run; or empty the table together with weir_transactions; or set another writer=, or"
             " existing='append' to leave them where they are"
         )
@@ -193,7 +182,7 @@ class DatabaseSinkOperator(TwoPhaseCommitSinkOperator):
     def _check_newer_commits(self, restored: int) -> None:
         newer = [
             one
-            for one in self._database.committed()
+            for one in self._table.session.committed()
             if self._is_mine(one.name) and one.checkpoint_id is not None and one.checkpoint_id > restored
         ]
         if not newer:
@@ -202,14 +191,14 @@ class DatabaseSinkOperator(TwoPhaseCommitSinkOperator):
         if policy == "report":
             metrics.count("numTransactionsPublishedAgain", len(newer))
         elif policy == "retract":
-            retracted = self._database.retract([one.name for one in newer])
+            retracted = self._table.session.retract([one.name for one in newer])
             metrics.count("numCommittedRecordsRetracted", retracted)
         else:
             newest = max(newer, key=lambda one: one.checkpoint_id or 0)
             raise OutputAheadError(
                 f"sink {self.context.name!r} starts from checkpoint {restored}, but transaction {newest.name} of"
-                f" checkpoint {newest.checkpoint_id} is committed in {self._database.place} already: its rows would"
-                " appear twice\n"
+                f" checkpoint {newest.checkpoint_id} is committed in {self._table.session.place} already: its rows"
+                " would appear twice\n"
                 f"  fix: start from checkpoint {newest.checkpoint_id} or a newer one; or have rows carry the name of"
                 " their transaction (transaction_column=) and set newer_commits='retract', which takes them back; or"
                 " set newer_commits='report'"
@@ -217,9 +206,9 @@ class DatabaseSinkOperator(TwoPhaseCommitSinkOperator):
 
     def abort_lingering(self, spared: Sequence[Transaction]) -> None:
         names = {transaction[0] for transaction in spared}
-        for name in self._database.unfinished():
+        for name in self._table.session.unfinished():
             if self._is_mine(name) and str(name) not in names:
-                self._database.abort(name)
+                self._table.session.abort(name)
                 self.context.metrics.count("numLingeringTransactionsAborted")
 
     # --- transactions -------------------------------------------------------------------------------------
@@ -230,7 +219,7 @@ class DatabaseSinkOperator(TwoPhaseCommitSinkOperator):
             self._writer, context.subtask, self._table.epoch, context.incarnation, context.attempt, self._number
         )
         self._number += 1
-        self._database.begin(name)
+        self._table.session.begin(name)
         return (str(name),)
 
     def invoke(self, transaction: Transaction, batch: Batch) -> None:
@@ -240,24 +229,24 @@ class DatabaseSinkOperator(TwoPhaseCommitSinkOperator):
 
     def _send(self, transaction: Transaction) -> None:
         if self._rows:
-            self._database.write(TransactionName.parse(transaction[0]), self._rows)
+            self._table.session.write(TransactionName.parse(transaction[0]), self._rows)
             self._rows = []
             self._table.spend()
 
     def pre_commit(self, transaction: Transaction, checkpoint_id: int | None) -> None:
         self._send(transaction)
-        self._database.prepare(TransactionName.parse(transaction[0]), checkpoint_id)
+        self._table.session.prepare(TransactionName.parse(transaction[0]), checkpoint_id)
         self._table.spend()
 
     def commit(self, transaction: Transaction, checkpoint_id: int | None) -> None:
         try:
-            self._database.commit(TransactionName.parse(transaction[0]))
+            self._table.session.commit(TransactionName.parse(transaction[0]))
         except TransactionGoneError as error:
             raise TransactionLostError(str(error)) from error
         self._table.spend()
 
     def abort(self, transaction: Transaction) -> None:
-        self._database.abort(TransactionName.parse(transaction[0]))
+        self._table.session.abort(TransactionName.parse(transaction[0]))
 
     def snapshot_state(self, checkpoint_id: int) -> None:
         super().snapshot_state(checkpoint_id)
@@ -280,13 +269,13 @@ class DatabaseSinkOperator(TwoPhaseCommitSinkOperator):
         newest_forgotten = min(checkpoint_id - kept, oldest - 1)
         old = [
             one.name
-            for one in self._database.committed()
+            for one in self._table.session.committed()
             if one.name.subtask % self.context.parallelism == self.context.subtask
             and one.checkpoint_id is not None
             and one.checkpoint_id <= newest_forgotten
         ]
         if old:
-            self._database.forget(old)
+            self._table.session.forget(old)
 
     def close(self) -> None:
         """Abort the current transaction, if the database can be reached, and disconnect."""

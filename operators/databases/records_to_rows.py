@@ -4,11 +4,13 @@ function converts any other record."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
+from operators.basic import apply_to_all
 from operators.databases.database_session import Row
 
 RowFunction = Callable[[Any], Sequence[Any]]
@@ -53,7 +55,9 @@ class RecordsToRows:
             rows = []
         if len(rows) == len(values) and set(map(len, rows)) <= {width}:
             return rows
-        return [self._one(value) for value in values]
+        what = "columns" if self._function is None else "row function"
+        row = partial(row_of, function=self._function, columns=self._columns)
+        return apply_to_all(self._operator, what, row, values)
 
     def _made(self, values: list[Any]) -> list[Row]:
         if self._function is not None:
@@ -62,10 +66,3 @@ class RecordsToRows:
         if list(kinds) == [dict]:
             return list(map(self._of_dict, values))
         return list(map(tuple, values)) if all(kind in (tuple, list) for kind in kinds) else []
-
-    def _one(self, value: Any) -> Row:
-        try:
-            return row_of(value, self._function, self._columns)
-        except Exception as error:
-            what = "columns" if self._function is None else "row function"
-            raise self._operator.user_error(what, value, error) from error

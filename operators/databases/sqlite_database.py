@@ -38,7 +38,6 @@ from operators.databases.database_session import (
     TransactionName,
     quoted,
 )
-from operators.databases.sqlite_constraints import broken_key, has_deferred_keys, has_unique_columns
 from operators.databases.upsert_statements import delete_statement, upsert_statement
 from state_backends.files import LocalFileSystem
 
@@ -162,8 +161,8 @@ class SqliteSession:
                 self._check_key()
                 return
             self._make_staged_table()
-            self._is_unique = has_unique_columns(connection, description.table)
-            self._has_deferred_keys = has_deferred_keys(connection, description.table)
+            self._is_unique = _has_unique_columns(connection, description.table)
+            self._has_deferred_keys = _has_deferred_keys(connection, description.table)
 
     def _check_key(self) -> None:
         try:
@@ -282,7 +281,7 @@ class SqliteSession:
                 self._move(text)
         except _AT_FAULT as error:
             raise self._refused_target(name, error) from error
-        broken = broken_key(connection, self._description.table, self._columns) if self._has_deferred_keys else None
+        broken = _broken_key(connection, self._description.table, self._columns) if self._has_deferred_keys else None
         if broken is not None:
             raise RowRefusedError(self.place, f"FOREIGN KEY constraint failed: no such row in {broken[0]!r}", broken[1])
         connection.execute("ROLLBACK TO weir_try")
@@ -378,3 +377,31 @@ class SqliteSession:
 
     def drop(self) -> None:
         self._connection.close()
+
+
+# --- constraints that SQLite checks only across rows, or at the end: their rows must be tried together ---------
+
+
+def _has_unique_columns(connection: sqlite3.Connection, table: str) -> bool:
+    """Whether two rows can conflict."""
+    of_index = "SELECT count(*) FROM pragma_index_list(?) WHERE \"unique\""
+    of_key = "SELECT count(*) FROM pragma_table_info(?) WHERE pk > 0"
+    return any(connection.execute(statement, (table,)).fetchone()[0] for statement in (of_index, of_key))
+
+
+def _has_deferred_keys(connection: sqlite3.Connection, table: str) -> bool:
+    """Whether a foreign key of the table is checked only at the commit. No pragma says it."""
+    ask = "SELECT 1 FROM sqlite_master WHERE name = ? AND sql LIKE '%INITIALLY%DEFERRED%'"
+    return connection.execute(ask, (table,)).fetchone() is not None
+
+
+def _broken_key(connection: sqlite3.Connection, table: str, columns: str) -> tuple[str, Row | None] | None:
+    """The table without the row that a row of ``table`` refers to, and the latter if it can be found again;
+    ``columns`` of it, as SQL. Reads all of ``table``."""
+    found = connection.execute("SELECT parent, rowid FROM pragma_foreign_key_check(?)", (table,)).fetchone()
+    if found is None:
+        return None
+    parent, row_id = found
+    if row_id is None:
+        return parent, None
+    return parent, connection.execute(f"SELECT {columns} FROM {quoted(table)} WHERE rowid = ?", (row_id,)).fetchone()

@@ -25,7 +25,7 @@ from typing import Any
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, check_whole
 from engine.elements.operator import Operator
-from operators.basic import SinkOperator
+from operators.basic import SinkOperator, apply_to_all
 from operators.databases.database_session import EpochHolder, Row, SinkDatabase
 from operators.databases.records_to_rows import RowFunction
 from operators.databases.table_sink import Columns, TableSink, TableWriter, check_function
@@ -130,14 +130,7 @@ class UpsertSinkOperator(SinkOperator):
         delete = self._spec.delete
         if delete is None:
             return [False] * len(records)
-        deletes: list[bool] = []
-        try:
-            # Not a comprehension: after an error, the length of the list tells which record it was.
-            for record in records:
-                deletes.append(bool(delete(record)))
-        except Exception as error:
-            raise self.user_error("delete function", records[len(deletes)], error) from error
-        return deletes
+        return apply_to_all(self, "delete function", lambda record: bool(delete(record)), records)
 
     def _wins(self, key: Row, row: Row) -> bool:
         """Whether ``row`` replaces the waiting row of this key. Raises :class:`TypeError` for a key or version that

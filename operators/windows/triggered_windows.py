@@ -40,7 +40,7 @@ from operators.windows.contexts import TriggerCallContext, WindowCallContext
 from operators.windows.evictors import Evictor
 from operators.windows.merging import MergingWindows
 from operators.windows.triggers import Trigger, TriggerResult
-from operators.windows.window_functions import ProcessAllWindowFunction, ProcessWindowFunction, WithoutKey
+from operators.windows.window_functions import ProcessAllWindowFunction, ProcessWindowFunction
 from operators.windows.window_operator import check_window_spec
 from state_backends.api import TimerQueue
 from state_backends.base import ListStateDescriptor
@@ -312,6 +312,8 @@ class TriggeredWindowOperator(Operator):
         if self._process_object is not None:
             self._window_ctx.point_at(window, namespace)
             elements = result if self._aggregate is None else [result]
+            if isinstance(self._process_object, ProcessAllWindowFunction):
+                return _listed(self._process_object.process(self._window_ctx, elements))
             return _listed(self._process_object.process(key, self._window_ctx, elements))
         if self._process_function is not None:
             return _listed(self._process_function(key, window, result))
@@ -369,15 +371,13 @@ class TriggeredWindowOperator(Operator):
             raise self.user_error(what, record, error) from error
 
 
-def _process_object(function: Any) -> ProcessWindowFunction | None:
+def _process_object(function: Any) -> ProcessWindowFunction | ProcessAllWindowFunction | None:
     """The operator's own instance of a process window function; ``None`` for anything else."""
     kind = function if isinstance(function, type) else type(function)
-    if issubclass(kind, ProcessWindowFunction):
-        own: ProcessWindowFunction = own_instance(function)
-        return own
-    if issubclass(kind, ProcessAllWindowFunction):
-        return WithoutKey(own_instance(function))
-    return None
+    if not issubclass(kind, (ProcessWindowFunction, ProcessAllWindowFunction)):
+        return None
+    own: ProcessWindowFunction | ProcessAllWindowFunction = own_instance(function)
+    return own
 
 
 def _listed(produced: Iterable[Any] | None) -> Sequence[Any]:

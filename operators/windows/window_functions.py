@@ -62,23 +62,3 @@ class ProcessAllWindowFunction(UserFunction):
 
     def clear(self, ctx: WindowContext) -> None:
         """The window is cleaned up: remove what ``window_state`` holds."""
-
-
-class WithoutKey(ProcessWindowFunction):
-    """A ``ProcessAllWindowFunction`` in the clothes of one with a key."""
-
-    def __init__(self, function: ProcessAllWindowFunction) -> None:
-        self._function = function
-
-    def open(self, ctx: WindowContext) -> None:
-        self._function.open(ctx)
-
-    def process(self, key: Any, ctx: WindowContext, elements: Sequence[Any]) -> Iterable[Any] | None:
-        """Passed on without the key, which is the same for all records."""
-        return self._function.process(ctx, elements)
-
-    def clear(self, ctx: WindowContext) -> None:
-        self._function.clear(ctx)
-
-    def close(self) -> None:
-        self._function.close()

@@ -288,7 +288,7 @@ STEPS: dict[str, Callable[[Spec], EvaluatedStep]] = {
     "operators.basic.stateless.FlatMapOperator": FlatMap,
     "operators.basic.stateless.FilterOperator": Filter,
     "operators.basic.stateless.ProcessOperator": Process,
-    "operators.basic.iteration.IterationHeadOperator": Pass,
+    "operators.basic.stateless.IterationHeadOperator": Pass,
     "operators.basic.keyed.ReduceOperator": Reduce,
     "operators.basic.keyed.KeyedAggregateOperator": Aggregate,
     "operators.basic.keyed_process.KeyedProcessOperator": Process,

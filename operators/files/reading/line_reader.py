@@ -21,10 +21,10 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 from zlib import crc32
 
 from engine.elements.batch import Batch
-from engine.elements.errors import MalformedRecordError, StateError
+from engine.elements.errors import MalformedRecordError
 from engine.elements.source import SourceContext
 from operators.files.formats import LineError, LineFormat
-from operators.files.reading.splits import SplitRange
+from operators.files.reading.splits import FileSplitReader, SplitRange
 
 BLOCK_BYTES = 1 << 17
 MAX_LINE_BYTES = 1 << 24
@@ -54,7 +54,7 @@ class _Block(NamedTuple):
 _NO_BLOCK = _Block(b"", 0, [], None, [])
 
 
-class LineReader:
+class LineReader(FileSplitReader):
     """Reads one split. ``_line`` lines of the current block are consumed and ``_next`` of its records returned."""
 
     def __init__(
@@ -66,13 +66,10 @@ class LineReader:
         on_malformed: OnMalformed,
         context: SourceContext,
     ) -> None:
-        self._file = file
-        self._path = split.path
-        self._split = split
+        super().__init__(file, split, context)
         self._end = split.end
         self._encoding = spec.encoding
         self._on_malformed = on_malformed
-        self._context = context
         self._carry = b""
         self._block = _NO_BLOCK
         self._line = self._next = 0
@@ -141,12 +138,6 @@ class LineReader:
             raise self._changed(f"the {len(self._before)} bytes before byte {offset} are others than they were")
         self._file.seek(offset)
 
-    def _changed(self, what: str) -> StateError:
-        return StateError(
-            f"file {self._path!r} of source {self._context.name!r} has changed since the checkpoint: {what}\n"
-            "  put the old file back, or start without the checkpoint"
-        )
-
     # --- the reader contract ------------------------------------------------------------------------------
 
     def ready(self) -> int:
@@ -178,12 +169,6 @@ class LineReader:
         if len(checked) < CHECKED_BYTES:
             checked = (self._before + checked)[-CHECKED_BYTES:]
         return self._block_offset + consumed, self._block_first_line + line, crc32(checked)
-
-    def available_at_ns(self, now_ns: int) -> int:
-        return now_ns
-
-    def close(self) -> None:
-        self._file.close()
 
     # --- malformed lines ----------------------------------------------------------------------------------
 

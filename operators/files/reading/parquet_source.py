@@ -21,7 +21,7 @@ from engine.elements.columns import ColumnBatch, ColumnError, checked_columns
 from engine.elements.errors import ConfigurationError, StateError
 from engine.elements.source import SourceContext
 from operators.files.formats import CorruptFileError, import_pyarrow
-from operators.files.reading.splits import SplitRange, position_behind
+from operators.files.reading.splits import FileSplitReader, SplitRange, position_behind
 from state_backends.base import number, row, whole
 
 _FOOTER_TAIL = 8
@@ -111,13 +111,14 @@ def _row_groups(parquet: Any) -> list[_RowGroup]:
     return groups
 
 
-class ParquetSplitReader:
+class ParquetSplitReader(FileSplitReader):
     """Reads the row groups of one split."""
 
     def __init__(
         self, format: ParquetInputFormat, file: BinaryIO, split: SplitRange, position: Any, context: SourceContext
     ) -> None:
-        self._format, self._file, self._path, self._context = format, file, split.path, context
+        super().__init__(file, split, context)
+        self._format = format
         self._parquet: Any = _opened(file, split.path)
         self._footer = self._checksum()
         self._groups = [
@@ -156,10 +157,7 @@ class ParquetSplitReader:
     def _restore(self, offset: int, records: int, footer: int) -> None:
         offsets = [group.offset for group in self._groups]
         if footer != self._footer or (offset not in offsets and offset >= 0):
-            raise StateError(
-                f"file {self._path!r} of source {self._context.name!r} has changed since the checkpoint: its footer is "
-                "another one\n  put the old file back, or start without the checkpoint"
-            )
+            raise self._changed("its footer is another one")
         if offset >= 0:
             group = offsets.index(offset)
             if records > self._groups[group].rows:
@@ -245,12 +243,6 @@ class ParquetSplitReader:
         if not self._groups:
             return (-1, 0, self._footer)
         return (*position_behind(self._groups[self._group].offset, 0, self._row - 1), self._footer)
-
-    def available_at_ns(self, now_ns: int) -> int:
-        return now_ns
-
-    def close(self) -> None:
-        self._file.close()
 
 
 def _plain(column: Any, name: str, path: str, pyarrow: Any) -> Any:

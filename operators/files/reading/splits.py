@@ -17,7 +17,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
+
+from engine.elements.errors import StateError
+from engine.elements.source import SourceContext
 
 NO_OFFSET = -1
 """The offset of a position with only a known number of records."""
@@ -57,10 +60,24 @@ class SplitRange(NamedTuple):
     start: int
     end: int | None
 
-    @property
-    def is_whole_file(self) -> bool:
-        """Whether it begins and ends with the file."""
-        return self.start == 0 and self.end is None
+
+class FileSplitReader:
+    """What the readers of a split of ``file`` have in common: a file has all its records already."""
+
+    def __init__(self, file: BinaryIO, split: SplitRange, context: SourceContext) -> None:
+        self._file, self._split, self._path, self._context = file, split, split.path, context
+
+    def available_at_ns(self, now_ns: int) -> int:
+        return now_ns
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _changed(self, what: str) -> StateError:
+        return StateError(
+            f"file {self._path!r} of source {self._context.name!r} has changed since the checkpoint: {what}\n"
+            "  put the old file back, or start without the checkpoint"
+        )
 
 
 def split_id(path: str, start: int, end: int | None) -> str:

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import Any, BinaryIO, Protocol
 
 from engine.elements.batch import Batch
-from engine.elements.errors import MalformedRecordError, StateError, UserFunctionError, WeirError, check_whole
+from engine.elements.errors import MalformedRecordError, UserFunctionError, WeirError, check_whole
 from engine.elements.source import SourceContext
-from operators.files.reading.splits import NO_OFFSET, CheckpointedPosition, SplitRange, position_behind
+from operators.files.reading.splits import NO_OFFSET, CheckpointedPosition, FileSplitReader, SplitRange, position_behind
 
 DEFAULT_FETCH_BYTES = 1 << 16
 
@@ -64,13 +64,13 @@ def is_stream_format(format: object) -> bool:
     return all(callable(getattr(format, name, None)) for name in ("create_reader", "restore_reader"))
 
 
-class StreamFormatReader:
+class StreamFormatReader(FileSplitReader):
     """Reads one split with a :class:`StreamFormat`."""
 
     def __init__(
         self, file: BinaryIO, split: SplitRange, format: StreamFormat, position: Any, context: SourceContext
     ) -> None:
-        self._file, self._split, self._context = file, split, context
+        super().__init__(file, split, context)
         self._fetch_bytes = format.fetch_bytes
         self._ready: list[Any] = []
         self._emitted = 0
@@ -81,11 +81,7 @@ class StreamFormatReader:
             self._reader = self._guarded(lambda: format.restore_reader(file, start.offset, split.start, split.end))
         for dropped in range(start.records_after_offset):
             if self._guarded(self._reader.read) is None:
-                raise StateError(
-                    f"file {split.path!r} of source {context.name!r} has changed since the checkpoint: it has "
-                    f"{dropped} records where {start.records_after_offset} had been read\n"
-                    "  put the old file back, or start without the checkpoint"
-                )
+                raise self._changed(f"it has {dropped} records where {start.records_after_offset} had been read")
         self._batch_start = start
 
     def ready(self) -> int:
@@ -126,12 +122,6 @@ class StreamFormatReader:
     def position(self) -> tuple[int, int]:
         """See :class:`engine.elements.source.SplitReader`. A plain tuple, as state holds it."""
         return (*position_behind(*self._batch_start, self._emitted - 1),)
-
-    def available_at_ns(self, now_ns: int) -> int:
-        return now_ns
-
-    def close(self) -> None:
-        self._file.close()
 
 
 class FixedLengthFormat:

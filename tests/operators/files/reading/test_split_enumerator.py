@@ -61,8 +61,7 @@ def test_a_whole_file_is_called_by_its_path() -> None:
     """So a source that cuts no files has the ids that it always had."""
     assert split_id("/in/a.csv", 0, None) == "/in/a.csv"
     assert split_id("/in/a.csv", 0, 7) == "/in/a.csv@0+7"
-    assert split_range("/in/a.csv").is_whole_file
-    assert not split_range("/in/a.csv@7+").is_whole_file
+    assert split_range("/in/a.csv") == SplitRange("/in/a.csv", 0, None)
 
 
 @pytest.mark.parametrize(

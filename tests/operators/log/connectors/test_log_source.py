@@ -363,7 +363,7 @@ def test_topics_partitions_and_offsets_that_are_not_there_are_refused() -> None:
         Harness(SourceOperator(LogSource("/log", "u")), fs=fs)
     with pytest.raises(ConfigurationError, match="partitions 0 to 1, and no 2"):
         source_of(fs, partitions=[2])
-    with pytest.raises(ConfigurationError, match="offset 5 is behind the end; the partition has 0 to 0"):
+    with pytest.raises(ConfigurationError, match="offset 5 is after the end; the partition has 0 to 0"):
         next_values(source_of(fs, start={0: 5}))
     with pytest.raises(ConfigurationError, match=r"for partition 7 of topic 't', which is not read \(it reads 0, 1\)"):
         source_of(fs, start={7: 0})

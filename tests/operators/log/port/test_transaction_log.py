@@ -361,7 +361,7 @@ class DiskLogMachine(LogMachine):
     def opened_again(self, how: str) -> None:
         old = self.log
         assert isinstance(old, DiskTransactionLog)
-        for partition in (*old._all_partitions(), old._journal._changes):
+        for partition in (*dict(old._places()).values(), old._journal._changes):
             # What waits in memory is lost when a process dies; that is another test.
             partition.flush()
         old.close() if how == "close" else old.abandon()
