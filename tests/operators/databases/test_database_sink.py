@@ -400,7 +400,7 @@ def test_the_ledger_keeps_what_the_newest_state_has_as_pending(cluster_of: Make,
         cluster.crash()
         assert cluster.visible() == list(range(1, late[0] + 1))
     cluster.checkpoint(0)
-    assert len(cluster.tasks[0].operator._database.committed()) == 1  # type: ignore[attr-defined]
+    assert len(cluster.tasks[0].operator._table.session.committed()) == 1  # type: ignore[attr-defined]
 
 
 def test_the_ledger_is_kept_short(cluster_of: Make) -> None:

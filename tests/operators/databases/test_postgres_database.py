@@ -232,7 +232,7 @@ def test_a_pre_commit_whose_answer_is_lost_is_found_to_be_carried_out(postgres_c
     """The server is asked whether it has the transaction; nobody has to go back."""
     cluster = postgres_cluster_of(batch_rows=1)
     cluster.write(1)
-    session: Any = cluster.tasks[0].operator._database  # type: ignore[attr-defined]
+    session: Any = cluster.tasks[0].operator._table.session  # type: ignore[attr-defined]
     session._writing = _AnswerLost(session._writing)
     cluster.checkpoint(0)
     cluster.write(2)

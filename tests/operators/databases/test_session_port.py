@@ -57,9 +57,18 @@ def written(session: SinkSession, one: TransactionName) -> None:
     session.write(one, [("a", 1)])
 
 
-def prepared(session: SinkSession, one: TransactionName) -> None:
+def prepared(
+    session: SinkSession, one: TransactionName, *rows: tuple[Any, ...], checkpoint_id: int | None = 1
+) -> None:
     session.begin(one)
-    session.prepare(one, 1)
+    if rows:
+        session.write(one, rows)
+    session.prepare(one, checkpoint_id)
+
+
+def committed(session: SinkSession, one: TransactionName, *rows: tuple[Any, ...]) -> None:
+    prepared(session, one, *rows)
+    session.commit(one)
 
 
 def visible(database: SinkDatabase, description: TableDescription = PLAIN) -> list[tuple[Any, ...]]:
@@ -90,10 +99,7 @@ def test_what_is_prepared_outlives_its_session(database: SinkDatabase, opened: O
     session = opened()
     epoch = session.take_over(0, 1)
     for number in (0, 1):
-        one = name(epoch, number)
-        session.begin(one)
-        session.write(one, [("a", number)])
-        session.prepare(one, None)
+        prepared(session, name(epoch, number), ("a", number), checkpoint_id=None)
     session.drop()
     other = opened()
     assert other.unfinished() == [name(epoch, 0), name(epoch, 1)]
@@ -109,8 +115,7 @@ def test_what_is_not_prepared_is_never_committed(database: SinkDatabase, opened:
     """With its session it is gone, or stays to be aborted; a commit of it is refused in any case."""
     session = opened()
     one = name(session.take_over(0, 1))
-    session.begin(one)
-    session.write(one, [("a", 1)])
+    written(session, one)
     session.drop()
     other = opened()
     for left in other.unfinished():
@@ -137,10 +142,7 @@ def test_the_abort_of_what_is_committed_is_refused(database: SinkDatabase, opene
     """It says so, and the rows stay."""
     session = opened()
     one = name(session.take_over(0, 1))
-    session.begin(one)
-    session.write(one, [("a", 1)])
-    session.prepare(one, 1)
-    session.commit(one)
+    committed(session, one, ("a", 1))
     assert not session.abort(one)
     assert visible(database) == [("a", 1)]
 
@@ -149,8 +151,7 @@ def test_a_transaction_without_rows_is_committed_like_any_other(opened: Open) ->
     """It is in the ledger: otherwise nobody could tell it from one that is lost."""
     session = opened()
     one = name(session.take_over(0, 1))
-    session.begin(one)
-    session.prepare(one, 1)
+    prepared(session, one)
     assert session.commit(one)
     assert not opened().commit(one)
     assert session.committed() == [(one, 1, 0)]
@@ -160,8 +161,7 @@ def test_an_older_epoch_writes_and_prepares_nothing(database: SinkDatabase, open
     """Each step of a zombie fails, whatever it had begun before."""
     zombie = opened()
     old = zombie.take_over(0, 1)
-    zombie.begin(name(old, 0))
-    zombie.write(name(old, 0), [("a", 1)])
+    written(zombie, name(old, 0))
     new = opened().take_over(0, 1)
     assert new > old
     with pytest.raises(DatabaseError):
@@ -203,8 +203,7 @@ def test_writers_do_not_see_each_other(opened: Open) -> None:
     first = one.take_over(0, 1)
     assert two.take_over(0, 1) == first
     of_two = name(first, writer="numbers:other")
-    two.begin(of_two)
-    two.prepare(of_two, 1)
+    prepared(two, of_two)
     assert one.unfinished() == []
     two.commit(of_two)
     assert one.committed() == []
@@ -216,11 +215,7 @@ def test_rows_of_committed_transactions_can_be_retracted(database: SinkDatabase,
     session = opened()
     epoch = session.take_over(0, 1)
     for number in range(3):
-        one = name(epoch, number)
-        session.begin(one)
-        session.write(one, [("a", number), ("b", number)])
-        session.prepare(one, number)
-        session.commit(one)
+        committed(session, name(epoch, number), ("a", number), ("b", number))
     assert session.retract([name(epoch, 1), name(epoch, 2)]) == 4
     assert visible(database) == [("a", 0), ("b", 0)]
     assert [entry.name for entry in session.committed()] == [name(epoch, 0)]
@@ -232,10 +227,7 @@ def test_the_ledger_can_forget(database: SinkDatabase, opened: Open) -> None:
     """The rows stay."""
     session = opened()
     one = name(session.take_over(0, 1))
-    session.begin(one)
-    session.write(one, [("a", 1)])
-    session.prepare(one, 1)
-    session.commit(one)
+    committed(session, one, ("a", 1))
     session.forget([one])
     assert session.committed() == []
     assert visible(database) == [("a", 1)]
@@ -248,10 +240,7 @@ def test_values_come_back_as_they_were(database: SinkDatabase, opened: Open) -> 
     rows += [(None, 2**63 - 1), ("low", -(2**63)), ("none", None)]
     session = opened()
     one = name(session.take_over(0, 1))
-    session.begin(one)
-    session.write(one, rows)
-    session.prepare(one, 1)
-    session.commit(one)
+    committed(session, one, *rows)
     assert visible(database) == sorted(rows, key=repr)
 
 

@@ -80,7 +80,7 @@ def test_commits_reach_the_disk_before_they_return(cluster_of: Make) -> None:
     """``FULL`` in a log written ahead, ``EXTRA`` with a rollback journal, whose removal has to be durable, too."""
     for mode, level in (("wal", 2), ("delete", 3)):
         cluster = cluster_of(journal_mode=mode, writer=mode)
-        session = cluster.tasks[0].operator._database  # type: ignore[attr-defined]
+        session = cluster.tasks[0].operator._table.session  # type: ignore[attr-defined]
         assert session._connection.execute("PRAGMA synchronous").fetchone() == (level,)
         cluster.close()
 

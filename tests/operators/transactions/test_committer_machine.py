@@ -15,32 +15,7 @@ from operators.transactions import END_OF_INPUT, CommitRequest, CommitRules, mes
 from operators.transactions.commit_rules import FLINK_1_15, FLINK_2
 from operators.transactions.committables import CommitFailedError, CommittableProtocolError, Message, committable
 from operators.transactions.committer_machine import CommitterMachine
-
-
-class Readers:
-    """A committer that remembers what it was asked for; ``put_off`` says how often for each."""
-
-    def __init__(self, **put_off: int) -> None:
-        self.rounds: list[list[Any]] = []
-        self._put_off = put_off
-
-    def commit(self, requests: Sequence[CommitRequest]) -> None:
-        self.rounds.append([request.committable for request in requests])
-        for request in requests:
-            if request.retries < self._put_off.get(str(request.committable), 0):
-                request.retry_later()
-
-    @property
-    def seen(self) -> list[Any]:
-        return [payload for asked in self.rounds for payload in asked]
-
-
-def fed(machine: CommitterMachine, *groups: list[Message]) -> CommitterMachine:
-    for group in groups:
-        for message in group:
-            machine.add(message)
-    return machine
-
+from tests.operators.transactions.readers import Readers, fed
 
 # --- notifications ----------------------------------------------------------------------------------------------
 
