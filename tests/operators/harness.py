@@ -284,6 +284,12 @@ class Harness:
     def complete(self, checkpoint_id: int) -> None:
         self.operator.notify_checkpoint_complete(checkpoint_id)
 
+    def checkpoint(self, checkpoint_id: int) -> Checkpoint:
+        """A snapshot of a checkpoint that then completes."""
+        checkpoint = self.snapshot(checkpoint_id)
+        self.complete(checkpoint_id)
+        return checkpoint
+
     def finish(self) -> None:
         self.operator.finish()
 

@@ -27,6 +27,15 @@ class SinkCluster:
         started = {subtask: self.deploy(subtask, parallelism) for subtask in order or range(parallelism)}
         self.tasks = [started[subtask] for subtask in range(parallelism)]
 
+    def kill(self) -> None:
+        for task in self.tasks:
+            task.operator.abandon()
+
+    def crash(self, parallelism: int | None = None, order: Sequence[int] | None = None) -> None:
+        """The process dies, and another one goes on."""
+        self.kill()
+        self.start(parallelism, order)
+
     def deploy(self, subtask: int, parallelism: int) -> Harness:
         operator = self.sink.create_operator()
         try:

@@ -65,8 +65,7 @@ def test_going_back_takes_back_what_newer_checkpoints_had_committed(parallelism:
         harness.snapshot(1, older)
         harness.complete(1)
         harness.process(letters[1])
-        harness.snapshot(2)
-        harness.complete(2)
+        harness.checkpoint(2)
     assert sorted(results.records) == ["a", "b", "mine", "x", "y"]
 
     subtasks = [
@@ -75,8 +74,7 @@ def test_going_back_takes_back_what_newer_checkpoints_had_committed(parallelism:
     ]
     assert results.records == ["mine", "a", "x"]
     subtasks[0].process("b")
-    subtasks[0].snapshot(2)
-    subtasks[0].complete(2)
+    subtasks[0].checkpoint(2)
     assert results.records == ["mine", "a", "x", "b"]
 
 
@@ -86,8 +84,7 @@ def test_a_list_that_somebody_else_has_changed_is_left_alone() -> None:
     harness = collecting(results)
     harness.snapshot(1, older)
     harness.process("a")
-    harness.snapshot(2)
-    harness.complete(2)
+    harness.checkpoint(2)
     results.records.insert(0, "theirs")
 
     collecting(results, restored=older, attempt=2)
@@ -104,8 +101,7 @@ def test_the_rest_goes_with_the_last_checkpoint() -> None:
         harness.finish()
         assert results == seen
         if checkpointing:
-            harness.snapshot(1)
-            harness.complete(1)
+            harness.checkpoint(1)
             assert results == ["a"]
 
 
@@ -127,8 +123,7 @@ def test_two_sinks_may_share_a_list() -> None:
     for uid, harness in harnesses.items():
         harness.context.uid = uid
         harness.process([uid])
-        harness.snapshot(1)
-        harness.complete(1)
+        harness.checkpoint(1)
 
     assert results.records == ["one", "two"]
 
@@ -139,8 +134,7 @@ def test_a_job_may_be_run_twice_into_one_list() -> None:
     for _ in range(2):
         harness = collecting(results)
         harness.process("a")
-        harness.snapshot(1)
-        harness.complete(1)
+        harness.checkpoint(1)
 
     assert results.records == ["a", "a"]
 

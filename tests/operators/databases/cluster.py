@@ -31,15 +31,6 @@ class Cluster(SinkCluster):
     def row_of(self, value: int) -> Row:
         return (value, f"text {value}")
 
-    def kill(self) -> None:
-        for task in self.tasks:
-            task.operator.abandon()
-
-    def crash(self, parallelism: int | None = None) -> None:
-        """The process dies, and another one goes on."""
-        self.kill()
-        self.start(parallelism)
-
     def rows(self) -> list[Row]:
         return self.database.rows(self.sink.describe("op-uid"))
 

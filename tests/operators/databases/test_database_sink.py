@@ -7,7 +7,7 @@ parallelism, and when a transaction is gone; with each database.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -30,6 +30,7 @@ from operators.databases.table_sink import writer_name
 from operators.log.port import ANSWER_LOST, DELIVERED, REQUEST_LOST
 from tests.operators.databases.cluster import COLUMNS, Cluster, clusters
 from tests.operators.harness import Harness
+from tests.operators.transactions.two_phase_crashes import TwoPhaseCrashes
 
 Make = Callable[..., Cluster]
 
@@ -43,46 +44,8 @@ def cluster_of(database: SinkDatabase) -> Iterator[Make]:
 # --- crash points -------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_visible_before_its_checkpoint_has_completed(cluster_of: Make) -> None:
-    """Written, pre-committed, and only then, with the notification, committed."""
-    cluster = cluster_of(batch_rows=1)
-    cluster.write(1, 2)
-    assert cluster.visible() == []
-    checkpoint = cluster.snapshot()
-    assert cluster.visible() == []
-    cluster.tasks[0].complete(checkpoint.id)
-    assert cluster.visible() == [1, 2]
-    assert sorted(cluster.rows()) == [(1, "text 1"), (2, "text 2")]
-
-
-def test_a_crash_before_the_pre_commit_aborts_what_was_written_since(cluster_of: Make) -> None:
-    """Whatever was current at N comes again."""
-    cluster = cluster_of(batch_rows=1)
-    cluster.write(1)
-    cluster.checkpoint(0)
-    cluster.write(2)
-    cluster.crash()
-    assert cluster.visible() == [1]
-    cluster.write(2)
-    cluster.checkpoint(0)
-    assert cluster.visible() == [1, 2]
-
-
-def test_a_crash_behind_the_pre_commit_of_a_checkpoint_that_did_not_complete_aborts_it(cluster_of: Make) -> None:
-    """What N+1 has pre-committed was current at N; it is rolled back, and leaves nothing."""
-    cluster = cluster_of()
-    cluster.write(1)
-    cluster.checkpoint(0)
-    cluster.write(2)
-    cluster.snapshot()
-    cluster.write(3)
-    cluster.crash()
-    assert cluster.visible() == [1]
-    cluster.write(2, 3)
-    cluster.checkpoint(0)
-    assert cluster.visible() == [1, 2, 3]
-    cluster.tasks[0].close()
-    assert cluster.unfinished() == []
+class TestCrashes(TwoPhaseCrashes):
+    at_once: ClassVar[dict[str, Any]] = {"batch_rows": 1}
 
 
 def test_a_crash_behind_two_pre_commits_aborts_both(cluster_of: Make) -> None:
@@ -100,18 +63,6 @@ def test_a_crash_behind_two_pre_commits_aborts_both(cluster_of: Make) -> None:
     assert (cluster.visible(), cluster.unfinished()) == ([1], [])
 
 
-def test_a_crash_between_completion_and_notification_commits_at_restore(cluster_of: Make) -> None:
-    """The state of N says what is to be committed."""
-    cluster = cluster_of()
-    cluster.write(1)
-    cluster.checkpoint()
-    cluster.write(2)
-    assert cluster.visible() == []
-    cluster.crash()
-    assert cluster.visible() == [1]
-    assert cluster.counter("numTransactionsRecovered") == 1
-
-
 def test_a_crash_behind_the_commit_changes_nothing_at_restore(cluster_of: Make) -> None:
     """It is committed again, which the ledger knows: the answer may have been lost with the process."""
     cluster = cluster_of()
@@ -120,19 +71,6 @@ def test_a_crash_behind_the_commit_changes_nothing_at_restore(cluster_of: Make) 
     for _ in range(3):
         cluster.crash()
         assert cluster.visible() == [1]
-
-
-def test_a_notification_makes_up_for_those_that_were_lost(cluster_of: Make) -> None:
-    """Everything up to the checkpoint is committed, and nothing behind it."""
-    cluster = cluster_of()
-    cluster.write(1)
-    cluster.checkpoint()
-    cluster.write(2)
-    second = cluster.checkpoint()
-    cluster.write(3)
-    cluster.snapshot()
-    cluster.tasks[0].complete(second.id)
-    assert cluster.visible() == [1, 2]
 
 
 def test_a_second_crash_during_the_recovery_changes_nothing(cluster_of: Make) -> None:
@@ -152,42 +90,6 @@ def test_a_second_crash_during_the_recovery_changes_nothing(cluster_of: Make) ->
     cluster.write(3, 4, 5)
     cluster.checkpoint(0, 1, 2)
     assert cluster.visible() == [0, 1, 2, 3, 4, 5]
-
-
-@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (4, 2), (2, 3)])
-def test_after_a_change_of_parallelism_everything_is_decided(cluster_of: Make, before: int, after: int) -> None:
-    """Whoever gets the state commits, whoever has the number takes back; nothing is left over."""
-    cluster = cluster_of(before)
-    cluster.write(*range(8))
-    cluster.checkpoint(*range(before - 1))
-    cluster.write(*range(8, 16))
-    cluster.snapshot()
-    cluster.crash(after)
-    assert cluster.visible() == list(range(8))
-    for task in cluster.tasks:
-        task.close()
-    assert cluster.unfinished() == []
-
-
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_who_recovers_first_spares_what_others_have_to_commit(cluster_of: Make, order: tuple[int, int]) -> None:
-    """After a change of parallelism the state of a transaction and its number may be with different subtasks."""
-    cluster = cluster_of(3)
-    cluster.write(0, 1, 2)
-    cluster.checkpoint()
-    cluster.kill()
-    cluster.start(2, order)
-    assert cluster.visible() == [0, 1, 2]
-
-
-def test_everything_is_committed_at_the_end(cluster_of: Make) -> None:
-    """The last checkpoint behind ``finish`` covers the rest."""
-    cluster = cluster_of()
-    cluster.write(1)
-    cluster.tasks[0].finish()
-    cluster.checkpoint(0)
-    cluster.tasks[0].close()
-    assert (cluster.visible(), cluster.unfinished()) == ([1], [])
 
 
 def test_without_checkpoints_everything_is_committed_when_the_input_ends(database: SinkDatabase) -> None:

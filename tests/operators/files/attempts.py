@@ -74,6 +74,11 @@ class Pipeline:
         for harness in self.harnesses:
             harness.complete(checkpoint_id)
 
+    def checkpoint(self, checkpoint_id: int) -> list[Checkpoint]:
+        taken = self.snapshot(checkpoint_id)
+        self.complete(checkpoint_id)
+        return taken
+
     def abort(self, checkpoint_id: int) -> None:
         for harness in self.harnesses:
             harness.operator.notify_checkpoint_aborted(checkpoint_id)

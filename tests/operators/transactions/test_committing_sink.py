@@ -302,8 +302,7 @@ def test_a_delayed_retry_waits_for_its_timer() -> None:
     world = World()
     harness = Harness(CommitterOperator(_Reluctant(world)))
     harness.process(messages(1, 0, 1, [("piece", [1])]))
-    checkpoint = harness.snapshot(1)
-    harness.complete(1)
+    checkpoint = harness.checkpoint(1)
     harness.advance_ms(999)
     assert not world.rows
     harness.advance_ms(1)

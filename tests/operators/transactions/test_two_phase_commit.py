@@ -21,7 +21,6 @@ from operators.log.connectors.log_sink import LogSink
 from operators.log.memory_transaction_log import MemoryTransactionLog
 from operators.log.port.transaction_log import (
     FENCED,
-    READ_UNCOMMITTED,
     LogTimeoutError,
     LogTransactionGoneError,
     Producer,
@@ -32,6 +31,7 @@ from operators.log.port.transaction_log import (
 from operators.transactions import Transaction, TransactionLostError, TwoPhaseCommitSinkOperator
 from tests.operators.harness import START_NS, Harness
 from tests.operators.sink_cluster import SinkCluster
+from tests.operators.transactions.two_phase_crashes import TwoPhaseCrashes
 
 UID = "op-uid"
 MS = 1_000_000
@@ -46,6 +46,14 @@ class Cluster(SinkCluster):
 
     def visible(self) -> list[int]:
         return sorted(int(row) for row in self.sink.committed_rows())
+
+    def crash(self, parallelism: int | None = None, order: Sequence[int] | None = None) -> None:
+        """Afterwards, no transaction holds readers up."""
+        super().crash(parallelism, order)
+        assert self.stable() == self.visible()
+
+    def unfinished(self) -> list[Any]:
+        return self.log.open_transactions()
 
     def stable(self) -> list[Any]:
         """What a reader gets that does not read past open transactions."""
@@ -67,68 +75,10 @@ def fate_of(kind: str, fate: str, times: int = 1) -> Callable[[Request], str]:
 # --- crash points -------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_visible_before_its_checkpoint_has_completed() -> None:
-    """Written, pre-committed, and only then, with the notification, committed."""
-    cluster = Cluster()
-    cluster.write(1, 2)
-    assert cluster.visible() == []
-    checkpoint = cluster.snapshot()
-    assert cluster.visible() == []
-    cluster.tasks[0].complete(checkpoint.id)
-    assert cluster.visible() == [1, 2]
-    assert [one.value for one in cluster.log.read("rows", 0, isolation=READ_UNCOMMITTED)] == [1, 2]
-
-
-def test_a_crash_before_the_pre_commit_aborts_what_was_written_since() -> None:
-    """Whatever was current at N comes again, and is aborted at once: readers are not held up."""
-    cluster = Cluster()
-    cluster.write(1)
-    cluster.checkpoint(0)
-    cluster.write(2)
-    cluster.start()
-    assert (cluster.visible(), cluster.stable()) == ([1], [1])
-    cluster.write(2)
-    cluster.checkpoint(0)
-    assert cluster.visible() == cluster.stable() == [1, 2]
-
-
-def test_a_crash_behind_the_pre_commit_of_a_checkpoint_that_did_not_complete_aborts_it() -> None:
-    """What N+1 has pre-committed was current at N; what was begun with N+1 is in no state, and is taken over."""
-    cluster = Cluster()
-    cluster.write(1)
-    cluster.checkpoint(0)
-    cluster.write(2)
-    cluster.snapshot()
-    cluster.write(3)
-    cluster.start()
-    assert (cluster.visible(), cluster.stable()) == ([1], [1])
-    assert [one.records for one in cluster.log.open_transactions()] == [0]
-
-
-def test_a_crash_between_completion_and_notification_commits_at_restore() -> None:
-    """The state of N says what is to be committed."""
-    cluster = Cluster()
-    cluster.write(1)
-    cluster.checkpoint()
-    cluster.write(2)
-    assert cluster.visible() == []
-    cluster.start()
-    assert cluster.visible() == [1]
-    assert cluster.counter("numTransactionsRecovered") == 1
-
-
-def test_a_notification_makes_up_for_those_that_were_lost() -> None:
-    """Everything up to the checkpoint is committed, in its order, and nothing behind it."""
-    cluster = Cluster()
-    cluster.write(1)
-    cluster.checkpoint()
-    cluster.write(2)
-    second = cluster.checkpoint()
-    cluster.write(3)
-    cluster.snapshot()
-    cluster.tasks[0].complete(second.id)
-    assert cluster.visible() == [1, 2]
-    assert cluster.sink.committed_rows() == ["1", "2"]
+class TestCrashes(TwoPhaseCrashes):
+    @pytest.fixture
+    def cluster_of(self) -> type[Cluster]:
+        return Cluster
 
 
 @pytest.mark.parametrize("fate", [port.ANSWER_LOST, port.REQUEST_LOST])
@@ -260,26 +210,6 @@ def test_names_are_few_however_long_a_job_runs() -> None:
     assert cluster.visible() == list(range(20))
 
 
-# --- parallelism --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (3, 2), (2, 3), (4, 3)])
-def test_after_a_change_of_parallelism_somebody_commits_and_somebody_aborts(before: int, after: int) -> None:
-    """Whichever new subtask starts first: nothing that another one is still to commit is aborted."""
-    for order in (list(range(after)), list(reversed(range(after)))):
-        cluster = Cluster(parallelism=before, partitions=2)
-        cluster.write(*range(8))
-        cluster.checkpoint()
-        cluster.write(*range(8, 16))
-        cluster.snapshot()
-        cluster.write(*range(16, 24))
-        cluster.start(after, order)
-        assert cluster.visible() == cluster.stable() == list(range(8))
-        cluster.write(*range(8, 16))
-        cluster.checkpoint(*range(after))
-        assert cluster.visible() == cluster.stable() == list(range(16))
-
-
 # --- time ---------------------------------------------------------------------------------------------------------
 
 
@@ -379,17 +309,8 @@ def test_a_restore_from_before_what_is_published_is_refused_or_reported() -> Non
 # --- the end ------------------------------------------------------------------------------------------------------
 
 
-def test_the_last_transaction_is_committed_with_the_last_checkpoint() -> None:
-    """After ``finish`` none is begun; without checkpoints everything is committed by ``finish`` itself."""
-    cluster = Cluster()
-    cluster.write(1)
-    cluster.tasks[0].finish()
-    assert cluster.visible() == []
-    cluster.checkpoint(0)
-    assert cluster.visible() == [1]
-    assert cluster.log.open_transactions() == []
-    cluster.tasks[0].close()
-
+def test_without_checkpoints_everything_is_committed_by_finish() -> None:
+    """No checkpoint would say when."""
     log = MemoryTransactionLog()
     plain = Harness(LogSink("rows", log=log).create_operator(), checkpointing_enabled=False)
     plain.process([1])
@@ -518,8 +439,7 @@ def test_the_calls_come_in_their_order() -> None:
     diary: list[str] = []
     first = Harness(Diary(diary))
     first.process(["x"])
-    checkpoint = first.snapshot(5)
-    first.complete(5)
+    checkpoint = first.checkpoint(5)
     assert diary == ["abort all but []", "begin 1", "invoke 1 ['x']", "pre-commit 1 for 5", "begin 2", "commit 1 for 5"]
     diary.clear()
     Harness(Diary(diary), restored=checkpoint)

@@ -86,8 +86,7 @@ def test_a_name_that_an_earlier_attempt_made_is_made_durable(disk: str) -> None:
         first.complete(1)
 
     second = Harness(sink.create_operator(), fs=files, restored=checkpoint, attempt=2)
-    checkpoint = second.snapshot(2)
-    second.complete(2)
+    checkpoint = second.checkpoint(2)
     files.crash()
     Harness(sink.create_operator(), fs=files, restored=checkpoint, incarnation=2)
     rows = read_bucketing_output(files, "/out/rows")

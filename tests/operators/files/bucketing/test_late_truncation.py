@@ -112,8 +112,7 @@ def test_the_sink_waits_for_lease_and_cut() -> None:
     assert rows(fs) == ['"in"']
     task.process(["more"])
     task.finish()
-    task.snapshot(2)
-    task.complete(2)
+    task.checkpoint(2)
     assert rows(fs) == ['"in"', '"more"']
 
 
@@ -121,8 +120,7 @@ def test_a_checkpoint_meanwhile_knows_of_the_part() -> None:
     """A restore from it cuts the part, too: it is neither lost nor left as it was."""
     fs = Late(cut_after=100)
     waiting = start(fs, interrupted(fs), attempt=2)
-    again = waiting.snapshot(2)
-    waiting.complete(2)
+    again = waiting.checkpoint(2)
     assert rows(fs) == []
     waiting.operator.abandon()
     fs.cut_after = 0

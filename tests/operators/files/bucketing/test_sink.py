@@ -260,8 +260,7 @@ def test_before_any_snapshot(fs: MemoryFileSystem) -> None:
     task = start(fs, attempt=2)
     task.process([1])
     task.finish()
-    task.snapshot(1)
-    task.complete(1)
+    task.checkpoint(1)
     assert rows(fs) == ["1"]
     assert files(fs) == {"_part-0-0.in-progress": "1\n", "part-0-1": "1\n"}
 
@@ -281,8 +280,7 @@ def test_behind_a_snapshot_that_did_not_complete(fs: MemoryFileSystem, pending_m
     assert rows(fs) == ["1"]
     task.process([2])
     task.finish()
-    task.snapshot(3)
-    task.complete(3)
+    task.checkpoint(3)
     assert rows(fs) == ["1", "2"]
 
 
@@ -361,8 +359,7 @@ def test_a_job_that_goes_back_takes_finished_parts_back(fs: MemoryFileSystem, pa
         assert sum(task.counter("numCommittedFilesRetracted") for task in tasks) == (2 if attempt == 2 else 0)
     tasks[0].process([3, 4])
     tasks[0].finish()
-    last = tasks[0].snapshot(3)
-    tasks[0].complete(3)
+    last = tasks[0].checkpoint(3)
     assert rows(fs) == ["1", "2", "3", "4"]
     start(fs, last, attempt=4)
     assert rows(fs) == ["1", "2", "3", "4"]
@@ -382,8 +379,7 @@ def test_the_valid_length_of_a_part_that_is_taken_back_goes_with_it() -> None:
     task = start(fs, older, attempt=3)
     task.process([2, 3])
     task.finish()
-    task.snapshot(3)
-    task.complete(3)
+    task.checkpoint(3)
     assert files(fs)["part-0-1"] == "2\n3\n"
     assert rows(fs) == ["1", "2", "3"]
 
@@ -392,9 +388,7 @@ def closed(task: Harness, value: int, checkpoint_id: int) -> Checkpoint:
     """One more part, finished with a checkpoint."""
     task.process([value])
     task.advance_ms(200)
-    checkpoint = task.snapshot(checkpoint_id)
-    task.complete(checkpoint_id)
-    return checkpoint
+    return task.checkpoint(checkpoint_id)
 
 
 def test_what_was_taken_back_is_struck_out() -> None:
@@ -428,8 +422,7 @@ def test_parts_of_another_run_stay() -> None:
     task = start(fs)
     task.process([1])
     task.advance_ms(200)
-    task.snapshot(5)
-    task.complete(5)
+    task.checkpoint(5)
     task = start(fs)
     task.process([2])
     n = task.snapshot(1)
@@ -539,8 +532,7 @@ def test_the_end_of_the_input_is_in_the_last_checkpoint() -> None:
     task.process([1])
     task.finish()
     assert list(files(fs)) == ["_part-0-0.pending"]
-    task.snapshot(1)
-    task.complete(1)
+    task.checkpoint(1)
     task.close()
     assert list(files(fs)) == ["part-0-0"]
 
@@ -645,8 +637,7 @@ def test_rows_are_read_back_as_the_format_ends_them(line_end: str, read: list[st
     task = Harness(spec.create_operator(), fs=fs)
     task.process(["a", "b"])
     task.finish()
-    task.snapshot(1)
-    task.complete(1)
+    task.checkpoint(1)
     assert spec.read_output(fs, ROWS) == {"": read}
 
 
@@ -657,15 +648,13 @@ def test_a_zombie_writes_to_what_nobody_looks_at(use_truncate: bool) -> None:
     spec = BucketingSink("rows", use_truncate=use_truncate)
     zombie = Harness(spec.create_operator(), fs=fs)
     zombie.process([1, 2])
-    checkpoint = zombie.snapshot(1)
-    zombie.complete(1)
+    checkpoint = zombie.checkpoint(1)
     successor = Harness(spec.create_operator(), fs=fs, restored=checkpoint, attempt=2)
     zombie.process([666])
     zombie.snapshot(2)
     successor.process([3])
     successor.finish()
-    successor.snapshot(2)
-    successor.complete(2)
+    successor.checkpoint(2)
     assert rows(fs) == ["1", "2", "3"]
     assert not [path for path in fs.walk_files(ROWS) if path.endswith(".copied")]
 

@@ -100,22 +100,19 @@ def test_a_zombie_writes_to_what_nobody_looks_at(name: str) -> None:
     fs = MemoryFileSystem()
     zombie = Pipeline(settings[name], fs, None)
     zombie.process([1])
-    checkpoint = zombie.snapshot(1)
-    zombie.complete(1)
+    checkpoint = zombie.checkpoint(1)
 
     successor = Pipeline(settings[name], fs, checkpoint, attempt=2)
     zombie.process([666, 667])
     successor.process([2, 3])
     zombie.process([668])
     zombie.snapshot(2)
-    successor.snapshot(2)
-    successor.complete(2)
+    successor.checkpoint(2)
     zombie.process([669])
     zombie.close()
     successor.finish()
     for checkpoint_id in (3, 4, 5):
-        successor.snapshot(checkpoint_id)
-        successor.complete(checkpoint_id)
+        successor.checkpoint(checkpoint_id)
     assert read_committed(fs, "/out/rows") == {"": ["1", "2", "3"]}
     assert not [path for path in fs.walk_files("/out/rows") if ".setaside." in path]
 
@@ -133,8 +130,7 @@ def test_going_back_behind_a_compaction_is_an_error_and_no_loss() -> None:
     def go_on() -> None:
         for known in (90, 91, 92):
             pipeline.process([position])
-            pipeline.snapshot(known)
-            pipeline.complete(known)
+            pipeline.checkpoint(known)
 
     # No restart brings the rows back, so this error ends the job.
     with pytest.raises(OutputAheadError, match="was to be compacted but is gone"):
@@ -346,8 +342,7 @@ def test_compaction_takes_time_by_the_size_of_its_sources() -> None:
     sink = sink_of().compacting(CompactionStrategy(checkpoints=1), compaction_ns_per_byte=1_000_000)
     pipeline = Pipeline(sink, MemoryFileSystem(), None)
     pipeline.process(range(4))
-    pipeline.snapshot(1)
-    pipeline.complete(1)
+    pipeline.checkpoint(1)
     compactor = pipeline.harnesses[2]
     before_ns = compactor.context.now_ns
     compactor.operator.on_processing_time_ns(before_ns)

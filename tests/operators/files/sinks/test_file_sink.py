@@ -78,13 +78,11 @@ def test_part_counters_of_buckets() -> None:
     harness.process(["a", "b", "a"])
     harness.snapshot(1)
     harness.process(["a"])
-    harness.snapshot(2)
-    harness.complete(2)
+    harness.checkpoint(2)
     assert sorted(files(fs)) == ["a/part-0-0", "a/part-0-1", "b/part-0-1"]
 
     harness.process(["a", "b"])
-    harness.snapshot(3)
-    harness.complete(3)
+    harness.checkpoint(3)
     assert sorted(files(fs))[2:] == ["a/part-0-2", "b/part-0-1", "b/part-0-3"]
 
 
@@ -94,8 +92,7 @@ def test_subtasks_do_not_share_names() -> None:
     for subtask in range(2):
         harness = sink(fs, subtask=subtask, parallelism=2)
         harness.process([subtask])
-        harness.snapshot(1)
-        harness.complete(1)
+        harness.checkpoint(1)
 
     assert files(fs) == {"part-0-0": "0\n", "part-1-0": "1\n"}
 
@@ -117,8 +114,7 @@ def test_a_restore_commits_what_is_pending(confirmed: str) -> None:
         restored = sink(fs, FileSink("rows", bucket=by_letter), restored=checkpoint, attempt=attempt)
         assert committed(fs) == {"a": ['"a1"'], "b": ['"b1"']}
     restored.process(["a2"])
-    restored.snapshot(2)
-    restored.complete(2)
+    restored.checkpoint(2)
 
     assert committed(fs) == {"a": ['"a1"', '"a2"'], "b": ['"b1"']}
 
@@ -143,19 +139,16 @@ def test_going_back_behind_a_committed_checkpoint_hides_its_files() -> None:
     fs = MemoryFileSystem()
     harness = sink(fs)
     harness.process(["a"])
-    older = harness.snapshot(1)
-    harness.complete(1)
+    older = harness.checkpoint(1)
     harness.process(["b"])
-    harness.snapshot(2)
-    harness.complete(2)
+    harness.checkpoint(2)
     assert committed(fs) == {"": ['"a"', '"b"']}
 
     restored = sink(fs, restored=older, incarnation=2)
     assert committed(fs) == {"": ['"a"']}
     assert restored.counter("numCommittedFilesRetracted") == 1
     restored.process(["b", "c"])
-    restored.snapshot(3)
-    restored.complete(3)
+    restored.checkpoint(3)
 
     assert committed(fs) == {"": ['"a"', '"b"', '"c"']}
 
@@ -173,8 +166,7 @@ def test_hiding_looks_at_the_counter_of_each_subtask() -> None:
         harness.snapshot(1, checkpoint)
         harness.complete(1)
     quiet.process(["quiet1"])
-    quiet.snapshot(2)
-    quiet.complete(2)
+    quiet.checkpoint(2)
 
     for subtask in range(2):
         sink(fs, subtask=subtask, parallelism=2, restored=checkpoint, attempt=2)
@@ -200,8 +192,7 @@ def test_a_change_of_parallelism_keeps_names_apart(parallelism: int) -> None:
     ]
     for subtask, harness in enumerate(restored):
         harness.process([f"new{subtask}"])
-        harness.snapshot(2)
-        harness.complete(2)
+        harness.checkpoint(2)
 
     expected = ['"0-0"', '"0-1"', '"0-2"', '"1-0"', *(f'"new{subtask}"' for subtask in range(parallelism))]
     assert committed(fs) == {"": expected}
@@ -226,8 +217,7 @@ def test_the_rest_goes_with_the_last_checkpoint() -> None:
 
     harness.finish()
     assert committed(fs) == {}
-    harness.snapshot(1)
-    harness.complete(1)
+    harness.checkpoint(1)
 
     assert committed(fs) == {"": ['"a"']}
 
@@ -237,8 +227,7 @@ def test_the_output_of_another_run_is_not_touched() -> None:
     fs = MemoryFileSystem()
     harness = sink(fs)
     harness.process(["a"])
-    checkpoint = harness.snapshot(1)
-    harness.complete(1)
+    checkpoint = harness.checkpoint(1)
 
     with pytest.raises(StorageError, match="part-0-0 exists already: this directory holds the output of another run"):
         sink(fs)
@@ -298,8 +287,7 @@ def test_files_committed_before_a_failure_are_no_loss() -> None:
     fs = MemoryFileSystem()
     harness = sink(fs)
     harness.process(["a"])
-    checkpoint = harness.snapshot(1)
-    harness.complete(1)
+    checkpoint = harness.checkpoint(1)
 
     assert sink(fs, restored=checkpoint, attempt=2).context.losses == []
 
@@ -339,8 +327,7 @@ def test_rolling_policy_closes_parts_between_checkpoints() -> None:
     harness.process([1, 2])
     harness.advance_ms(3)
     harness.process([3, 4, 5])
-    harness.snapshot(1)
-    harness.complete(1)
+    harness.checkpoint(1)
 
     assert files(fs) == {"part-0-0": "1\n2\n", "part-0-1": "3\n4\n", "part-0-2": "5\n"}
     assert asked == [(2, 2), (4, 3), (2, 4), (4, 5)]
@@ -352,8 +339,7 @@ def test_csv_rows_and_names() -> None:
     spec = FileSink("rows", format=CsvRowFormat(), prefix="flights", suffix=".csv", bucket=lambda row: f"d={row[0]}")
     harness = sink(fs, spec)
     harness.process([(1, "a,b"), (2, None)])
-    harness.snapshot(1)
-    harness.complete(1)
+    harness.checkpoint(1)
 
     assert files(fs) == {"d=1/flights-0-0.csv": '1,"a,b"\n', "d=2/flights-0-1.csv": "2,\n"}
 

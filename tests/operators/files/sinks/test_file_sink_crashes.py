@@ -114,8 +114,7 @@ def test_a_visible_file_is_never_cut(sink: FileSink) -> None:
         older = first.snapshot(1)
         first.process([3, 4])
         first.finish()
-        first.snapshot(2)
-        first.complete(2)
+        first.checkpoint(2)
         assert read_committed(disk, ROWS) == everything
 
         fs = FaultInjectingFileSystem(disk, [FaultRule(FileFault.CRASH_AFTER, at_call=call)])
@@ -129,8 +128,7 @@ def test_a_visible_file_is_never_cut(sink: FileSink) -> None:
         last = Pipeline(sink, disk, older, incarnation=3)
         last.process([3, 4, 5])
         last.finish()
-        last.snapshot(3)
-        last.complete(3)
+        last.checkpoint(3)
         assert read_committed(disk, ROWS) == {"": ["1", "2", "3", "4", "5"]}
     assert struck > 5
 

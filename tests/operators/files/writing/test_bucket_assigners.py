@@ -76,8 +76,7 @@ def committed(spec: FileSink, drive: Any) -> dict[str, list[str]]:
     fs = MemoryFileSystem()
     harness = Harness(spec.create_operator(), fs=fs)
     drive(harness)
-    harness.snapshot(1)
-    harness.complete(1)
+    harness.checkpoint(1)
     return read_committed(fs, "/out/rows")
 
 

@@ -135,8 +135,7 @@ def test_a_parquet_sink() -> None:
     columns, count = checked_columns({name: [row[name] for row in ROWS[7:]] for name in reversed(SCHEMA)})
     harness.operator.process_batch(ColumnBatch(columns, count))
     assert read_committed_parquet(fs, "/out/rows") == {}
-    harness.snapshot(1)
-    harness.complete(1)
+    harness.checkpoint(1)
 
     assert read_committed_parquet(fs, "/out/rows") == {"odd=0": ROWS[::2], "odd=1": ROWS[1::2]}
     assert read_committed(fs, "/out/rows", format)["odd=0"] == sorted(map(format.encode, ROWS[::2]))

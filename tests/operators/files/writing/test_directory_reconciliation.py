@@ -35,8 +35,7 @@ def files(fs: MemoryFileSystem) -> list[str]:
 
 def end(harness: Harness, checkpoint_id: int = 9) -> None:
     harness.finish()
-    harness.snapshot(checkpoint_id)
-    harness.complete(checkpoint_id)
+    harness.checkpoint(checkpoint_id)
     harness.close()
 
 
@@ -46,14 +45,12 @@ def test_parts_stay_open_over_checkpoints() -> None:
     harness = sink(fs)
     for checkpoint_id in (1, 2, 3):
         harness.process([checkpoint_id])
-        harness.snapshot(checkpoint_id)
-        harness.complete(checkpoint_id)
+        harness.checkpoint(checkpoint_id)
     assert files(fs) == [".part-0-0.inprogress.*"]
 
     harness.advance_ms(120_000)
     assert committed(fs) == []
-    harness.snapshot(4)
-    harness.complete(4)
+    harness.checkpoint(4)
     assert files(fs) == ["part-0-0"]
     assert committed(fs) == ["1", "2", "3"]
 
@@ -118,8 +115,7 @@ def test_an_older_checkpoint_whose_open_part_was_committed_since(resumes: bool) 
     older = harness.snapshot(1)
     harness.process([2])
     harness.operator.finish()
-    harness.snapshot(2)
-    harness.complete(2)
+    harness.checkpoint(2)
     assert committed(fs) == ["1", "2"]
 
     restored = sink(fs, spec, restored=older, incarnation=2)

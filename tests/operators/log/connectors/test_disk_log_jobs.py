@@ -118,8 +118,7 @@ def test_a_dead_process_leaves_its_log_to_the_next() -> None:
     second = task(sink, fs, restored=checkpoint, incarnation=2)
     assert rows(fs) == [1, 2]
     second.process([3])
-    second.snapshot(2)
-    second.complete(2)
+    second.checkpoint(2)
     assert rows(fs) == [1, 2, 3]
     second.close()
 
@@ -153,8 +152,7 @@ def test_a_log_that_has_failed_is_opened_again_by_the_next_attempt() -> None:
     again = Harness(sink.create_operator(), fs=fs, attempt=2)
     failed.close()
     again.process([1])
-    again.snapshot(2)
-    again.complete(2)
+    again.checkpoint(2)
     assert rows(inner) == [1]
     again.close()
 
@@ -171,8 +169,7 @@ def test_a_zombie_in_the_same_process_is_fenced() -> None:
         zombie.process([9])
     zombie.complete(1)
     successor.process([2])
-    successor.snapshot(2)
-    successor.complete(2)
+    successor.checkpoint(2)
     assert rows(fs) == [1, 2]
     zombie.close()
     successor.close()
@@ -217,8 +214,7 @@ def test_two_runs_may_write_to_one_log_under_names_of_their_own() -> None:
     first = task(LogSink("rows", log=DiskLog("events")), fs)
     for number in range(1, 4):
         first.process([number])
-        first.snapshot(number)
-        first.complete(number)
+        first.checkpoint(number)
     first.close()
     sink = LogSink("rows", log=DiskLog("events"), transactional_id_prefix="second")
     second = task(sink, fs)

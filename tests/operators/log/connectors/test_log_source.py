@@ -215,8 +215,7 @@ def test_a_partition_that_is_gained_is_read_from_its_beginning(options: Mapping[
     log.add_partitions("t", 2)
     put(log, "new", partition=1)
     source = source_of(fs, checkpoint, bounded=False, group="g", **options)
-    checkpoint = source.snapshot(2)
-    source.complete(2)
+    checkpoint = source.checkpoint(2)
     for _ in range(2):
         assert next_values(source) == ["new"]
         source = source_of(fs, checkpoint, bounded=False, group="g", **options)

@@ -96,15 +96,13 @@ def test_the_state_alone_says_where_a_job_goes_on() -> None:
     read(task, 3)
     checkpoint = task.snapshot(1)
     read(task, 4)
-    task.snapshot(2)
-    task.complete(2)
+    task.checkpoint(2)
     assert offset(fs) == 7
     restored, anew = source(fs, checkpoint), source(fs)
     read(restored, 1)
     read(anew, 1)
     assert (restored.take_values(), anew.take_values()) == ([3], [0])
-    restored.snapshot(3)
-    restored.complete(3)
+    restored.checkpoint(3)
     assert offset(fs) == 4
 
 
@@ -114,8 +112,7 @@ def test_each_subtask_commits_for_its_own_partitions() -> None:
     log_with(fs, 5, 6, 7)
     task = source(fs, subtask=1, parallelism=2)
     read(task, 5)
-    task.snapshot(1)
-    task.complete(1)
+    task.checkpoint(1)
     assert [offset(fs, number) for number in range(3)] == [None, 5, None]
 
 
@@ -134,8 +131,7 @@ def test_a_commit_that_fails_is_counted_and_the_job_goes_on() -> None:
     log_with(fs, 5)
     task = source(fs)
     read(task, 2)
-    task.snapshot(1)
-    task.complete(1)
+    task.checkpoint(1)
     assert (task.counter("commitsFailed"), task.counter("commitsSucceeded")) == (1, 0)
     read(task, 1)
     assert task.take_values() == [0, 1, 2]
@@ -147,8 +143,7 @@ def test_lag_is_the_distance_to_what_can_be_read() -> None:
     log = log_with(fs, 6, 3)
     task = source(fs, subtask=0, parallelism=2)
     read(task, 4)
-    task.snapshot(1)
-    task.complete(1)
+    task.checkpoint(1)
     committed = committed_offset(fs, "/log", "t", 0, "watched")
     producer = log.init_transactions("open", 10**9, 0)
     log.begin(producer, 0)
@@ -169,8 +164,7 @@ def test_a_damaged_offset_is_named_and_a_group_needs_a_name() -> None:
     log_with(fs, 5)
     task = source(fs)
     read(task, 2)
-    task.snapshot(1)
-    task.complete(1)
+    task.checkpoint(1)
     with fs.open_append(FILE) as file:
         file.write(b"x")
     with pytest.raises(LogCorruptError, match="groups/watched/t/0"):

@@ -406,8 +406,7 @@ def test_offsets_of_completed_checkpoints_go_to_the_group(broker: Broker) -> Non
     assert broker.consumers == 0
     quiet = source()
     read(quiet, count=1, turns=1)
-    quiet.snapshot(1)
-    quiet.complete(1)
+    quiet.checkpoint(1)
     assert list(broker.group_offsets.values()) == [2]
     with pytest.raises(ConfigurationError, match="group is ''"):
         source(group="")
@@ -493,11 +492,9 @@ def test_records_go_through_the_real_client(mock_cluster: str, delivery: str) ->
     spec = KafkaSink(mock_cluster, "out", partition=lambda record: int(record) % 3, **options)
     task = Harness(spec.create_operator())
     task.process(["0", "1"])
-    task.snapshot(1)
-    task.complete(1)
+    task.checkpoint(1)
     task.process(["2", "3"])
-    task.snapshot(2)
-    task.complete(2)
+    task.checkpoint(2)
     task.finish()
     task.close()
 
@@ -508,8 +505,7 @@ def test_records_go_through_the_real_client(mock_cluster: str, delivery: str) ->
             break
         reader.advance_ms(200)
     assert sorted(reader.take_values()) == [b"0", b"1", b"2", b"3"]
-    reader.snapshot(1)
-    reader.complete(1)
+    reader.checkpoint(1)
     assert reader.counter("commitsSucceeded") == 1
     kafka = pytest.importorskip("confluent_kafka")
     watcher = kafka.Consumer({"bootstrap.servers": mock_cluster, "group.id": "watched", "log_level": 0})

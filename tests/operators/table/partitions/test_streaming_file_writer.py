@@ -65,13 +65,11 @@ def test_what_was_new_is_announced_behind_the_checkpoint_and_only_then() -> None
     (message,) = writer.take_values()
     assert message[:4] == ("announcement", 1, 0, 1)
     assert sorted(message[4]) == ["d=a", "d=b"]
-    writer.snapshot(2)
-    writer.complete(2)
+    writer.checkpoint(2)
     (message,) = writer.take_values()
     assert message[:4] == ("announcement", 2, 0, 1)
     assert sorted(message[4]) == ["d=a", "d=c"]
-    writer.snapshot(3)
-    writer.complete(3)
+    writer.checkpoint(3)
     assert writer.take_values() == [announcement(3, 0, 1, [])]
 
 
@@ -83,8 +81,7 @@ def test_files_are_visible_before_they_are_announced() -> None:
     emit = writer.output.emit
     writer.output.emit = lambda batch: (seen.append(writers.rows()), emit(batch))[1]  # type: ignore[method-assign]
     writer.process([row("a", 1)])
-    writer.snapshot(1)
-    writer.complete(1)
+    writer.checkpoint(1)
     assert seen == [{"d=a": ['{"n":1}']}]
 
 
@@ -92,8 +89,7 @@ def test_a_late_notification_says_nothing() -> None:
     """What it covers was announced with the newer one."""
     writer = Writers(sink()).start()
     writer.snapshot(1)
-    writer.snapshot(2)
-    writer.complete(2)
+    writer.checkpoint(2)
     writer.complete(1)
     assert [message[1] for message in writer.take_values()] == [2]
 
@@ -104,8 +100,7 @@ def test_a_lost_notification_is_made_up_for() -> None:
     writer.process([row("a", 1)])
     writer.snapshot(1)
     writer.process([row("b", 1)])
-    writer.snapshot(2)
-    writer.complete(2)
+    writer.checkpoint(2)
     (message,) = writer.take_values()
     assert (message[1], sorted(message[4])) == (2, ["d=a", "d=b"])
 
@@ -130,8 +125,7 @@ def test_what_was_committed_by_a_restore_is_announced_again(notified: bool) -> N
     if notified:
         before.complete(1)
     after = writers.start(checkpoint)
-    after.snapshot(2)
-    after.complete(2)
+    after.checkpoint(2)
     (message,) = after.take_values()
     assert (message[1], sorted(message[4])) == (2, ["d=a", "d=b"])
     assert writers.rows() == {"d=a": ['{"n":1}'], "d=b": ['{"n":1}']}
@@ -147,12 +141,10 @@ def test_parts_of_partitions_whose_time_has_come_are_closed() -> None:
     writer = writers.start()
     writer.process([row("2020-05-03", 1), row("2020-05-04", 1)])
     writer.watermark(MAY_3_MS + DAY_MS)
-    writer.snapshot(1)
-    writer.complete(1)
+    writer.checkpoint(1)
     assert writers.rows() == {}
     writer.watermark(MAY_3_MS + DAY_MS + 1)
-    writer.snapshot(2)
-    writer.complete(2)
+    writer.checkpoint(2)
     assert writers.rows() == {"d=2020-05-03": ['{"n":1}']}
 
 
@@ -163,12 +155,10 @@ def test_process_time_closes_parts_as_well() -> None:
     writer.process([row("a", 1)])
     writer.advance_ms(1_000)
     writer.process([row("a", 2)])
-    writer.snapshot(1)
-    writer.complete(1)
+    writer.checkpoint(1)
     assert writers.rows() == {}
     writer.advance_ms(1)
-    writer.snapshot(2)
-    writer.complete(2)
+    writer.checkpoint(2)
     assert writers.rows() == {"d=a": ['{"n":1}', '{"n":2}']}
 
 
@@ -179,8 +169,7 @@ def test_parts_that_were_restored_are_closed_too() -> None:
     before.process([row("2020-05-03", 1)])
     after = writers.start(before.snapshot(1))
     after.watermark(MAY_3_MS + 1)
-    after.snapshot(2)
-    after.complete(2)
+    after.checkpoint(2)
     assert writers.rows() == {"d=2020-05-03": ['{"n":1}']}
     assert after.take_values() == [announcement(2, 0, 1, ["d=2020-05-03"])]
 
@@ -196,14 +185,12 @@ def test_a_second_failure_does_not_lose_what_the_first_one_has_made_committable(
     said: list[str] = []
     third = [writers.start(newest, subtask=subtask, parallelism=parallelism) for subtask in range(parallelism)]
     for writer in third:
-        newest = writer.snapshot(3)
-        writer.complete(3)
+        newest = writer.checkpoint(3)
         said += [partition for message in writer.take_values() for partition in message[4]]
         assert writer.operator.fingerprint()
     assert said == ["d=a"]
     fourth = writers.start(newest, subtask=parallelism - 1, parallelism=parallelism)
-    fourth.snapshot(4)
-    fourth.complete(4)
+    fourth.checkpoint(4)
     assert [message[4] for message in fourth.take_values()] == [["d=a"] if parallelism == 1 else []]
 
 
@@ -231,8 +218,7 @@ def test_a_restored_part_counts_from_its_creation() -> None:
     before = writers.start()
     before.process([row("a", 1)])
     after = writers.start(before.snapshot(1), now_ns=START_NS + 1_001_000_000)
-    after.snapshot(2)
-    after.complete(2)
+    after.checkpoint(2)
     assert writers.rows() == {"d=a": ['{"n":1}']}
 
 
@@ -242,13 +228,11 @@ def test_an_idle_writer_keeps_nothing_back() -> None:
     writer = writers.start()
     writer.process([row("2020-05-03", 1)])
     writer.operator.process_watermark_status(True)
-    writer.snapshot(1)
-    writer.complete(1)
+    writer.checkpoint(1)
     assert writers.rows() == {"d=2020-05-03": ['{"n":1}']}
     writer.process([row("2020-05-03", 2)])
     writer.operator.process_watermark_status(False)
-    writer.snapshot(2)
-    writer.complete(2)
+    writer.checkpoint(2)
     assert writers.rows() == {"d=2020-05-03": ['{"n":1}']}
 
 
@@ -281,8 +265,7 @@ def test_parts_are_closed_by_time_between_checkpoints() -> None:
     writer.process([row("a", 1)])
     writer.advance_ms(500)
     writer.process([row("a", 2)])
-    writer.snapshot(1)
-    writer.complete(1)
+    writer.checkpoint(1)
     assert writers.rows() == {"d=a": ['{"n":1}']}
 
 
@@ -312,8 +295,7 @@ def test_a_writer_that_ends_early_goes_on_announcing(compaction: TableCompaction
     writer = Writers(sink(compaction=compaction)).start(parallelism=2)
     writer.finish()
     for checkpoint_id in (1, 2, 3):
-        writer.snapshot(checkpoint_id)
-        writer.complete(checkpoint_id)
+        writer.checkpoint(checkpoint_id)
     said = [(message[1], message[2]) for message in writer.take_values()]
     assert said == [(END_OF_INPUT, 0), (2, 0), (3, 0)]
     writer.complete(2)
@@ -367,11 +349,9 @@ def test_going_back_takes_back_what_was_compacted_of_later_checkpoints() -> None
     writers = Writers(sink(compaction=TableCompaction()))
     before = writers.start()
     before.process([row("a", 1)])
-    older = before.snapshot(1)
-    before.complete(1)
+    older = before.checkpoint(1)
     before.process([row("a", 2)])
-    before.snapshot(2)
-    before.complete(2)
+    before.checkpoint(2)
     for number in (0, 1):
         writers.fs.rename(f"/out/table/d=a/.uncompacted-part-0-{number}", f"/out/table/d=a/compacted-part-0-{number}")
     writers.fs.fsync_dir("/out/table/d=a")
@@ -390,8 +370,7 @@ def test_partition_columns_are_left_out_of_the_rows() -> None:
     writers = Writers(sink(partition_by=("d", "h"), rolling_policy=OnCheckpointRollingPolicy()))
     writer = writers.start()
     writer.process([{"h": 7, "n": 1, "d": "x/y"}, {"h": None, "n": 2, "d": ""}])
-    writer.snapshot(1)
-    writer.complete(1)
+    writer.checkpoint(1)
     assert writers.rows() == {
         "d=__DEFAULT_PARTITION__/h=__DEFAULT_PARTITION__": ['{"n":2}'],
         "d=x%2Fy/h=7": ['{"n":1}'],
