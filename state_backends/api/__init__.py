@@ -9,6 +9,7 @@ from state_backends.api.key_scope import KeyScope as KeyScope
 from state_backends.api.keyed_backend import (
     BackendEnvironment as BackendEnvironment,
     KeyedStateBackend as KeyedStateBackend,
+    SnapshotHistory as SnapshotHistory,
     StateBackend as StateBackend,
     check_same_kind as check_same_kind,
     load_full as load_full,

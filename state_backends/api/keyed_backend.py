@@ -48,16 +48,16 @@ from state_backends.snapshots import (
 
 
 class SnapshotHistory(Protocol):
-    """What incremental snapshots know of earlier ones."""
+    """What incremental snapshots know of earlier ones. The task tells it what has become of them."""
 
     def complete(self, checkpoint_id: int) -> object:
-        """A checkpoint is confirmed."""
+        """The checkpoint is durable and complete: later ones may build on it."""
 
     def abort(self, checkpoint_id: int) -> object:
-        """A checkpoint will never complete."""
+        """The checkpoint will never complete. The task of its snapshot is cancelled by its owner."""
 
     def subsumed(self, checkpoint_id: int) -> object:
-        """A checkpoint will never be restored from again."""
+        """The checkpoint will never be restored from again."""
 
 
 class KeyedStateBackend(Protocol):
@@ -173,21 +173,6 @@ class KeyedStateBackend(Protocol):
             fields of records differ in a way that cannot be followed, or a handle is in a form that this backend cannot
             read
         """
-
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """The checkpoint is durable and complete: later ones may build on it."""
-        if self.history is not None:
-            self.history.complete(checkpoint_id)
-
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """The checkpoint will never complete. The task of its snapshot is cancelled by its owner."""
-        if self.history is not None:
-            self.history.abort(checkpoint_id)
-
-    def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
-        """The checkpoint will never be restored from again."""
-        if self.history is not None:
-            self.history.subsumed(checkpoint_id)
 
     def dispose(self) -> None:
         """The subtask is over: close and delete local files. A second call does nothing. Snapshots must have ended."""

@@ -6,7 +6,7 @@ done. Reading, timers' order and what state means are those of the backend below
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,6 +48,23 @@ class _Materialized:
     uploads: SharedUploads | None
 
 
+class _ToldHistory:
+    """A history that is cleaned up once it has been told."""
+
+    def __init__(self, history: LogHistory, clean_up: Callable[[Cleanup], None]) -> None:
+        self._history = history
+        self._clean_up = clean_up
+
+    def complete(self, checkpoint_id: int) -> None:
+        self._clean_up(self._history.complete(checkpoint_id))
+
+    def abort(self, checkpoint_id: int) -> None:
+        self._clean_up(self._history.abort(checkpoint_id))
+
+    def subsumed(self, checkpoint_id: int) -> None:
+        self._clean_up(self._history.subsumed(checkpoint_id))
+
+
 class ChangelogKeyedStateBackend(KeyedStateBackend):
     """Keyed state of one subtask, with a log of its changes."""
 
@@ -59,7 +76,8 @@ class ChangelogKeyedStateBackend(KeyedStateBackend):
         self._settings = settings
         self._inner = inner
         self.scope = inner.scope
-        self.history = self._history = LogHistory()
+        self._history = LogHistory()
+        self.history = _ToldHistory(self._history, self._clean_up)
         self._log = ChangeLog(
             self._history,
             environment.codec,
@@ -264,16 +282,7 @@ class ChangelogKeyedStateBackend(KeyedStateBackend):
         if self._running is not None:
             self._running.cancel()
 
-    # --- notifications --------------------------------------------------------------------------------------------
-
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        self._clean_up(self._history.complete(checkpoint_id))
-
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        self._clean_up(self._history.abort(checkpoint_id))
-
-    def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
-        self._clean_up(self._history.subsumed(checkpoint_id))
+    # --- the end ----------------------------------------------------------------------------------------------------
 
     def dispose(self) -> None:
         """The subtask is over: what was uploaded and never part of a finished snapshot is deleted."""
@@ -294,13 +303,15 @@ class ChangelogKeyedStateBackend(KeyedStateBackend):
                 uploads.discard()
         for number in cleanup.forget_materializations:
             del self._materialized[number]
-        for number in cleanup.aborted:
-            self._inner.notify_checkpoint_aborted(number)
+        inner = self._inner.history
+        if inner is not None:
+            for number in cleanup.aborted:
+                inner.abort(number)
         if cleanup.fell_back and self._due_ms is not None:
             # The log is long again.
             self._due_ms = self._environment.now_ms()
-        if cleanup.complete is not None:
-            self._inner.notify_checkpoint_complete(cleanup.complete)
+        if cleanup.complete is not None and inner is not None:
+            inner.complete(cleanup.complete)
 
 
 class ChangelogStateBackend:

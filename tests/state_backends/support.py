@@ -9,6 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from state_backends.api import KeyedStateBackend, SnapshotHistory
 from state_backends.base import (
     LONG,
     AggregatingStateDescriptor,
@@ -69,6 +70,21 @@ def heap(
 ) -> HeapKeyedStateBackend:
     groups = KeyGroupRange(first, max_parallelism - 1 if last is None else last)
     return HeapKeyedStateBackend(key_type, max_parallelism, groups, **options)
+
+
+class _Untold:
+    """For backends without a history: their tasks tell them of no checkpoint."""
+
+    def complete(self, checkpoint_id: int) -> None: ...
+
+    def abort(self, checkpoint_id: int) -> None: ...
+
+    def subsumed(self, checkpoint_id: int) -> None: ...
+
+
+def told(backend: KeyedStateBackend) -> SnapshotHistory:
+    """The part of a backend that its task tells what has become of checkpoints."""
+    return backend.history or _Untold()
 
 
 def location(checkpoint_id: int = 1, inline_threshold_bytes: int = 20 * 1024) -> CheckpointLocation:

@@ -271,23 +271,23 @@ class TaskCheckpointing:
         chain, around = self._chain, self._place.around
         for position in range(first, len(chain.operators)):
             operator, keyed = chain.operators[position], chain.contexts[position].keyed
-            if keyed is not None and keyed.history is None:
-                keyed = None  # no snapshot of it builds on an earlier one
+            # Without a history no snapshot of the backend builds on an earlier one.
+            history = None if keyed is None else keyed.history
             with around(_POINTS[type(instruction)], operator, ("notify_rest", (instruction, position))) as goes_on:
                 if not goes_on:
                     return
                 match instruction:
                     case NotifyOperatorsComplete():
-                        if keyed is not None:
-                            keyed.notify_checkpoint_complete(checkpoint_id)
+                        if history is not None:
+                            history.complete(checkpoint_id)
                         operator.notify_checkpoint_complete(checkpoint_id)
                     case NotifyOperatorsAborted():
-                        if keyed is not None:
-                            keyed.notify_checkpoint_aborted(checkpoint_id)
+                        if history is not None:
+                            history.abort(checkpoint_id)
                         operator.notify_checkpoint_aborted(checkpoint_id)
                     case NotifyOperatorsSubsumed():
-                        if keyed is not None:
-                            keyed.notify_checkpoint_subsumed(checkpoint_id)
+                        if history is not None:
+                            history.subsumed(checkpoint_id)
 
     @property
     def running_ids(self) -> tuple[int, ...]:

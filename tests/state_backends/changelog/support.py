@@ -27,7 +27,7 @@ from state_backends.snapshots import (
     run_to_completion,
 )
 from state_backends.snapshots.keyed_handles import keyed_handle_from_state
-from tests.state_backends.support import COLLECT, LIST, MAP, SUM, VALUE
+from tests.state_backends.support import COLLECT, LIST, MAP, SUM, VALUE, told
 
 MAX_PARALLELISM = 5
 ALL = KeyGroupRange(0, MAX_PARALLELISM - 1)
@@ -130,8 +130,8 @@ def complete(world: World, backend: Any, checkpoint_id: int, handle: KeyedStateH
     """Acknowledge a checkpoint and let it complete; it is the only one retained."""
     world.register([handle], checkpoint_id)
     world.subsume(checkpoint_id)
-    backend.notify_checkpoint_complete(checkpoint_id)
-    backend.notify_checkpoint_subsumed(checkpoint_id - 1)
+    told(backend).complete(checkpoint_id)
+    told(backend).subsumed(checkpoint_id - 1)
 
 
 def again(world: World, backend: ChangelogKeyedStateBackend, checkpoint_id: int = 99) -> ChangelogKeyedStateBackend:

@@ -38,7 +38,7 @@ from state_backends.snapshots.keyed_handles import keyed_handle_from_state
 from tests.state_backends.changelog.support import ALL, FULL, MAX_PARALLELISM, World, again, filled, own_keys
 from tests.state_backends.differential import backends as differential
 from tests.state_backends.differential.test_machine import DifferentialMachine
-from tests.state_backends.support import COLLECT, LIST, MAP, SUM, VALUE, DeferredExecutor
+from tests.state_backends.support import COLLECT, LIST, MAP, SUM, VALUE, DeferredExecutor, told
 
 CANONICAL = SnapshotOptions(SnapshotType.CANONICAL_SAVEPOINT)
 
@@ -251,7 +251,7 @@ def test_a_checkpoint_cancelled_at_any_step_leaves_no_file(options: SnapshotOpti
         if task.status is SnapshotStatus.COMPLETED:
             break
         task.cancel()
-        backend.notify_checkpoint_aborted(1)
+        told(backend).abort(1)
         assert world.shared_files() == []
         assert again(world, backend).fingerprint() == backend.fingerprint()
     else:
@@ -287,9 +287,9 @@ def test_notifications_of_other_snapshots_change_nothing() -> None:
     world = World()
     backend = filled(world)
     for notify in (
-        backend.notify_checkpoint_complete,
-        backend.notify_checkpoint_aborted,
-        backend.notify_checkpoint_subsumed,
+        told(backend).complete,
+        told(backend).abort,
+        told(backend).subsumed,
     ):
         before = copy.deepcopy(vars(backend._history))
         notify(77)

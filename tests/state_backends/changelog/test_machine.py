@@ -23,7 +23,7 @@ from tests.state_backends.changelog.support import ALL, MAX_PARALLELISM, World
 from tests.state_backends.differential.backends import World as PlainWorld
 from tests.state_backends.differential.model import Model, States
 from tests.state_backends.differential.test_machine import DifferentialMachine
-from tests.state_backends.support import DeferredExecutor
+from tests.state_backends.support import DeferredExecutor, told
 
 RETAINED = 2
 INNER: dict[str, StateBackend] = {
@@ -194,7 +194,7 @@ class ChangelogMachine(DifferentialMachine):
     def give_up(self, one: Attempted) -> None:
         """A checkpoint will not complete. The task will hear of it; its message may still arrive."""
         one.is_aborted = True
-        self.notifications.append(("aborted", one.number))
+        self.notifications.append(("abort", one.number))
         if one.is_acknowledged:
             self.under_way.remove(one)
 
@@ -203,7 +203,7 @@ class ChangelogMachine(DifferentialMachine):
     def notify(self, count: int) -> None:
         for _ in range(min(count, len(self.notifications))):
             kind, number = self.notifications.pop(0)
-            if kind == "aborted":
+            if kind == "abort":
                 for one in [one for one in self.under_way if one.number == number]:
                     files = set(self.job.shared_files())
                     was_running = one.handles is None
@@ -211,14 +211,14 @@ class ChangelogMachine(DifferentialMachine):
                     if was_running:
                         self.under_way.remove(one)
                         assert set(self.job.shared_files()) <= files
-            getattr(self.backend, f"notify_checkpoint_{kind}")(number)
+            getattr(told(self.backend), kind)(number)
 
     @precondition(lambda self: self.notifications)
     @rule()
     def lose_a_message(self) -> None:
         """A message of the coordinator that is no abort of a running snapshot is lost."""
         kind, number = self.notifications[0]
-        if kind != "aborted" or all(one.number != number for one in self.under_way):
+        if kind != "abort" or all(one.number != number for one in self.under_way):
             self.notifications.pop(0)
 
     def check_retained(self) -> None:
@@ -300,7 +300,7 @@ class ChangelogMachine(DifferentialMachine):
             self.retained = [*self.retained, Retained(self.last_number, handles, self.model.copy())][-RETAINED:]
             self.job.subsume(self.retained[0].number)
             for part in parts:
-                part.notify_checkpoint_complete(self.last_number)
+                told(part).complete(self.last_number)
             self.check_retained()
             for part in parts:
                 part.timer_service("t").event_time.register(*self.own_timer(part, key))

@@ -8,7 +8,7 @@ import pytest
 
 from state_backends.snapshots import SnapshotOptions, run_to_completion
 from tests.state_backends.changelog.support import FULL, World, again, complete, filled
-from tests.state_backends.support import VALUE, DeferredExecutor
+from tests.state_backends.support import VALUE, DeferredExecutor, told
 
 
 def test_full_segments_are_uploaded_before_the_checkpoint() -> None:
@@ -100,7 +100,7 @@ def test_a_materialisation_given_up_is_due_at_once() -> None:
     first = world.checkpoint(backend, 1)
     assert first.materialization_id == 1
     world.clock_ms = 5
-    backend.notify_checkpoint_aborted(1)
+    told(backend).abort(1)
     assert backend.materialization_due_ms == 5
     assert world.checkpoint(backend, 2).materialization_id == 0
 

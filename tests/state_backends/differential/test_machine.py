@@ -15,7 +15,7 @@ from state_backends.snapshots import KeyedStateHandle, SnapshotOptions, Snapshot
 from state_backends.snapshots.contract import SnapshotStatus
 from tests.state_backends.differential.backends import SCENARIOS, Pinned, Taken, World, canonical_bytes
 from tests.state_backends.differential.model import DOMAINS, STATE_NAMES, Model, States
-from tests.state_backends.support import DeferredExecutor
+from tests.state_backends.support import DeferredExecutor, told
 
 KEYS = st.integers(-1, 3)
 NAMESPACES = st.sampled_from([None, 1, 2])
@@ -282,9 +282,9 @@ class DifferentialMachine(RuleBasedStateMachine):
         if self.completed is not None and self.completed.pinned.checkpoint_id > checkpoint.pinned.checkpoint_id:
             return
         before, self.completed = self.completed, checkpoint
-        self.backend.notify_checkpoint_complete(checkpoint.pinned.checkpoint_id)
+        told(self.backend).complete(checkpoint.pinned.checkpoint_id)
         if before is not None:
-            self.backend.notify_checkpoint_subsumed(before.pinned.checkpoint_id)
+            told(self.backend).subsumed(before.pinned.checkpoint_id)
             before.pinned.location.discard()
         if not self.open:
             self.delete_unused_shared_files(checkpoint)
@@ -304,7 +304,7 @@ class DifferentialMachine(RuleBasedStateMachine):
         """Cancel a snapshot, wherever it stands: it holds nothing any more, and its directory is empty."""
         checkpoint = self.open.pop(which % len(self.open))
         checkpoint.pinned.task.cancel()
-        self.backend.notify_checkpoint_aborted(checkpoint.pinned.checkpoint_id)
+        told(self.backend).abort(checkpoint.pinned.checkpoint_id)
         assert checkpoint.pinned.resources.released
         if checkpoint.taken is None:
             assert list(self.world.file_system.walk_files(checkpoint.pinned.location.directory)) == []

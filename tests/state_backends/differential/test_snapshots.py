@@ -48,7 +48,7 @@ from tests.state_backends.differential.backends import (
     canonical_bytes,
 )
 from tests.state_backends.snapshots.test_damage import Substitute, damaged_copies
-from tests.state_backends.support import COLLECT, LIST, MAP, SUM, VALUE, map_keys, values
+from tests.state_backends.support import COLLECT, LIST, MAP, SUM, VALUE, map_keys, told, values
 
 FORMS = [*((name, CHECKPOINT) for name in BACKENDS), ("lsm, incremental", CANONICAL), ("lsm", NATIVE)]
 EVERY_FORM = pytest.mark.parametrize(("name", "kind"), FORMS, ids=[f"{name}: {kind.value}" for name, kind in FORMS])
@@ -264,7 +264,7 @@ def test_cancelling_leaves_nothing_behind(name: str, kind: Any) -> None:
             break
         assert results == [None] * steps
         pinned.task.cancel()
-        backend.notify_checkpoint_aborted(pinned.checkpoint_id)
+        told(backend).abort(pinned.checkpoint_id)
         assert pinned.resources.released
         assert list(world.file_system.walk_files("/storage")) == []
         steps += 1

@@ -21,7 +21,7 @@ from state_backends.base import (
 from state_backends.base.key_groups import key_group_ranges
 from state_backends.codec import StateCodec, TypeRegistry
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
-from state_backends.heap import HeapKeyedStateBackend
+from state_backends.heap import HeapKeyedStateBackend, keyed_backend
 from state_backends.snapshots import (
     CheckpointStorage,
     FullKeyedStateHandle,
@@ -336,6 +336,24 @@ def test_compressed_snapshots_are_smaller_and_equal() -> None:
     assert handle.size_bytes < len(snapshot_bytes(backend)) / 2
     with pytest.raises(StateArgumentError, match="'brotli' is none of none, zlib"):
         SnapshotOptions(compression="brotli")
+
+
+def test_the_cache_of_keys_overflows_while_snapshots_are_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few keys are remembered; all find their entries again, and the snapshot keeps what it pinned."""
+    monkeypatch.setattr(keyed_backend, "KEY_CACHE_ENTRIES", 4)
+    backend, keys = heap(), list(range(50))
+    state = backend.value_state(VALUE)
+    state.update_many(keys, keys)
+    where = location()
+    task = start(backend, where)
+    for key in keys[::-1]:
+        backend.set_current_key(key)
+        state.update(key + 100)
+        assert len(backend._tables[VALUE.name].plain.shard_of) <= 4
+    before = restored(run_to_completion(task).job_manager_state, where.reader(), like=backend)
+
+    assert state.get_many(keys) == [key + 100 for key in keys]
+    assert before.value_state(VALUE).get_many(keys) == keys
 
 
 def test_registered_types_are_restored() -> None:

@@ -21,6 +21,7 @@ from state_backends.snapshots import (
     restore_backend,
     run_to_completion,
 )
+from tests.state_backends.support import told
 
 GROUPS = 8
 VALUE = ValueStateDescriptor("value")
@@ -169,7 +170,7 @@ class Attempt:
     def confirm(self, checkpoint_id: int) -> None:
         """The coordinator says that it is complete."""
         self.recovery.confirm(checkpoint_id)
-        self.keyed.notify_checkpoint_complete(checkpoint_id)
+        told(self.keyed).complete(checkpoint_id)
 
     def run(self, checkpoint_id: int, *keys: int, value: object = "x") -> None:
         self.put(*keys, value=value)

@@ -16,6 +16,7 @@ from hypothesis.stateful import (
 )
 
 from tests.state_backends.local.machine import SPLITS, Machine
+from tests.state_backends.support import told
 
 keys = st.sets(st.integers(0, 30), max_size=6)
 values = st.sampled_from(["a", "b", "x" * 9_000])
@@ -48,7 +49,7 @@ class History(RuleBasedStateMachine):
     def take(self, fails: bool) -> None:
         self.task.checkpoint(self.next_id, fails=fails)
         if fails:
-            self.task.keyed.notify_checkpoint_aborted(self.next_id)
+            told(self.task.keyed).abort(self.next_id)
         else:
             self.taken[self.next_id] = self.state
         self.next_id += 1
@@ -68,7 +69,7 @@ class History(RuleBasedStateMachine):
         checkpoint_id = data.draw(st.sampled_from(sorted(self.taken)))
         del self.taken[checkpoint_id]
         self.task.recovery.abort(checkpoint_id)
-        self.task.keyed.notify_checkpoint_aborted(checkpoint_id)
+        told(self.task.keyed).abort(checkpoint_id)
 
     @precondition(lambda self: self.machine.local_files())
     @rule(data=st.data(), how=st.sampled_from(["flip", "cut", "delete"]))

@@ -24,7 +24,7 @@ from state_backends.snapshots import FullKeyedStateHandle, SnapshotOptions
 from state_backends.store import StoreKeyedStateBackend, parts as store_parts
 from tests.state_backends.differential.backends import CANONICAL, CHECKPOINT, NATIVE, Pinned, World
 from tests.state_backends.store.memory_store import MemoryStore
-from tests.state_backends.support import COLLECT, LIST, MAP, SUM, VALUE
+from tests.state_backends.support import COLLECT, LIST, MAP, SUM, VALUE, told
 
 
 @pytest.fixture
@@ -175,9 +175,9 @@ def test_local_files_are_made_late_and_deleted_at_the_end() -> None:
     backend.timer_service("t")
     for number, kind in enumerate((CHECKPOINT, NATIVE, CANONICAL)):
         assert world.snapshot(backend, SnapshotOptions(kind)).handles == []
-        backend.notify_checkpoint_complete(number)
-        backend.notify_checkpoint_aborted(number)
-        backend.notify_checkpoint_subsumed(number)
+        told(backend).complete(number)
+        told(backend).abort(number)
+        told(backend).subsumed(number)
     assert backend.num_entries() == 0
     assert backend.keys("value") == []
     backend.restore([], world.next_location().reader())
@@ -255,13 +255,13 @@ def test_notifications_reach_what_remembers_uploads() -> None:
     history = backend.history
     assert isinstance(history, UploadHistory)
     first, second, third = (world.snapshot(backend).checkpoint_id for _ in range(3))
-    backend.notify_checkpoint_aborted(second)
+    told(backend).abort(second)
     assert history.tracked == (first, third)
-    backend.notify_checkpoint_complete(first)
+    told(backend).complete(first)
     assert history.base_checkpoint == first
     (again,) = world.snapshot(backend).handles
     assert not any(file.is_new for file in again.shared())
-    backend.notify_checkpoint_subsumed(first)
+    told(backend).subsumed(first)
     assert history.base_checkpoint is None
 
 
