@@ -80,7 +80,7 @@ def test_what_an_extra_installs_is_used() -> None:
 
     def is_used(requirement: str) -> bool:
         module = requirement.partition("[")[0].replace("-", "_")
-        imported = rf"^\s*(?:import|from) {module}\b|(?:find_spec|importorskip)\(\"{module}\"\)"
+        imported = rf"^ *(?:import|from) {module}\b|(?:find_spec|importorskip)\(\"{module}\"\)"
         return bool(re.search(imported, python, re.MULTILINE) or _RUN_BY_MAKE.get(requirement, "no such") in makefile)
 
     assert [f"{extra}: {one}" for extra, wanted in EXTRAS.items() for one in sorted(wanted) if not is_used(one)] == []

@@ -6,7 +6,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+from tests.house.distribution import FilesTogether
 from tests.house.project import ROOT
 
 TESTS = """
@@ -59,6 +62,27 @@ def test_spark_tests_share_a_worker(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("spark-*"))) == 1
     assert len(list(tmp_path.glob("other-*"))) == 1
     assert "24 passed" in finished.stdout
+
+
+def test_a_group_is_dealt_out_before_files() -> None:
+    """It takes longest: begun last, it would leave the other workers without anything to do."""
+    files = ("test_a.py", "test_b.py")
+    tests = [*(f"{file}::test" for file in files), "test_c.py::test@spark"]
+    given: list[int] = []
+
+    class Node:
+        """A worker that takes every test."""
+
+        send_runtest_some = staticmethod(given.extend)
+
+    node: Any = Node()
+    deal = FilesTogether(SimpleNamespace(option=SimpleNamespace(), getvalue=lambda name: ["popen"]), None)
+    deal.registered_collections[node] = tests
+    deal.workqueue.update((deal._split_scope(test), {test: False}) for test in tests)
+    while deal.workqueue:
+        deal._assign_work_unit(node)
+
+    assert given == [2, 0, 1]
 
 
 def test_make_groups_the_workers() -> None:

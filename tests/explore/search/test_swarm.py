@@ -34,7 +34,8 @@ def drawn() -> list[Case]:
 
 def test_a_seed_is_a_case() -> None:
     """The same seed, swarm and job: the same case; another seed: another one."""
-    again = [draw_case(Swarm(), Measure.of(counting_subject()), f"test/{number}") for number in range(50)]
+    measure = Measure.of(counting_subject())
+    again = [draw_case(Swarm(), measure, f"test/{number}") for number in range(50)]
     assert again == drawn()[:50]
     assert len({str(case_to_plain(case)) for case in drawn()}) == len(drawn())
 
