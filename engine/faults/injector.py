@@ -7,7 +7,7 @@ the job (:mod:`engine.faults.operator_error`). All of them note the faults that 
 order: used instead of the chances they were drawn from, and with the same schedule, they make the same run.
 
 Faults by chance end, so that one can ask whether a job finishes once no more faults strike: after so many
-faults (``FaultMix.most``), after a time, or after so many visits of points. Exact faults have no such limit.
+faults (``FaultMix.most``), or after a time. Exact faults have no such limit.
 """
 
 from __future__ import annotations
@@ -57,21 +57,18 @@ class FaultInjector:
         choices: ChoiceRecorder | None = None,
         *,
         heal_after_ns: int | None = None,
-        heal_after: int | None = None,
         unsound: bool = False,
         rescales: bool = False,
     ) -> None:
         """``faults`` strike for certain, those of ``mix`` as drawn from ``choices``, but no drawn fault strikes once
-        ``heal_after_ns`` have passed since the start, or ``heal_after`` visits of points. ``unsound``: whether channels
-        may lose and reorder; ``rescales``: whether the parallelism may change without a fault.
+        ``heal_after_ns`` have passed since the start. ``unsound``: whether channels may lose and reorder;
+        ``rescales``: whether the parallelism may change without a fault.
 
         :raises ConfigurationError: when a fault is invalid
         """
         mix = FaultMix() if mix is None else mix
         self._struck = struck = Struck(mix, ChoiceRecorder() if choices is None else choices)
-        self._heal_after_ns, self._heal_after = heal_after_ns, heal_after
-        self._heals = heal_after_ns is not None or heal_after is not None
-        self._visited = 0
+        self._heal_after_ns = heal_after_ns
         self._execution: Execution | None = None
         self._passed_ns = 0
         """Virtual time of the processes that have died: the clock goes back with each."""
@@ -123,21 +120,14 @@ class FaultInjector:
             self._actor = None
             return
         self._actor = actor
-        if self._heals:
-            self._heal()
+        if self._heal_after_ns is not None and self._elapsed_ns > self._heal_after_ns:
+            self._struck.heal()
+            self._heal_after_ns = None
         try:
             self.processes.at(point, phase, actor)
         except StruckDown as struck:
             self.unwinding = struck
             raise
-
-    def _heal(self) -> None:
-        self._visited += 1
-        if (self._heal_after is not None and self._visited > self._heal_after) or (
-            self._heal_after_ns is not None and self._elapsed_ns > self._heal_after_ns
-        ):
-            self._struck.heal()
-            self._heals = False
 
     @property
     def _elapsed_ns(self) -> int:

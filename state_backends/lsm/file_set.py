@@ -64,7 +64,6 @@ class FileSet:
     :ivar version: all files at present
     :ivar view: the same for readers
     :ivar log_number: write-ahead logs with smaller numbers are in the files already
-    :ivar notes: what opening had to mend
     """
 
     def __init__(self, fs: FileSystem, directory: str, unique: str, options: LsmOptions) -> None:
@@ -72,7 +71,6 @@ class FileSet:
         self.fs = fs
         self.directory = directory
         self.options = options
-        self.notes: list[str] = []
         self._unique = unique
         self.cache = BlockCache(options.cache_bytes)
         self._open_files = OpenFiles(fs, directory, options.max_open_files)
@@ -107,10 +105,7 @@ class FileSet:
 
     def _recover(self) -> ManifestContent:
         if self.fs.exists(self.path(CURRENT_NAME)):
-            name, content = read_current(self.fs, self.directory)
-            if content.torn_bytes:
-                self.notes.append(f"{name}: {content.torn_bytes} bytes of an unfinished edit at its end are left out")
-            return content
+            return read_current(self.fs, self.directory)
         left = [name for name in self.fs.list_dir(self.directory) if name.endswith((SST_SUFFIX, WAL_SUFFIX))]
         if left:
             raise CorruptStateError(self.path(CURRENT_NAME), f"is missing although {left[0]} is there")

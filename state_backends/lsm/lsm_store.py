@@ -37,10 +37,7 @@ _INGEST_ENTRIES = 256
 
 
 class LsmStore:
-    """An :class:`state_backends.rows.OrderedStore` in one directory.
-
-    :ivar notes: what opening had to mend, such as the torn end of a log
-    """
+    """An :class:`state_backends.rows.OrderedStore` in one directory."""
 
     def __init__(self, fs: FileSystem, directory: str, unique: str, options: LsmOptions, executor: Executor) -> None:
         """Open the store in a directory, or a new one.
@@ -80,9 +77,7 @@ class LsmStore:
         files = self._files
         self._logs = files.logs_to_replay()
         for name in self._logs:
-            torn_bytes = replay(files.fs, files.path(name), self._memtable)
-            if torn_bytes:
-                files.notes.append(f"{name}: {torn_bytes} bytes of an unfinished write at its end are left out")
+            replay(files.fs, files.path(name), self._memtable)
         files.begin()
         if self._memtable:
             # What the old logs say is made a file at once, so that each log belongs to one opening.
@@ -91,10 +86,6 @@ class LsmStore:
             self._retire_logs()
         self._is_compaction_due = True
         self._limit = 0
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return tuple(self._files.notes)
 
     # --- reads ---
 

@@ -43,13 +43,11 @@ class ManifestContent:
     :ivar version: the files
     :ivar next_number: the first number that no file has had
     :ivar log_number: write-ahead logs with smaller numbers are in the files already
-    :ivar torn_bytes: of an edit at the end that never happened
     """
 
     version: Version
     next_number: int
     log_number: int
-    torn_bytes: int = 0
 
 
 def _payload(edit: VersionEdit, next_number: int, log_number: int) -> bytes:
@@ -85,11 +83,11 @@ def read_manifest(data: bytes, path: str, whole_bytes: int = 0) -> ManifestConte
         content = ManifestContent(after, next_number, log_number)
     if content is None:
         raise reader.corrupt("has no record")
-    return ManifestContent(content.version, content.next_number, content.log_number, reader.torn_bytes)
+    return content
 
 
-def read_current(fs: FileSystem, directory: str) -> tuple[str, ManifestContent]:
-    """The manifest of a store: its name and what it says.
+def read_current(fs: FileSystem, directory: str) -> ManifestContent:
+    """What the manifest of a store says.
 
     :raises CorruptStateError: when ``CURRENT`` or the manifest is damaged, or the manifest is missing
     """
@@ -108,7 +106,7 @@ def read_current(fs: FileSystem, directory: str) -> tuple[str, ManifestContent]:
     data = fs.read_bytes(manifest_path)
     if len(data) < size or zlib.crc32(data[:size]) != crc:
         raise CorruptStateError(manifest_path, f"its first {size} bytes are not those that {CURRENT_NAME} vouches for")
-    return name, read_manifest(data, manifest_path, size)
+    return read_manifest(data, manifest_path, size)
 
 
 def write_manifest(fs: FileSystem, directory: str, name: str, content: ManifestContent, *, sync: bool) -> bytes:

@@ -75,17 +75,13 @@ class LogRecordWriter:
 
 
 class LogRecordReader:
-    """Reads the records of a file that is wholly in memory.
-
-    :ivar torn_bytes: how many bytes of a torn end were left out, once all records have been read
-    """
+    """Reads the records of a file that is wholly in memory."""
 
     def __init__(self, data: bytes, path: str, magic: bytes, version: int) -> None:
         """Check the preamble: of another kind of file, or damaged, it is refused, as are newer versions of the
         format."""
         self._data = data
         self._path = path
-        self.torn_bytes = 0
         head = data[:PREAMBLE_BYTES]
         if len(head) < PREAMBLE_BYTES:
             raise self.corrupt(f"truncated: {len(head)} bytes are less than a preamble")
@@ -98,7 +94,7 @@ class LogRecordReader:
         return CorruptStateError(self._path, what)
 
     def records(self, whole_bytes: int = 0) -> Iterator[bytes]:
-        """The payloads, in order.
+        """The payloads, in order, without a torn end.
 
         :param whole_bytes: so many bytes at the beginning must be there, no torn end within them
         :raises CorruptStateError: when a record is damaged, not just torn off at the end
@@ -107,7 +103,6 @@ class LogRecordReader:
         while position < len(data):
             end = self._end_of_record(position)
             if end is None:
-                self.torn_bytes = len(data) - position
                 break
             yield data[position + _LENGTH.size : end - _CRC.size]
             position = end

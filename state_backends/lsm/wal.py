@@ -53,17 +53,16 @@ class WriteAheadLog:
         self._writer.close()
 
 
-def replay(fs: FileSystem, path: str, into: Memtable) -> int:
-    """Repeat what a log says.
+def replay(fs: FileSystem, path: str, into: Memtable) -> None:
+    """Repeat what a log says; a torn end, which was never acknowledged, is left out.
 
-    :returns: the bytes of a torn end, which was never acknowledged and is left out
     :raises CorruptStateError: when it is damaged elsewhere
     """
     data = fs.read_bytes(path)
     head = preamble(WAL_MAGIC, WAL_VERSION)
     if not any(data) or (len(data) < len(head) and head.startswith(data)):
         # Torn while it began: it holds nothing.
-        return len(data)
+        return
     reader = LogRecordReader(data, path, WAL_MAGIC, WAL_VERSION)
     for payload in reader.records():
         with as_written(path):
@@ -74,4 +73,3 @@ def replay(fs: FileSystem, path: str, into: Memtable) -> int:
                 into.entries.update(zip(left, right, strict=True))
             else:
                 into.delete_range(left, right)
-    return reader.torn_bytes

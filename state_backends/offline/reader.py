@@ -62,14 +62,9 @@ class StateEntry(NamedTuple):
     value: Any
 
 
-class EntryName(NamedTuple):
-    """What names one entry in a comparison of two snapshots; key, namespace and a timer's time are encoded."""
-
-    operator: str
-    state: str
-    key: bytes
-    namespace: bytes
-    time: bytes
+_EntryName = tuple[str, bytes, bytes, bytes]
+"""The name of one entry of an operator in a comparison of two snapshots: its state, and its encoded key, namespace and
+time of a timer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,17 +131,17 @@ class SnapshotContent:
                 for block in keyed_blocks(snapshot.keyed, reader, operator.max_parallelism, self.codec):
                     yield subtask, block
 
-    def by_key_group(self, uid: str) -> Iterator[tuple[int, dict[EntryName, StateEntry]]]:
+    def by_key_group(self, uid: str) -> Iterator[tuple[int, dict[_EntryName, StateEntry]]]:
         """The entries of one operator, a key group at a time, ascending; groups without entries are left out."""
         (operator,) = self.operators(uid)
         for key_group, blocks in itertools.groupby(self._blocks(operator), key=lambda found: found[1].key_group):
             entries = (entry for subtask, block in blocks for entry in _entries_of(uid, subtask, block))
             yield key_group, {self._name(entry): entry for entry in entries}
 
-    def _name(self, entry: StateEntry) -> EntryName:
+    def _name(self, entry: StateEntry) -> _EntryName:
         encode = self.codec.encode
         time = encode(entry.value) if entry.kind == "timers" else b""
-        return EntryName(entry.operator, entry.state, encode(entry.key), encode(entry.namespace), time)
+        return entry.state, encode(entry.key), encode(entry.namespace), time
 
 
 def keyed_blocks(
@@ -213,14 +208,14 @@ def differences(before: SnapshotContent, after: SnapshotContent) -> Iterator[Ent
         yield from _merged(first, second, before.codec)
 
 
-def _groups(content: SnapshotContent, uid: str) -> Iterator[tuple[int, dict[EntryName, StateEntry]]]:
+def _groups(content: SnapshotContent, uid: str) -> Iterator[tuple[int, dict[_EntryName, StateEntry]]]:
     if any(operator.uid == uid for operator in content.metadata.operators):
         yield from content.by_key_group(uid)
 
 
 def _merged(
-    first: Iterator[tuple[int, dict[EntryName, StateEntry]]],
-    second: Iterator[tuple[int, dict[EntryName, StateEntry]]],
+    first: Iterator[tuple[int, dict[_EntryName, StateEntry]]],
+    second: Iterator[tuple[int, dict[_EntryName, StateEntry]]],
     codec: StateCodec,
 ) -> Iterator[EntryDifference]:
     one, other = next(first, None), next(second, None)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 
 from engine.explore.cases import Case
-from engine.explore.run import TraceTape, run_case
+from engine.explore.run import run_case, trace_digest
+from engine.observe.trace_events import TraceEvent
 from tests.mutants.catalogue import named
 
 if __name__ == "__main__":
-    mutant, tape = named(sys.argv[1]), TraceTape()
+    mutant = named(sys.argv[1])
+    trace: list[TraceEvent] = []
     with mutant.patch():
-        run_case(mutant.subject(), Case(sys.argv[2], mutant.config), instruments=[tape.append])
-    print(tape.digest())
+        run_case(mutant.subject(), Case(sys.argv[2], mutant.config), instruments=[trace.append])
+    print(trace_digest(trace))

@@ -11,8 +11,9 @@ from engine.cli.runs import report_json
 from engine.cli.shell import AtLeast
 from engine.cli.text import error_console, job_output_dropped, say, stdout_kept_clean
 from engine.elements.errors import EXIT_VALID, EXIT_VIOLATED, ConfigurationError
-from engine.explore.run import FinishedCase, Subject, TraceTape
+from engine.explore.run import FinishedCase, Subject
 from engine.explore.search import Token
+from engine.observe.trace_events import TraceEvent
 from engine.report.units import plural
 
 _HELP = """Make the run that TOKEN stands for again, event by event, and judge it.
@@ -39,6 +40,7 @@ Examples:
 @click.option("--story/--no-story", default=True, help="Whether to tell what happens, step by step.")
 def command(text: str, times: int, job_file: str | None, trace: str | None, print_case: bool, story: bool) -> int:
     from engine.explore.cases import case_to_plain
+    from engine.explore.run import trace_digest
 
     console = error_console()
     with stdout_kept_clean(print_case):
@@ -50,12 +52,13 @@ def command(text: str, times: int, job_file: str | None, trace: str | None, prin
     digests: dict[str, int] = {}
     for number in range(times):
         with stdout_kept_clean(print_case):
-            finished, tape = _replay(subject, token)
-        digests[tape.digest()] = digests.get(tape.digest(), 0) + 1
+            finished, events = _replay(subject, token)
+        digest = trace_digest(events)
+        digests[digest] = digests.get(digest, 0) + 1
         if number == 0:
-            first, first_tape = finished, tape
+            first, first_events = finished, events
     if trace is not None:
-        _write_trace(first_tape, trace)
+        _write_trace(first_events, trace)
     if story:
         _tell_story(subject, token, first)
     faults = ", ".join(map(str, first.faults)) or "none"
@@ -68,13 +71,13 @@ def command(text: str, times: int, job_file: str | None, trace: str | None, prin
     return _verdict(token, subject, first, digests, text)
 
 
-def _replay(subject: Subject, token: Token) -> tuple[FinishedCase, TraceTape]:
+def _replay(subject: Subject, token: Token) -> tuple[FinishedCase, list[TraceEvent]]:
     from engine.explore.invariants import invariants_for
-    from engine.explore.run import TraceTape, run_case
+    from engine.explore.run import run_case
 
-    tape = TraceTape()
+    events: list[TraceEvent] = []
     case = token.to_case(subject)
-    return run_case(subject, case, invariants_for(token.promise), instruments=[tape.append]), tape
+    return run_case(subject, case, invariants_for(token.promise), instruments=[events.append]), events
 
 
 def _reference(token: Token, finished: FinishedCase) -> str:
@@ -95,7 +98,7 @@ def _tell_story(subject: Subject, token: Token, finished: FinishedCase) -> None:
         say(error_console(), line)
 
 
-def _write_trace(tape: TraceTape, path: str) -> None:
+def _write_trace(events: list[TraceEvent], path: str) -> None:
     from engine.observe.trace import TraceWriter
     from state_backends.files import LocalFileSystem
 
@@ -105,7 +108,7 @@ def _write_trace(tape: TraceTape, path: str) -> None:
         raise ConfigurationError(
             f"--trace {path}: cannot be written ({error.strerror})\n  fix: name a file in a directory that exists"
         ) from error
-    for event in tape.events:
+    for event in events:
         writer(event)
     writer.close()
 

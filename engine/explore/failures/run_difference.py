@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from engine.elements.errors import WeirError
 from engine.explore.cases import Case, Savepoint
 from engine.explore.opinion import OutputComparison, compare_outputs
-from engine.explore.run import Bounds, FinishedCase, Subject, TraceTape, run_case
+from engine.explore.run import Bounds, FinishedCase, Subject, run_case
 from engine.explore.shrink import Budget, InvariantsFactory, case_key, removals
 from engine.explore.story import Story, StoryStep, tell
 from engine.faults.fault import Fault
@@ -157,14 +157,14 @@ def nearest_passing(
     for change in _changes(case, witness.records if records is None else records)[: budget.runs]:
         if clock() - start_s > budget.seconds:
             break
-        tape = TraceTape()
+        events: list[TraceEvent] = []
         judges = invariants_for(change.case)
         try:
-            finished = run_case(subject, change.case, judges, instruments=[tape.append], bounds=bounds)
+            finished = run_case(subject, change.case, judges, instruments=[events.append], bounds=bounds)
         except WeirError:
             continue
         if not finished.violations and not finished.unused:
-            passing.append(((-common_events(trace, tape.events), _ORDER.index(change.about)), change))
+            passing.append(((-common_events(trace, events), _ORDER.index(change.about)), change))
     if not passing:
         return None
     passing.sort(key=lambda one: one[0])

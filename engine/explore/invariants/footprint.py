@@ -8,7 +8,8 @@ from hashlib import blake2b
 from typing import ClassVar
 
 from engine.explore.cases import Case
-from engine.explore.run import FinishedCase, Subject, TraceTape, run_case
+from engine.explore.run import FinishedCase, Subject, run_case, trace_digest
+from engine.observe.trace_events import TraceEvent
 from state_backends.files import FileSystem
 
 
@@ -73,10 +74,10 @@ def self_check(subject: Subject, case: Case) -> tuple[str, ...]:
     differ. None is the good news."""
     footprints, traces, choices = [], [], []
     for _ in range(2):
-        tape = TraceTape()
-        finished = run_case(subject, case, instruments=[tape.append])
-        footprints.append(Footprint.of(finished, tape.digest()))
-        traces.append(tape.events)
+        trace: list[TraceEvent] = []
+        finished = run_case(subject, case, instruments=[trace.append])
+        footprints.append(Footprint.of(finished, trace_digest(trace)))
+        traces.append(trace)
         choices.append(finished.choices)
     first, second = footprints
     return (*first.differences(second), *_first_difference("choice", *choices), *_first_difference("event", *traces))

@@ -5,6 +5,7 @@ nondeterminism.
 
 from __future__ import annotations
 
+from engine.explore.run.digest import trace_digest as trace_digest
 from engine.explore.run.expected import Expected as Expected
 from engine.explore.run.fences import fenced as fenced
 from engine.explore.run.file_outputs import directory_in as directory_in, without_rows as without_rows
@@ -28,4 +29,3 @@ from engine.explore.run.runner import (
     choices_of as choices_of,
     run_case as run_case,
 )
-from engine.explore.run.tape import TraceTape as TraceTape, trace_digest as trace_digest

@@ -30,15 +30,16 @@ from engine.explore.run import (
     Measure,
     Reference,
     Subject,
-    TraceTape,
     Violation,
     World,
     calm_cases,
     run_case,
+    trace_digest,
 )
 from engine.explore.search.coverage import Coverage
 from engine.explore.search.swarm import Swarm, draw_case
 from engine.explore.search.workers import Pool
+from engine.observe.trace_events import TraceEvent
 from state_backends.files import FileSystem, LocalFileSystem, RandomAccessFile, WrappedFileSystem, WritableFile
 
 CHUNK_RUNS = 20
@@ -273,7 +274,8 @@ class Explorer:
         return Failure(number, seed, case, portable, made.digest, REPLAYS - len(others), drawn)
 
     def _made(self, case: Case, number: int, *, whole: bool = False) -> _Made:
-        tape, invariants = TraceTape(), invariants_for(self._order.promise)
+        trace: list[TraceEvent] = []
+        invariants = invariants_for(self._order.promise)
         root = None if self._order.files is None else f"{self._order.files}/run-{number}"
         world = World()
         disks: tuple[RootedFileSystem, ...] = ()
@@ -282,9 +284,9 @@ class Explorer:
             world.checkpoints, world.files = disks
         try:
             finished = run_case(
-                self._subject, case, invariants, world=world, instruments=[tape.append], bounds=self._order.bounds
+                self._subject, case, invariants, world=world, instruments=[trace.append], bounds=self._order.bounds
             )
-            digest = tape.digest()
+            digest = trace_digest(trace)
             whole = whole or number % CHUNK_RUNS == 0
             return _Made(finished, invariants, digest, Footprint.of(finished, digest) if whole else None)
         finally:

@@ -12,18 +12,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from engine.explore.cases import FIFO, Case
-from engine.explore.run import CaseView, FinishedCase, Invariant, Subject, TraceTape, choices_of, hears, run_case
+from engine.explore.run import CaseView, FinishedCase, Invariant, Subject, choices_of, hears, run_case, trace_digest
 from engine.faults.fault import FaultMix
-from engine.observe.trace_events import AttemptStarted, CheckpointTriggered, TaskState
+from engine.observe.trace_events import AttemptStarted, CheckpointTriggered, TaskState, TraceEvent
 from engine.runtime.kernel import SCHEDULE, START_NS, Choice, ChoiceRecorder, ReadyEvent
 
 
 def concretised(finished: FinishedCase) -> Case:
     """The concrete case of this run, as far as it gives the same run; at worst the case unchanged."""
     subject, case = finished.view.subject, finished.view.case
-    tape, picks, triggers = TraceTape(), _Recording(choices_of(case)), Triggers()
-    again = run_case(subject, case, [triggers], choices=picks, instruments=[tape.append])
-    digest = tape.digest()
+    trace: list[TraceEvent] = []
+    picks, triggers = _Recording(choices_of(case)), Triggers()
+    again = run_case(subject, case, [triggers], choices=picks, instruments=[trace.append])
+    digest = trace_digest(trace)
     exact = replace(case, faults=again.faults, mix=FaultMix(), scheduler=FIFO, schedule=sparse_schedule(again.choices))
     if _digest(subject, exact) != digest:
         return case
@@ -38,9 +39,9 @@ def sparse_schedule(choices: Iterable[Choice]) -> dict[int, int]:
 
 
 def _digest(subject: Subject, case: Case) -> str:
-    tape = TraceTape()
-    run_case(subject, case, instruments=[tape.append])
-    return tape.digest()
+    trace: list[TraceEvent] = []
+    run_case(subject, case, instruments=[trace.append])
+    return trace_digest(trace)
 
 
 def _with_named_checkpoints(

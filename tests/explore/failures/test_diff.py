@@ -11,8 +11,9 @@ import pytest
 from engine.explore.cases import FIFO, RANDOM, Case
 from engine.explore.failures import compare_cases, nearest_passing
 from engine.explore.failures.run_difference import CHECKPOINT, RECORD, Difference, common_events
-from engine.explore.run import TraceTape, run_case
+from engine.explore.run import run_case
 from engine.explore.shrink import WAITING, Budget
+from engine.observe.trace_events import TraceEvent
 from tests.explore.failing_job import SPLITS, judges, losing_sink, subject
 
 _MINIMAL = Case(
@@ -62,9 +63,8 @@ def test_two_runs_part_at_the_first_event_that_differs() -> None:
 
 def test_common_events_are_counted_to_the_first_difference() -> None:
     """A trace against itself, against a shorter one, and against one that differs in the middle."""
-    tape = TraceTape()
-    run_case(subject(), _MINIMAL, instruments=[tape.append])
-    events = tape.events
+    events: list[TraceEvent] = []
+    run_case(subject(), _MINIMAL, instruments=[events.append])
     other = list(events)
     other[10] = other[10]._replace(time_ns=1)
 

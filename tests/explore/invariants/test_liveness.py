@@ -13,10 +13,10 @@ import pytest
 from engine.explore.cases import Case
 from engine.explore.invariants import CATALOGUE, SOMETIMES, Footprint, invariants_for, self_check, sometimes
 from engine.explore.invariants.liveness import EVERY_EVENTS, LONGEST_NS, Assertions
-from engine.explore.run import FinishedCase, Subject, TraceTape, World, run_case
+from engine.explore.run import FinishedCase, Subject, World, run_case, trace_digest
 from engine.faults.fault import FaultMix, parse_fault
 from engine.graph.job import Job
-from engine.observe.trace_events import AttemptStarted, CheckpointCompleted, RunEnded, TaskState, TimerFired
+from engine.observe.trace_events import AttemptStarted, CheckpointCompleted, RunEnded, TaskState, TimerFired, TraceEvent
 from engine.runtime.channels import Channel
 from operators.basic import CollectedResults
 from operators.files.sinks import FileSink
@@ -199,9 +199,9 @@ def test_at_least_once_counts_twice_sometimes() -> None:
 
 
 def footprint(case: Case) -> tuple[Footprint, FinishedCase]:
-    tape = TraceTape()
-    finished = run_case(subject("counting"), case, instruments=[tape.append])
-    return Footprint.of(finished, tape.digest()), finished
+    trace: list[TraceEvent] = []
+    finished = run_case(subject("counting"), case, instruments=[trace.append])
+    return Footprint.of(finished, trace_digest(trace)), finished
 
 
 def test_the_same_case_leaves_the_same_footprint() -> None:

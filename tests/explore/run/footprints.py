@@ -13,10 +13,11 @@ from pathlib import Path
 from engine.cli.cases import load_subject
 from engine.explore.cases import Case
 from engine.explore.invariants import Footprint
-from engine.explore.run import Measure, Subject, TraceTape, run_case
+from engine.explore.run import Measure, Subject, run_case, trace_digest
 from engine.explore.search import Swarm
 from engine.explore.search.swarm import draw_case
 from engine.explore.shrink import concretised
+from engine.observe.trace_events import TraceEvent
 
 STANDARD = Path(__file__).resolve().parents[3] / "examples" / "standard_scenario.py"
 
@@ -31,8 +32,8 @@ def case_of(subject: Subject, seed: str) -> Case:
 
 
 def footprint(subject: Subject, case: Case) -> Footprint:
-    tape = TraceTape()
-    return Footprint.of(run_case(subject, case, instruments=[tape.append]), tape.digest())
+    trace: list[TraceEvent] = []
+    return Footprint.of(run_case(subject, case, instruments=[trace.append]), trace_digest(trace))
 
 
 def line(subject: Subject, seed: str) -> str:

@@ -14,12 +14,12 @@ from engine.checkpoint.coordinator import CheckpointCoordinator
 from engine.checkpoint.restore import UnsupportedMappingError
 from engine.elements.errors import ConfigurationError
 from engine.explore.cases import FIFO, PCT, RANDOM, Case, run_config
-from engine.explore.run import Bounds, FinishedCase, Invariant, Subject, TraceTape, World, hears, run_case, trace_digest
+from engine.explore.run import Bounds, FinishedCase, Invariant, Subject, World, hears, run_case, trace_digest
 from engine.explore.run.runner import InvariantError
 from engine.explore.shrink import concretised
 from engine.faults.fault import FaultMix, parse_fault
 from engine.graph.job import Job
-from engine.observe.trace_events import CheckpointTriggered, RunStarted, Send, TaskState
+from engine.observe.trace_events import CheckpointTriggered, RunStarted, Send, TaskState, TraceEvent
 from engine.runtime.execution import Execution
 from engine.runtime.job import JobManager
 from engine.runtime.kernel import START_NS
@@ -204,9 +204,10 @@ class Counting(Invariant):
 
 def test_invariants_hear_what_they_asked_for_and_are_asked_in_the_end() -> None:
     """Each hears of its kinds of events only; what it finds is in the case."""
-    one, other, tape = Counting(), Counting(), TraceTape()
-    finished = run_case(SUBJECT, Case(config=SETTINGS), [one, other], instruments=[tape.append])
-    expected = {kind.__name__: sum(type(event) is kind for event in tape.events) for kind in (RunStarted, TaskState)}
+    one, other = Counting(), Counting()
+    trace: list[TraceEvent] = []
+    finished = run_case(SUBJECT, Case(config=SETTINGS), [one, other], instruments=[trace.append])
+    expected = {kind.__name__: sum(type(event) is kind for event in trace) for kind in (RunStarted, TaskState)}
     assert one.seen == other.seen == expected
     assert one.starts == [1]
     assert [str(violation) for violation in finished.violations] == ["counting: something"] * 2
@@ -241,23 +242,24 @@ def test_an_invariant_hears_each_kind_once() -> None:
 
 def test_checkpoints_are_triggered_at_the_instants_that_are_named() -> None:
     """Named instants take the place of the interval; the checkpoint behind the end of input comes by itself."""
-    tape = TraceTape()
-    run_case(SUBJECT, Case(config=SETTINGS, checkpoints=(3_500, 7_000)), instruments=[tape.append])
-    triggered = [event.time_ns - START_NS for event in tape.events if isinstance(event, CheckpointTriggered)]
+    trace: list[TraceEvent] = []
+    run_case(SUBJECT, Case(config=SETTINGS, checkpoints=(3_500, 7_000)), instruments=[trace.append])
+    triggered = [event.time_ns - START_NS for event in trace if isinstance(event, CheckpointTriggered)]
     assert triggered[:-1] == [3_500, 7_000]
     assert triggered[-1] > 7_000
 
 
 def test_digests_tell_runs_apart() -> None:
     """One event less, or other fields, is another digest; the same events are the same digest."""
-    tape = TraceTape()
-    run_case(SUBJECT, Case(config=SETTINGS), instruments=[tape.append])
-    assert trace_digest(list(tape.events)) == tape.digest()
-    assert trace_digest(tape.events[:-1]) != tape.digest()
-    sends = [at for at, event in enumerate(tape.events) if isinstance(event, Send)]
-    altered = list(tape.events)
+    trace: list[TraceEvent] = []
+    run_case(SUBJECT, Case(config=SETTINGS), instruments=[trace.append])
+    digest = trace_digest(trace)
+    assert trace_digest(list(trace)) == digest
+    assert trace_digest(trace[:-1]) != digest
+    sends = [at for at, event in enumerate(trace) if isinstance(event, Send)]
+    altered = list(trace)
     altered[sends[0]] = altered[sends[0]]._replace(queued=99)  # type: ignore[union-attr]
-    assert trace_digest(altered) != tape.digest()
+    assert trace_digest(altered) != digest
 
 
 # -- the concrete form ----------------------------------------------------------------------------------------------
@@ -276,11 +278,12 @@ def test_the_concrete_form_is_the_same_run(seed: int, scheduler: str, config: di
     """Exact faults, a sparse schedule, and nothing by chance: event by event what the drawn case did."""
     mix = FaultMix({"crash": 4_000}, 2) if crashes else FaultMix()
     case = Case(seed=str(seed), scheduler=scheduler, config={**config, "batch_size": 2}, mix=mix)
-    first, second = TraceTape(), TraceTape()
+    first: list[TraceEvent] = []
+    second: list[TraceEvent] = []
     finished = run_case(SUBJECT, case, instruments=[first.append])
     concrete = concretised(finished)
     again = run_case(SUBJECT, concrete, instruments=[second.append])
-    assert second.digest() == first.digest()
+    assert trace_digest(second) == trace_digest(first)
     assert (concrete.scheduler, concrete.mix, again.unused) == (FIFO, FaultMix(), ())
     assert again.committed == finished.committed
 

@@ -10,13 +10,13 @@ import pytest
 
 from engine.cli.cases import load_subject_and_scenario
 from engine.explore.cases import FIFO, Case, Setting
-from engine.explore.run import Subject, TraceTape, run_case
+from engine.explore.run import Subject, run_case
 from engine.explore.story import Story, StoryStep, Witness, tell
 from engine.explore.story.story import COMMIT, COMPLETE, SNAPSHOT, story_of
 from engine.explore.story.witness import RECORDS, RecordsRead
 from engine.faults.fault import parse_fault
 from engine.graph.job import Job
-from engine.observe.trace_events import Send
+from engine.observe.trace_events import Send, TraceEvent
 from operators.basic import CollectedResults
 from operators.sources import SequenceSource
 from tests.explore.failing_job import KEYS, SPLITS, subject
@@ -44,14 +44,14 @@ def _whole(story: Story) -> str:
 def test_a_run_that_is_watched_is_the_same_run(mode: str) -> None:
     """The witness changes neither trace nor choices nor files nor output."""
     case = Case(seed="3", config={"mode": mode, "checkpoint_interval": "4us", "batch_size": 3, "cost.record_ns": 700})
-    plain, watched = TraceTape(), TraceTape()
+    plain: list[TraceEvent] = []
+    watched: list[TraceEvent] = []
     witness = Witness(subject())
 
     one = run_case(subject(), case, instruments=[plain.append])
     other = run_case(witness.subject, case, [witness], instruments=[watched.append])
 
-    assert plain.digest() == watched.digest()
-    assert watched.events == witness.trace
+    assert plain == watched == witness.trace
     assert list(one.choices) == list(other.choices)
     assert one.committed == other.committed
 
