@@ -25,12 +25,10 @@ from typing import TYPE_CHECKING, Any
 
 from engine.elements.batch import Batch
 from engine.elements.errors import shorten
+from state_backends.base import np
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
-else:
-    from state_backends.base import np
 
 Column = Any
 """A numpy array of one of the five types."""

@@ -9,19 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.elements.batch import Batch
 from engine.elements.columns import Column, ColumnBatch, ColumnError, key_column_of
 from engine.elements.errors import KeyTypeMismatchError, UserFunctionError, shorten
 from engine.graph.partitioner import HashPartitioner, Routed, Router, RouterContext, spread_columns
-from state_backends.base import KeyType, KeyTypeError
+from state_backends.base import KeyType, KeyTypeError, np
 from state_backends.columns import check_key_column, is_long_column, key_groups_of
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    from state_backends.base import np
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,18 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.elements.batch import Batch
 from engine.elements.columns import Column, ColumnBatch, ColumnError, checked_columns
 from engine.elements.errors import ConfigurationError, UserFunctionError, check_whole
 from engine.elements.source import SourceContext
 from operators.sources import RangeSource
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    from state_backends.base import np
+from state_backends.base import np
 
 
 class ColumnSource(RangeSource):

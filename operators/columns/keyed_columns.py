@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from engine.elements.columns import Column, ColumnBatch, ColumnError, column_of_values, column_type
 from engine.elements.errors import ConfigurationError
 from operators.columns.stateless_columns import ColumnOperator, some_records
-from state_backends.base import ReducingStateDescriptor, StateBackendError
+from state_backends.base import ReducingStateDescriptor, StateBackendError, np
 from state_backends.columns import (
     MAX_RECORDS,
     ColumnFold,
@@ -33,11 +33,7 @@ from state_backends.columns import (
 )
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from state_backends.api import ReducingState
-else:
-    from state_backends.base import np
 
 REDUCED_STATE = "reduced"
 """The name of the state of a single aggregate: that of ``reduce``, which may take its place."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.elements.batch import Batch
 from engine.elements.columns import (
@@ -27,11 +27,7 @@ from engine.elements.columns import (
 )
 from engine.elements.errors import ConfigurationError
 from engine.elements.operator import Operator
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    from state_backends.base import np
+from state_backends.base import np
 
 COLUMN_TYPES = ("BIGINT", "DOUBLE", "BOOLEAN", "STRING", "BYTES")
 """What a column may be declared as, in the words of Flink's SQL."""

@@ -1,18 +1,13 @@
 """numpy, imported at its first use: it comes with the extra ``columnar`` and is no part of the base install.
 
-A module that works on columns writes::
-
-    if TYPE_CHECKING:
-        import numpy as np
-    else:
-        from state_backends.base.lazy_numpy import np
-
 What was looked up once stays an attribute of the object here, so that later uses cost what those of a module cost.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["np"]
 
 
 class _Numpy:
@@ -32,4 +27,7 @@ class _Numpy:
         return value
 
 
-np = _Numpy()
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = _Numpy()

@@ -10,14 +10,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from state_backends.base import np
 from state_backends.codec import StateCodec
 from state_backends.columns.grouping import Positions
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
-else:
-    from state_backends.base import np
 
 _INTS = (
     (0xD3, ">i8", -(2**63), -(2**31)),

@@ -16,14 +16,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from state_backends.base import StateArgumentError
+from state_backends.base import StateArgumentError, np
 from state_backends.columns.grouping import Grouping, Positions
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
-else:
-    from state_backends.base import np
 
 Column = Any
 """``NDArray[np.int64]`` or ``NDArray[np.float64]``."""

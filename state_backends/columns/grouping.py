@@ -17,13 +17,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from state_backends.base import np
 from state_backends.columns.keys import KeyColumn, is_long_column
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
-else:
-    from state_backends.base import np
 
 Positions = Any
 """``NDArray[np.intp]``."""

@@ -18,13 +18,11 @@ from state_backends.base import (
     infer_key_type,
     java_hash_code,
     java_hash_function,
+    np,
 )
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
-else:
-    from state_backends.base import np
 
 KeyColumn = Any
 """An ``int64`` array, or a sequence of keys."""

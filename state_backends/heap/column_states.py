@@ -28,6 +28,7 @@ from state_backends.base import (
     ReducingStateDescriptor,
     StateSchemaError,
     foreign_key,
+    np,
 )
 from state_backends.codec import StateCodec
 from state_backends.columns import (
@@ -47,12 +48,9 @@ from state_backends.heap.state_table import StateTable
 from state_backends.snapshots import EncodedBlock, StateId
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from state_backends.heap.keyed_backend import HeapKeyedStateBackend
-else:
-    from state_backends.base import np
 
 _LEAST_SLOTS = 1 << 10
 _RUN_ENTRIES = 1 << 12

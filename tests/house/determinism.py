@@ -30,7 +30,7 @@ from tests.house.set_kinds import Function, ProjectNames, Scope, SetKinds, last_
 
 _MODULES = {
     "clock": ("time", "timeit", "sched"),
-    "random": ("random", "secrets", "numpy.random"),
+    "random": ("random", "secrets", "numpy.random", "state_backends.base.np.random"),
     "threads": (
         "threading", "_thread", "concurrent", "multiprocessing", "asyncio", "queue", "subprocess", "signal",
         "socket", "select", "selectors",

@@ -24,6 +24,7 @@ BANNED = [
     ("random", "import uuid\nu = uuid.uuid4()"),
     ("random", "import numpy as np\nx = np.random.rand()"),
     ("random", "from numpy import random"),
+    ("random", "from state_backends.base import np\nx = np.random.rand()"),
     ("hash", "h = hash('a')"),
     ("hash", "def f(items): return sorted(items, key=hash)"),
     ("hash", "class A:\n    def __eq__(self, other): return hash(self) == hash(other)"),
