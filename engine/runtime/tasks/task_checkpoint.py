@@ -191,23 +191,19 @@ class TaskCheckpointing:
     def snapshot_failed(self, checkpoint_id: int, error: Exception) -> None:
         """The asynchronous part failed; its files are deleted already."""
         place = self._place
-        self._measure(checkpoint_id)
         place.environment.master.note(f"checkpoint {checkpoint_id} failed in {place.name}: {error}")
         reason = CheckpointFailureReason.CHECKPOINT_ASYNC_EXCEPTION
         if isinstance(error, OSError):
             reason = CheckpointFailureReason.IO_EXCEPTION
-        self._execute(self._protocol.on_snapshot_failed(checkpoint_id, reason))
+        self.snapshot_declined(checkpoint_id, reason)
 
     def snapshot_declined(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
         """The asynchronous part can never end; its files are deleted already."""
-        self._measure(checkpoint_id)
-        self._execute(self._protocol.on_snapshot_failed(checkpoint_id, reason))
-
-    def _measure(self, checkpoint_id: int) -> None:
-        """A snapshot has failed: keep its measurements for the decline that follows."""
         snapshot = self._running.pop(checkpoint_id, None)
         if snapshot is not None:
+            # For the decline that follows.
             self._measured = (checkpoint_id, snapshot.measured())
+        self._execute(self._protocol.on_snapshot_failed(checkpoint_id, reason))
 
     def abandon(self) -> None:
         """The task is dead or done: cancel running snapshots, delete their files, report nothing."""

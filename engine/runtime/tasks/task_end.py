@@ -54,10 +54,8 @@ class TaskEnd:
         self.back_edges = back_edges
         self._task = task
         self._life = life
-        self._kernel = place.kernel
+        self._place = place
         self._master = place.environment.master
-        self._around = place.around
-        self._is_source = place.vertex.is_source
         self._takes_checkpoints = place.environment.protocol.takes_checkpoints
         self._chain = chain
         self._timers = timers
@@ -105,7 +103,7 @@ class TaskEnd:
         silent, as after the end of data, which the heads of the loop now send round."""
         self._timers.silence()
         if self.back_edges:
-            self._kernel.schedule(self._kernel.now_ns, "receive_mail", self._task, ("end_loop", ()))
+            self._place.kernel.schedule(self._place.kernel.now_ns, "receive_mail", self._task, ("end_loop", ()))
 
     def end_loop(self) -> None:
         """The loop is over, and its head knows that (mail)."""
@@ -145,7 +143,7 @@ class TaskEnd:
 
     def finish(self) -> None:
         """The task has received everything: close, unless it must wait for a checkpoint or its outputs."""
-        with self._around(None, rest=("finish", ())) as goes_on:
+        with self._place.around(None, rest=("finish", ())) as goes_on:
             if goes_on and self._life.is_running:
                 self._finish()
 
@@ -197,7 +195,7 @@ class TaskEnd:
             self._checkpointing.confirm(confirmed_id)
         self._may_finish = True
         # A source that may finish receives nothing more.
-        if self.waits_to_finish or self._is_source:
+        if self.waits_to_finish or self._place.vertex.is_source:
             self.finish()
 
     # -- stopping with a savepoint ----------------------------------------------------------------------------------
@@ -210,7 +208,7 @@ class TaskEnd:
 
     def stop(self) -> None:
         """The savepoint that stops the job is complete: end, without any of the end-of-input effects."""
-        with self._around(None, rest=("stop", ())) as goes_on:
+        with self._place.around(None, rest=("stop", ())) as goes_on:
             if goes_on:
                 self._close()
 

@@ -23,9 +23,7 @@ class TaskTimers:
 
     def __init__(self, task: object, place: TaskPlace, life: TaskLife, chain: OperatorChain) -> None:
         self._task = task
-        self._kernel = place.kernel
-        self._clock = place.clock
-        self._around = place.around
+        self._place = place
         self._life = life
         self._chain = chain
         self._is_quiesced = False
@@ -38,19 +36,19 @@ class TaskTimers:
         """Call the operator at ``position`` at ``time_ns`` by the task's clock."""
         if self._is_quiesced:
             return
-        clock_ns = self._clock.clock_ns()
+        clock_ns = self._place.clock.clock_ns()
         time_ns = max(time_ns, clock_ns)
         entry = (time_ns, position)
         if entry not in self._registered:
             self._registered.add(entry)
-            instant_ns = self._kernel.now_ns + time_ns - clock_ns
+            instant_ns = self._place.kernel.now_ns + time_ns - clock_ns
             heappush(self._pending, (instant_ns, *entry))
-            self._kernel.schedule(instant_ns, "receive_mail", self._task, ("fire_timers", (instant_ns,)))
+            self._place.kernel.schedule(instant_ns, "receive_mail", self._task, ("fire_timers", (instant_ns,)))
 
     def fire_timers(self, instant_ns: int) -> None:
         """Fire every timer due at ``instant_ns`` of virtual time, as long as the task is alive (mail)."""
         if self._is_due(instant_ns):
-            with self._around("timer.fire"):
+            with self._place.around("timer.fire"):
                 while self._is_due(instant_ns) and self._life.is_running:
                     _, due_ns, position = heappop(self._pending)
                     self._registered.discard((due_ns, position))
@@ -71,7 +69,7 @@ class TaskTimers:
 
     def fingerprint(self) -> object:
         """The timers due, and in how many nanoseconds."""
-        now_ns = self._kernel.now_ns
+        now_ns = self._place.kernel.now_ns
         return tuple(
             sorted((instant_ns - now_ns, time_ns - now_ns, position) for instant_ns, time_ns, position in self._pending)
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
@@ -31,11 +31,8 @@ from engine.runtime.channels import ChainOutput, Channel, TracedBatch
 from engine.runtime.tasks.environment import TaskPlace
 from operators.sources import SourceOperator
 
-
-class Watched(Protocol):
-    """The chain of a task, whose operators may be watched."""
-
-    watched: WatchedChain | None
+if TYPE_CHECKING:
+    from engine.runtime.tasks.operator_chain import OperatorChain
 
 
 class WatchedRouter:
@@ -43,7 +40,7 @@ class WatchedRouter:
 
     __slots__ = ("_router", "_sender")
 
-    def __init__(self, router: Router, sender: Watched) -> None:
+    def __init__(self, router: Router, sender: OperatorChain) -> None:
         self._router = router
         self._sender = sender
 
