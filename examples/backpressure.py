@@ -8,22 +8,22 @@ A source is faster than the sink after it, so the channels are full and barriers
 
 from __future__ import annotations
 
-from engine import CollectedResults, Job
+from collections.abc import Sequence
+
+from engine import CollectedResults, ExecutionResult, Job
 from engine.observe.cut_oracle import CutOracle
-from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
-from engine.runtime.execution import Execution, ExecutionResult
 from operators.sources import SequenceSource
 
 RECORDS = 20_000
 KEYS = 50
-US, MS = 1_000, 1_000_000
-MODES = {"aligned": {}, "aligned-timeout": {"aligned_timeout_ns": 500 * US}, "unaligned": {}, "at-least-once": {}}
+MS = 1_000_000
+MODES = ("aligned", "aligned-timeout", "unaligned", "at-least-once")
 
 
 SCENARIO = {
     "channel_capacity": 8,
     "checkpoint_interval": "20rec",
-    "cost.record_ns": US,
+    "cost.record_ns": 1_000,
     "cost.stragglers.write": 4,
     "params": {"records": "60"},
 }
@@ -41,28 +41,21 @@ def job(counts: CollectedResults | None = None, records: str = str(RECORDS)) -> 
     return made
 
 
-def run(mode: str, *, slowdown: float, kill_at_ns: int | None = None) -> tuple[ExecutionResult, CutOracle, int]:
+def run(mode: str, *, slowdown: float, kills: Sequence[str] = ()) -> tuple[ExecutionResult, CutOracle, int]:
     """One run. ``slowdown``: how much slower than the sources the writers are. Also returns how many records were
     counted at the end: the sum of the last counts of all keys."""
     counts, oracle = CollectedResults(), CutOracle()
-    config = RunConfig(
+    result = job(counts).run(
         mode=mode,
-        seed="1",
+        seed=1,
         batch_size=32,
         channel_capacity=256,
-        checkpoint_interval=CheckpointInterval(time_ns=4 * MS),
-        cost=CostModel(
-            source_record_ns=US,
-            record_ns=US,
-            stragglers={"write": slowdown, "out": 0},
-            slow_links={"numbers[1]": 200 * US},
-        ),
-        **MODES[mode],  # type: ignore[arg-type]
+        checkpoint_interval="4ms",
+        aligned_timeout="500us" if mode == "aligned-timeout" else None,
+        cost={"record": "1us", "stragglers": {"write": slowdown, "out": 0}, "slow_links": {"numbers[1]": "200us"}},
+        kills=kills,
+        instruments=[oracle],
     )
-    execution = Execution(job(counts).plan(), config, instruments=[oracle])
-    if kill_at_ns is not None:
-        execution.kill("count[0]", kill_at_ns)
-    result = execution.run().raise_on_failure()
     last: dict[int, int] = {}
     for key, total in counts.records:
         last[key] = max(total, last.get(key, 0))
@@ -77,7 +70,7 @@ def main() -> None:
     print(f"{'mode':<16}{'4x slower':>18}{'40x slower':>20}    after a restore from checkpoint")
     for mode in MODES:
         cells = [_cell(run(mode, slowdown=slowdown)[0]) for slowdown in (4.0, 40.0)]
-        result, oracle, counted = run(mode, slowdown=1.0, kill_at_ns=14 * MS)
+        result, oracle, counted = run(mode, slowdown=1.0, kills=["count[0]@14ms"])
         restored = result.restores[-1].checkpoint_id
         assert restored is not None
         verdict = oracle.verdict(restored)

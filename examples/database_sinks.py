@@ -13,21 +13,8 @@ from __future__ import annotations
 import argparse
 import tempfile
 
-from engine import (
-    CheckpointInterval,
-    DatabaseSink,
-    Job,
-    MemoryDatabase,
-    PostgresDatabase,
-    RunConfig,
-    SequenceSource,
-    SqliteDatabase,
-    UpsertSink,
-)
-from engine.faults import FaultPlan
-from engine.runtime.execution import Execution
+from engine import DatabaseSink, Job, MemoryDatabase, PostgresDatabase, SequenceSource, SqliteDatabase, UpsertSink
 from operators.databases import SinkDatabase
-from state_backends import LocalFileSystem
 
 PAYMENTS, ACCOUNTS = 2_000, 4
 SCENARIO = {"checkpoint_interval": "12rec", "params": {"payments": "40"}}
@@ -70,12 +57,9 @@ def main() -> None:
     dsn = parser.parse_args().dsn
     with tempfile.TemporaryDirectory() as directory:
         payments, balances = sinks(SqliteDatabase(f"{directory}/shop.sqlite") if dsn is None else PostgresDatabase(dsn))
-        config = RunConfig(checkpoint_interval=CheckpointInterval.parse("250us"), batch_size=50)
-        plan = paying(payments, balances).plan()
-        execution = Execution(plan, config, file_system=LocalFileSystem(), output_dir=directory)
-        FaultPlan.parse(KILLS).install(execution)
-        result = execution.run()
-        result.raise_on_failure()
+        result = paying(payments, balances).run(
+            checkpoint_interval="250us", batch_size=50, output_dir=directory, kills=KILLS
+        )
         rows = payments.committed_rows()
         print(f"{result.attempts} attempts, {len(rows)} payments, {len(dict.fromkeys(rows))} of them different")
         for row in balances.committed_rows():

@@ -20,8 +20,6 @@ from engine import (
     WatermarkStrategy,
     aggregates,
 )
-from engine.runtime.config import RunConfig
-from engine.runtime.execution import Execution
 from examples.flights_data import FLIGHT_COLUMNS, FLIGHT_TYPES, FlightFiles
 
 _HOUR_MS = 3_600_000
@@ -77,6 +75,5 @@ def measure_lateness(files: FlightFiles, bound_hours: int) -> Lateness:
     """Run the job to its end."""
     behind: list[Any] = []
     dropped: list[Any] = []
-    plan = lateness_job(files, bound_hours, behind, dropped).plan()
-    Execution(plan, RunConfig(mode="none")).run().raise_on_failure()
+    lateness_job(files, bound_hours, behind, dropped).run(mode="none")
     return Lateness(bound_hours, len(behind), len(dropped))

@@ -11,19 +11,16 @@ the loop to the towns at the ends of its roads. Each town is new only once, so t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from engine import CollectedResults, Job
+from engine import CollectedResults, ExecutionResult, Job
 from engine.observe.cut_oracle import CutOracle
 from engine.observe.trace_events import RecordsCaptured, TraceEvent
-from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
-from engine.runtime.execution import Execution, ExecutionResult
 from operators.basic import KeyedProcessContext, KeyedProcessFunction
 from operators.sources import CollectionSource
 
 TOWNS, ROADS, STARTS = 400, 900, 12
-US = 1_000
 MODES = ("aligned", "aligned-timeout", "unaligned", "at-least-once")
 
 Event = tuple[str, int, int]
@@ -101,7 +98,7 @@ def search() -> set[tuple[int, int]]:
     return found
 
 
-def run(mode: str, kill_at_ns: int | None = None) -> tuple[ExecutionResult, CutOracle, Counter[Any], int]:
+def run(mode: str, kills: Sequence[str] = ()) -> tuple[ExecutionResult, CutOracle, Counter[Any], int]:
     """One run: its result, whether its cuts were consistent, its output, and how many records in the loop became part
     of its checkpoints."""
     pairs, oracle, logged = CollectedResults(), CutOracle(), 0
@@ -111,18 +108,16 @@ def run(mode: str, kill_at_ns: int | None = None) -> tuple[ExecutionResult, CutO
         if isinstance(event, RecordsCaptured) and event.side == "input":
             logged += event.records
 
-    config = RunConfig(
+    result = job(pairs).run(
         mode=mode,
-        seed="1",
+        seed=1,
         batch_size=8,
-        checkpoint_interval=CheckpointInterval(time_ns=400 * US),
-        aligned_timeout_ns=20 * US if mode == "aligned-timeout" else None,
-        cost=CostModel(source_record_ns=US, record_ns=US, link_latency_ns=5 * US),
+        checkpoint_interval="400us",
+        aligned_timeout="20us" if mode == "aligned-timeout" else None,
+        cost={"record": "1us", "link_latency": "5us"},
+        kills=kills,
+        instruments=[oracle, hear],
     )
-    execution = Execution(job(pairs).plan(), config, instruments=[oracle, hear])
-    if kill_at_ns is not None:
-        execution.kill("towns[1]", kill_at_ns)
-    result = execution.run().raise_on_failure()
     return result, oracle, Counter(pairs.records), logged
 
 
@@ -134,7 +129,7 @@ def main() -> None:
     print("The job finds them on the way round; towns[1] is killed at 1.3 ms.\n")
     print(f"{'mode':<17}{'checkpoints':>11}{'records stored':>16}    after a restore from checkpoint")
     for mode in MODES:
-        result, oracle, pairs, logged = run(mode, kill_at_ns=1_300 * US)
+        result, oracle, pairs, logged = run(mode, ["towns[1]@1300us"])
         assert oracle.held or mode == "at-least-once"
         twice = sum(pairs.values()) - len(pairs)
         verdict = "the pairs of the search" if pairs.keys() == expected else "OTHER PAIRS THAN THE SEARCH"

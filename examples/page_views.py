@@ -17,24 +17,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine import (
-    AckingSettings,
     Batch,
-    CheckpointInterval,
     CollectedResults,
-    CostModel,
+    ExecutionResult,
     Job,
     KeyedProcessContext,
     KeyedProcessFunction,
     MessageCounter,
     MessageCounts,
-    RunConfig,
     SequenceSource,
     SinkOperator,
     Stream,
     message_counts,
 )
-from engine.checkpoint.restore import FixedDelayRestart
-from engine.runtime.execution import Execution, ExecutionResult
 from operators.log.connectors import LogSink, LogSource
 from operators.log.disk import DiskLog
 from state_backends import MemoryFileSystem
@@ -43,9 +38,8 @@ US = 1_000
 LOG, TOPIC, PARTITIONS, PER_PARTITION = "/logs/site", "views", 3, 400
 VIEWS = PARTITIONS * PER_PARTITION
 APPS = ("mail", "maps", "news", "shop")
-SOURCE_NS, LINK_NS, SLOW_LINK_NS = 5 * US, 20 * US, 300 * US
+SOURCE_US, SLOW_LINK_US, CRASH_US = 5, 300, 1_300
 MODES = ("aligned", "unaligned", "at-least-once", "acking")
-CRASH_NS = 1_300 * US
 
 SCENARIO = {"checkpoint_interval": "20rec", "cost.slow_links.views[2]": 3 * US, "params": {"views": "60"}}
 
@@ -71,7 +65,7 @@ def write_log(files: MemoryFileSystem) -> None:
     views = job.source(SequenceSource(0, VIEWS), name="numbers").map(view)
     sink = LogSink(TOPIC, log=DiskLog(LOG), partitions=PARTITIONS, partition=lambda one, _: int(one["partition"]))
     views.sink(sink, name="log")
-    Execution(job.plan(), RunConfig(mode="none"), file_system=files).run().raise_on_failure()
+    job.run(mode="none", file_system=files)
 
 
 class PerApp(KeyedProcessFunction):
@@ -175,7 +169,7 @@ class Outcome:
         """Mean and longest time from the moment when an undisturbed source would send a view until the numbers of its
         app show it."""
         late = [
-            (at_ns - self.result.started_ns - (number + 1) * SOURCE_NS) / US
+            (at_ns - self.result.started_ns - (number + 1) * SOURCE_US * US) / US
             for (_, number), at_ns in self.apps.first_ns.items()
         ]
         return sum(late) / len(late), max(late)
@@ -184,19 +178,22 @@ class Outcome:
 def run(mode: str, files: MemoryFileSystem, kill: str | None = None) -> Outcome:
     """The job in a mode; ``kill``: a task that dies in the middle."""
     apps, pages, counter = Board("apps"), Board("pages"), MessageCounter()
-    config = RunConfig(
+    result = page_views(apps, pages).run(
         mode=mode,
         batch_size=1,
         channel_capacity=200,
-        checkpoint_interval=CheckpointInterval(time_ns=500 * US),
-        restart=FixedDelayRestart(3, 50 * US),
-        cost=CostModel(source_record_ns=SOURCE_NS, link_latency_ns=LINK_NS, slow_links={"views[2]": SLOW_LINK_NS}),
-        acking=AckingSettings(timeout_ns=1_000 * US),
+        checkpoint_interval="500us",
+        restart="fixed:3:50us",
+        cost={
+            "source_record": f"{SOURCE_US}us",
+            "link_latency": "20us",
+            "slow_links": {"views[2]": f"{SLOW_LINK_US}us"},
+        },
+        acking={"timeout": "1ms"},
+        kills=[] if kill is None else [f"{kill}@{CRASH_US}us"],
+        file_system=files,
+        instruments=[counter],
     )
-    execution = Execution(page_views(apps, pages).plan(), config, file_system=files, instruments=[counter])
-    if kill is not None:
-        execution.kill(kill, CRASH_NS)
-    result = execution.run().raise_on_failure()
     return Outcome(result, message_counts(result, counter), apps, pages)
 
 
@@ -221,7 +218,7 @@ def main() -> None:
     """Print the comparison."""
     files = MemoryFileSystem()
     write_log(files)
-    print(f"{VIEWS:,} views in {PARTITIONS} partitions; views[2] sends over a link that takes {SLOW_LINK_NS // US} us.")
+    print(f"{VIEWS:,} views in {PARTITIONS} partitions; views[2] sends over a link that takes {SLOW_LINK_US} us.")
     print("\nUndisturbed: messages, and how long a view takes to show.\n")
     print(f"{'mode':<14}  {'data':>6}{'control':>9}{'per view':>10}{'mean':>10}{'longest':>11}   control messages")
     for mode in MODES:
@@ -234,7 +231,7 @@ def main() -> None:
             f"{longest_us:>8.0f} us   {kinds}"
         )
     for kill in ("pages[0]", "apps[0]"):
-        print(f"\n{kill} dies after {CRASH_NS // US:,} us: by how much the final numbers are wrong.\n")
+        print(f"\n{kill} dies after {CRASH_US:,} us: by how much the final numbers are wrong.\n")
         print(f"{'mode':<14}  {'sent again':>10}{'views':>8}{'uniques':>9}{'hits':>7}{'longest':>12}")
         for mode in MODES:
             outcome = run(mode, files, kill)

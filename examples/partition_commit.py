@@ -15,13 +15,12 @@ from typing import Any
 from engine import (
     CollectionSource,
     DefaultPartitionTimeExtractor,
+    ExecutionResult,
     Job,
     PartitionCommit,
     PartitionedFileSink,
     WatermarkStrategy,
 )
-from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
-from engine.runtime.execution import Execution, ExecutionResult
 from state_backends import MemoryFileSystem
 
 MINUTE_MS = 60_000
@@ -98,11 +97,10 @@ def run() -> tuple[ExecutionResult, Reader, MemoryFileSystem]:
     """One run, watched by a reader; a checkpoint every 10 us, which is ten clicks."""
     files = MemoryFileSystem()
     reader = Reader(files)
-    config = RunConfig(
-        checkpoint_interval=CheckpointInterval(time_ns=10_000), batch_size=1, cost=CostModel(source_record_ns=1_000)
+    result = job().run(
+        checkpoint_interval="10us", batch_size=1, file_system=files, output_dir="/out", instruments=[reader]
     )
-    execution = Execution(job().plan(), config, file_system=files, output_dir="/out", instruments=[reader])
-    return execution.run().raise_on_failure(), reader, files
+    return result, reader, files
 
 
 def main() -> None:

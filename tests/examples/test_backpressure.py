@@ -23,7 +23,7 @@ def test_only_barriers_that_overtake_are_not_slowed_down() -> None:
 @pytest.mark.parametrize("mode", backpressure.MODES)
 def test_what_a_crash_does_to_the_counts(mode: str) -> None:
     """Exactly-once modes count each record once; at-least-once counts as many twice as its cut foretold."""
-    result, oracle, counted = backpressure.run(mode, slowdown=1.0, kill_at_ns=14 * backpressure.MS)
+    result, oracle, counted = backpressure.run(mode, slowdown=1.0, kills=["count[0]@14ms"])
     restored = result.restores[-1].checkpoint_id
     assert restored is not None
     verdict = oracle.verdict(restored)

@@ -10,7 +10,7 @@ from examples import iterations
 @pytest.mark.parametrize("mode", iterations.MODES)
 def test_the_loop_finds_what_the_search_finds(mode: str) -> None:
     """Killed while travellers are on their way round, and restored with them."""
-    result, oracle, pairs, logged = iterations.run(mode, kill_at_ns=1_300 * iterations.US)
+    result, oracle, pairs, logged = iterations.run(mode, ["towns[1]@1300us"])
 
     assert pairs.keys() == iterations.search()
     assert set(pairs.values()) == {1}
