@@ -111,6 +111,15 @@ class KilledRun:
         return sorted(path.name for path in self.out.rglob(".*") if path.is_file())
 
 
+def program(*command: str) -> tuple[int, str]:
+    """Exit code and words of a Python program in a process of its own: one that forks must have a single thread."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
 def expected_rows(records: int, keys: int = 1_000) -> dict[str, list[str]]:
     """What the job must have written, computed without the engine."""
     seen = [0] * keys

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.crash.processes import ROOT
+from tests.crash.processes import program
 
 
 def campaign(directory: Path, *options: str) -> tuple[int, str]:
     """Exit code of the campaign, and what it printed."""
-    command = [sys.executable, "-m", "tests.crash.campaign", "--directory", str(directory), *options]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout + done.stderr
+    return program("-m", "tests.crash.campaign", "--directory", str(directory), *options)
 
 
 def counts(line: str) -> dict[str, int]:
@@ -49,15 +43,13 @@ def test_two_hundred_kills(seed: str, tmp_path: Path) -> None:
 
 def test_a_wrong_end_is_told(tmp_path: Path) -> None:
     """A campaign that expects other rows fails, says which, and keeps the directory with what the processes said."""
-    program = (
+    wrong = (
         "import sys; from tests.crash import campaign as c;"
         " c.expected_rows = c.stateful_job.expected_rows = lambda records: {'': ['another row']};"
-        " sys.argv[1:] = sys.argv[1:]; sys.exit(c.main())"
+        " sys.exit(c.main())"
     )
-    command = [sys.executable, "-c", program, "--kills", "1", "--seed", "wrong", "--directory", str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    code, words = program("-c", wrong, "--kills", "1", "--seed", "wrong", "--directory", str(tmp_path))
 
-    assert done.returncode == 1
-    assert "the committed rows differ: 1 lost ['another row']" in done.stdout
+    assert code == 1
+    assert "the committed rows differ: 1 lost ['another row']" in words
     assert list(tmp_path.glob("*/job-0/process-1.txt"))

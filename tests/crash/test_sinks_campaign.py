@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.crash.jobs.sinks_job import SINKS
-from tests.crash.processes import ROOT
+from tests.crash.processes import program
 from tests.crash.test_campaign import counts
 from tests.postgres_server import needs_server
 
@@ -22,15 +19,6 @@ GROUPS = {
     "a server": ("postgres", "postgres-upsert"),
 }
 BRIEF = ("--records", "1200", "--most-kills", "2")
-
-
-def program(*command: str) -> tuple[int, str]:
-    """Exit code and words of a Python program in a process of its own: one that forks must have a single thread."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
-    return done.returncode, done.stdout + done.stderr
 
 
 def campaign(directory: Path, sinks: tuple[str, ...], *options: str) -> dict[str, int]:
