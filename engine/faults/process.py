@@ -316,13 +316,13 @@ def _check(fault: Fault) -> None:
     elif fault.kind == PAUSE and not fault.for_ns:
         problem = "say for how long: pause:TARGET@TIME~DURATION"
     elif fault.kind == PAUSE and fault.target in (PROCESS, JOB_MANAGER):
-        problem = "tasks may be paused, or worker[i]; nobody would notice anything of a pause of all"
+        problem = "tasks may be paused, or worker[i]; a pause of all would have no effect"
     elif fault.kind == RESCALE and fault.amount < 1:
         problem = "say with which parallelism the job is resumed: rescale:process@TIME=PARALLELISM"
     elif fault.kind == RESCALE and fault.target != PROCESS:
         problem = "only the whole process can be resumed with another parallelism: rescale:process@…"
     elif fault.phase == TORN and fault.point is not None and not is_torn_by(fault):
-        problem = "only who writes can die in the middle of a write: a task, job manager, or process"
+        problem = "only a writer can die in the middle of a write: a task, job manager, or process"
     if problem is not None:
         raise ConfigurationError(f"fault {fault}: {problem}")
 

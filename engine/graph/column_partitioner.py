@@ -93,7 +93,7 @@ class _ColumnHashRouter(Router):
     def _key_error(self, batch: ColumnBatch, error: KeyTypeError) -> KeyTypeMismatchError:
         names = ", ".join(map(repr, self._spec.fields))
         return KeyTypeMismatchError(
-            f"key_by_column({names}) behind {self._context.operator!r} got a key of the wrong type: {error}\n"
+            f"key_by_column({names}) after {self._context.operator!r} got a key of the wrong type: {error}\n"
             f"  first record of the batch  {shorten(batch.between(0, 1).values[0])}\n"
             f"  attempt {self._context.attempt}\n"
             "  convert the column before, or declare the type with key_by_column(..., key_type=...)"

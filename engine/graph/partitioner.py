@@ -223,7 +223,7 @@ class _HashRouter(Router):
 
     def _key_error(self, record: Any, error: KeyTypeError) -> KeyTypeMismatchError:
         return KeyTypeMismatchError(
-            f"key selector behind {self._context.operator!r} returned a key of the wrong type: {error}\n"
+            f"key selector after {self._context.operator!r} returned a key of the wrong type: {error}\n"
             f"  record  {shorten(record)}\n"
             f"  attempt {self._context.attempt}\n"
             "  fix the selector, or declare the type with key_by(..., key_type=...)"

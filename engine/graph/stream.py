@@ -487,7 +487,7 @@ class Stream:
         if len(self._outlets) > 1 or outlet.side_tag is not None or outlet.partitioner is not None:
             raise JobGraphError(
                 f"{method}: {self!r} is not the direct output of one operator but a union, a side output or "
-                f"a partitioned stream\n  fix: call {method} right behind the operator that is meant"
+                f"a partitioned stream\n  fix: call {method} directly after the operator that is meant"
             )
         return outlet
 

@@ -258,7 +258,7 @@ class AllWindowedStream(_Windowed):
         """The records that ``function(window, values)``, or a ``ProcessAllWindowFunction``, returns for each window."""
         from operators.windows import ProcessAllWindowFunction, ProcessWindowFunction
 
-        _refuse_kind("process", "function", function, ProcessWindowFunction, "is for windows behind key_by")
+        _refuse_kind("process", "function", function, ProcessWindowFunction, "is for windows after key_by")
         if isinstance(function, ProcessAllWindowFunction) or (
             isinstance(function, type) and issubclass(function, ProcessAllWindowFunction)
         ):

@@ -167,7 +167,7 @@ def row(*shapes: Shape, more: Collection[Shape] = ()) -> Shape:
 
 
 def tagged(rows: Mapping[str, Shape]) -> Shape:
-    """A list whose first value is a text that says which row follows. Texts that are not known pass: who reads them
+    """A list whose first value is a text that says which row follows. Texts that are not known pass: their reader
     says that a newer program wrote them."""
 
     def check(value: Any) -> None:

@@ -428,7 +428,7 @@ class LogHistory:
         assert self._materializations[self._confirmed].is_confirmed
         assert self._confirmed <= self._base <= self._last_number
         lowest = next(iter(self._segments), self._end)
-        assert self.materialized_upto >= lowest, "truncated behind the materialisation"
+        assert self.materialized_upto >= lowest, "truncated beyond the materialisation"
         for checkpoint_id, snapshot in self._snapshots.items():
             assert lowest <= snapshot.first <= snapshot.end <= self._end, checkpoint_id
             if snapshot.state is not SnapshotState.OPEN or not snapshot.is_inline:

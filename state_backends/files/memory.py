@@ -9,7 +9,7 @@ function that chooses.
 Of a rename that no fsync has followed, the file is not the price: whatever is chosen, its old name is
 gone only if what happened to its new one survives, too (ext4, XFS and btrfs journal both at once). The
 other way round both names may be left (rename(2): "there will probably be a window in which both oldpath
-and newpath refer to the file being renamed"). Only who syncs the old name's directory, and not the new
+and newpath refer to the file being renamed"). Only a program that syncs the old name's directory, not the new
 one's, has asked for the loss.
 """
 

@@ -56,7 +56,7 @@ class LogRecordWriter:
     def append(self, payload: bytes) -> int:
         """Add a record; it is in the operating system's hands, or durable with ``sync``, when this returns the bytes
         written."""
-        assert not self.broken, "append behind a failed append"
+        assert not self.broken, "append after a failed append"
         data = record(payload)
         self._write(data)
         return len(data)

@@ -115,7 +115,7 @@ def test_all_senders_agree_on_the_type_of_keys() -> None:
 @pytest.mark.parametrize("channels", [1, 3])
 def test_keys_of_another_type_are_refused(channels: int) -> None:
     """With the columns, the operator before and a record; whether there is anything to spread or not."""
-    with pytest.raises(KeyTypeMismatchError, match=r"key_by_column\('k'\) behind 'op'.*wrong type(.|\n)*{'k': 'a'}"):
+    with pytest.raises(KeyTypeMismatchError, match=r"key_by_column\('k'\) after 'op'.*wrong type(.|\n)*{'k': 'a'}"):
         router(by_columns(("k",), LONG), channels).route(as_columns(Batch([{"k": "a"}])))
     with pytest.raises(KeyTypeMismatchError, match="does not fit the declared key type INT"):
         router(by_columns(("k",), INT), channels).route(as_columns(Batch([{"k": 2**31}])))

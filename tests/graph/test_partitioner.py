@@ -167,7 +167,7 @@ def test_key_of_another_type_is_refused() -> None:
     router = HashPartitioner(identity).router(context(2))
     router.route(Batch([1]))
 
-    with pytest.raises(KeyTypeMismatchError, match=r"(?s)behind 'sender'.*record  '2'.*attempt 3"):
+    with pytest.raises(KeyTypeMismatchError, match=r"(?s)after 'sender'.*record  '2'.*attempt 3"):
         router.route(Batch([1, "2", "3"]))
 
 
@@ -246,5 +246,5 @@ def test_senders_agree_on_the_type_of_undeclared_keys() -> None:
     ]
     senders[0].route(Batch([1]))
 
-    with pytest.raises(KeyTypeMismatchError, match=r"(?s)behind 'b'.*record  True"):
+    with pytest.raises(KeyTypeMismatchError, match=r"(?s)after 'b'.*record  True"):
         senders[1].route(Batch([True]))

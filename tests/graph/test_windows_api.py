@@ -197,7 +197,7 @@ NO_MERGE = AggregateFunction(int, lambda acc, value: acc + value, identity)
         (lambda: records().window_all(TUMBLING).process(1), "process: function must be a function"),
         (
             lambda: records().window_all(TUMBLING).process(ProcessWindowFunction),
-            "function is a ProcessWindowFunction, which is for windows behind key_by",
+            "function is a ProcessWindowFunction, which is for windows after key_by",
         ),
         (
             lambda: keyed().window(TUMBLING).process(ProcessAllWindowFunction()),
