@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import configparser
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import engine
+from tests.hash_seeds import printed
 
 ROOT = Path(engine.__file__).parents[1]
 
@@ -62,8 +62,7 @@ def test_unknown_name() -> None:
 def loaded_after(program: str) -> set[str]:
     """Top-level modules loaded after a program ran in a fresh process."""
     code = f"{program}\nimport sys\nprint(*sorted({{name.split('.')[0] for name in sys.modules}}))"
-    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    return set(run.stdout.split())
+    return set(printed(code, "0").split())
 
 
 HEAVY = {"networkx", "click", "rich", "pyspark", "pyarrow", "pandas", "numpy"}

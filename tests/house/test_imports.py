@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
+from tests.hash_seeds import printed
 from tests.house.project import PACKAGES, ROOT, config_list, python_files, setup_cfg
 
 # Each of these takes longer to import than the whole of our own code.
@@ -33,20 +31,10 @@ sys.meta_path.insert(0, Blocker())
 """
 
 
-def _run(code: str) -> str:
-    """The output of a fresh interpreter; fails with its error."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    finished = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
-    assert finished.returncode == 0, finished.stderr
-    return finished.stdout
-
-
 def _loaded_after(statement: str) -> set[str]:
     """Top-level names in `sys.modules` after a statement, without those that were there before it."""
     report = "print(json.dumps(sorted(set(sys.modules) - old)))"
-    output = _run(f"import sys, json; old = set(sys.modules); {statement}; {report}")
+    output = printed(f"import sys, json; old = set(sys.modules); {statement}; {report}", "0")
     return {name.partition(".")[0] for name in json.loads(output)}
 
 
@@ -61,7 +49,7 @@ def _modules_of(*packages: str) -> list[str]:
 
 def _import_without(blocked: tuple[str, ...], modules: list[str]) -> str:
     imports = f"import importlib\nfor name in {modules!r}:\n    importlib.import_module(name)\nprint('imported')"
-    return _run(f"BLOCKED = {blocked!r}\n{BLOCKER}\n{imports}")
+    return printed(f"BLOCKED = {blocked!r}\n{BLOCKER}\n{imports}", "0")
 
 
 @pytest.mark.parametrize("package", PACKAGES)
