@@ -92,6 +92,10 @@ def _opened(
             raise ConfigurationError("run: restore=True needs the directory to restore from; add storage='state'")
         yield None, 1
         return
+    if "://" in os.fspath(directory):
+        raise ConfigurationError(
+            f"run: storage is {directory!r}; it must be a local directory. For a URL use weir run JOB --storage {directory}"
+        )
     path = os.path.abspath(directory)
     with open_storage(path, job_name, inline_state_bytes=inline_state_bytes) as opened:
         # Beginning again over these checkpoints would commit their output a second time.

@@ -127,6 +127,7 @@ def test_times_are_texts(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"kills": ["sum[1]"]}, "not of the form NAME@TIME"),
         ({"kills": ["summ@3ms"]}, "there is no task 'summ'; did you mean 'sum'"),
         ({"output_dir": 3}, "run: output_dir is 3 of type int; write output_dir='out'"),
+        ({"storage": "s3://bucket/state"}, "run: storage is 's3://bucket/state'; it must be a local directory"),
         ({"restore": True}, "run: restore=True needs the directory to restore from; add storage='state'"),
     ],
 )
