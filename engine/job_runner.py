@@ -94,7 +94,7 @@ def _opened(
         return
     if "://" in os.fspath(directory):
         raise ConfigurationError(
-            f"run: storage is {directory!r}; it must be a local directory. For a URL use weir run JOB --storage {directory}"
+            f"run: storage is {directory!r}; it must be a local directory. A URL works with weir run JOB --storage URL"
         )
     path = os.path.abspath(directory)
     with open_storage(path, job_name, inline_state_bytes=inline_state_bytes) as opened:
