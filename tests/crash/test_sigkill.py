@@ -36,7 +36,7 @@ def test_killed_five_times_in_a_row(tmp_path: Path, undisturbed: tuple[float, di
     instants = random.Random("five kills")
     run = KilledRun(tmp_path, RECORDS)
 
-    for checkpoint_id in (6, 15, 24, 33, 42):
+    for checkpoint_id in (6, 13, 20, 27, 34):
         assert not run.kill_behind_checkpoint(checkpoint_id, later_s=instants.uniform(0, 0.03))
     assert run.go_on()
 

@@ -254,7 +254,7 @@ def test_killed_again_and_again_the_log_has_every_record_once(
     records: int, checkpoints: tuple[int, ...], tmp_path: Path
 ) -> None:
     """Killed behind checkpoints and in recovery; a reader has seen nothing that is not there at the end."""
-    run, seen = KilledLogRun(tmp_path, records), list[Counter[object]]()
+    run, seen = KilledLogRun(tmp_path, records, "--param", f"pace_s={1.5 / records}"), list[Counter[object]]()
     instants = random.Random("log")
     for checkpoint_id in checkpoints:
         run.kill_behind_checkpoint(checkpoint_id, later_s=instants.uniform(0, 0.03))
