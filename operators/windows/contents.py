@@ -77,6 +77,11 @@ class WindowContents:
         """Forget each window."""
         self._state.clear_many(keys, starts)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether what is kept beside the state should be written out."""
+        return False
+
     def open_windows(self, until: int) -> list[tuple[int, Keys, bool]]:
         """Windows kept beside the state that start until then: the start, the keys, and whether the state has others
         of the window."""
@@ -128,7 +133,9 @@ class FoldedContents(WindowContents):
     def add_many(self, keys: Keys, starts: Starts, values: Sequence[Any]) -> None:
         try:
             if self._aggregate is None:
-                self._state.add_many(keys, values, [], starts)
+                reduced: list[Any] = []
+                self._state.add_many(keys, values, reduced, starts)
+                self._state.check_reduced(reduced)
             else:
                 self._state.add_many(keys, starts, values)
         except Exception:
@@ -168,11 +175,26 @@ class FoldedContents(WindowContents):
                 self._add_to_open(start, some_keys, remaining)
             except Exception as error:
                 at = len(some_keys) - length_hint(remaining) - 1
+                if at < 0:
+                    at = self._first_refused(some_keys, start)
                 failed_at, failure = (at if positions is None else positions[at]), error
         if failure is not None:
             self.failed_index = failed_at
             raise failure
-        return self.write_out() if self._cells > _MOST_CELLS else ((), ())
+        return (), ()
+
+    def _first_refused(self, keys: Keys, start: int) -> int:
+        """The first record whose key the state refuses."""
+        for at, key in enumerate(keys):
+            try:
+                self._state.stored_many((key,), (start,))
+            except Exception:
+                return at
+        return 0
+
+    @property
+    def is_full(self) -> bool:
+        return self._cells > _MOST_CELLS
 
     def _add_to_open(self, start: int, keys: Keys, values: Iterable[Any]) -> None:
         """Add values to one window, which is opened if it is not."""
@@ -181,8 +203,7 @@ class FoldedContents(WindowContents):
             is_whole = start > self._restored_until and start not in self._stored
             window = self._open[start] = _OpenWindow(is_whole)
         cells = window.cells
-        if not window.is_whole:
-            self._fetch(cells, start, keys)
+        self._fetch(cells, start, keys)
         before = len(cells)
         if self._aggregate is not None and self._aggregate.add_all is not None:
             self._aggregate.add_all(cells, keys, values)
@@ -191,7 +212,8 @@ class FoldedContents(WindowContents):
         self._cells += len(cells) - before
 
     def _fetch(self, cells: Counter[Any], start: int, keys: Keys) -> None:
-        """Take from the state what it has of these keys and an open window has not."""
+        """Take from the state what it has of these keys and an open window has not. The state refuses keys that it
+        cannot have: those of another subtask, and ints that are too wide."""
         unseen = [key for key in dict.fromkeys(keys) if key not in cells]
         found = self._state.stored_many(unseen, [start] * len(unseen))
         before = len(cells)
@@ -217,17 +239,23 @@ class FoldedContents(WindowContents):
         return results
 
     def clear_many(self, keys: Keys, starts: Starts) -> None:
+        by_start: dict[int, list[Any]] = {}
+        for key, start in zip(keys, starts, strict=True):
+            by_start.setdefault(start, []).append(key)
         in_state: list[tuple[Any, int]] = []
-        for start, pairs in groupby(zip(keys, starts, strict=True), itemgetter(1)):
-            cleared = list(pairs)
+        for start, cleared in by_start.items():
             window = self._open.get(start)
             if window is None or not window.is_whole:
-                in_state += cleared
+                in_state += zip(cleared, repeat(start))
             if window is not None:
-                # All keys of an open window are forgotten together.
-                assert len(window.cells) == len(cleared), (start, len(window.cells), len(cleared))
-                self._cells -= len(cleared)
-                del self._open[start]
+                # Maybe not all of its keys: timers that fire one by one, or that forget other windows, cut it.
+                cells = window.cells
+                before = len(cells)
+                for key in cleared:
+                    cells.pop(key, None)
+                self._cells -= before - len(cells)
+                if not cells:
+                    del self._open[start]
         if in_state:
             super().clear_many([key for key, _ in in_state], [start for _, start in in_state])
             # Windows before one that is forgotten have been forgotten, too.

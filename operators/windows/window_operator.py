@@ -20,13 +20,14 @@ from itertools import chain, compress, repeat
 from typing import Any
 
 from engine.elements.batch import Batch
-from engine.elements.errors import ConfigurationError, JobChangedError, WeirError, check_whole
+from engine.elements.errors import ConfigurationError, JobChangedError, StateError, WeirError, check_whole
 from engine.elements.operator import Operator
 from operators.basic import AggregateFunction, refuse_none
 from operators.time import EventClock, missing_timestamps
 from operators.windows.assigners import SlidingEventTimeWindows, TimeWindow, TumblingEventTimeWindows
 from operators.windows.contents import window_contents
 from state_backends.api import Timer
+from state_backends.base import StateSerializationError
 
 WindowFunction = Callable[[Any, TimeWindow, Any], Any]
 
@@ -125,6 +126,18 @@ class WindowOperator(Operator):
         except Exception as error:
             raise self._failure(values, error) from error
         self._register_ends(*windows)
+        self._write_out_if_full()
+
+    def _write_out_if_full(self) -> None:
+        if self._contents.is_full:
+            self._register_ends(*self._written_out())
+
+    def _written_out(self, starts: Iterable[int] | None = None) -> tuple[Sequence[Any], Sequence[int]]:
+        """Bring open windows into the state, these or all; returns their keys and starts, which may have no timers."""
+        try:
+            return self._contents.write_out(starts)
+        except StateSerializationError as error:
+            raise StateError(f"operator {self.context.name!r}: {error}") from error
 
     def _register_ends(self, keys: Sequence[Any], starts: Sequence[int]) -> None:
         last = self._assigner.size_ms - 1
@@ -214,7 +227,7 @@ class WindowOperator(Operator):
             # The timer that forgets a window is set when the window fires: until then one timer is enough.
             kept = [one for one in ended if assigner.cleanup_time(one[2], lateness_ms) > watermark_ms]
             stay = {(key, start): None for _, key, start in kept}
-            self._contents.write_out({start: None for _, _, start in kept})
+            self._written_out({start: None for _, _, start in kept})
             self._register_cleanup([key for _, key, _ in kept], [start for _, _, start in kept])
         gone = [one for one in due if one[1:] not in stay] if stay else due
         self._contents.clear_many([key for _, key, _ in gone], [start for _, _, start in gone])
@@ -263,7 +276,7 @@ class WindowOperator(Operator):
             self.output.emit(Batch(out, out_stamps))
 
     def snapshot_state(self, checkpoint_id: int) -> None:
-        self._register_ends(*self._contents.write_out())
+        self._register_ends(*self._written_out())
         self._clock.snapshot()
         self._spec_state.update([self._spec()])
 
@@ -290,6 +303,7 @@ class SlidingWindowOperator(WindowOperator):
             except Exception as error:
                 raise self._failure(values, error) from error
             self._register_ends(*windows)
+            self._write_out_if_full()
             return
         ranges = list(map(self._assigner.starts_of, stamps))
         sizes = list(map(len, ranges))

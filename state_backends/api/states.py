@@ -299,12 +299,31 @@ class ReducingState(_FoldingState):
             self._refuse(unwritable, out, done)
 
     def fold_into(self, cells: dict[Any, Any], keys: Iterable[Any], values: Iterable[Any]) -> None:
-        """:meth:`add` for each record of a batch, to ``cells`` of their keys instead of the state."""
+        """:meth:`add` for each record of a batch, to ``cells`` of their keys instead of the state.
+
+        :raises StateArgumentError: when the reduce function returns ``None``
+        """
         stored, reduce_fn = cells.get, self._reduce
         # The value is taken first: how many are left of an iterator tells on which record the function failed.
         for value, key in zip(values, keys, strict=True):
             before = stored(key)
-            cells[key] = value if before is None else reduce_fn(before, value)
+            after = value if before is None else reduce_fn(before, value)
+            if after is None:
+                raise self._lost_value()
+            cells[key] = after
+
+    def check_reduced(self, reduced: Sequence[Any]) -> None:
+        """Refuse what a reduce function gave for the records of a batch if it is ``None`` for one of them: then
+        ``failed_index`` is the index of the first such record."""
+        for index, value in enumerate(reduced):
+            if value is None:
+                self.failed_index = index
+                raise self._lost_value()
+
+    def _lost_value(self) -> StateArgumentError:
+        return StateArgumentError(
+            f"the reduce function of state {self._table.name!r} returned None. It must return the reduced value."
+        )
 
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
         """Fold the values of the source namespaces of the current key into that of ``target``."""

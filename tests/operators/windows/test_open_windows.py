@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from engine import CollectionSource, Job, RunConfig, WatermarkStrategy
 from engine.elements.batch import MAX_TIMESTAMP_MS
-from engine.elements.errors import UserFunctionError
+from engine.elements.errors import JobFailedError, UserFunctionError
+from engine.explore.ledger import EffectLedger
+from engine.runtime.execution import Execution
 from operators.basic import AggregateFunction, aggregates
 from operators.windows import (
     SlidingEventTimeWindows,
@@ -18,8 +21,9 @@ from operators.windows import (
     WindowOperator,
     contents,
 )
+from state_backends.base import key_group_for
 from state_backends.snapshots import SnapshotOptions, run_to_completion
-from tests.operators.harness import Checkpoint, Harness
+from tests.operators.harness import MAX_PARALLELISM, Checkpoint, Harness
 from tests.operators.windows.models import first
 
 TENS = TumblingEventTimeWindows.of(10)
@@ -34,12 +38,14 @@ AGGREGATES: dict[str, Callable[[], Any]] = {
 }
 
 RECORDS = st.lists(st.tuples(st.tuples(st.sampled_from("abc"), st.integers(1, 9)), st.integers(0, 40)), max_size=8)
+LATENESS = st.sampled_from([0, 7, 10, 30])
+"""Of 10 and 30, windows are forgotten at instants at which others end."""
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("records"), RECORDS),
         st.tuples(st.just("watermark"), st.integers(0, 50)),
         st.tuples(st.just("checkpoint"), st.none()),
-        st.tuples(st.just("restart"), st.none()),
+        st.tuples(st.just("restart"), LATENESS),
     ),
     max_size=20,
 )
@@ -48,9 +54,9 @@ STEPS = st.lists(
 class Run:
     """One operator that adds batches of fewer records to the state, unless windows are open."""
 
-    def __init__(self, make: Callable[[], WindowOperator], few: int) -> None:
+    def __init__(self, make: Callable[[int], WindowOperator], lateness_ms: int, few: int) -> None:
         self._make, self._few = make, few
-        self.harness = Harness(make(), key=first)
+        self.harness = Harness(make(lateness_ms), key=first)
         self._checkpoints = 0
 
     def step(self, what: str, argument: Any) -> Any:
@@ -62,31 +68,31 @@ class Run:
             elif what == "watermark":
                 self.harness.watermark(argument)
             else:
-                return self._checkpoint(what == "restart")
+                return self._checkpoint(argument)
         return self.harness.take()
 
-    def _checkpoint(self, restarts: bool) -> Any:
+    def _checkpoint(self, then_restarts_with: int | None) -> Any:
         self._checkpoints += 1
         checkpoint = self.harness.snapshot(self._checkpoints)
-        if restarts:
-            self.harness = Harness(self._make(), key=first, restored=checkpoint)
+        if then_restarts_with is not None:
+            self.harness = Harness(self._make(then_restarts_with), key=first, restored=checkpoint)
         return checkpoint.keyed, checkpoint.operator
 
 
 @pytest.mark.parametrize("aggregate", AGGREGATES)
 @pytest.mark.parametrize("sliding", [False, True])
-@given(steps=STEPS, lateness_ms=st.sampled_from([0, 7]), few=st.sampled_from([0, 3]))
+@given(steps=STEPS, lateness_ms=LATENESS, few=st.sampled_from([0, 3]))
 def test_output_and_checkpoints_are_those_of_windows_in_the_state(
     aggregate: str, sliding: bool, steps: list[tuple[str, Any]], lateness_ms: int, few: int
 ) -> None:
     """After each step both have emitted the same, and each checkpoint has the same bytes."""
 
-    def make() -> WindowOperator:
+    def make(lateness_ms: int) -> WindowOperator:
         if sliding:
             return SlidingWindowOperator(SLIDING, AGGREGATES[aggregate](), allowed_lateness_ms=lateness_ms)
         return WindowOperator(TENS, AGGREGATES[aggregate](), allowed_lateness_ms=lateness_ms)
 
-    opens, stores = Run(make, few), Run(make, few=1_000)
+    opens, stores = Run(make, lateness_ms, few), Run(make, lateness_ms, few=1_000)
     for step in [*steps, ("watermark", MAX_TIMESTAMP_MS), ("checkpoint", None)]:
         assert opens.step(*step) == stores.step(*step), step
 
@@ -168,3 +174,92 @@ def test_the_first_record_that_a_function_fails_on_is_told(values: list[int], sl
 
     with pytest.raises(UserFunctionError, match=rf"no {first_failing}\n  record  \('a', {first_failing}\)"):
         harness.process([("a", 1), *(("a", value) for value in values)], [11, 11, 21, 11])
+
+
+@pytest.mark.usefixtures("opens")
+@pytest.mark.parametrize("few", [0, 1_000])
+def test_a_reduce_function_that_returns_none_is_refused(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In open windows and in the state: what is reduced further would depend on the size of batches."""
+    monkeypatch.setattr(contents, "_FEW_RECORDS", few)
+    harness = Harness(WindowOperator(TENS, lambda a, b: None), key=first)
+
+    with pytest.raises(UserFunctionError, match=r"reduce function of[^\n]*returned None[^\n]*\n  record  \('b', 2\)"):
+        harness.process([("a", 1), ("b", 1), ("b", 2), ("a", 2)], [1, 1, 2, 2])
+
+
+@pytest.mark.usefixtures("opens")
+def test_a_key_of_another_subtask_is_refused_with_its_record() -> None:
+    """As the state refuses it: an open window asks it for each new key."""
+    harness = Harness(WindowOperator(TENS, aggregates.count()), key=first, parallelism=2)
+    ordered = sorted("abcdefgh", key=lambda key: key_group_for(key, MAX_PARALLELISM))
+    mine, other = ordered[0], ordered[-1]
+
+    with pytest.raises(UserFunctionError, match=rf"KeyGroupError[\s\S]*record  \('{other}', 2\)"):
+        harness.process([(mine, 1), (other, 2)], [1, 1])
+
+
+class Unwritable:
+    """No state can hold it."""
+
+
+@pytest.mark.usefixtures("opens")
+@pytest.mark.parametrize("backend", ["lsm", "changelog"])
+def test_an_accumulator_that_cannot_be_written_names_the_operator(backend: str) -> None:
+    """It is found when a snapshot brings the open window into the state."""
+    results: list[Any] = []
+    job = windows_job([("a", n) for n in range(40)], AggregateFunction(Unwritable, lambda acc, _: acc, id), results)
+
+    with pytest.raises(JobFailedError, match=r"operator 'window': value of state .*Unwritable"):
+        job.run(state_backend=backend, checkpoint_interval="10rec", restart="none")
+
+
+def windows_job(records: list[Any], aggregate: Any, results: list[Any]) -> Job:
+    job = Job("windows")
+    watermarks = WatermarkStrategy.for_monotonous_timestamps(lambda record: record[1])
+    keyed = job.source(CollectionSource(records), watermarks=watermarks).key_by(first)
+    keyed.window(TENS).allowed_lateness(10).aggregate(aggregate, name="window").collect(results)
+    return job
+
+
+@pytest.mark.parametrize("backend", ["heap", "lsm", "changelog", "changelog:lsm"])
+def test_a_job_that_dies_has_all_windows_on_every_state_backend(backend: str) -> None:
+    """Batches are large enough to open windows, checkpoints cut these, and two tasks die."""
+    records = [(key, at_ms) for at_ms in range(400) for key in "abcde"]
+    results: list[Any] = []
+
+    result = windows_job(records, aggregates.count(), results).run(
+        state_backend=backend,
+        snapshot="incremental",
+        checkpoint_interval="300rec",
+        materialization_interval="1ms",
+        restart="fixed:3:100us",
+        kills=["window@1ms", "window@1500us"],
+    )
+
+    assert result.attempts == 3
+    assert sorted(results) == sorted((key, start, start + 10, 10) for start in range(0, 400, 10) for key in "abcde")
+
+
+def test_under_the_ledger_windows_fire_one_by_one() -> None:
+    """One record may become many before the window: then a window is open, and forgotten key by key."""
+    job, results = Job("fanned out"), list[Any]()
+    watermarks = WatermarkStrategy.for_monotonous_timestamps(lambda at_ms: at_ms)
+    numbers = job.source(CollectionSource([1, 11, 21]), watermarks=watermarks)
+    fanned_out = numbers.flat_map(lambda at_ms: [(f"k{key}", at_ms) for key in range(30)])
+    fanned_out.key_by(first).window(TENS).aggregate(aggregates.count()).collect(results)
+
+    Execution(job.plan(), RunConfig(), provenance=EffectLedger()).run().raise_on_failure()
+
+    assert sorted(results) == sorted((f"k{key}", start, start + 10, 1) for start in (0, 10, 20) for key in range(30))
+
+
+@pytest.mark.usefixtures("opens")
+def test_what_is_in_open_windows_tells_operators_apart() -> None:
+    """An exhaustive check merges states that look alike."""
+    fingerprints = []
+    for value in (1, 2):
+        harness = Harness(WindowOperator(TENS, AGGREGATES["sum"]()), key=first)
+        harness.process([("a", value)], [1])
+        fingerprints.append(harness.operator.fingerprint())
+
+    assert fingerprints[0] != fingerprints[1]
