@@ -31,13 +31,15 @@ def _ran(run: Mapping[str, Any]) -> str:
 
 
 def _failures(report: Mapping[str, Any]) -> str:
-    """The first thing that happened, how many more there are, and the newest start of tasks."""
+    """The first thing that happened, how many more there are, each checkpoint that was passed over, and the newest
+    start of tasks."""
     starts = restore_lines(report)
     happened = [text.partition("\n")[0] for text in report["notes"]]
-    happened += [text.strip() for text in starts if text.startswith(" ")]
     parts = happened[:1]
     if len(happened) > 1:
         parts.append(plural(len(happened) - 1, "further note"))
+    # A damaged checkpoint is a warning about the storage, whatever else has happened.
+    parts += [text.strip() for text in starts if text.startswith(" ")]
     parts += [text for text in starts if not text.startswith(" ")][-1:]
     if report["run"]["error"] is not None:
         parts.append("the job failed")

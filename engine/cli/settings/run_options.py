@@ -130,6 +130,9 @@ class RunOptions:
         option = "preset" if name == "preset" else one.about.option
         if option is None:
             return ["--set", f"{name}={_text(value)}"]
+        if one.kind is WHOLE and value == one.about.none_text:
+            # The option takes a number only.
+            return [] if one.default is None else ["--set", f"{name}={value}"]
         if option in _FLAGS:
             return [f"--{'' if value else 'no-'}{_dashed(option)}"]
         return [] if value == one.default else [f"--{_dashed(option)}", str(value)]

@@ -6,7 +6,7 @@ import os
 import platform
 import shlex
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -150,7 +150,9 @@ def command(
         )
         with progress_of(console, how_far) as progress, job_output_dropped():
             report = explore(partial(load_subject, subject.path, named), order, progress)
-    return _tell(subject, report, as_json=as_json, out=out, shrink=shrink)
+    given = [part for one in definitions for part in ("--set", one)]
+    given += [] if config_file is None else ["--config", config_file]
+    return _tell(subject, report, given, as_json=as_json, out=out, shrink=shrink)
 
 
 def _swarm(scenario: Scenario, modes: tuple[str, ...], kinds: tuple[str, ...], fixed: Mapping[str, Setting]) -> Swarm:
@@ -210,7 +212,9 @@ def _files(asked: str | None) -> Iterator[str | None]:
 # -- the report ---------------------------------------------------------------------------------------------------
 
 
-def _tell(subject: Subject, report: CampaignReport, *, as_json: bool, out: str | None, shrink: bool) -> int:
+def _tell(
+    subject: Subject, report: CampaignReport, given: Sequence[str], *, as_json: bool, out: str | None, shrink: bool
+) -> int:
     console = error_console()
     if report.order.keep_going or not report.failures:
         # The coverage of a search that ended at its first failure proves nothing; it is in the JSON report.
@@ -219,7 +223,7 @@ def _tell(subject: Subject, report: CampaignReport, *, as_json: bool, out: str |
     tokens = [token_of(subject, report.order, failure) for failure in report.failures]
     place = failure_directory(subject.label, out) if tokens else None
     written: list[str] = []
-    following = _next_command(subject, report)
+    following = _next_command(subject, report, given)
     for number, failure in enumerate(report.failures, start=1):
         assert place is not None
         explained = _explain(subject, report.order, failure, shrink, place) if number == 1 else None
@@ -283,11 +287,11 @@ def token_of(subject: Subject, order: CampaignOrder, failure: Failure) -> Token:
     return Token.of(subject, run, promise=order.promise, digest=failure.digest)
 
 
-def _next_command(subject: Subject, report: CampaignReport) -> str:
+def _next_command(subject: Subject, report: CampaignReport, given: Sequence[str]) -> str:
     """The command to type next when no run has failed."""
     assert subject.path is not None
     command = ["weir", "explore", subject.path]
     for name, value in subject.params.items():
         command += ["--param", f"{name}={value}"]
     runs = report.coverage.runs * 10
-    return shlex.join([*command, "--runs", str(runs), "--seed", f"{report.order.seed}-2"])
+    return shlex.join([*command, *given, "--runs", str(runs), "--seed", f"{report.order.seed}-2"])

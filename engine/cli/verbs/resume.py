@@ -142,6 +142,8 @@ def command(
 def _changed(options: RunOptions, definitions: tuple[str, ...]) -> RunOptions:
     """The options of the first start with settings that were typed now. Only state and costs may change."""
     given = given_settings(definitions)
+    for note in given.notes:
+        say(error_console(), f"note: {note}")
     for name in given.values:
         if name not in STATE_SETTINGS and not name.startswith("cost."):
             raise ConfigurationError(

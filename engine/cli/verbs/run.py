@@ -125,11 +125,11 @@ def command(
 ) -> int:
     given = given_settings(definitions, config_file, preset).with_options(options)
     values = dict(given.values)
-    storage, savepoint_dir = _place(values, "storage", storage), _place(values, "savepoint_dir", savepoint_dir)
+    storage, place_of_savepoints = _place(values, "storage", storage), _place(values, "savepoint_dir", savepoint_dir)
+    if savepoint_times or stop_time is not None:
+        savepoint_dir = place_of_savepoints  # otherwise the setting is for savepoints of other runs
     chosen = RunOptions(values)
     faults = FaultPlan.parse(kills, fault_texts)
-    if not savepoint_times and stop_time is None and "savepoint_dir" in given.values:
-        savepoint_dir = None  # it is for savepoints of other runs
     wishes = SavepointWishes(savepoint_times, savepoint_dir, savepoint_format, stop_time, drain)
     config = chosen.to_config()
     loaded = load_job(job_file, parse_params(params), chosen.number("parallelism"), chosen.number("max_parallelism"))

@@ -113,12 +113,13 @@ def config_of(values: Mapping[str, object]) -> RunConfig:
     Raises :class:`ConfigurationError` when there is no such setting, or a value cannot work, alone or beside another.
     """
     found: dict[str, dict[str, Any]] = {"": {}, "cost": {}, "acking": {}}
-    for name, value in {**_preset_values(values.get("preset")), **values}.items():
-        one, task = find_setting(name)
-        group = found[one.owner]
+    given = [(*find_setting(name), value) for name, value in {**_preset_values(values.get("preset")), **values}.items()]
+    # Whole mappings first: what is said of one task stands, whichever came first.
+    for one, task, value in given:
         if task is None:
-            group[one.field] = value
-        else:
-            group.setdefault(one.field, {})[task] = value
+            found[one.owner][one.field] = one.settled(value) if one.kind.of is not None else value
+    for one, task, value in given:
+        if task is not None:
+            found[one.owner].setdefault(one.field, {})[task] = value
     run = {field: value for field, value in found[""].items() if field not in JobSettings.__dataclass_fields__}
     return RunConfig(cost=CostModel(**found["cost"]), acking=AckingSettings(**found["acking"]), **run)

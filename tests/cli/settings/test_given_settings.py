@@ -11,7 +11,7 @@ import yaml
 from engine.cli.settings import RunOptions, given_settings
 from engine.cli.settings.given_settings import _flat
 from engine.elements.errors import ConfigurationError
-from engine.runtime.config import CheckpointInterval, CostModel
+from engine.runtime.config import OPTIONS, CheckpointInterval, CostModel
 from tests.cli.conftest import Weir
 from tests.house.project import ROOT
 
@@ -193,3 +193,45 @@ def test_settings_without_an_option_can_be_typed_again() -> None:
         storage_latency_ns=5_000_000, storage_bytes_per_s=100_000_000, stragglers={"map[0]": 3},
     )  # fmt: skip
     assert RunOptions.from_dict(json.loads(json.dumps(options.as_dict())), "x") == options
+
+
+def test_every_option_without_a_value_can_be_typed_again(weir: Weir) -> None:
+    """The next command that a run prints must be one that runs."""
+    takers = [one for one in OPTIONS.values() if one.optional]
+    assert {one.name for one in takers} >= {"parallelism", "acking.ackers"}
+    for one in takers:
+        typed = RunOptions({"mode": "acking", one.name: one.about.none_text}).as_arguments()
+        answer = weir("run", str(ROOT / "examples/wordcount.py"), "--explain", "text", *typed)
+        assert "is no whole number" not in answer.stderr, (one.name, typed)
+        assert "Usage" not in answer.stderr, (one.name, typed)
+
+
+def test_what_is_said_of_one_task_stands_in_any_order() -> None:
+    """A whole mapping that comes later does not take it back, neither in the run nor in the command it prints."""
+    both = ("cost.slow_links.words=1ms", "cost.slow_links=map=2ms")
+    for definitions in (both, both[::-1]):
+        values = given_settings(definitions).values
+        again = RunOptions(values).as_arguments()[1::2]
+
+        assert RunOptions(values).to_config().cost.slow_links == {"map": 2_000_000, "words": 1_000_000}
+        assert RunOptions(given_settings(tuple(again)).values).to_config() == RunOptions(values).to_config()
+
+
+def test_a_typed_place_of_savepoints_needs_an_order_also_beside_a_file(weir: Weir, tmp_path: Path) -> None:
+    """The place in a file is for other runs, too; the one that was typed must have a meaning."""
+    config = tmp_path / "config.yaml"
+    config.write_text("execution.checkpointing.savepoint-dir: saved\n", encoding="utf-8")
+    command = ["run", str(ROOT / "examples/wordcount.py"), "--config", str(config)]
+
+    assert weir(*command).exit_code == 0
+    refused = weir(*command, "--savepoint-dir", "here")
+    assert refused.exit_code != 0
+    assert "none is asked for" in " ".join(refused.stderr.split())
+
+
+def test_the_next_search_has_the_same_settings(weir: Weir) -> None:
+    """Otherwise it would be another search."""
+    answer = weir("explore", str(ROOT / "examples/wordcount.py"), "--runs", "1", "--set", "retained=3",
+                  "--param", "repeat=1")  # fmt: skip
+
+    assert "--set retained=3 --runs 10" in " ".join(answer.stderr.split())
