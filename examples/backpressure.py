@@ -1,6 +1,6 @@
 """One backpressured job under every mode: the cost of a checkpoint, its stored data, and the effect of a crash.
 
-A source is faster than the sink after it, so the channels are full and barriers queue behind records. Run it with::
+A source is faster than the sink after it, so the channels are full and barriers wait in their queues. Run it with::
 
     python -m examples.backpressure
     weir explore examples/backpressure.py --time 60s    # thousands of ways to go wrong, with fewer records

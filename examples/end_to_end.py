@@ -2,14 +2,14 @@
 
 Numbers are counted by key and written to the sink. One counter dies between two checkpoints. One writer dies after a
 checkpoint is complete, before it has made its rows visible. A reader that knows nothing of the job opens all visible
-files and tables, if possible with third-party libraries. Its books say which rows were lost, were there twice,
-were shown before a completed checkpoint covered them, or were shown and then gone. Run it with::
+files and tables, if possible with third-party libraries. Its books say which rows were lost, appeared twice,
+appeared before a completed checkpoint covered them, or appeared and then vanished. Run it with::
 
     python -m examples.end_to_end                                  # all sinks, a line each
     python -m examples.end_to_end --sink parquet --sink sqlite     # what the reader saw, and when
     python -m examples.end_to_end --sink postgres --dsn 'host=localhost dbname=shop'
 
-The last sinks make no such promise, so that the books can be seen to find errors.
+The last sinks make no such promise: they show that the books find errors.
 """
 
 from __future__ import annotations

@@ -3,13 +3,13 @@
 Four questions, asked of each mode:
 
 (a) was every completed checkpoint a consistent cut? (the cut oracle, over the channel counters in the snapshots)
-(b) is the committed output that of an undisturbed run? (multisets of lines per partition)
-(c) is it the answer of independently written batch DataFrame code over the same files?
+(b) does the committed output equal the output of an undisturbed run? (multisets of lines per partition)
+(c) does it equal the answer of independent batch DataFrame code over the same files?
 (d) how many records were lost, how many counted twice, and in which keys? (the running counts against the files)
 
-In a mode without alignment, barriers that arrive at different times leave effects in the snapshot of records that are
-sent again. To show it, one split gets a slower link there; the cut oracle says beforehand how many records a restore
-from that checkpoint would count twice.
+In a mode without alignment, barriers arrive at different times. The snapshot then holds effects of records that are
+sent again after a restore. To show it, one split gets a slower link there. The cut oracle computes beforehand how many
+records a restore from that checkpoint would count twice.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which towns can be reached from where: a job with a loop, under every mode, crashed and compared with a search.
 
 Roads and starting points come in as a stream, in any order. Each town keeps in keyed state the roads that lead away
-from it and the starting points it was reached from. A town that is reached from a new starting point sends that through
-the loop to the towns at the ends of its roads. Each town is new only once, so the loop comes to rest. Run it with::
+from it and the starting points it was reached from. When a new starting point reaches a town, the town sends it through
+the loop to the towns at the ends of its roads. Each does so only once, so the loop comes to rest. Run it with::
 
     python -m examples.iterations
     weir explore examples/iterations.py --time 60s    # thousands of ways to go wrong, on a smaller map

@@ -1,8 +1,8 @@
 """Which records were counted twice, in which cell, and by which crash: one job, one crash, three modes, three ledgers.
 
-Two sources feed a running count; the link of one is slow. So its barriers come late, and meanwhile the counter takes
-records that the other source has sent after its own barrier. In mode at-least-once they get into the checkpoint, and
-after a crash they are read again. Run it with::
+Two sources feed a running count; the link of one is slow, so its barriers come late. Meanwhile the counter takes
+records that the other source has sent after its own barrier. In mode at-least-once their effects get into the
+checkpoint, and after a crash the source reads them again. Run it with::
 
     python -m examples.ledger
     weir explore examples/ledger.py --time 60s    # the same job with fewer records, in thousands of ways

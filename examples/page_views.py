@@ -2,8 +2,8 @@
 on the numbers.
 
 Views are counted per app and per page, in two branches after one task. Offsets and counts are in one checkpoint, so
-they go back together. With record acking there is no checkpoint, and a repeated view is counted again. A set of
-visitors is not changed by that, but a count is; and a task that dies loses both. Run it with::
+they go back together. Record acking takes no checkpoint, so a repeated view is counted again. This changes a count, but
+not a set of visitors. A task that dies loses both. Run it with::
 
     python -m examples.page_views
     weir explore examples/page_views.py --time 60s    # the same counters, fewer views, thousands of ways to go wrong

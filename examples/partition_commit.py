@@ -1,8 +1,8 @@
 """When readers may trust a partition: files appear with checkpoints, success files when event time has passed.
 
 Clicks of three hours are written to a table partitioned by day and hour. At any moment a reader sees only rows
-of completed checkpoints; ``_SUCCESS`` says that the hour is complete. One click comes too late: its hour, which was
-committed long before, is committed again. Run it with::
+of completed checkpoints; ``_SUCCESS`` says that the hour is complete. One click comes too late: the job committed its
+hour long before, and commits it again. Run it with::
 
     python -m examples.partition_commit
 """
@@ -31,7 +31,7 @@ LATE = {"day": "2020-05-03", "hour": "07", "minute": 59, "page": "late"}
 
 SCENARIO = {"params": {"late": "no", "readers": "2"}}
 """Without the late click: the rows of its hour at the first commit depend on the order of reads, and a search compares
-them. With two readers: with a single one only the committer would have to wait for a second barrier."""
+them. With two readers: with a single one, only the committer would wait for a second barrier."""
 
 
 def clicks(late: str = "yes") -> Iterator[dict[str, Any]]:

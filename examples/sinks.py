@@ -6,7 +6,7 @@ Search a sink for a crash that loses or repeats a row, or shows one too early::
     weir explore examples/sinks.py --param sink=partition-time --mode at-least-once --promise exactly-once
 
 Rows are ``(key, how many so far)``, as in ``standard_scenario.py``: the same in any order of the records. For
-tables that are announced by event time they are times, so that an announcement can be compared with the rows.
+tables announced by event time, rows are times instead, so that an announcement can be compared with the rows.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ Rules.
 * An opportunity is a call of the file system. An exact fault names the path by a pattern, or ``OPERATION PATH``
   (``write-error:rename */_metadata#1``), and the n-th matching call; ``disk-full`` and ``read-only`` may have a
   duration instead of, or besides, that.
-* A disk may refuse a call, and the last writes may be lost with the machine. Then it says so, or it had not confirmed
-  that they were durable. A checksum finds data that is read back wrongly. The job must survive both: at worst it ends
-  with an error that names the cause, and can be resumed once the disk is repaired (:data:`MAY_END_THE_JOB`).
+* A disk may refuse a call: it reports that. The machine may lose the last writes: the disk had not confirmed these as
+  durable. A disk may return wrong data: a checksum finds that. The job must survive all three. At worst it ends with an
+  error that names the cause, and can be resumed once the disk is repaired (:data:`MAY_END_THE_JOB`).
 * When a process dies nothing is lost, unless the machine dies with it: then ``lose-unsynced`` strikes, and a draw
   decides for each change that was not made durable whether it survives.
 * ``delete-referenced`` is a cleanup by hand: a file that a completed checkpoint needs is deleted.
@@ -140,7 +140,7 @@ class StorageFaults:
             disk.crash(self._survival(by_chance=by_chance) if exact or by_chance else _everything_survives)
 
     def _draws_power_cut(self) -> bool:
-        # Noted path by path, as what was lost.
+        # Not noted here: :meth:`_survival` notes each lost path.
         before = len(self._struck.faults)
         struck = self._deaths.strike("process") is not None
         del self._struck.faults[before:]

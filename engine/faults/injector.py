@@ -112,7 +112,7 @@ class FaultInjector:
         self.clock.started(execution)
         self.external.started(execution.kernel)
 
-    # -- what the runtime asks --------------------------------------------------------------------------------------
+    # -- questions of the runtime -----------------------------------------------------------------------------------
 
     def at(self, point: str, phase: str, actor: str) -> None:
         if actor.startswith(ZOMBIE):
@@ -156,7 +156,7 @@ class FaultInjector:
         if self._actor is not None:
             self.at("sink.request", BEFORE, self._actor)
 
-    # -- what the file system asks ------------------------------------------------------------------------------------
+    # -- questions of the file system ---------------------------------------------------------------------------------
 
     def at_file(self, point: str, phase: str) -> None:
         """The last actor has reached a point with a file."""
@@ -170,7 +170,7 @@ class FaultInjector:
         self.unwinding = self.processes.die_torn()
         return self.unwinding
 
-    # -- what came of it ----------------------------------------------------------------------------------------------
+    # -- results ------------------------------------------------------------------------------------------------------
 
     @property
     def struck(self) -> tuple[Fault, ...]:

@@ -1,10 +1,10 @@
 """Mistakes of the operator who resumes a job: an older checkpoint, another job's directory, operators with other uids.
 
-An opportunity is a resume (the first start is none). A mistake that must be *refused* is really made, on the
+An opportunity is a resume (the first start does not count). A mistake that must be *refused* is really made, on the
 files of the case, and the proper resume follows. If it is not refused, that is a bug of the engine, and the case ends
-with an :class:`AssertionError` that says so. Going back to an *older* checkpoint is not refused, but its consequences
-must be repaired. Sinks take back output that newer checkpoints had committed, or report that they cannot. They must
-never skip repeated output because it looks committed already (apache/iceberg#10892).
+with an :class:`AssertionError` that names it. Going back to an *older* checkpoint is not refused, but the engine must
+repair its consequences. Sinks take back output that newer checkpoints had committed, or report that they cannot. They
+must never skip repeated output because it looks committed already (apache/iceberg#10892).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class OperatorErrors:
 
 
 def _go_back(storage: CheckpointStorage, disk: FileSystem, completed: Sequence[int], steps: int) -> None:
-    """As by hand: the newest ones are deleted, and no file records that their numbers are used."""
+    """As if by hand: delete the newest checkpoints; no file records that their numbers were used."""
     for checkpoint_id in completed[max(1, len(completed) - steps) :]:
         disk.delete_tree(storage.location(checkpoint_id).directory)
     disk.fsync_dir(posixpath.dirname(storage.location(completed[0]).directory))

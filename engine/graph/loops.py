@@ -1,8 +1,8 @@
-"""The loops of a plan: subtasks whose records can come back to them, which needs a feedback edge. Plain data.
+"""The loops of a plan: subtasks whose records can return to them over a feedback edge. Plain data.
 
 Iterations that are nested, or share a vertex, are one loop: none of them can end before the others, because each may
-send records to the others. Where pointwise edges keep subtasks apart all the way round, each
-part is a loop of its own; so a failover region holds every loop as a whole, or nothing of it.
+send records to the others. If pointwise edges keep groups of subtasks apart all the way round, each group is a loop of
+its own. So a failover region contains each loop completely or not at all.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Subtask = tuple[int, int]
 class LoopPlan:
     """One loop.
 
-    ``subtasks``  those in the circle, in plan order;
-    ``channels``  indices of those between them, on feedback edges and on others;
-    ``inputs``    indices of those that lead to them from outside.
+    ``subtasks``  the subtasks in the circle, in plan order;
+    ``channels``  indices of the channels between them, on feedback edges and on others;
+    ``inputs``    indices of the channels that lead into the loop from outside.
     """
 
     subtasks: tuple[Subtask, ...]
@@ -31,7 +31,7 @@ class LoopPlan:
 
 
 def find_loops(plan: ExecutionPlan) -> tuple[LoopPlan, ...]:
-    """The loops of a plan, none of which share a subtask, ordered by their first one."""
+    """The loops of a plan, ordered by their first subtask. No two loops share a subtask."""
     loops: list[LoopPlan] = []
     for vertices in _loops_of_vertices(plan):
         loops += _connected_parts(plan, vertices)

@@ -1,8 +1,8 @@
 """Three and four inputs: barriers and watermarks of each must be waited for, in every kind of union or join.
 
-Four sources of unequal speed meet in five ways: in a union, in a function of two inputs of which each is a union, in a
-window join, in an interval join, and in a regular join. If an operator aligns on some of its channels only, takes the
-watermark of one input for that of both, or restores the state of one side to the other, a row is missing or differs.
+Four sources of unequal speed meet in five ways: in a union, in a function with two inputs that are both unions, in a
+window join, in an interval join, and in a regular join. If an operator aligns on some of its channels only, uses the
+watermark of one input for both, or restores the state of one side to the other, a row is missing or differs.
 Rows say which records met, not in which order::
 
     weir explore examples/scenarios/four_inputs.py

@@ -6,8 +6,8 @@ One becomes silent for good. Rows are ``(key, window, count, moment)``; the mome
 window or only the end of the input.
 
 If a restore takes a slow split for idle, or sets a watermark too high, records in time become late: their counts are
-too low. If a silent split becomes active again after each restore, it holds the windows until the end: the moment
-differs. A window that fires twice is a row too many::
+too low. If a silent split becomes active again after each restore, it delays the windows until the end: the moment
+differs. A window that fires twice adds a row::
 
     weir explore examples/scenarios/idle_watermarks.py
     weir explore examples/scenarios/idle_watermarks.py --fault crash --mode aligned

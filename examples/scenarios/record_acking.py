@@ -1,4 +1,4 @@
-"""Record acking: each record is handled at least once, whatever dies, and no source holds back for ever.
+"""Record acking: each record is handled at least once, whatever dies, and no source waits for ever.
 
 Records take two ways to one sink: each makes two tuples, and one way spreads them over several tasks again. Timeouts
 are short, and a source may only have a few unanswered records. Tasks, ackers and sources die; messages to and

@@ -1,2 +1,2 @@
-"""Jobs of a handful of records, each about one thing. They are small enough for *every* schedule and every crash to be
-tried: type the command that a file's docstring names."""
+"""Jobs of a handful of records, each about one thing. They are so small that a check can try *every* schedule and every
+crash. The docstring of each file names the command."""

@@ -1,21 +1,21 @@
 """Alignment: why a task waits for all barriers of a checkpoint before it takes its snapshot.
 
-Two sources count up one total per key. The counter gets a barrier of the checkpoint from each source, and not at the
-same time. Until the second barrier is there, records of the faster source stand behind its barrier. The checkpoint's
-source position does *not* cover these records: the source reads them again after a restore. If the counter takes them
-before its snapshot, it counts them twice.
+Two sources feed one counter, which keeps a total per key. It gets a barrier of the checkpoint from each source, but not
+at the same time. Before the second barrier arrives, the faster source has sent records after its own barrier. The
+checkpoint's source position does *not* cover these records: the source reads them again after a restore. If the counter
+takes them before its snapshot, it counts them twice.
 
-* Mode ``aligned`` blocks the faster channel until the slower barrier is there: exactly-once.
-* Mode ``at-least-once`` takes whatever comes: nothing is lost, but after a crash some records are counted twice.
+* Mode ``aligned`` blocks the faster channel until the slower barrier arrives: exactly-once.
+* Mode ``at-least-once`` blocks no channel. It loses no record, but after a crash it counts some records twice.
 
 Try every schedule, every crash::
 
     weir check examples/teaching/counting.py --mode aligned
     weir check examples/teaching/counting.py --mode at-least-once
 
-The first says that all endings are correct. The second tells the shortest way to a record that is counted twice: the
-counter takes a barrier from one source, then a record behind that barrier, then the other barrier and its snapshot.
-After the crash the counter restores the record in its count, and the source reads it again.
+The first reports that all endings are correct. The second shows the shortest way to a record that is counted twice. The
+counter takes a barrier from one source, then a record sent after it, then the other barrier, and takes its snapshot.
+After the crash the restored count includes the record, and the source reads it again.
 
 The counter is the only task with two inputs. So no other task can take a record too early.
 """

@@ -1,20 +1,20 @@
-"""The end: the last records are published by a last checkpoint, and a task that is done waits for it.
+"""The end: a last checkpoint publishes the last records, and a task that has finished its input waits for it.
 
-One source has a single record and is done early. What then? A task at its end cannot just go: what its sink wrote since
-the last checkpoint is not committed yet, and checkpoints of the tasks that go on must still be possible without it.
-So a task that has reached its end takes part in one more checkpoint, and leaves when that has completed; tasks that are
-gone count as finished in those that follow. When all sources are done, one last checkpoint commits the rest.
+One source has a single record and ends early. A task at its end cannot leave at once, for two reasons. Its sink has not
+committed the output since the last checkpoint, and the other tasks must still be able to take checkpoints without it.
+So a task that has reached its end takes part in one more checkpoint, and leaves when that completes. Later checkpoints
+record it as finished. When all sources have ended, one last checkpoint commits the rest.
 
-A crash in that last checkpoint is the interesting one: everything has been read, nothing has been published. The job
-goes back to the checkpoint before, with some tasks finished in it and others not.
+A crash during that last checkpoint is the interesting case: the sources have read everything, and the last records are
+not published. The job goes back to the checkpoint before, in which some tasks have finished and others have not.
 
 Try every schedule, every crash::
 
     weir check examples/teaching/finishing.py --mode aligned
     weir check examples/teaching/finishing.py --mode unaligned
 
-The streams are rebalanced, although there is a single sink: no barrier overtakes records from one task to the next of
-the same number.
+The streams are rebalanced, although there is a single sink. On an edge that connects subtasks of the same number, no
+barrier overtakes records.
 """
 
 from __future__ import annotations

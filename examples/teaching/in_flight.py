@@ -1,19 +1,19 @@
 """Records in flight: what a checkpoint must store when its barriers do not wait.
 
 In mode ``unaligned`` a barrier overtakes the records in front of it, on both sides of a channel. That is quick, however
-full the channels are. But the records that it has overtaken are in nobody's state: sent before the cut, received
-behind it. They become part of the checkpoint, and a restore puts them back into their channels before anything else.
-Forget them and they are lost: sources will not send them again.
+full the channels are. But no task has the overtaken records in its state: they are sent before the cut and received
+after it. They become part of the checkpoint, and a restore puts them back into their channels before anything else.
+A checkpoint without them loses them, because the sources will not send them again.
 
-* Mode ``aligned``: nothing is in flight across the cut, nothing is stored.
+* Mode ``aligned``: no record is in flight across the cut, so none is stored.
 * Mode ``unaligned``: the records in the channels are stored; exactly-once all the same.
-* Mode ``aligned-timeout``: a barrier waits for a while, then overtakes. Here the time is up at once.
+* Mode ``aligned-timeout``: a barrier waits for a while, then overtakes. Here the timeout expires at once.
 
 Try every schedule, every crash::
 
     weir check examples/teaching/in_flight.py --mode unaligned
 
-The tasks are slow here, a record at a time, and channels take two records, so that barriers do meet full channels.
+The tasks are slow here and take one record at a time. A channel holds two records, so barriers meet full channels.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Rescaling: a job dies with two counters and goes on with one, or with three.
+"""Rescaling: a job dies with two counters and resumes with one, or with three.
 
-Keyed state is divided by *key groups*: a key belongs to one of ``max_parallelism`` groups for ever, and each task owns
-a range of them. Another number of tasks means other ranges; each new task reads the parts of the old snapshots that
-fall into its range. Every group must have exactly one owner, and its timers and records in flight must move with it.
+Keyed state is divided by *key groups*. A key always belongs to the same one of ``max_parallelism`` groups, and each
+task owns a range of them. Another number of tasks means other ranges. Each new task reads the parts of the old
+snapshots in its range. Every group must have exactly one owner, which also gets its timers and records in flight.
 
-The sinks change their number, too. What was pre-committed by a sink that is not there any more is in the state, and
-some other sink commits it; transactions that are in no state are aborted by whoever is in charge of their names.
+The number of sinks changes, too. The state holds the transactions that a removed sink had pre-committed, and another
+sink commits them. The sink that takes over the names of transactions that are in no state aborts these.
 
-Try every schedule, with the job killed and brought back at another parallelism::
+Try every schedule, with the job killed and resumed at another parallelism::
 
     weir check examples/teaching/rescaling.py --mode aligned
     weir run examples/teaching/rescaling.py --parallelism 3

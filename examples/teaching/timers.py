@@ -1,15 +1,15 @@
 """Timers: they are state like any other, and belong to a key.
 
-Each key remembers how many records it has seen, and has set a timer for event time 100: then it says how many. The
-timer is in the snapshot. After a restore it is still set, or fires if the watermark has passed it. A row that was
-emitted before the checkpoint is not emitted again; a row that was emitted after the checkpoint is.
+For each key the operator counts records up to event time 100 and sets a timer for that time, which emits the count.
+The timer is in the snapshot. After a restore it is still set, or fires if the watermark has passed it. A row emitted
+before the checkpoint is not emitted again; a row emitted after the checkpoint is.
 
 What if an operator keeps the due times itself, in an attribute? No checkpoint stores an attribute. After a restore the
-counts are there, but the operator does not know that anything is due: the timer is lost, and with it a row.
+operator has the counts, but does not know that a timer is due: the timer is lost, and with it a row.
 
-Event time advances by watermarks, which no checkpoint stores: sources say them again. A timer must not fire while a
-record that belongs before it is still to come. With two sources the *slower* one decides: the watermark of a task is
-the minimum over its channels.
+Watermarks advance event time. No checkpoint stores them; the sources send them again. A timer must not fire before the
+last record with an earlier event time has arrived. With two sources the *slower* one decides: the watermark of a task
+is the minimum over its channels.
 
 Try every schedule, every crash::
 
@@ -17,8 +17,8 @@ Try every schedule, every crash::
     weir check examples/teaching/timers.py --mode unaligned
     weir check examples/teaching/timers.py --mode aligned --param timers=forgotten
 
-All endings of the first two are correct. The third tells the shortest way to a lost timer: a record sets it, the
-checkpoint holds the count, the crash takes the timer, and the row of that key never comes.
+All endings of the first two are correct. The third shows the shortest way to a lost timer: a record sets it, the
+checkpoint holds the count, the crash loses the timer, and the row of that key is never emitted.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class SayHowMany(KeyedProcessFunction):
         self._seen = ctx.value_state("seen", 0)
 
     def process_element(self, value: Reading, ctx: KeyedProcessContext) -> Iterable[object]:
-        """Count, and have the timer set; setting it again changes nothing."""
+        """Count, and set the timer; setting it again changes nothing."""
         if value[1] <= DUE_MS:
             self._seen.update(self._seen.get() + 1)
             ctx.register_event_time_timer(DUE_MS)
@@ -74,10 +74,10 @@ class SayHowMany(KeyedProcessFunction):
 
 
 class SaysFromMemory(Operator):
-    """The mistake: the count of a key is in state, and when it is due is in an attribute."""
+    """The mistake: the count of a key is in state, but its due time is in an attribute."""
 
     def initialize_state(self) -> None:
-        """The counts are restored; nothing restores what is due."""
+        """The counts are restored, but the due times are not."""
         self._keyed = self.context.keyed_backend()
         self._seen = self._keyed.value_state(ValueStateDescriptor("seen", 0))
         self._due_ms: dict[str, int] = {}
@@ -91,7 +91,7 @@ class SaysFromMemory(Operator):
                 self._due_ms[key] = DUE_MS
 
     def process_watermark(self, timestamp_ms: int) -> None:
-        """Say the keys that are due."""
+        """Emit the counts of the keys that are due."""
         for key in [key for key, due_ms in self._due_ms.items() if due_ms <= timestamp_ms]:
             del self._due_ms[key]
             self._keyed.set_current_key(key)
@@ -99,7 +99,7 @@ class SaysFromMemory(Operator):
         self.output.emit_watermark(timestamp_ms)
 
     def fingerprint(self) -> object:
-        """What no state tells of this operator."""
+        """The part of this operator that is in no state."""
         return list(self._due_ms.items())
 
 

@@ -1,11 +1,11 @@
-"""Two-phase commit: why a sink publishes when a checkpoint has *completed*, and not when it has taken part in it.
+"""Two-phase commit: why a sink publishes when a checkpoint has *completed*, and not when it has taken its snapshot.
 
-A sink writes into a transaction. With the barrier it *pre-commits*: everything is written, and it can be committed
-whatever happens from now on. The name of the transaction goes into the state. When the checkpoint has completed, the
-sink commits; if it died in between, the restored state knows what to commit, and committing twice does nothing.
+A sink writes into a transaction. At the barrier it *pre-commits*: all rows are written, and from now on no failure can
+prevent the commit. The name of the transaction goes into the state. When the checkpoint completes, the sink commits. If
+it dies before that, the restored state names the transaction to commit. A second commit has no effect.
 
-What if it commits with the barrier? Then a crash before the checkpoint completes restores an older one. The records
-come again, and they are published already.
+What if the sink commits at the barrier? A crash before the checkpoint completes restores an older one. The sources then
+send the records again, although they are published already.
 
 Try every schedule, every crash::
 
@@ -13,8 +13,8 @@ Try every schedule, every crash::
     weir check examples/teaching/two_phase_commit.py --param commit=barrier
     weir check examples/teaching/two_phase_commit.py --param commit=never
 
-All endings of the first are correct. The second publishes a row twice. The third shows what the transactions are for:
-it writes at once, and needs no barrier at all to repeat itself.
+All endings of the first are correct. The second publishes a row twice. The third shows the use of transactions: without
+them the sink writes at once, and repeats rows even without a barrier.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ SCENARIO = {
 
 
 class CommitsWithTheBarrier(TransactionalLogSink):
-    """The mistake: everything that is pre-committed is committed at once."""
+    """The mistake: the sink commits at once all that it pre-commits."""
 
     def snapshot_state(self, checkpoint_id: int) -> None:
-        """As usual, and then as if the checkpoint had completed."""
+        """Take the snapshot as usual, then act as if the checkpoint had completed."""
         super().snapshot_state(checkpoint_id)
         self.notify_checkpoint_complete(checkpoint_id)
 

@@ -1,18 +1,18 @@
-"""Windows: what is collected for a window is state until the watermark closes it.
+"""Windows: the contents of a window are state until the watermark closes it.
 
-Readings are counted per key and 100 ms of event time. A window that is open when the checkpoint is taken is in the
-snapshot, together with the timer that will close it. A crash after the window has closed, and before the next
-checkpoint, opens it again: it closes a second time, with the same contents, and the sink's transaction of the first
-time is aborted.
+Readings are counted per key and 100 ms of event time. The snapshot holds each window that is open at the checkpoint,
+together with the timer that will close it. After a crash between the closing of a window and the next checkpoint, the
+window is open again. It closes a second time with the same contents, and the sink aborts the transaction of the first
+time.
 
 Try every schedule, every crash::
 
     weir check examples/teaching/windows.py --mode aligned
     weir check examples/teaching/windows.py --mode at-least-once
 
-In mode at-least-once a reading can be counted into its window twice: nothing is lost, and the count is wrong. The row
-that was expected is then *missing*, although every record was read at least once: what at-least-once promises are
-effects, and a sum shows them all at once.
+In mode at-least-once a window can count a reading twice: no reading is lost, but the count is wrong. The expected row
+is then *missing*, although every record was read at least once. At-least-once promises the effects of each record, and
+a sum shows all effects in one row.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The settings of a case as the configuration of a run: which settings a case may have, and which it may not.
 
-A case names a setting by its field (``min_pause_ns``, ``cost.record_ns``) and has its plain value; tokens and reports
-hold them so. What users write is read by :func:`case_setting`, which takes any name of a setting, and times as texts.
+A case names a setting by its field (``min_pause_ns``, ``cost.record_ns``) and has its plain value, as do tokens and
+reports. :func:`case_setting` reads the input of users: any name of a setting, and times as texts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def run_config(case: Case) -> RunConfig:
 
 
 def case_setting(name: str, value: object) -> tuple[str, Setting]:
-    """A setting as a case has it, of what a user wrote: any of its names, and a value or its text. Raises
+    """Convert a user's setting (any of its names; a value or its text) to the form in a case. Raises
     :class:`ConfigurationError` when a case has no such setting, or the value is invalid."""
     one, task = _setting(name)
     meant: Any = read_setting(name, value) if isinstance(value, str) else value

@@ -67,7 +67,7 @@ class Forker:
         self._token = max(_objects_of, default=0) + 1
         self._objects: list[Any] = []
         _objects_of[self._token] = self._objects
-        # By identity, which stays what it is because the objects are kept.
+        # By identity, which stays valid because the objects are kept.
         self._numbers: dict[int, int] = {}
 
     def share(self, *objects: Any) -> None:

@@ -14,14 +14,14 @@ R1  A step of a snapshot touches its own part of the snapshot and files under na
 R2  An acknowledgement that is not the last one of its checkpoint touches only its own entry in the pending
     checkpoint. The last one completes the checkpoint, so this rule does not apply to it.
 R3  A task that is woken and has nothing to read touches nothing; nor does a source that has come to its end.
-R4  A task that reads touches its own state and the queues of its outputs. To read at once loses no order if
+R4  A task that reads touches its own state and the queues of its outputs. Reading at once loses no ending if
     (a) at most one of the waiting elements depends on its order among the others. Ends of data, barriers that block
         their channel and the last watermark may be read before or after elements of other inputs. An element that
         arrives later may as well arrive before, because its sender can be faster;
     (b) no barrier may come that overtakes waiting elements: otherwise the waiting time decides whether an element is
         in flight. (Only records can be in flight; elements that are neutral by (a) are read at once all the same.)
     (c) on each output it is the only sender, or the receiver is a sink that only collects: a collection as a whole does
-        not show the order of elements from different senders (nor does (a) matter to it);
+        not show the order of elements from different senders (so (a) is not required there);
     (d) no output is full, and no element that it reads ends its last open input while a checkpoint may still be
         triggered: the job manager counts that end as before or after the checkpoint.
     A barrier that has overtaken waiting elements is read at once. Whether records of other inputs arrive before or

@@ -98,7 +98,7 @@ class StrikeWatcher:
             self.worlds.append(self.worlds[-1] if known else self.world_digest())
         return self._strikes.get(len(self.passed) - 1) if self._strikes else None
 
-    # -- what the runtime asks --------------------------------------------------------------------------------------
+    # -- questions of the runtime -----------------------------------------------------------------------------------
 
     def at(self, point: str, phase: str, actor: str) -> None:
         if actor.startswith(ZOMBIE):
@@ -141,7 +141,7 @@ class StrikeWatcher:
         """Only the schedule delays watermarks."""
         return 0
 
-    # -- what the file system asks ------------------------------------------------------------------------------------
+    # -- questions of the file system ---------------------------------------------------------------------------------
 
     def at_file(self, point: str, phase: str) -> None:
         if self._writer is not None:

@@ -45,7 +45,7 @@ class Footprint:
         )
 
     def differences(self, other: Footprint) -> tuple[str, ...]:
-        """Every difference from the other one, in words; none is the good news."""
+        """Every difference from the other one, in words; empty when both did the same."""
         found = []
         if self.outcome != other.outcome:
             found.append(f"end: first {self.outcome}, then {other.outcome}")
@@ -71,7 +71,7 @@ class Footprint:
 
 def self_check(subject: Subject, case: Case) -> tuple[str, ...]:
     """Carry a case out twice, and compare: every difference in words, with the first choice and the first event that
-    differ. None is the good news."""
+    differ; empty when both runs did the same."""
     footprints, traces, choices = [], [], []
     for _ in range(2):
         trace: list[TraceEvent] = []

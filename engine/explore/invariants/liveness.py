@@ -28,7 +28,7 @@ LONGEST_TIMES = 20
 """Limit of the last attempt: the greater of the first, and the second times (time before it + checkpoint timeout)."""
 
 EVERY_EVENTS = 97
-"""A prime number, so that it does not fall in with a job's rhythm; a check costs about two events of a small job."""
+"""A prime number, so that checks do not coincide with a job's period; a check costs about two events of a small job."""
 
 _ZOMBIES = {"pause", "partition"}
 """Faults after which a task that was given up may go on writing."""
@@ -39,7 +39,7 @@ _OF_THE_DIRECTORY = (
 
 
 class Liveness(Watcher):
-    """V13. Whether a job ends at all is judged by the runner, which cuts it off."""
+    """V13. The runner judges whether a job ends at all, and cuts it off."""
 
     name = "V13"
     title = "After the last failure a checkpoint completes, and the job ends in good time."

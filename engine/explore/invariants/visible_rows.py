@@ -4,13 +4,13 @@ Received records are counted at the tasks of a sink's writers. A checkpoint cove
 received when they took their snapshots. Any row above that number was committed too early, even if nothing ever fails:
 V2 would notice only if the row is gone or different after a failure.
 
-A job that goes back to an older checkpoint, because the newer ones are damaged, takes back the files that those had
-committed, one by one, while its writers start. Until all writers run, readers may still see as many rows as ever.
+If newer checkpoints are damaged, a job goes back to an older one. While its writers start, it takes back, one by one,
+the files that the newer ones had committed. Until all writers run, readers may see as many rows as before.
 
 A sink may promise that its readers see all rows of a checkpoint at once (``shows_whole_checkpoints``), as one with a
 global committer can. Rows of an aborted checkpoint are then committed before those of the next one, also as a whole. So
-such readers see as many rows as the writers had received before their barriers of *one* checkpoint, each before its
-own; a writer that has not seen that barrier counts as at the one before.
+such readers see as many rows as the writers had received before their barriers of *one* checkpoint. For a writer that
+has not seen this barrier, the barrier before it counts.
 
 A record must be one row, so tables that are filled at the end are left to V1 and V2. All tasks must restart together;
 otherwise it is unknown where the count of the others starts.
@@ -47,7 +47,7 @@ class CoveredRows(Watcher):
         self._covered: dict[int, dict[str, int]] = {0: {}}
         """By checkpoint: the same."""
         self._pending: dict[int, dict[str, int]] = {}
-        """By checkpoint that was pending when the process before this one died: the same."""
+        """By checkpoint that was pending when the previous process died: the same."""
         self._newest = 0
         self._attempt = 0
         self._starting: set[str] = set()

@@ -288,7 +288,7 @@ class _Comparison:
         emitted = (part.cells[origin.cell].emitted for part in parts if origin.cell in part.cells)
         return max((one.get(origin.namespace, 0) for one in emitted), default=0)
 
-    # --- what readers see ---------------------------------------------------------------------------------------
+    # --- readers' view ------------------------------------------------------------------------------------------
 
     def _visible(self, uid: str, seen: Seen) -> Iterable[Finding]:
         """Rows that readers see in excess of the ledger's account, or miss."""

@@ -1,10 +1,10 @@
 """The effect ledger: which effects each source record has had, except those that a restore has taken back.
 
-Counted are:
+Its terms:
 
-* A *cause* is ``(origin, number)``. An origin is either a split of a source, and the number that of the record in it;
-  or it is state of an operator that emits on its own (a timer, a window, a batch), and the number counts its emissions.
-  These numbers go back with the state, so that an emission repeated after a restore is the same cause again.
+* A *cause* is ``(origin, number)``. If the origin is a split of a source, the number is that of the record in the
+  split. If it is state of an operator that emits on its own (a timer, a window, a batch), the number counts emissions.
+  A restore sets these numbers back with the state, so an emission repeated after it is the same cause again.
 * A *cell* is the state of one key of an operator, or all other state of an operator. A record has one effect on a cell
   each time it reaches the operator (with that key), whatever the operator does with it.
 * An *output* is a sink. At a sink that commits, a record is pending until the next checkpoint after it completes. At
@@ -165,7 +165,7 @@ class EffectLedger:
             for one in book.take_open():
                 self.show(one)
 
-    # --- what task books ask ------------------------------------------------------------------------------------
+    # --- questions of task books --------------------------------------------------------------------------------
 
     def origin(self, origin: Origin) -> int:
         number = self._origin_numbers.get(origin)
@@ -237,7 +237,7 @@ class EffectLedger:
         self._epoch += 1
         return self._epoch
 
-    # --- what has come of it ------------------------------------------------------------------------------------
+    # --- results ------------------------------------------------------------------------------------------------
 
     def effects(self) -> dict[Place, Effects]:
         """All effects that stand: on cells, and on output shown to readers."""

@@ -134,7 +134,7 @@ class Jobs:
                 provenance=provenance,
             )
 
-    # -- what the user does -------------------------------------------------------------------------------------------
+    # -- actions of the user ------------------------------------------------------------------------------------------
 
     def attend(self, execution: Execution) -> None:
         self._execution, self.has_begun, self.cancelled = execution, True, False

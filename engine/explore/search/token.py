@@ -70,7 +70,7 @@ class Token:
     ``job``          the job file, relative when it lies below the working directory; ``""`` when the job comes from
                      no file;
     ``job_digest``   of that file, by :func:`digest_of_job_file`; ``""`` when it is not known;
-    ``fingerprint``  of the job's plan: another one is another job;
+    ``fingerprint``  of the job's plan: another fingerprint means another job;
     ``run``          the case, or its seed;
     ``promise``      the promise that the output is judged by, ``None`` = that of the mode;
     ``digest``       of the trace, shortened; ``None`` when it is not known;
@@ -272,7 +272,7 @@ def digest_of_job_file(content: bytes) -> str:
 
 
 def _named(path: str | None) -> str:
-    """A job file as a token names it: a token that is made below a directory is good in any copy of that directory."""
+    """The name of a job file in a token. A token made below a directory is valid in any copy of that directory."""
     if path is None:
         return ""
     return os.path.relpath(path, os.path.realpath(".")) if _is_below_here(path) else path
@@ -291,7 +291,7 @@ def code_fingerprint() -> str:
     digest = blake2b(digest_size=6)
     for package in _PACKAGES:
         sources = [path for path in sorted(files.walk_files(os.path.join(root, package))) if path.endswith(".py")]
-        # Without sources all versions would have one identity, and any other run would count as V16.
+        # Without sources all versions would have one identity, and a run that differs would count as V16.
         assert sources, f"{root} has no sources of {package}"
         for path in sources:
             digest.update(os.path.relpath(path, root).encode() + b"\0")

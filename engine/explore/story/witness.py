@@ -219,7 +219,7 @@ class Witness(Invariant):
                 return element if isinstance(element, Batch) else None
         return None
 
-    # -- what the listeners say ----------------------------------------------------------------------------------------
+    # -- reports of the listeners --------------------------------------------------------------------------------------
 
     def positions_of(self, uid: str) -> _Positions:
         """Of a source: shared by all processes of a case, because one continues where another has stopped."""
