@@ -1,6 +1,6 @@
 """How many flights a tighter bound would lose: the same stream under a bound of 6 h instead of 22 h.
 
-Two counts, because "late" has two meanings. *Below the bound*: the flight is more than 6 h older than the newest
+Two counts, because "late" has two meanings. *Behind the bound*: the flight is more than 6 h older than the newest
 one before it in its split, so the watermark of that split has passed it. *Dropped by the windows*: the watermark over
 all splits has passed its day. This is rarer, because the slowest split holds that watermark back.
 """
