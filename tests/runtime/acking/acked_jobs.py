@@ -26,7 +26,7 @@ def at_once() -> CollectedResults:
 
 
 def pipeline(results: CollectedResults, records: int = 20, *, parallelism: int = 2, splits: int = 2) -> Job:
-    """numbers -> tens -> (by key) ones -> sink, every arrow a channel. No task keeps anything."""
+    """numbers -> tens -> (by key) ones -> sink, every arrow a channel. No task has state."""
     job = Job("pipeline", parallelism=parallelism)
     numbers = job.source(SequenceSource(0, records, splits=splits), name="numbers")
     tens = numbers.rebalance().map(lambda number: number * 10, name="tens")
@@ -36,13 +36,13 @@ def pipeline(results: CollectedResults, records: int = 20, *, parallelism: int =
 
 
 def expected(records: int = 20) -> Counter[Any]:
-    """What :func:`pipeline` makes of its input."""
+    """The output of :func:`pipeline`, without failures."""
     return Counter(number * 10 + 1 for number in range(records))
 
 
 def acking_config(**settings: Any) -> RunConfig:
-    """Mode acking with a timeout of 1 ms, a commit every 5 µs and links that take 1 µs; anything may be replaced, and
-    what AckingSettings knows goes there."""
+    """Mode acking with a timeout of 1 ms, a commit every 5 µs and links that take 1 µs. Arguments replace any setting;
+    those that AckingSettings knows go there."""
     acking = {"timeout_ns": TIMEOUT_NS}
     for name in ("ackers", "timeout_ns", "max_pending", "max_replays", "recovery_ns"):
         if name in settings:

@@ -1,4 +1,4 @@
-"""A channel whose ends are replaced: what is lost with them, and what holds nevertheless."""
+"""A channel whose ends are replaced: what is lost with them, and what is kept."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ class AckedLink(Link):
         self.channel.gate = self.receiver  # type: ignore[assignment]
 
     def replace_receiver(self) -> int:
-        """Somebody else reads from now on. Returns how many records he has missed."""
+        """Connects a new receiver. Returns how many records it has missed."""
         self.receiver = End("sink[1]")
         self.channel.gate = self.receiver  # type: ignore[assignment]
         return self.channel.receiver_replaced()
 
     def replace_sender(self) -> None:
-        """Somebody else sends from now on."""
+        """Connects a new sender."""
         self.sender = End("map[0]")
         self.channel.sender_replaced(self.sender)  # type: ignore[arg-type]
 
 
 def test_what_is_on_the_channel_is_lost_with_its_receiver() -> None:
-    """Queued, waiting for credit, and sent while nobody reads; the sender gets its credit back."""
+    """Queued, waiting for credit, or sent while there is no receiver; the sender gets its credit back."""
     link = AckedLink(capacity=3)
     link.put(records(1, 2, 3), records(4))
     assert link.sender.full_outputs == 1
@@ -66,7 +66,7 @@ def test_what_is_on_the_channel_is_lost_with_its_receiver() -> None:
 
 
 def test_what_is_under_way_is_lost_with_its_receiver() -> None:
-    """It arrives when somebody else reads, and is not for him; with it nothing of a limited link comes through."""
+    """It arrives after the receiver was replaced and is dropped. So is a record that is crossing a limited link."""
     for cost, latency_ns in ((CostModel(), 5_000), (LIMITED, 0), (LIMITED, 5_000)):
         link = AckedLink(cost=cost, latency_ns=latency_ns)
         link.put(records(1, 2), records(3))
@@ -80,7 +80,7 @@ def test_what_is_under_way_is_lost_with_its_receiver() -> None:
 
 
 def test_a_new_receiver_is_told_what_was_promised() -> None:
-    """Event time, idleness and the end of the data, in this order, whatever was lost on its way."""
+    """Event time, idleness and the end of the data, in this order, even if the original events were lost."""
     link = AckedLink()
     link.put(Watermark(3), Watermark(7), records(1), WatermarkStatus(True))
     link.take_all()
@@ -92,7 +92,7 @@ def test_a_new_receiver_is_told_what_was_promised() -> None:
 
 
 def test_a_new_sender_does_not_say_again_what_was_said() -> None:
-    """Event time does not go back, a stream ends once, and nothing comes behind its end."""
+    """Event time does not go back, a stream ends once, and no event follows its end."""
     link = AckedLink()
     link.put(Watermark(7))
     link.channel.sender_died()
@@ -107,7 +107,7 @@ def test_a_new_sender_does_not_say_again_what_was_said() -> None:
 
 
 def test_a_new_sender_is_not_idle() -> None:
-    """Its predecessor may have been, and it would never say that it is not."""
+    """The old sender may have announced idleness; the new one would never announce that it is active."""
     link = AckedLink()
     link.put(WatermarkStatus(True))
     link.channel.sender_died()
@@ -118,7 +118,7 @@ def test_a_new_sender_is_not_idle() -> None:
 
 
 def test_what_has_left_arrives_although_its_sender_is_dead() -> None:
-    """What waits for credit is lost, but for what it promises."""
+    """Records that wait for credit are lost; watermarks, status and the end of the stream are not."""
     link = AckedLink(capacity=2, latency_ns=5_000)
     link.put(records(1), records(2), records(3), Watermark(5))
     assert link.channel.sender_died() == 1
@@ -134,7 +134,7 @@ def test_what_has_left_arrives_although_its_sender_is_dead() -> None:
 
 
 def test_a_batch_that_is_passing_is_cut_where_its_sender_dies() -> None:
-    """The records that have passed arrive, the others are lost."""
+    """The records that have passed the link arrive, the others are lost."""
     link = AckedLink(cost=LIMITED)
     link.put(records(*range(6)), records(6))
     _run_until(link, link.kernel.now_ns + 4_000)

@@ -1,4 +1,4 @@
-"""An acker as a live object: how long it remembers what, whatever becomes of it."""
+"""An acker as a live object: how long it remembers entries, also after its death."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RECOVERY_NS = 10
 
 
 class Run:
-    """What an acker needs of its run: a kernel, and somebody to answer to."""
+    """What an acker needs of its run: a kernel, and a receiver for its replies."""
 
     def __init__(self) -> None:
         self.kernel = Kernel()
@@ -38,7 +38,7 @@ class Run:
 
 
 def test_a_death_makes_nothing_expire_earlier_for_its_successor() -> None:
-    """The tick that the dead one was waiting for is not one of its successor."""
+    """The successor ignores the tick that its predecessor was waiting for."""
     run = Run()
     for before_ns in (10, 30, 50):
         run.at(before_ns, "receive", Ack(1, 1))
@@ -52,7 +52,7 @@ def test_a_death_makes_nothing_expire_earlier_for_its_successor() -> None:
 
 
 def test_what_nobody_speaks_of_any_more_is_forgotten_after_three_ticks() -> None:
-    """And then it ticks no more, so that the run can come to its end."""
+    """Afterwards the acker no longer ticks, so the run can end."""
     run = Run()
     run.at(100, "receive", Init(2, 5, "numbers[0]"))
     run.kernel.run()
@@ -72,7 +72,7 @@ def test_an_init_that_comes_again_is_thrown_away() -> None:
 
 
 def test_an_init_behind_the_acks_is_taken() -> None:
-    """Messages may overtake each other: what an ACK has made an entry for still waits for its INIT."""
+    """Messages may overtake each other: an entry that an ACK has made still waits for its INIT."""
     run = Run()
     run.at(100, "receive", Ack(2, 5))
     run.at(110, "receive", Init(2, 5, "numbers[0]"))

@@ -1,4 +1,4 @@
-"""Mode ``acking``: what it costs, what it commits, what it refuses; undisturbed, and with single deaths."""
+"""Mode ``acking``: its costs, its commits, the jobs it refuses; without failures, and with single deaths."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_undisturbed_every_record_is_handled_once_for_one_init_an_ack_per_task_a
 
 
 def test_a_record_that_goes_to_several_receivers_is_complete_when_all_have_handled_it() -> None:
-    """Fan-out at the source and behind it: the tree counts, and one reply is sent."""
+    """Fan-out at the source and after it: the tree counts, and one reply is sent."""
     results = at_once()
     job = Job("fan-out")
     numbers = job.source(SequenceSource(0, 5), name="numbers")
@@ -75,7 +75,7 @@ def test_a_record_that_goes_to_several_receivers_is_complete_when_all_have_handl
 
 
 def test_a_source_whose_chain_sends_nothing_on_is_acknowledged_by_its_init() -> None:
-    """A tree without tuples is complete as soon as the acker knows of it."""
+    """A tree without tuples is complete as soon as the acker has its INIT."""
     results = at_once()
     job = Job("alone")
     job.source(SequenceSource(0, 5), name="numbers").sink(CollectSink(results))
@@ -87,7 +87,7 @@ def test_a_source_whose_chain_sends_nothing_on_is_acknowledged_by_its_init() -> 
 
 
 def test_a_task_that_dies_is_deployed_anew_alone_and_what_it_had_is_sent_again() -> None:
-    """Nobody else is restarted; every record arrives, some of them twice."""
+    """No other task is restarted; every record arrives, some of them twice."""
     results, trace = at_once(), Trace()
     result, acking = run_acked(pipeline(results), kills=[("ones[0]", 8 * US)], instruments=(trace,))
 
@@ -98,12 +98,12 @@ def test_a_task_that_dies_is_deployed_anew_alone_and_what_it_had_is_sent_again()
     replays = trace.of(RecordReplayed)
     assert len(replays) == acking.timed_out == acking.replayed > 0
     assert {replay.reason for replay in replays} == {"timed out"}
-    # Between one and two timeouts, and the way there again.
+    # Between one and two timeouts, and the way of the second attempt.
     assert TIMEOUT_NS < acking.latency_max_ns < 12 * TIMEOUT_NS
 
 
 def test_what_a_dead_task_had_in_memory_is_gone_and_who_lives_counts_twice() -> None:
-    """Counts per key: the dead task begins at 0, and its live neighbour counts what comes again once more."""
+    """Counts per key: the dead task begins at 0; its live neighbour counts the records that are sent again twice."""
     results = at_once()
     job = Job("counts", parallelism=2)
     numbers = job.source(SequenceSource(0, 40, splits=2), name="numbers")
@@ -125,7 +125,7 @@ def test_what_a_dead_task_had_in_memory_is_gone_and_who_lives_counts_twice() -> 
 def _relay_dies(results: CollectedResults) -> Job:
     job = Job("counts", parallelism=1)
     numbers = job.source(SequenceSource(0, 40), name="numbers")
-    # The first channel brings a record to the count at once, the second one over a task that dies: both are one tree.
+    # The first channel brings a record to the count at once, the second through a task that dies: both are one tree.
     direct = numbers.rebalance().map(lambda number: (number % 2, 1), name="direct")
     numbers.rebalance().map(lambda number: (number % 2, 0), name="relay").rebalance().sink(CollectSink(at_once()))
     counts = direct.key_by(lambda pair: pair[0]).reduce(lambda a, b: (a[0], a[1] + b[1]), name="count")
@@ -134,7 +134,7 @@ def _relay_dies(results: CollectedResults) -> Job:
 
 
 def test_a_source_that_dies_goes_on_at_its_committed_offsets() -> None:
-    """It reads again what was not committed, and no more; commits come once in an interval."""
+    """It reads the records that were not committed again, and no others; commits come once in an interval."""
     def read_again(interval_ns: int) -> int:
         results = at_once()
         config = acking_config(checkpoint_interval=CheckpointInterval(time_ns=interval_ns))
@@ -150,11 +150,11 @@ def test_a_source_that_dies_goes_on_at_its_committed_offsets() -> None:
 
 
 def test_offsets_are_committed_up_to_the_lowest_record_that_is_not_acknowledged() -> None:
-    """A record that is lost holds back its split, and so everything behind it is read again after a restart."""
+    """A lost record holds back its split, so every later record of the split is read again after a restart."""
     files = MemoryFileSystem()
     results = at_once()
     job = pipeline(results, 40, parallelism=1, splits=1)
-    # The lost ones wait for their timeout, and the source dies before.
+    # The lost records wait for their timeout, and the source dies before it.
     result, acking = run_acked(job, kills=[("tens", 10 * US), ("numbers", 300 * US)], storage=storage_on(files))
 
     assert result.state == "finished"
@@ -164,7 +164,7 @@ def test_offsets_are_committed_up_to_the_lowest_record_that_is_not_acknowledged(
 
 
 def test_an_acker_that_dies_loses_its_roots_and_they_are_sent_again() -> None:
-    """Everything it tracked times out at the sources, although all of it was handled."""
+    """Every root that it tracked times out at its source, although all records were handled."""
     results = at_once()
     result, acking = run_acked(pipeline(results), acking_config(ackers=1), kills=[("acker[0]", 12 * US)])
 
@@ -179,7 +179,7 @@ def test_an_acker_that_dies_loses_its_roots_and_they_are_sent_again() -> None:
 
 
 def test_an_acker_that_comes_back_at_once_has_forgotten_everything() -> None:
-    """No message is lost, and still no root that it knew of is ever completed."""
+    """No message is lost, and still no root that it tracked is ever completed."""
     kills = [("acker[0]", 12 * US + US // 2)]
     result, acking = run_acked(pipeline(at_once()), acking_config(ackers=1, recovery_ns=0), kills=kills)
 
@@ -190,7 +190,7 @@ def test_an_acker_that_comes_back_at_once_has_forgotten_everything() -> None:
 
 
 def test_what_state_emits_is_anchored_to_nothing() -> None:
-    """A window that ends behind its last record: nobody acknowledges what it emits, and no root waits for it."""
+    """A window ends after its last record: its output needs no acknowledgement, and no root waits for it."""
     results = at_once()
     job = Job("windows")
     strategy = WatermarkStrategy.for_monotonous_timestamps(lambda number: number).with_interval_ns(1 * US)
@@ -206,7 +206,7 @@ def test_what_state_emits_is_anchored_to_nothing() -> None:
 
 
 class Echoing(Operator):
-    """Says each record again a little later, by a timer, while its root is still pending."""
+    """Emits each record again a little later, by a timer, while its root is still pending."""
 
     def __init__(self) -> None:
         self._said: list[int] = []
@@ -222,7 +222,7 @@ class Echoing(Operator):
 
 
 def test_what_the_chain_of_a_source_emits_later_belongs_to_no_record() -> None:
-    """Its edge was in no INIT: anchored to the last record it would keep that from ever being complete."""
+    """Its edge was in no INIT: if it were anchored to the last record, that record would never be complete."""
     results = at_once()
     job = Job("echo")
     numbers = job.source(SequenceSource(0, 5), name="numbers").via(Echoing, name="echo")
@@ -247,7 +247,7 @@ def test_the_job_manager_dies_and_all_sources_go_on_at_their_committed_offsets()
 
 
 def test_a_source_holds_back_when_too_much_of_it_is_unacknowledged() -> None:
-    """No more than that is ever pending, and the job takes as long as that means."""
+    """The number of pending records never exceeds the limit, and the job takes correspondingly longer."""
     results = at_once()
     job = pipeline(results, 20, parallelism=1, splits=1)
     result, acking = run_acked(job, acking_config(max_pending=2))
@@ -275,7 +275,7 @@ def test_without_ackers_nothing_is_tracked_and_what_is_lost_stays_lost() -> None
 
 
 def test_without_timeouts_a_lost_record_is_an_error_and_no_silence() -> None:
-    """Nothing is left to happen, and the job says why it does not end."""
+    """When no event is left, the job fails and says why it does not end."""
     config = acking_config(timeout_ns=None)
     undisturbed, _ = run_acked(pipeline(at_once()), config)
     result, _ = run_acked(pipeline(at_once()), config, kills=[("ones[0]", 8 * US)])
@@ -298,7 +298,7 @@ def test_a_timeout_shorter_than_the_way_of_a_record_ends_in_an_error() -> None:
 
 
 def test_what_has_to_be_sent_again_does_not_wait_for_a_source_that_pauses() -> None:
-    """A source without anything new sends again nevertheless, when it is time."""
+    """A source without new records sends pending ones again when their timeout is over."""
     results = at_once()
     job = Job("pause")
     numbers = job.source(CollectionSource([1, 2, Pause(1_000), 3]), name="numbers")
@@ -348,7 +348,7 @@ def test_offsets_that_are_damaged_are_an_error() -> None:
 
 
 def test_a_sink_that_collects_transactions_shows_what_it_has_at_once() -> None:
-    """There is no checkpoint that it could wait for; behind the crash of the sink nothing is missing."""
+    """There is no checkpoint that it could wait for; after the crash of the sink no record is missing."""
     results = CollectedResults()
     result, _ = run_acked(pipeline(results), kills=[("sink", 9 * US)])
 
@@ -357,7 +357,7 @@ def test_a_sink_that_collects_transactions_shows_what_it_has_at_once() -> None:
 
 
 def test_a_sink_that_holds_rows_back_is_refused() -> None:
-    """What is acknowledged would be lost with its task."""
+    """Acknowledged rows that it holds back would be lost with its task."""
     job = Job("files")
     job.source(SequenceSource(0, 5)).sink(FileSink("out"), name="rows")
 
@@ -366,7 +366,7 @@ def test_a_sink_that_holds_rows_back_is_refused() -> None:
 
 
 def test_who_commits_need_not_be_the_last_to_be_refused() -> None:
-    """Behind the writers of a table stands who commits its partitions, and he waits for no notification."""
+    """The writers of a table are followed by the partition committer, which waits for no notification."""
     job = Job("table")
     rows = job.source(SequenceSource(0, 5)).map(lambda number: {"day": str(number % 2), "number": number})
     rows.sink(PartitionedFileSink("out", partition_by=("day",), commit=PartitionCommit()), name="rows")
@@ -376,7 +376,7 @@ def test_who_commits_need_not_be_the_last_to_be_refused() -> None:
 
 
 def test_a_sink_that_gathers_rows_writes_them_before_they_count_as_handled() -> None:
-    """No checkpoint comes that would make it, and with its death they would be lost."""
+    """No checkpoint comes that would make it write, and rows that it holds would be lost with it."""
     sink = UpsertSink(MemoryDatabase(), "rows", {"key": "BIGINT"}, key=("key",), row=lambda number: (number,))
     job = Job("upserts")
     job.source(SequenceSource(0, 30, splits=2)).rebalance().sink(sink, name="rows", parallelism=1)
@@ -388,7 +388,7 @@ def test_a_sink_that_gathers_rows_writes_them_before_they_count_as_handled() -> 
 
 
 def test_offsets_that_could_not_be_written_are_written_with_the_next_commit() -> None:
-    """Also when nothing has been acknowledged since: at the end, say."""
+    """Also when no record has been acknowledged since: at the end, for example."""
     files = MemoryFileSystem()
     rule = FaultRule(FileFault.ERROR_BEFORE, "rename", f"*/{OFFSETS_FILE_NAME}", at_call=1)
     storage = CheckpointStorage(FaultInjectingFileSystem(files, [rule]), "/checkpoints", "pipeline")
@@ -404,7 +404,7 @@ def test_offsets_that_could_not_be_written_are_written_with_the_next_commit() ->
 
 
 def test_an_iteration_is_refused() -> None:
-    """What comes back to a task has no end that a source could wait for."""
+    """A source cannot wait for records that come back to their task: they have no end."""
     job = Job("loop")
     iteration = job.source(SequenceSource(0, 5)).iterate()
     iteration.close_with(iteration.map(lambda number: number - 1).filter(lambda number: number > 0))
@@ -415,13 +415,13 @@ def test_an_iteration_is_refused() -> None:
 
 
 def test_an_operator_with_a_coordinator_is_refused() -> None:
-    """What it has handed out to a task that dies would be handed out to nobody again."""
+    """Elements that it has handed out to a task that dies would not be handed out again."""
     with pytest.raises(ConfigurationError, match="has a coordinator, which keeps what it has handed out"):
         Execution(dealing(Dealt(20), []).plan(), acking_config())
 
 
 def test_a_split_that_was_not_read_to_its_end_and_is_gone_is_an_error() -> None:
-    """A resumed run does not pass over input that was never acknowledged."""
+    """A resumed run does not skip input that was never acknowledged."""
     files = MemoryFileSystem()
     config = acking_config(restart=NoRestart())
     run_acked(pipeline(at_once(), 60, splits=3), config, kills=[("ones[1]", 30 * US)], storage=storage_on(files))
@@ -453,7 +453,7 @@ def test_one_seed_is_one_run_to_the_last_message() -> None:
 
 
 def test_the_size_of_batches_changes_nothing() -> None:
-    """Records are handled one at a time whatever they travel in."""
+    """Records are handled one at a time, whatever batch they travel in."""
     outputs = []
     for batch_size in (1, 7, 1_000):
         results = at_once()
@@ -485,7 +485,7 @@ def test_control_messages_of_barriers_and_of_acking_can_be_compared() -> None:
 
 
 def test_every_control_message_is_in_the_trace() -> None:
-    """With who says it to whom."""
+    """With its sender and its receiver."""
     trace = Trace()
     _, acking = run_acked(pipeline(at_once()), acking_config(ackers=1), instruments=(trace,))
 

@@ -44,10 +44,10 @@ def test_no_record_is_missing_whenever_one_dies(target: str) -> None:
 
 
 def test_a_task_that_comes_back_behind_the_end_of_the_data_hears_of_the_end() -> None:
-    """Its inputs say again what they have said; its outputs do not."""
+    """Its inputs repeat the end of the data; its outputs do not."""
     trace, results = Trace(), at_once()
     job = pipeline(results, 4, parallelism=1, splits=1)
-    # The source has sent its last word when all is acknowledged; "ones" has ended then, and waits for the others.
+    # The source sends the end of the data once all is acknowledged; "ones" has ended then, and waits for the others.
     plain, _ = run_acked(job, acking_config(restart=RESTART), instruments=(trace,))
     ended_ns = next(one.time_ns for one in trace.of(TaskState) if (one.task, one.state) == ("ones[0]", "end_of_data"))
     again = Trace()
@@ -62,7 +62,7 @@ def test_a_task_that_comes_back_behind_the_end_of_the_data_hears_of_the_end() ->
 
 
 def test_event_time_goes_on_for_a_task_that_comes_back_and_does_not_wait_for_what_comes_again() -> None:
-    """A window closes although the task that tells it the time has died; a record that comes again may be late."""
+    """A window closes although the task that sends its watermarks has died; a record that is sent again may be late."""
     def counts(kills: list[tuple[str, int]]) -> tuple[Counter[int], int]:
         results = at_once()
         job = Job("windows")

@@ -71,14 +71,14 @@ class Sender:
         self.full_outputs -= 1
 
     def channel_state_changed(self, checkpoint_id: int) -> None:
-        """As a task is told."""
+        """Called as in a task; has no effect here."""
 
     def captured(self, checkpoint_id: int) -> list[Any]:
         return flat(self.state.captured(checkpoint_id).outputs.get(self.channel.index, []))
 
 
 class Receiver:
-    """A task that only reads: keeps what it has processed and what the gate told it."""
+    """A task that only reads: records what it has processed and what the gate told it."""
 
     name = "sum[0]"
 
@@ -143,7 +143,7 @@ class Receiver:
             self.completed.append(checkpoint_id)
 
     def barrier_aborted(self, abort: AbortCheckpoint) -> None:
-        """What was captured is not wanted."""
+        """Drops what was captured for it."""
         self.told.append(("abort", abort.checkpoint_id))
         self.state.abort(abort.checkpoint_id)
 
@@ -189,7 +189,7 @@ class Receiver:
         return taken
 
     def read_all(self) -> list[Any]:
-        """Handle everything that is here or comes of it."""
+        """Handle every element that is here or that arrives because of this."""
         taken: list[Any] = []
         while self.gate.next_channel() is not None:
             taken += self.read()

@@ -54,7 +54,7 @@ class End:
         self.credit_returns += 1
 
     def channel_readable(self, channel: Channel) -> None:
-        """As a gate does, without waking anybody."""
+        """As a gate does, without waking a task."""
         channel.listed = True
         self.readable_calls += 1
 
@@ -110,7 +110,7 @@ class Link:
         self.channel.capture = ChannelCapture()
 
     def put(self, *elements: Element) -> None:
-        """Send batches and events; a barrier as a task does that opens channel state for every checkpoint."""
+        """Send batches and events; a barrier is sent as by a task that opens channel state for every checkpoint."""
         for element in elements:
             if isinstance(element, Batch):
                 self.channel.put_batch(element)
@@ -123,7 +123,7 @@ class Link:
                 self.channel.put_event(element)
 
     def take_all(self) -> list[Element]:
-        """Receive everything that has arrived, and what comes as credit returns."""
+        """Receive everything that has arrived, and everything that arrives as credit returns."""
         taken = []
         while self.channel.queue:
             taken.append(self.channel.take())

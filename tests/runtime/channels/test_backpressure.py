@@ -1,4 +1,4 @@
-"""Backpressure is real: what is queued is bounded by credit, and a slow task slows everything before it."""
+"""Backpressure is real: credit bounds the number of queued records, and a slow task slows everything before it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_slow_sink_bounds_what_is_queued(batch_size: int, capacity: int) -> No
 
 
 def test_a_slow_sink_slows_the_source() -> None:
-    """With little credit the source ends when the sink does; with enough for all records it does not wait."""
+    """With little credit the source ends when the sink does; with credit for all records it does not wait."""
 
     def source_ended_us(capacity: int) -> int:
         trace = Trace()

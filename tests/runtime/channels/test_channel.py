@@ -47,7 +47,7 @@ def test_credit_ends_when_the_capacity_is_reached() -> None:
 
 
 def test_an_element_may_overshoot() -> None:
-    """What an element emits is sent whole; the channel is full until enough of it was taken."""
+    """The output of one element is sent whole; the channel is full until enough of it was taken."""
     link = Link(capacity=3)
 
     link.put(records(*range(8)))
@@ -123,7 +123,7 @@ def test_the_trace_names_kinds_and_details() -> None:
 
 
 def test_a_blocked_channel_announces_nothing() -> None:
-    """What is sent behind an aligned barrier waits on the sender's side; the resume lets it come, announced once."""
+    """Elements sent after an aligned barrier wait on the sender's side; the resume sends them, announced once."""
     link = Link()
     barrier = CheckpointBarrier(1, 0)
     link.put(barrier)
@@ -142,7 +142,7 @@ def test_a_blocked_channel_announces_nothing() -> None:
 
 
 def test_resuming_an_empty_channel_announces_nothing() -> None:
-    """There is nothing to read, so nobody is woken."""
+    """There is no element to read, so the receiver is not woken."""
     link = Link()
     link.channel.block()
 
@@ -163,7 +163,7 @@ def test_blocking_twice_and_resuming_an_open_channel_are_bugs() -> None:
 
 
 def test_a_channel_is_announced_once_while_it_is_listed() -> None:
-    """Further elements do not wake a receiver that knows already."""
+    """Further elements do not wake a receiver that is already awake."""
     link = Link()
 
     link.put(records(1), records(2), EndOfData())
@@ -281,7 +281,7 @@ def test_validate_notices_a_wrong_counter() -> None:
 
 
 def test_fingerprints_tell_contents_and_blocking_apart() -> None:
-    """Two channels have one fingerprint exactly when the same elements wait and both are blocked or not."""
+    """Two channels have one fingerprint exactly when the same elements wait and both or neither are blocked."""
 
     def fingerprint(*elements: Element, blocked: bool = False) -> object:
         link = Link()
@@ -305,7 +305,7 @@ def test_fingerprints_tell_contents_and_blocking_apart() -> None:
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_a_priority_event_may_overtake_a_batch_that_is_being_worked_on(count: int) -> None:
-    """The consumer still gets its records of the batch it began with, and the event stays in front of the rest."""
+    """The consumer still gets the records it has asked for; the event precedes the rest of the batch."""
     link = Link()
     barrier = unaligned(1)
     link.put(Batch([1, 2, 3]), Batch([4]), barrier)
@@ -333,7 +333,7 @@ def test_a_timeoutable_barrier_is_announced_ahead_of_the_records() -> None:
 
 @pytest.mark.parametrize("barrier", [aligned(1), unaligned(1)])
 def test_other_barriers_are_not_announced(barrier: CheckpointBarrier) -> None:
-    """Only what may still overtake needs a notice."""
+    """Only a barrier that may still overtake is announced."""
     link = Link()
 
     link.put(barrier)
@@ -365,7 +365,7 @@ def test_a_promoted_barrier_overtakes_and_goes_on_to_block() -> None:
 
 
 def test_a_barrier_in_front_is_promoted_behind_other_priority_events_only() -> None:
-    """Promoting twice, or what is a priority event already, changes nothing."""
+    """Promoting a barrier twice, or promoting a priority event, changes nothing."""
     link = Link()
     link.put(unaligned(1))
     link.put(records(1), unaligned(2))
@@ -377,7 +377,7 @@ def test_a_barrier_in_front_is_promoted_behind_other_priority_events_only() -> N
 
 
 def test_promoting_a_barrier_that_is_not_here_is_a_bug() -> None:
-    """Only what was announced can be promoted, and it is announced because it is queued."""
+    """A barrier can be promoted only if it was announced, and it is announced only while it is queued."""
     link = Link()
     link.put(records(1), timeoutable(1))
 
@@ -389,12 +389,12 @@ def test_promoting_a_barrier_that_is_not_here_is_a_bug() -> None:
 
 
 def start(link: Link, checkpoint_id: int) -> list[Any]:
-    """Start the capture and give the records that it begins with."""
+    """Start the capture and return the records that it begins with."""
     return flat(link.channel.start_capture(checkpoint_id))
 
 
 def test_capture_begins_with_what_is_queued_and_goes_on_with_what_arrives() -> None:
-    """Every record from before the barrier is in flight, taken or not; no event is, and nothing later."""
+    """Every record from before the barrier is in flight, taken or not; events and later records are not."""
     link = Link()
     link.put(records(1, 2), Watermark(1))
     link.channel.take_records(1)
@@ -431,7 +431,7 @@ def test_an_aligned_barrier_in_the_queue_delimits_at_its_place() -> None:
 
 
 def test_a_promoted_barrier_delimits_where_it_was() -> None:
-    """The records it jumped over are in flight, those behind its old place are not."""
+    """The records it jumped over are in flight; those behind its old place in the queue are not."""
     link = Link()
     link.put(records(1), timeoutable(1), records(2))
     link.channel.resume_sender()
@@ -442,7 +442,7 @@ def test_a_promoted_barrier_delimits_where_it_was() -> None:
 
 
 def test_the_barrier_of_an_older_checkpoint_delimits_nothing() -> None:
-    """Records behind it are ahead of the new barrier, queued or still to come, and so in flight."""
+    """Records behind it in the queue are before the new barrier, queued or still to come, and so in flight."""
     link = Link()
     link.put(records(1), aligned(1), records(2))
     link.channel.resume_sender()
@@ -456,7 +456,7 @@ def test_the_barrier_of_an_older_checkpoint_delimits_nothing() -> None:
 
 
 def test_a_promotion_ahead_of_the_mark_moves_the_mark() -> None:
-    """After an older barrier was promoted in vain, nothing from behind the newer one's old place is in flight."""
+    """After an older barrier was promoted in vain, no record from behind the newer one's old place is in flight."""
     link = Link()
     link.receiver.has_announcements = False
     link.put(records(1), timeoutable(1), records(2), timeoutable(2), records(3))
@@ -470,7 +470,7 @@ def test_a_promotion_ahead_of_the_mark_moves_the_mark() -> None:
 
 
 def test_a_taken_barrier_leaves_nothing_to_capture() -> None:
-    """Its channel has delivered all that is ahead of it, and what is queued now is behind it."""
+    """Its channel has delivered all records before it; the records queued now came after it."""
     link = Link()
     link.put(records(1), timeoutable(1))
     link.take_all()
@@ -481,7 +481,7 @@ def test_a_taken_barrier_leaves_nothing_to_capture() -> None:
 
 
 def test_what_came_behind_a_taken_barrier_is_never_captured() -> None:
-    """However much of it was taken already."""
+    """However many of them were taken already."""
     link = Link()
     link.put(timeoutable(1))
     link.channel.resume_sender()
@@ -492,7 +492,7 @@ def test_what_came_behind_a_taken_barrier_is_never_captured() -> None:
 
 
 def test_a_barrier_that_comes_after_the_end_of_its_checkpoint_is_nothing_new() -> None:
-    """The checkpoint was given up while its barrier was on its way."""
+    """The checkpoint was aborted while its barrier was on its way."""
     link = Link()
     start(link, 1)
     link.channel.stop_capture(1)
@@ -520,7 +520,7 @@ def test_a_stopped_capture_leaves_a_newer_barrier_alone() -> None:
 
 
 def test_less_credit_drops_nothing() -> None:
-    """What is there stays; nothing new comes until less than the new credit is left."""
+    """Queued records stay; new ones come only once fewer than the new credit are left."""
     link = Link(capacity=10)
     link.put(records(1), records(2), records(3))
 
@@ -535,7 +535,7 @@ def test_less_credit_drops_nothing() -> None:
 
 
 def test_less_credit_fills_the_channel_and_more_empties_it() -> None:
-    """The sender may start no element while the channel holds more than it should now, and is told when it may."""
+    """The sender starts no element while the channel holds more than its credit, and is told when it may."""
     link = Link(capacity=10)
     link.put(records(1, 2, 3))
 
@@ -550,7 +550,7 @@ def test_less_credit_fills_the_channel_and_more_empties_it() -> None:
 
 
 def test_more_credit_lets_waiting_records_leave_at_once() -> None:
-    """Nobody has to take anything first."""
+    """The receiver need not take a record first."""
     link = Link(capacity=10)
     link.channel.set_credit(1)
     link.put(records(1), records(2), records(3))
@@ -562,7 +562,7 @@ def test_more_credit_lets_waiting_records_leave_at_once() -> None:
 
 
 def test_the_senders_side_is_held_to_the_same_proportion() -> None:
-    """Half the credit is half of what may wait on the sender's side, too; the same credit again changes nothing."""
+    """Half the credit also halves what may wait on the sender's side; setting the same credit again changes nothing."""
     link = Link(capacity=10, output_capacity=30)
     assert link.channel.capacity == 40
 
@@ -576,7 +576,7 @@ def test_the_senders_side_is_held_to_the_same_proportion() -> None:
 
 
 def test_there_is_always_some_credit() -> None:
-    """No credit at all would be a channel that nothing ever passes."""
+    """A channel without any credit would never let a record pass."""
     with pytest.raises(AssertionError):
         Link().channel.set_credit(0)
 
@@ -585,7 +585,7 @@ def test_there_is_always_some_credit() -> None:
 
 
 def test_restored_input_is_read_first_and_counts_as_sent_and_received() -> None:
-    """The receiver's part is in its queue at once, the sender's behind it; the counters treat both like new records."""
+    """The receiver's part is in its queue at once, the sender's follows; the counters treat both like new records."""
     link = Link()
     link.channel.restore([records(1, 2)], [records(3)])
 
@@ -600,7 +600,7 @@ def test_restored_input_is_read_first_and_counts_as_sent_and_received() -> None:
 
 
 def test_the_gate_learns_when_the_restored_input_is_read() -> None:
-    """Once, at its last record, however it is cut; a channel without any never says so."""
+    """Once, at its last record, however it is cut; a channel without restored input never reports it."""
     link, other = Link(), Link()
     link.channel.restore([records(1, 2), records(3)], [])
     other.channel.restore([], [records(1)])
@@ -619,7 +619,7 @@ def test_the_gate_learns_when_the_restored_input_is_read() -> None:
 
 
 def test_restored_records_use_up_credit() -> None:
-    """A channel that is full of restored records lets its sender start nothing."""
+    """The sender starts no element while the channel is full of restored records."""
     link = Link(capacity=2)
 
     link.channel.restore([records(1)], [records(2)])

@@ -74,7 +74,7 @@ class Model:
         self._settle()
 
     def set_credit(self, credit: int) -> None:
-        """Grant another number."""
+        """Set the credit."""
         self.credit = credit
         self._settle()
 
@@ -119,7 +119,7 @@ class Model:
         return sum(len(one) for one in self.queue if isinstance(one, Batch))
 
     def _settle(self, looked_for: int | None = None) -> bool:
-        """Let everything leave that may. Whether the barrier looked for was part of it."""
+        """Send every element that may leave. Returns whether the barrier looked for was among them."""
         found = False
         while self.sending and not self.is_blocked:
             element = self.sending[0]
@@ -200,7 +200,7 @@ class Pair:
             assert self.model.take(None) == [channel.take()]
 
     def resume(self, _: int) -> None:
-        """Let a blocked sender go on, if its barrier has been taken or not."""
+        """Resume a blocked sender, whether its barrier has been taken or not."""
         if self.link.channel.sender_blocked:
             self.link.channel.resume_sender()
             self.model.resume()
@@ -228,7 +228,7 @@ class Pair:
             self.link.channel.promote_barrier(checkpoint_id)
 
     def start(self, ahead: int) -> None:
-        """The capture of a checkpoint later than all before, whose barrier may be here or not."""
+        """Start the capture of a checkpoint later than all before, whose barrier may or may not be here."""
         capture = self.link.channel.capture
         assert capture is not None
         checkpoint_id = max(self.started + 1, capture.last) + ahead % 2
@@ -238,7 +238,7 @@ class Pair:
             self.inputs[checkpoint_id] = self.link.receiver.captured
             self.inputs[checkpoint_id] += flat(self.link.channel.start_capture(checkpoint_id))
             self.model.start(checkpoint_id)
-            # A barrier that comes later has a number above.
+            # A later barrier has a higher number.
             self.barriers = max(self.barriers, checkpoint_id - 1)
 
     def stop(self, _: int) -> None:
@@ -247,7 +247,7 @@ class Pair:
         self.model.stop(self.started)
 
     def agree(self) -> None:
-        """Both are in the same state."""
+        """Both have the same state."""
         link, model = self.link, self.model
         link.channel.validate()
         assert link.waiting == flat(model.sending)

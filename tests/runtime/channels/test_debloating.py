@@ -1,4 +1,4 @@
-"""Buffer debloating: no more is in flight to a task than it takes in the target time, and nothing else changes."""
+"""Buffer debloating limits the records in flight to what a task takes in the target time, and changes nothing else."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.runtime.support import MS, US, Trace, checked, every, execution, expe
 
 
 def test_time_without_input_is_not_counted() -> None:
-    """A task that handled 30 records in 60 ns of work takes 50 in 100 ns, however long it had nothing to do."""
+    """A task that handled 30 records in 60 ns of work takes 50 in 100 ns, however long it had no input."""
     meter = ThroughputMeter()
     meter.input_available(100)
     meter.input_idle(140)
@@ -38,7 +38,7 @@ def test_time_without_input_is_not_counted() -> None:
 
 
 def test_work_goes_on_from_one_period_to_the_next() -> None:
-    """Neither the time before a period nor the records of another one count in it."""
+    """Neither the time before a period nor the records of another period count in it."""
     meter = ThroughputMeter()
     meter.input_available(0)
     meter.input_available(50)
@@ -59,7 +59,7 @@ def test_without_work_nothing_is_known() -> None:
 
 
 def test_a_task_that_is_held_back_is_slow() -> None:
-    """There was something to take, and nothing was taken: less should be in flight to it."""
+    """Records were there and none was taken: fewer should be in flight to the task."""
     meter = ThroughputMeter()
     meter.input_available(0)
 
@@ -85,7 +85,7 @@ def run_of(one: CreditCalculator, desired: int, periods: int, channels: int = 1)
 
 
 def test_one_sample_follows_at_once() -> None:
-    """Without smoothing the credit is what is desired, divided by the channels in use."""
+    """Without smoothing the credit is the desired number of records, divided by the channels in use."""
     assert calculator(samples=1).recalculate(120, 1) == 120
     assert calculator(samples=1).recalculate(120, 4) == 30
 
@@ -113,7 +113,7 @@ def test_it_grows_no_faster_than_it_shrinks() -> None:
 
 
 def test_small_credits_grow_again() -> None:
-    """From a single record upwards: what is too little to be a record yet is not forgotten."""
+    """From a single record upwards: fractions of a record are kept until they make a whole one."""
     one = calculator(200, threshold_percent=0)
     assert run_of(one, 0, 100)[-1] == 1
 
@@ -121,7 +121,7 @@ def test_small_credits_grow_again() -> None:
 
 
 def test_small_changes_are_left() -> None:
-    """Less than a quarter up or down is not worth telling, until it has added up to one."""
+    """A change of less than a quarter up or down is not announced until such changes add up to a quarter."""
     one = calculator(1_000, samples=1)
     assert one.recalculate(400, 1) == 400
 
@@ -161,7 +161,7 @@ def flinks_sizes(most: int, wanted: list[int], samples: int = 20, threshold_perc
     ],
 )
 def test_the_threshold_misses_the_target_as_it_does_on_flink(wanted: tuple[int, ...], miss_percent: float) -> None:
-    """Period by period the credit is the size that Flink's rule gives, so it settles as far beside what is desired."""
+    """Period by period the credit is the size that Flink's rule gives, so it settles as far from the desired size."""
     most = 32_768
     desired = [most * percent // 100 for percent in wanted for _ in range(300)]
     ours = [run_of(one, records, 1)[0] for one in (calculator(most),) for records in desired]
@@ -204,7 +204,7 @@ def test_any_measurements_keep_the_credit_in_bounds(
 
 
 def test_all_inputs_of_a_task_get_the_same_credit() -> None:
-    """Desired is what the task takes of all of them together; only those that hold something share it."""
+    """Desired is what the task takes of all inputs together; only those that hold records share it."""
     links = [Link(capacity=100), Link(capacity=100), Link(capacity=100)]
     channels = [link.channel for link in links]
     debloater = TaskDebloater(DebloatSettings(1_000, 200, samples=1), links[0].kernel, channels, None)
@@ -222,7 +222,7 @@ def test_all_inputs_of_a_task_get_the_same_credit() -> None:
 
 
 def test_a_task_that_has_done_nothing_keeps_its_credit() -> None:
-    """There is nothing to go by."""
+    """There is no measurement to go by."""
     link = Link(capacity=100)
     debloater = TaskDebloater(DebloatSettings(1_000, 200, samples=1), link.kernel, [link.channel], None)
     link.kernel.now_ns += 500
@@ -233,7 +233,7 @@ def test_a_task_that_has_done_nothing_keeps_its_credit() -> None:
 
 
 def test_periods_go_on_where_they_would_have_ended_all_along() -> None:
-    """Who had nothing to read has no further period, and the next one ends at a multiple of its length."""
+    """A task without input starts no further period; the next one ends at a multiple of the period's length."""
     link = Link(capacity=100)
     kernel = link.kernel
     debloater = TaskDebloater(DebloatSettings(1_000, 200, samples=1), kernel, [link.channel], None)
@@ -258,7 +258,7 @@ def test_periods_go_on_where_they_would_have_ended_all_along() -> None:
 
 
 def test_the_fingerprint_tells_measurements_apart() -> None:
-    """What was measured, and what has been taken since, decide the next credit."""
+    """The measurements, and the records taken since, decide the next credit."""
 
     def fingerprint(taken: int, idle: bool, period: bool) -> object:
         link = Link(capacity=100)
@@ -286,7 +286,7 @@ RATE_TARGET = {1 * MS: 50, 4 * MS: 200}
 
 
 def backpressured(mode: str, target_ns: int | None, **changes: Any) -> tuple[Any, Trace]:
-    """A source that is twenty times faster than the task behind it, with a thousand records of credit."""
+    """A source that is twenty times faster than its receiver, with a thousand records of credit."""
     results, trace = CollectedResults(), Trace()
     job = Job("slow")
     numbers = job.source(SequenceSource(0, 6_000), name="numbers")
@@ -313,7 +313,7 @@ def steady(trace: Trace) -> list[SnapshotTaken]:
 
 @pytest.mark.parametrize("target_ns", RATE_TARGET)
 def test_an_aligned_barrier_takes_the_target_time(target_ns: int) -> None:
-    """In front of it is what the task handles in that time, within a quarter; without debloating all credit."""
+    """It waits for what the task handles in that time, within a quarter; without debloating, for all credit."""
     _, trace = backpressured("aligned", target_ns)
     _, plain = backpressured("aligned", None)
 
@@ -340,7 +340,7 @@ def test_an_unaligned_checkpoint_stores_what_is_taken_in_the_target_time(target_
 
 
 def test_the_senders_side_shrinks_with_the_receivers() -> None:
-    """What may wait beyond the credit keeps its proportion, or it would hold the barrier up just the same."""
+    """The records that may wait beyond the credit shrink in proportion, or they would delay the barrier as much."""
     _, trace = backpressured("aligned", 1 * MS, channel_capacity=500, output_capacity=500)
 
     settled = [one.queued for one in trace.of(Send) if 60 * MS <= one.time_ns - START_NS <= 100 * MS]
@@ -350,7 +350,7 @@ def test_the_senders_side_shrinks_with_the_receivers() -> None:
 
 
 def test_the_credit_follows_the_task() -> None:
-    """It settles at what the task takes, and nothing is announced that is no real change."""
+    """It settles at what the task takes; insignificant changes are not announced."""
     _, trace = backpressured("aligned", 1 * MS)
 
     credits = [one.credit for one in trace.of(CreditChanged)]
@@ -361,7 +361,7 @@ def test_the_credit_follows_the_task() -> None:
 
 
 def test_a_task_that_is_often_idle_is_not_taken_for_slow() -> None:
-    """It works a fifth of the time: what it could take counts, not what comes."""
+    """It works a fifth of the time: its throughput while it works counts, not the rate of its input."""
     _, trace = backpressured("aligned", 1 * MS, cost=CostModel(source_record_ns=5 * SLOW_NS, record_ns=SLOW_NS))
 
     credits = [one.credit for one in trace.of(CreditChanged) if one.channel == 0]
@@ -370,14 +370,14 @@ def test_a_task_that_is_often_idle_is_not_taken_for_slow() -> None:
 
 
 def test_a_task_that_costs_nothing_keeps_its_credit() -> None:
-    """It takes everything at the instant it comes: nothing can be measured, and nothing has to be cut."""
+    """It takes every record at the instant it comes: there is no time to measure, so the credit stays."""
     _, trace = backpressured("aligned", 1 * MS, cost=CostModel())
 
     assert trace.of(CreditChanged) == []
 
 
 def test_nothing_is_measured_while_nothing_comes() -> None:
-    """Behind a pause the credit still follows the task, and the clock was not looked at meanwhile."""
+    """After a pause the credit still follows the task, and the clock was not read during the pause."""
     results, trace = CollectedResults(), Trace()
     job = Job("rare")
     numbers = job.source(SequenceSource(0, 40), name="numbers")
@@ -413,7 +413,7 @@ def digest(**changes: Any) -> str:
 
 
 def test_switched_off_it_changes_nothing() -> None:
-    """The other settings of debloating are of no meaning then: the same events at the same times."""
+    """The other settings of debloating have no effect then: the same events at the same times."""
     plain = digest()
 
     assert digest(debloat_min_records=5, debloat_threshold_percent=0, debloat_samples=3) == plain
@@ -505,7 +505,7 @@ def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any], said: st
 
 
 def test_it_can_be_typed() -> None:
-    """``--debloat 10ms`` sets the target, and a text that is no time is refused."""
+    """``--debloat 10ms`` sets the target, and a text that is not a time is refused."""
     assert RunOptions.of(debloat="10ms").to_config().debloat_target_ns == 10 * MS
     assert RunOptions().to_config().debloat_target_ns is None
     assert RunOptions.of(debloat="10ms").as_arguments() == ["--debloat", "10ms"]

@@ -1,4 +1,4 @@
-"""The input side of a task: which channel is read next, what barriers do to channels, what becomes channel state."""
+"""The input side of a task: which channel is read next, how barriers affect channels, what becomes channel state."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.runtime.channels.links import aligned, records, timeoutable, unaligne
 
 
 def test_channels_take_turns() -> None:
-    """One element each, in the order in which they had something first."""
+    """One element each, in the order in which they became readable."""
     task = Receiver(3)
     task.senders[1].put(records("b1"), records("b2"), records("b3"))
     task.senders[0].put(records("a1"), records("a2"))
@@ -34,7 +34,7 @@ def test_channels_take_turns() -> None:
 
 
 def test_priority_events_are_read_before_all_others() -> None:
-    """Whatever waits on other channels, and whoever's turn it is."""
+    """Whatever waits on other channels, and whichever channel's turn it is."""
     task = Receiver()
     task.senders[0].put(records("a1"), records("a2"))
     task.senders[1].put(records("b1"), unaligned(1))
@@ -46,7 +46,7 @@ def test_priority_events_are_read_before_all_others() -> None:
 
 
 def test_the_owner_is_woken_by_records_and_by_each_priority_event() -> None:
-    """A priority event concerns it at once, even if it has been woken for the records before it."""
+    """A priority event wakes its owner at once, even if records have woken it before."""
     task = Receiver()
 
     task.senders[0].put(records(1))
@@ -82,7 +82,7 @@ def test_priority_events_alone_keep_the_owner_awake() -> None:
 
 
 def test_a_later_priority_event_of_the_same_channel_comes_first_too() -> None:
-    """The gate lists a channel for its priority events whenever it has some."""
+    """The gate lists a channel for its priority events whenever it has any."""
     task = Receiver()
     task.senders[0].put(unaligned(1), records("a1"), records("a2"))
     assert task.read() == [unaligned(1)]
@@ -97,7 +97,7 @@ def test_a_later_priority_event_of_the_same_channel_comes_first_too() -> None:
 
 
 def test_a_channel_is_readable_again_after_it_ran_empty() -> None:
-    """The gate lists a channel whenever it has something, and once."""
+    """The gate lists a channel whenever it has elements, and once."""
     task = Receiver()
     task.senders[0].put(records(1))
     assert task.read_all() == [1]
@@ -108,7 +108,7 @@ def test_a_channel_is_readable_again_after_it_ran_empty() -> None:
 
 
 def test_a_channel_that_ran_empty_has_no_place_in_the_queue() -> None:
-    """What comes on it next queues up behind the channels that had something before."""
+    """Its next element queues up behind the channels that became readable before."""
     task = Receiver()
     task.senders[0].put(records("a1"))
     assert task.read() == ["a1"]
@@ -128,7 +128,7 @@ def test_an_event_that_no_stream_has_is_a_bug() -> None:
 
 
 def test_an_unknown_instruction_is_a_bug() -> None:
-    """Nothing that a handler says is passed over."""
+    """The gate ignores no instruction of a handler."""
     with pytest.raises(AssertionError, match="unknown instruction"):
         Receiver().gate.execute(["resume"])  # type: ignore[list-item]
 
@@ -153,7 +153,7 @@ def test_an_aligned_checkpoint_blocks_and_resumes() -> None:
 
 
 def test_an_unaligned_checkpoint_captures_all_channels_until_their_barriers() -> None:
-    """Queued and arriving records of every channel, none behind its barrier; the input part ends with the last one."""
+    """Queued and arriving records of every channel, up to its barrier; the input part ends with the last barrier."""
     task = Receiver(3)
     task.senders[0].put(records("a1"), unaligned(1), records("a2"))
     task.senders[1].put(records("b1"))
@@ -178,7 +178,7 @@ def test_an_unaligned_checkpoint_captures_all_channels_until_their_barriers() ->
 
 
 def test_the_trace_tells_what_the_input_side_captured() -> None:
-    """What was queued at once, what arrives as it arrives; what belongs to no open checkpoint is not told."""
+    """Queued records at once, arriving ones as they arrive; records of no open checkpoint are not reported."""
     task = Receiver()
     task.senders[0].put(records(1, 2), unaligned(4))
     task.read()
@@ -193,7 +193,7 @@ def test_the_trace_tells_what_the_input_side_captured() -> None:
 
 
 def test_a_cancelled_unaligned_checkpoint_stops_its_capture() -> None:
-    """What was captured is thrown away, and nothing more is captured."""
+    """Captured records are dropped, and no more are captured."""
     task = Receiver()
     task.senders[0].put(records(1), unaligned(1))
     task.read()
@@ -206,7 +206,7 @@ def test_a_cancelled_unaligned_checkpoint_stops_its_capture() -> None:
 
 
 def test_records_of_a_chained_source_are_not_captured() -> None:
-    """Its position is in its state; the channel that stands for it is left out."""
+    """Its position is in its state; the gate leaves out the channel that represents it."""
     task = Receiver(2, sources=(1,))
     task.senders[0].put(unaligned(1))
     task.senders[1].put(records("of the source"))
@@ -217,7 +217,7 @@ def test_records_of_a_chained_source_are_not_captured() -> None:
 
 
 def test_an_alignment_that_times_out_goes_on_unaligned() -> None:
-    """What the promoted barrier jumped over is captured, and what the late channel has yet to deliver."""
+    """The gate captures the records that the promoted barrier overtook, and those that the late channel still delivers."""
     task = Receiver(3)
     task.senders[0].put(records("a1"), timeoutable(1), records("a2"))
     task.senders[1].put(records("b1"), timeoutable(1), records("b2"))
@@ -261,12 +261,12 @@ def test_what_is_resumed_comes_after_the_last_instruction() -> None:
         ("input part", 3),
         ("finished", 3),
     ]
-    # What was put before barrier 3, but after the sender was blocked, is in the sender's part.
+    # Records put before barrier 3, but after the sender was blocked, are in the sender's part.
     assert (task.inputs(3, 0), task.senders[0].captured(3), task.inputs(3, 1)) == ([], ["a2"], ["b1"])
 
 
 def test_a_chained_source_may_be_held_back_by_two_checkpoints_in_a_row() -> None:
-    """The abort of one resumes it and the next blocks it, in one go: it never got to emit anything."""
+    """The abort of one resumes it and the next blocks it, in one step: it never got to emit a record."""
     task = Receiver(2, sources=(1,))
     task.senders[0].put(unaligned(1))
     task.read()
@@ -281,7 +281,7 @@ def test_a_chained_source_may_be_held_back_by_two_checkpoints_in_a_row() -> None
 
 
 def test_a_timeout_with_announcements_only_waits_for_the_promoted_barrier() -> None:
-    """No barrier was taken yet: the timeout itself triggers nothing, but the barrier comes before the records now."""
+    """No barrier was taken yet: the timeout does not trigger the snapshot, but the barrier now precedes the records."""
     task = Receiver()
     task.senders[0].put(records(1), timeoutable(1), records(2))
     assert task.read() == [BarrierAnnouncement(timeoutable(1))]
@@ -304,7 +304,7 @@ def test_local_channels_are_not_announced() -> None:
 
 
 def test_the_coordinator_may_trigger_the_task_itself() -> None:
-    """Nobody is blocked, and the barriers that come later find nothing to do."""
+    """No channel is blocked, and barriers that come later have no effect."""
     task = Receiver()
 
     task.gate.on_trigger(aligned(3), START_NS)
@@ -340,7 +340,7 @@ def recovering(*in_flight: tuple[list[Any], list[Any]]) -> Receiver:
 
 
 def test_restored_input_of_all_channels_comes_before_any_restored_output() -> None:
-    """The channels connect when the last of it was read, all together."""
+    """All channels connect together, once the last restored input was read."""
     task = recovering((["a1", "a2"], ["a3"]), ([], ["b1"]), (["c1"], []))
 
     assert task.read() == ["a1", "a2"]
@@ -377,7 +377,7 @@ def test_the_owner_is_told_before_the_first_new_record_can_come() -> None:
 
 
 def test_a_gate_without_restored_input_connects_at_once() -> None:
-    """Nothing has to be read first; the markers still have to come."""
+    """There are no records to read first; the markers still have to come."""
     task = recovering(([], ["a1"]), ([], []))
 
     assert [channel.connected for channel in task.channels] == [True, True]
@@ -401,7 +401,7 @@ def test_a_gate_that_was_not_restored_is_recovered() -> None:
 
 
 def test_the_fingerprint_tells_states_apart() -> None:
-    """Whose turn it is, what is captured and what is still to be recovered decide how the input goes on."""
+    """The next channel, the captured records and the records to recover decide how the input goes on."""
 
     def told(*steps: Any) -> object:
         task = Receiver()
@@ -425,7 +425,7 @@ def test_the_fingerprint_tells_states_apart() -> None:
 
 
 def test_resuming_is_traced_once_per_channel() -> None:
-    """The instructions of a handler are carried out as they stand, no more and no less."""
+    """The gate carries out the instructions of a handler exactly, no more and no less."""
     task = Receiver()
     task.channels[0].block()
     task.channels[1].block()

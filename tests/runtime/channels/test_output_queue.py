@@ -1,4 +1,4 @@
-"""The sender's half of a channel: what waits there, what overtakes it, and what of it becomes channel state."""
+"""The sender's half of a channel: what waits there, what overtakes it, and what becomes channel state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SLOW = CostModel(record_bytes=100, link_bytes_per_s=100_000_000)
 
 
 def stuck(*elements: Batch | Watermark) -> Link:
-    """A channel whose receiver holds one record and grants no more: everything given waits on the sender's side."""
+    """A channel whose receiver holds one record and grants no more credit: every element waits on the sender's side."""
     link = Link(capacity=1, output_capacity=100)
     link.put(records("first"), *elements)
     return link
@@ -33,7 +33,7 @@ def stuck(*elements: Batch | Watermark) -> Link:
 
 
 def test_elements_leave_at_once_while_there_is_credit() -> None:
-    """Nothing waits on the sender's side without a reason, and nothing is built for it."""
+    """No element waits on the sender's side without a reason, and no queue is built for it."""
     link = Link(capacity=3)
 
     link.put(records(1, 2), Watermark(1), records(3))
@@ -43,7 +43,7 @@ def test_elements_leave_at_once_while_there_is_credit() -> None:
 
 
 def test_records_without_credit_wait_at_the_sender() -> None:
-    """What the receiver grants no credit for does not reach it, and comes as soon as it does."""
+    """Records without credit do not reach the receiver; they come as soon as it grants credit."""
     link = Link(capacity=2, output_capacity=10)
 
     link.put(records(1, 2), records(3), records(4))
@@ -74,7 +74,7 @@ def test_events_leave_without_credit() -> None:
 @pytest.mark.parametrize("barrier", [aligned(1), timeoutable(1)])
 @pytest.mark.parametrize("waits", [False, True])
 def test_a_barrier_in_aligned_form_blocks_the_queue_as_it_leaves(barrier: CheckpointBarrier, waits: bool) -> None:
-    """Not even an event follows it until the receiver resumes; whether it left at once or had to wait is all one."""
+    """Not even an event follows it until the receiver resumes, whether it left at once or had to wait."""
     link = stuck(records(1)) if waits else Link()
     link.put(barrier, Watermark(1), records("late"))
 
@@ -89,7 +89,7 @@ def test_a_barrier_in_aligned_form_blocks_the_queue_as_it_leaves(barrier: Checkp
 @pytest.mark.parametrize("kind", [AlignmentType.AT_LEAST_ONCE, AlignmentType.UNALIGNED])
 @pytest.mark.parametrize("waits", [False, True])
 def test_other_barriers_block_nothing(kind: AlignmentType, waits: bool) -> None:
-    """Behind a barrier that needs no alignment everything goes on."""
+    """Elements follow a barrier that needs no alignment."""
     link = stuck(records(1)) if waits else Link()
 
     link.put(CheckpointBarrier(1, START_NS, CheckpointOptions(kind)), records(2))
@@ -99,7 +99,7 @@ def test_other_barriers_block_nothing(kind: AlignmentType, waits: bool) -> None:
 
 
 def test_a_disconnected_queue_keeps_everything() -> None:
-    """Until the receiver is ready nothing leaves, not even events; then everything does, in order."""
+    """Until the receiver is ready no element leaves, not even an event; then all do, in order."""
     link = Link()
     link.channel.disconnect()
 
@@ -112,7 +112,7 @@ def test_a_disconnected_queue_keeps_everything() -> None:
 
 
 def test_a_resume_does_not_connect() -> None:
-    """An empty queue that is disconnected stays so, whatever else says that it may go on."""
+    """An empty queue that is disconnected stays so, even if a resume arrives."""
     link = Link()
     link.channel.disconnect()
     link.channel.resume_sender()
@@ -123,7 +123,7 @@ def test_a_resume_does_not_connect() -> None:
 
 
 def test_nothing_overtakes_the_batch_under_transfer() -> None:
-    """A resume while the link is busy lets nothing pass it."""
+    """A resume while the link is busy lets no element overtake the batch."""
     link = Link(cost=SLOW)
     link.put(records(1, 2))
     link.channel.resume_sender()
@@ -155,7 +155,7 @@ def test_polling_takes_what_may_leave_whatever_the_credit() -> None:
 
 
 def test_an_unaligned_barrier_overtakes_and_captures() -> None:
-    """It leaves first; the waiting records are its state, in order; events keep their place and are no state."""
+    """It leaves first; the waiting records are its state, in order; events keep their place and are not state."""
     link = stuck(records(1, 2), Watermark(5), records(3))
 
     link.put(unaligned(1), records("behind"))
@@ -166,7 +166,7 @@ def test_an_unaligned_barrier_overtakes_and_captures() -> None:
 
 
 def test_an_unaligned_barrier_on_an_empty_queue_captures_nothing() -> None:
-    """There is nothing to overtake."""
+    """There is no record to overtake."""
     link = Link()
 
     link.put(records(1), unaligned(1))
@@ -176,7 +176,7 @@ def test_an_unaligned_barrier_on_an_empty_queue_captures_nothing() -> None:
 
 
 def test_an_unaligned_barrier_waits_in_a_blocked_queue() -> None:
-    """It leaves after the resume, ahead of all records; later ones queue and capture what it did not."""
+    """A blocked queue sends unaligned barriers after the resume, before all records; each captures all that wait."""
     link = Link()
     link.put(aligned(1), records(1), Watermark(1))
 
@@ -214,7 +214,7 @@ def test_without_a_writer_nothing_is_captured() -> None:
     ("elapsed_ns", "passed"), [(0, []), (999, []), (1_000, [1]), (2_500, [1, 2]), (4_000, [1, 2, 3, 4])]
 )
 def test_an_unaligned_barrier_cuts_the_batch_under_transfer(elapsed_ns: int, passed: list[int]) -> None:
-    """Records over the link are the receiver's; the one that is passing is state with the rest."""
+    """Records over the link are the receiver's; the record that is crossing it is state, like the rest."""
     link = Link(cost=SLOW)
     link.put(records(1, 2, 3, 4))
     _run_until(link, elapsed_ns)
@@ -230,7 +230,7 @@ def test_an_unaligned_barrier_cuts_the_batch_under_transfer(elapsed_ns: int, pas
 
 
 def test_a_cut_transfer_arrives_when_its_rest_is_over() -> None:
-    """The rest of a cut batch takes its own time from the cut on; the transfer given up does not strike."""
+    """The rest of a cut batch takes its own time from the cut on; the cancelled transfer has no effect."""
     link = Link(cost=SLOW)
     link.put(records(1, 2, 3))
     _run_until(link, 1_500)
@@ -273,7 +273,7 @@ class _Alarm:
 
 
 def _run_until(link: Link, ns: int) -> None:
-    """Let everything happen that is due at ``ns`` after the start."""
+    """Run all events that are due at ``ns`` after the start."""
     for due_ns in (ns, ns):
         # Twice: the first alarm may ring before the other events of its instant.
         link.kernel.schedule(START_NS + due_ns, "ring", _Alarm(), link)
@@ -285,7 +285,7 @@ def _run_until(link: Link, ns: int) -> None:
 
 
 def test_a_timeoutable_barrier_that_leaves_at_once_reserves_nothing() -> None:
-    """There is nothing that it could overtake."""
+    """There is no record that it could overtake."""
     link = Link()
 
     link.put(records(1), timeoutable(1))
@@ -310,7 +310,7 @@ def test_a_timeoutable_barrier_that_is_taken_in_time_captures_nothing() -> None:
 
 
 def test_a_timeout_lets_the_barrier_overtake() -> None:
-    """It goes to the front as an unaligned one; the records ahead of it are its state, those behind it are not."""
+    """It moves to the front as an unaligned one; the records it overtakes are its state, those behind it are not."""
     link = stuck(records(1), Watermark(1))
     link.put(timeoutable(1), records(2))
 
@@ -324,7 +324,7 @@ def test_a_timeout_lets_the_barrier_overtake() -> None:
 
 
 def test_a_timeout_in_a_blocked_queue_waits_for_the_resume() -> None:
-    """What it captures is fixed at the timeout; that the queue is blocked delays the barrier only."""
+    """The timeout fixes what it captures; that the queue is blocked delays only the barrier."""
     link = Link()
     link.put(aligned(1), records(1), timeoutable(2), records(2))
 
@@ -348,7 +348,7 @@ def test_a_timeout_goes_behind_priority_events() -> None:
 
 
 def test_a_timeout_cuts_the_batch_under_transfer() -> None:
-    """Like an unaligned barrier, it leaves behind only what is over the link."""
+    """Like an unaligned barrier, it overtakes all records that are not over the link yet."""
     link = Link(cost=SLOW)
     link.put(records(1, 2, 3), timeoutable(1))
     _run_until(link, 1_000)
@@ -361,7 +361,7 @@ def test_a_timeout_cuts_the_batch_under_transfer() -> None:
 
 
 def test_a_timeout_without_its_barrier_does_nothing() -> None:
-    """Neither one of another checkpoint, nor a second one, nor one without any barrier here."""
+    """Neither that of another checkpoint, nor a second one, nor one without any barrier here."""
     link = stuck(records(1))
     link.channel.barrier_timeout(1)
     link.put(timeoutable(1))
@@ -392,7 +392,7 @@ def test_a_second_timeoutable_barrier_fails_the_slot_of_the_first() -> None:
 
 
 def test_an_abandoned_slot_leaves_the_barrier_in_its_place() -> None:
-    """After the abort no timeout moves it, nothing is captured, and a later barrier is not told of the slot."""
+    """After the abort no timeout moves it, no record is captured, and a later barrier is not told of the slot."""
     link = stuck(records(1))
     link.receiver.has_announcements = False
     link.put(timeoutable(1))
@@ -419,7 +419,7 @@ def test_the_abort_of_another_checkpoint_leaves_the_slot() -> None:
 
 
 def test_an_aligned_barrier_without_a_timeout_reserves_nothing() -> None:
-    """Savepoints hold no records in flight, however long they wait."""
+    """Savepoints hold no records in flight, however long their barriers wait."""
     link = stuck(records(1))
     link.put(aligned(1))
 
@@ -448,7 +448,7 @@ def test_restored_output_leaves_first_and_its_marker_blocks() -> None:
 
 
 def test_restored_output_is_held_to_the_credit() -> None:
-    """It is not sent in one go only because it was restored."""
+    """Being restored does not let it leave all at once."""
     link = Link(capacity=2)
 
     link.channel.restore([], [records(1, 2), records(3)])
@@ -462,7 +462,7 @@ def test_restored_output_is_held_to_the_credit() -> None:
 
 
 def test_the_trace_tells_what_waited() -> None:
-    """Elements that waited are seen leaving, with their number; those that did not are not."""
+    """The trace shows elements that waited as they leave, with their number; it does not show the others."""
     link = stuck(records(1, 2), Watermark(9))
     assert link.of(Departed) == []
 
@@ -476,7 +476,7 @@ def test_the_trace_tells_what_waited() -> None:
 
 
 def test_the_trace_tells_what_the_output_side_captured() -> None:
-    """Both by an unaligned barrier and by a timeout; nothing captured is nothing told."""
+    """For an unaligned barrier and for a timeout; an empty capture is not traced."""
     link = stuck(records(1, 2), records(3))
 
     link.put(unaligned(1), timeoutable(2))

@@ -194,7 +194,7 @@ def test_side_outputs_carry_their_own_records_and_everybodys_time() -> None:
 
 
 def test_the_output_of_a_sink_is_dropped() -> None:
-    """An operator that nobody reads may emit."""
+    """An operator without receivers may emit."""
     output = ChainOutput()
     output.seal()
 

@@ -23,13 +23,13 @@ class NaiveValve:
         self.out = MIN_TIMESTAMP_MS
 
     def watermark(self, channel: int, timestamp_ms: int) -> None:
-        """A watermark of an idle channel means nothing, and one channel never goes back."""
+        """The watermark of an idle channel has no effect, and no channel goes back."""
         if self.active[channel]:
             self.marks[channel] = max(self.marks[channel], timestamp_ms)
             self._advance()
 
     def status(self, channel: int, idle: bool) -> None:
-        """Going idle releases the others; when all are idle, what was held back is let go at once."""
+        """Going idle releases the other channels; when all are idle, the held-back watermark is emitted at once."""
         if self.active[channel] is not idle:
             return
         self.active[channel] = not idle
@@ -99,7 +99,7 @@ def test_an_idle_channel_holds_nobody_back() -> None:
 
 
 def test_watermarks_of_an_idle_channel_are_ignored() -> None:
-    """An idle channel has promised nothing; what it still sends changes nothing, also later."""
+    """An idle channel gives no guarantee; what it still sends changes nothing, also later."""
     valve = WatermarkValve(2)
     valve.on_status(0, True)
 
@@ -111,7 +111,7 @@ def test_watermarks_of_an_idle_channel_are_ignored() -> None:
 
 
 def test_a_channel_behind_does_not_count_until_it_has_caught_up() -> None:
-    """A channel that was idle comes back behind the task's watermark without holding it back."""
+    """A channel that was idle may return with a lower watermark than the task's; it does not hold the task back."""
     valve = WatermarkValve(2)
     valve.on_watermark(0, 3)
     valve.on_watermark(1, 10)
@@ -148,7 +148,7 @@ def test_a_repeated_status_is_no_news() -> None:
 
 
 def test_an_ended_channel_holds_nobody_back() -> None:
-    """The last watermark of a stream is the greatest there is, so the others decide alone."""
+    """The last watermark of a stream is the greatest possible one, so the other channels decide alone."""
     valve = WatermarkValve(2)
     valve.on_watermark(0, MAX_TIMESTAMP_MS)
 
@@ -158,7 +158,7 @@ def test_an_ended_channel_holds_nobody_back() -> None:
 
 @pytest.mark.parametrize("event", ["watermark", "idle", "active"])
 def test_fingerprints_follow_every_change(event: str) -> None:
-    """Whatever changes how the valve goes on changes its fingerprint."""
+    """Every change that affects how the valve goes on changes its fingerprint."""
     valve = WatermarkValve(2)
     valve.on_status(1, True)
     before = valve.fingerprint()
