@@ -36,7 +36,7 @@ class Trace:
 
 
 class RecordingSink:
-    """A sink that writes down every call with the attempt it came in: what happened, not what was committed."""
+    """A sink that records every call with its attempt: all calls, not only what was committed."""
 
     name = "recording"
 

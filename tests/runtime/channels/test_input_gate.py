@@ -217,7 +217,7 @@ def test_records_of_a_chained_source_are_not_captured() -> None:
 
 
 def test_an_alignment_that_times_out_goes_on_unaligned() -> None:
-    """The gate captures the records that the promoted barrier overtook, and those that the late channel still delivers."""
+    """The records that the promoted barrier overtook are captured, and those that the late channel still delivers."""
     task = Receiver(3)
     task.senders[0].put(records("a1"), timeoutable(1), records("a2"))
     task.senders[1].put(records("b1"), timeoutable(1), records("b2"))

@@ -33,7 +33,7 @@ def test_durations_have_a_unit(text: str, expected_ns: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "5", "ms", "-5ms", "5 days", "1e3ms", "5MS", "1,5s", "5msx", "٥ms x"])
 def test_anything_else_is_refused_with_an_example(text: str) -> None:
-    """What is no duration is an error that quotes it, names the setting and shows how to write one."""
+    """Text that is not a duration is an error that quotes it, names the setting and shows how to write one."""
     with pytest.raises(ConfigurationError) as raised:
         parse_duration_ns(text, "checkpoint timeout")
 
@@ -58,7 +58,7 @@ def test_intervals_are_a_time_or_a_number_of_records() -> None:
 
 @pytest.mark.parametrize("text", ["0ms", "0rec", "0.1ns"])
 def test_an_interval_is_above_zero(text: str) -> None:
-    """Checkpoints without end at one instant are no setting."""
+    """Checkpoints without end at one instant make no sense."""
     with pytest.raises(ConfigurationError, match="above 0"):
         CheckpointInterval.parse(text)
 

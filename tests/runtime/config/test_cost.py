@@ -74,6 +74,6 @@ def test_storage_takes_latency_and_bandwidth() -> None:
     ],
 )
 def test_impossible_costs_are_refused(setting: dict[str, Any], message: str) -> None:
-    """A cost that would turn time back or divide by nothing is an error that names it."""
+    """A cost that would turn time back or divide by zero is an error that names it."""
     with pytest.raises(ConfigurationError, match=message):
         CostModel(**setting)

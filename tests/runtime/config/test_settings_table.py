@@ -81,7 +81,7 @@ def test_every_name_of_a_setting_is_understood(name: str) -> None:
 
 
 def test_a_setting_stands_in_the_table_once() -> None:
-    """No two have one name, one option or one key of Flink."""
+    """No two settings share a name, an option or a key of Flink."""
     names = [{one.name, one.field_name} | {one.about.option} - {None} for one in SETTINGS.values()]
     assert all(first.isdisjoint(second) for first, second in itertools.combinations(names, 2))
     keys = [key for one in SETTINGS.values() for key in one.about.flink]
@@ -136,6 +136,6 @@ def test_a_wrong_name_or_text_says_what_may_be_written(name: str, text: str, mes
 
 
 def test_the_name_of_a_field_says_the_unit() -> None:
-    """``min_pause_ns=3000`` needs none, as in the cases of a search; a text with a unit is understood, too."""
+    """``min_pause_ns=3000`` needs no unit, as in the cases of a search; a text with a unit is understood, too."""
     assert read_setting("min_pause_ns", "3000") == read_setting("min_pause_ns", "3us") == 3_000
     assert read_setting("cost.slow_links.a[0]", "3000") == read_setting("cost.slow_links.a[0]", "3us") == 3_000

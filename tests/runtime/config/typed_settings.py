@@ -23,7 +23,7 @@ CLASSES = {
 
 
 def type_of(kind: Kind) -> str:
-    """What a type checker accepts. A name says no unit, so a time is a text."""
+    """What a type checker accepts. A name has no unit here, so a time is a text."""
     if kind.of is not None:
         return f"Mapping[str, {'str' if kind.of is DURATION else 'float'}]"
     return TYPES[kind]

@@ -1,4 +1,4 @@
-"""What a death or a silence in the middle of a step does to a run, and what it does not."""
+"""How a death or a silence in the middle of a step affects a run, and how it does not."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Calm:
 
 
 class At(Calm):
-    """Has ``victim`` (whoever comes by, unless said otherwise) die or fall silent when an actor comes by somewhere."""
+    """Has ``victim`` (the visiting actor, if not given) die or fall silent when an actor comes by somewhere."""
 
     def __init__(
         self, point: str, phase: str, actor: str, number: int = 1, *, victim: str | None = None, pause_ns: int = 0
@@ -66,7 +66,7 @@ class At(Calm):
         self._victim, self._pause_ns = victim, pause_ns
 
     def at(self, point: str, phase: str, actor: str) -> None:
-        """Counts, and strikes when it is time."""
+        """Counts the visits, and strikes at the right one."""
         self.visits.append((point, phase, actor))
         if (point, phase, actor) != self._here:
             return
@@ -82,7 +82,7 @@ class At(Calm):
 
 
 def made(job: Job, at: Calm | None, *, files: MemoryFileSystem | None = None, **settings: Any) -> Execution:
-    """A run of a job with an interference, not begun yet."""
+    """A run of a job with an interference, not started yet."""
     run_config = RunConfig(
         **{
             "batch_size": 4,
@@ -127,7 +127,7 @@ def counted(into: Any) -> Job:
 
 
 def test_without_interference_there_is_no_hook() -> None:
-    """Nobody is asked, and nothing that asks is built."""
+    """The run consults no interference, and builds no object that would."""
     for at in (None, Calm()):
         execution = made(counted(CollectedResults()), at)
         execution.begin()
@@ -159,7 +159,7 @@ def test_the_dead_close_nothing_and_the_killed_do() -> None:
 
 
 def test_the_dead_delete_nothing() -> None:
-    """What a task has written of a snapshot when it dies is left to others to delete."""
+    """The snapshot files that a task has written when it dies are left for others to delete."""
     files, seen = MemoryFileSystem(), []
 
     class Looking(At):
@@ -204,7 +204,7 @@ def test_a_death_while_others_are_deployed_is_one_death(phase: str) -> None:
 
 
 def test_the_process_dies_with_everything() -> None:
-    """The run does not go on, nothing is closed, and another process goes on from the files."""
+    """The run does not go on, no operator is closed, and another process goes on from the files."""
     sink, files = RecordingSink(), MemoryFileSystem()
     first = made(counted(sink), At("notify.send", AFTER, JOB_MANAGER, victim=PROCESS), files=files)
     with pytest.raises(ProcessDiedError, match="struck down") as died:
@@ -234,7 +234,7 @@ def test_the_job_manager_may_die_wherever_it_is() -> None:
 
 
 def test_a_bystander_dies_once_the_event_is_over() -> None:
-    """Whoever is condemned in somebody else's step dies before the next event, not in the middle of this one."""
+    """A task struck in another task's step dies before the next event, not in the middle of this one."""
     results, trace = CollectedResults(), Trace()
     at = At("ack.send", BEFORE, COUNT, victim=JOB_MANAGER)
     result = ran(made(counted(results), at, instruments=[trace]))
@@ -245,7 +245,7 @@ def test_a_bystander_dies_once_the_event_is_over() -> None:
 
 
 def test_a_paused_task_gets_its_mail_later_and_in_order() -> None:
-    """Silent for less than the heartbeat timeout, it goes on as if nothing had been: one attempt, no record lost."""
+    """Silent for less than the heartbeat timeout, it goes on as before: one attempt, no record lost."""
     results, trace = CollectedResults(), Trace()
     at = At("snapshot.sync", AFTER, COUNT, pause_ns=HEARTBEAT_NS - 1)
     result = ran(made(counted(results), at, instruments=[trace]))
@@ -258,7 +258,7 @@ def test_a_paused_task_gets_its_mail_later_and_in_order() -> None:
 
 
 def test_a_silent_task_is_given_up_and_ends_as_a_zombie() -> None:
-    """Silent for longer, another attempt begins; when the old one wakes it ends, and its acknowledgement is void."""
+    """Silent for longer, the task is replaced; when the old one wakes it ends, and its acknowledgement is void."""
     results, trace = CollectedResults(), Trace()
     at = At("ack.send", BEFORE, COUNT, pause_ns=4 * HEARTBEAT_NS)
     result = ran(made(counted(results), at, instruments=[trace]))
@@ -276,7 +276,7 @@ def test_a_silent_task_is_given_up_and_ends_as_a_zombie() -> None:
 
 
 def test_a_zombie_does_what_it_was_about_to_do() -> None:
-    """Paused ahead of its commit, a sink still commits when it wakes, though another attempt has long taken over."""
+    """Paused before its commit, a sink still commits when it wakes, though another attempt has long taken over."""
     sink, trace = RecordingSink(), Trace()
     at = At("sink.commit", BEFORE, COUNT, pause_ns=4 * HEARTBEAT_NS)
     ran(made(counted(sink), at, instruments=[trace]))
@@ -290,7 +290,7 @@ def test_a_zombie_does_what_it_was_about_to_do() -> None:
 
 
 def test_nobody_listens_to_a_zombie() -> None:
-    """A source that reads its last record as a zombie does not end the input of the job, nor is its output taken."""
+    """A source that reads its last record as a zombie does not end the input of the job; its output is dropped."""
     results = CollectedResults()
     at = At("source.emit", BEFORE, SOURCE, 6, pause_ns=6 * HEARTBEAT_NS)
     result = ran(made(counted(results), at))
@@ -300,7 +300,7 @@ def test_nobody_listens_to_a_zombie() -> None:
 
 
 def test_a_successor_does_not_reach_who_is_silent() -> None:
-    """Paused while the job manager dies, a task goes on as a zombie, however short the pause."""
+    """A task that is paused while the job manager dies goes on as a zombie, however short the pause."""
     trace, results = Trace(), CollectedResults()
 
     class Both(At):
@@ -323,7 +323,7 @@ def test_a_successor_does_not_reach_who_is_silent() -> None:
 
 
 def test_a_pause_stretches_the_work_that_it_cuts() -> None:
-    """No record is handled while nothing is done: the slice under way, and all behind it, come so much later."""
+    """No record is handled during the pause: the current slice, and all later work, come that much later."""
     ends = []
     for pause_ns in (0, 1_500):
         trace = Trace()
@@ -346,7 +346,7 @@ def test_batches_are_visited_one_by_one() -> None:
 
 
 def test_a_zombie_can_neither_end_nor_run_for_the_job() -> None:
-    """What a task that was given up reports changes nothing that the job manager counts."""
+    """Reports of a task that was given up do not change what the job manager counts."""
     execution = made(counted(CollectedResults()), Calm())
     execution.begin()
     manager = execution.manager
@@ -370,7 +370,7 @@ def test_a_zombie_can_neither_end_nor_run_for_the_job() -> None:
 
 
 def test_the_mail_of_a_zombie_is_gone() -> None:
-    """What was sent to a silent task before it was given up never reaches its operators."""
+    """Mail that was sent to a silent task before it was given up never reaches its operators."""
     sink = RecordingSink()
 
     class Silent(At):
@@ -389,7 +389,7 @@ def test_the_mail_of_a_zombie_is_gone() -> None:
 
 
 def test_a_death_in_the_middle_of_a_snapshot_takes_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the synchronous parts of two operators: what the first has prepared is cancelled by nobody."""
+    """Between the synchronous parts of two operators: the prepared part of the first is not cancelled."""
     cancelled = []
     cancel = AsyncSnapshot.cancel
 
@@ -420,7 +420,7 @@ def test_a_record_that_arrives_may_kill_its_receiver_alone() -> None:
 
 
 def test_a_paused_task_does_not_end() -> None:
-    """Whatever it is told to do at the end comes behind the pause."""
+    """Instructions for the end of the task are carried out after the pause."""
     execution = made(counted(CollectedResults()), Calm())
     execution.begin()
     execution.pause(COUNT, 1_000)
@@ -438,7 +438,7 @@ def test_a_paused_task_does_not_end() -> None:
 
 @pytest.mark.parametrize("early", [True, False])
 def test_no_vertex_with_union_state_comes_back_in_part_while_the_rest_finishes(early: bool) -> None:
-    """The whole job goes back to the checkpoint that both pipelines are in, and ends from there."""
+    """The whole job goes back to the checkpoint that contains both pipelines, and ends from there."""
     runs: list[tuple[ExecutionResult, int]] = []
     for number in (0, 1):
         results, job = CollectedResults(), Job("halves", max_parallelism=8, parallelism=2)

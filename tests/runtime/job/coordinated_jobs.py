@@ -1,4 +1,4 @@
-"""Jobs whose operators have coordinators: numbers dealt out to whoever asks for some."""
+"""Jobs whose operators have coordinators: numbers dealt out on request."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Dealer(OperatorCoordinator):
 
 
 class Dealt:
-    """Makes readers of dealt numbers, and their dealer; ``calls`` is what the dealer was told."""
+    """Makes readers of dealt numbers, and their dealer; ``calls`` lists the calls to the dealer."""
 
     name = "dealt"
 
@@ -85,10 +85,10 @@ class Dealt:
         self.calls: list[tuple[Any, ...]] = []
 
     def at_event(self, dealer: Dealer) -> None:
-        """To be replaced: a request is about to be answered."""
+        """To be replaced: called before a request is answered."""
 
     def at_checkpoint(self, checkpoint_id: int) -> None:
-        """To be replaced: the state is about to be returned."""
+        """To be replaced: called before the state is returned."""
 
     def create_coordinator(self) -> OperatorCoordinator:
         return Dealer(self)
@@ -179,7 +179,7 @@ class Asking(Operator):
 
 
 def dealing(numbers: Dealt, into: Any, *, parallelism: int = 3, keyed: bool = True) -> Job:
-    """A source of dealt numbers; ``keyed``: spread over the subtasks behind it, which makes it one region."""
+    """A source of dealt numbers; ``keyed``: shuffled over the subtasks that follow, which makes the job one region."""
     job = Job("dealing", parallelism=parallelism, max_parallelism=16)
     options: Any = {"name": "reader", "uid": "reader", "chain": False}
     source = Stream(job, (Outlet(job.add_operator("source", numbers.create_operator, options, role=NodeRole.SOURCE)),))
@@ -189,7 +189,7 @@ def dealing(numbers: Dealt, into: Any, *, parallelism: int = 3, keyed: bool = Tr
 
 
 def asking(numbers: Dealt, into: Any, *, records: int) -> Job:
-    """Operators behind channels that get a number per record, for the first ``numbers.ask`` of them each."""
+    """Operators with input channels that get a number per record, each for its first ``numbers.ask`` records."""
     job = Job("asking", parallelism=2)
     ticks = job.source(SequenceSource(0, records), name="ticks").rebalance()
     return ticks.via(numbers, name="worker", chain=False).collect(into, name="out")

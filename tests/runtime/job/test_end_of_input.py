@@ -24,7 +24,7 @@ def ended(end: EndOfInput, *tasks: TaskId, next_id: int = 5) -> None:
 
 
 def test_a_vertex_goes_with_the_first_checkpoint_that_began_after_its_end() -> None:
-    """A checkpoint that was under way at its end is none that holds it."""
+    """A checkpoint that began before the end of the vertex does not contain that end."""
     end = machine()
     ended(end, A0, A1, next_id=5)
 
@@ -34,7 +34,7 @@ def test_a_vertex_goes_with_the_first_checkpoint_that_began_after_its_end() -> N
 
 
 def test_any_later_checkpoint_will_do() -> None:
-    """When the first one failed, the next holds the end as well."""
+    """When the first one failed, the next one contains the end as well."""
     end = machine()
     ended(end, B0, next_id=5)
 
@@ -42,7 +42,7 @@ def test_any_later_checkpoint_will_do() -> None:
 
 
 def test_a_vertex_goes_as_a_whole() -> None:
-    """Half a vertex may not finish: it waits for its last subtask, and counts from there."""
+    """Half a vertex may not finish: it waits for its last subtask, and for a checkpoint that began after that."""
     end = machine()
     ended(end, A0, next_id=2)
     assert end.checkpoint_completed(3) == ()
@@ -53,7 +53,7 @@ def test_a_vertex_goes_as_a_whole() -> None:
 
 
 def test_what_is_no_source_waits_as_well() -> None:
-    """Any vertex goes as a whole, with a checkpoint of its own: the one that let its inputs go may not be enough."""
+    """Every vertex finishes as a whole, with its own checkpoint: that of its inputs may be too early for it."""
     end = machine()
     ended(end, A0, A1, next_id=2)
     ended(end, SINK, next_id=3)
@@ -71,7 +71,7 @@ def test_switched_off_nobody_goes_early() -> None:
 
 
 def test_the_last_checkpoint_is_asked_for_once() -> None:
-    """When all have come to their end, and not again before it has failed."""
+    """When all tasks have come to their end, and again only after it has failed."""
     end = machine()
     ended(end, A0, A1, B0)
     assert not end.request_final()
@@ -95,7 +95,7 @@ def test_the_last_checkpoint_may_not_fail_for_ever() -> None:
 
 
 def test_what_is_deployed_anew_begins_anew() -> None:
-    """A restarted region has to come to its end again, and waits for another checkpoint."""
+    """A restarted region has to reach its end again, and waits for another checkpoint."""
     end = machine()
     ended(end, *TASKS, next_id=5)
     end.task_finished(SINK)
@@ -150,7 +150,7 @@ def test_fingerprints_tell_states_apart(next_id: int) -> None:
 
 
 def test_a_later_checkpoint_takes_the_place_of_a_last_one_that_failed() -> None:
-    """One that began behind the end of all input will do; one that began before will not."""
+    """A checkpoint that began after the end of all input will do; one that began before will not."""
     end = machine(finish_early=False)
     ended(end, *TASKS, next_id=5)
     assert end.request_final()
@@ -166,7 +166,7 @@ def test_a_later_checkpoint_takes_the_place_of_a_last_one_that_failed() -> None:
 
 
 def test_who_was_told_to_finish_leaves_until_it_is_deployed_anew() -> None:
-    """Early or with all others."""
+    """Early or with all other vertices."""
     end = machine()
     ended(end, A0, A1, next_id=5)
     end.checkpoint_completed(5)

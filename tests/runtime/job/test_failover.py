@@ -1,4 +1,4 @@
-"""Failover: regions, restart strategies in a run, and what a regional restart leaves alone."""
+"""Failover: regions, restart strategies in a run, and what a regional restart leaves unchanged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SETTINGS: dict[str, Any] = {"batch_size": 3, "checkpoint_interval": every(ns=7 *
 
 
 def two_jobs(into: Any, records: int = RECORDS) -> Job:
-    """Two pipelines in one job, which exchange nothing: two regions."""
+    """Two pipelines in one job, which exchange no records: two regions."""
     job = Job("two")
     for name in ("a", "b"):
         running_count_of(job, name, records, into)
@@ -51,13 +51,13 @@ BOTH = expected_counts(RECORDS, 3) + expected_counts(RECORDS, 3)
 
 
 def test_regions_are_what_exchanges_records() -> None:
-    """Two pipelines are two regions; a keyed edge, or a union, makes one of all it connects."""
+    """Two pipelines are two regions; a keyed edge, or a union, joins all that it connects into one region."""
     assert [len(region) for region in failover_regions(two_jobs([]).plan())] == [2, 2]
     assert len(failover_regions(running_count(Job("keyed", parallelism=3), 5, []).plan())) == 1
 
 
 def test_forward_edges_keep_subtasks_apart() -> None:
-    """Subtasks that only feed their like are regions of their own."""
+    """Subtasks that feed only the subtask with their own index are regions of their own."""
     job = Job("forward", parallelism=3).source(SequenceSource(0, 9), name="numbers")
     plan = job.map(lambda number: number, chain=False).collect([], chain=False).plan()
 
@@ -78,7 +78,7 @@ def test_rescale_edges_connect_some_subtasks() -> None:
 
 @crossed(quick=2, mode=EXACT, target=["count-a", "numbers-b"], killed_at_us=range(1, 62, 5))
 def test_a_killed_region_counts_each_record_once(mode: str, target: str, killed_at_us: int) -> None:
-    """Killed twice, in both regions, at any time: the output is that of one pass, and every checkpoint consistent."""
+    """Killed twice, in both regions, at any time: each record is counted once, and every checkpoint is consistent."""
     results, oracle = CollectedResults(), CutOracle()
     made = execution(
         two_jobs(results),
@@ -114,7 +114,7 @@ def _states(trace: Trace, *states: str) -> list[tuple[int, str, str]]:
 
 
 def test_pending_checkpoints_die_with_the_region() -> None:
-    """A part of them will never come: they are aborted for the failover; the schedule goes on by itself."""
+    """The failed region will not acknowledge: they are aborted for the failover; the schedule goes on by itself."""
     trace = Trace()
     run(
         two_jobs([]),
@@ -133,7 +133,7 @@ def test_pending_checkpoints_die_with_the_region() -> None:
 
 
 def test_what_is_triggered_while_a_region_is_down_fails() -> None:
-    """Not all required tasks run: no id is consumed, and it counts as triggered and failed."""
+    """Not all required tasks run: no id is consumed, and the checkpoint counts as triggered and failed."""
     trace = Trace()
     made = execution(
         two_jobs([]),
@@ -155,7 +155,7 @@ def test_what_is_triggered_while_a_region_is_down_fails() -> None:
 
 
 def test_both_regions_may_be_down_at_once() -> None:
-    """Each comes back by itself, at its own time, and what fails while its region is down is not counted again."""
+    """Each comes back by itself, at its own time; what fails while its region is down is not counted again."""
     trace, results = Trace(), CollectedResults()
     made = execution(
         two_jobs(results),
@@ -172,7 +172,7 @@ def test_both_regions_may_be_down_at_once() -> None:
 
 
 def test_a_job_of_one_region_restarts_as_a_whole() -> None:
-    """All tasks in a new attempt; then it is full failover."""
+    """All tasks restart in a new attempt; this is full failover."""
     job = running_count(Job("one", parallelism=2), RECORDS, [])
     result = run(job, kills=[("count[0]", 20 * US)], restart=AT_ONCE, **SETTINGS)
 
@@ -180,7 +180,7 @@ def test_a_job_of_one_region_restarts_as_a_whole() -> None:
 
 
 def test_no_restart_ends_all_regions() -> None:
-    """When the strategy gives up, what still runs is cancelled."""
+    """When the strategy gives up, the tasks that still run are cancelled."""
     result = execution(two_jobs([]), kills=[("count-a", 20 * US)], restart=NoRestart(), **SETTINGS).run()
 
     assert result.state == "failed"
@@ -188,7 +188,7 @@ def test_no_restart_ends_all_regions() -> None:
 
 
 def test_too_many_failed_checkpoints_end_all_regions() -> None:
-    """That is a failure of the job, of no region."""
+    """This is a failure of the job, not of a region."""
     faulty = FaultInjectingFileSystem(
         MemoryFileSystem(), [FaultRule(FileFault.DISK_FULL, "rename", "*/_metadata*", at_call=2)]
     )
@@ -198,7 +198,7 @@ def test_too_many_failed_checkpoints_end_all_regions() -> None:
 
 
 def test_a_region_goes_back_to_an_older_checkpoint_when_the_newest_is_damaged() -> None:
-    """Regions have no records between them: one may be older than the other, and each record still counts once."""
+    """Regions exchange no records: one may go back further than the other, and each record still counts once."""
     files, results, trace = MemoryFileSystem(), CollectedResults(), Trace()
     made = execution(
         two_jobs(results),
@@ -214,7 +214,7 @@ def test_a_region_goes_back_to_an_older_checkpoint_when_the_newest_is_damaged() 
 
     assert result.restores[1].checkpoint_id == 3
     assert any("checkpoint 4 cannot be used" in problem for problem in result.restores[1].problems)
-    # The sink of these tests does not take back what it had committed; the counts themselves are right.
+    # The sink of these tests does not roll back what it had committed; the counts themselves are right.
     assert Counter(results.records).keys() == BOTH.keys()
 
 
@@ -232,7 +232,7 @@ class Damage:
 
 
 def test_a_finished_region_is_no_burden() -> None:
-    """The short pipeline has finished; the long one fails and restarts; the short one is not touched."""
+    """The short pipeline has finished; the long one fails and restarts; the short one does not restart."""
     trace, results = Trace(), CollectedResults()
     job = Job("two")
     running_count_of(job, "a", 12, results)
@@ -249,7 +249,7 @@ def test_a_finished_region_is_no_burden() -> None:
 
 @pytest.mark.parametrize("failover", ["full", "region"])
 def test_a_restart_waits_until_it_knows_which_checkpoint_is_the_newest(failover: str) -> None:
-    """It comes after the answer about metadata being written, and starts from that checkpoint."""
+    """It waits for the answer about the metadata that is being written, and starts from that checkpoint."""
     for seed in range(20):
         results = CollectedResults()
         made = execution(two_jobs(results), seed=str(seed), restart=AT_ONCE, **{**SETTINGS, "failover": failover})
@@ -290,7 +290,7 @@ def test_exponential_delays_grow_in_a_run() -> None:
 
 
 def test_jitter_comes_from_the_seed() -> None:
-    """Another seed, another delay, within its bounds; the same seed, the same; and it is a recorded choice."""
+    """Another seed draws another delay, within its bounds; the same seed draws the same; it is a recorded choice."""
     strategy = ExponentialDelayRestart(100 * US, 100_000 * US, 2.0, reset_after_ns=1_000_000 * US, jitter=0.5)
     delays = []
     for seed in ("0", "0", "1", "2"):
@@ -305,7 +305,7 @@ def test_jitter_comes_from_the_seed() -> None:
 
 
 def test_failures_that_crowd_end_the_job() -> None:
-    """Two within 30 µs are one too many; at a distance the job lives on."""
+    """Two failures within 30 µs are one too many; at a longer distance the job goes on."""
     strategy = FailureRateRestart(1, 30 * US, 1 * US)
 
     assert restarts(strategy, 5, 40).state == "finished"

@@ -1,4 +1,4 @@
-"""Fencing: whatever an older attempt still sends changes nothing in the current one."""
+"""Fencing: messages of an older attempt change nothing in the current one."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ ZOMBIES = [late_acknowledge, late_decline, late_failure, late_end_of_input, late
 
 @pytest.mark.parametrize("act", ZOMBIES, ids=lambda act: act.__name__)
 def test_late_messages_change_nothing(act: Callable[[JobManager, int], None]) -> None:
-    """A message that carries an older attempt leaves the run exactly as it would have been without it."""
+    """A message of an older attempt leaves the run exactly as it would have been without it."""
     undisturbed, expected = restarted_run(nothing)
 
     output, result = restarted_run(act)
@@ -132,7 +132,7 @@ def test_the_same_messages_with_the_current_attempt_do_count() -> None:
 
 
 def test_a_dead_task_takes_nothing_that_is_under_way() -> None:
-    """Records on a slow link reach no task of the attempt that was killed, and nobody processes them."""
+    """Records on a slow link reach no task of the attempt that was killed, and are not processed."""
     sink, trace = RecordingSink(), Trace()
     job = Job("under-way").source(SequenceSource(0, 100), name="numbers").sink(sink, name="out", chain=False)
 
@@ -155,7 +155,7 @@ def test_a_dead_task_takes_nothing_that_is_under_way() -> None:
 
 
 def test_a_cancelled_task_ignores_its_mail() -> None:
-    """A zombie that was cancelled in the middle of a batch does nothing more, whatever it is told."""
+    """A zombie that was cancelled in the middle of a batch does nothing more, whatever mail arrives."""
     sink = RecordingSink()
     tasks: list[Any] = []
 

@@ -1,4 +1,4 @@
-"""Tasks that finish before their job: checkpoints go on, know of them, and are restored with them."""
+"""Tasks that finish before their job: checkpoints go on, record them as finished, and restore them as such."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def finished_at(trace: Trace, attempt: int = 1) -> dict[str, int]:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_source_that_ends_early_finishes_early(mode: str) -> None:
-    """It goes with the first checkpoint behind its end; who reads from it only follows; the others go on."""
+    """It finishes with the first checkpoint after its end; its receivers finish later; the other tasks go on."""
     trace, results = Trace(), CollectedResults()
     checked(execution(uneven(results), instruments=[trace], mode=mode, **SETTINGS)).raise_on_failure()
 
@@ -94,7 +94,7 @@ def test_a_source_that_ends_early_finishes_early(mode: str) -> None:
 
 
 def test_no_source_finishes_before_a_checkpoint_behind_its_end() -> None:
-    """Without periodic checkpoints it waits for the last one of the job."""
+    """Without periodic checkpoints it waits for the last checkpoint of the job."""
     trace = Trace()
     run(uneven([]), instruments=[trace], batch_size=2, checkpoint_interval=None)
 
@@ -114,7 +114,7 @@ def test_switched_off_all_tasks_finish_together() -> None:
 
 
 def test_checkpoints_go_on_without_the_finished() -> None:
-    """They wait for nobody who is not there, and are consistent."""
+    """They wait only for tasks that still run, and are consistent."""
     trace, oracle = Trace(), CutOracle()
     run(uneven([]), instruments=[trace, oracle], **SETTINGS)
 
@@ -143,7 +143,7 @@ BACKLOG: dict[str, Any] = {
 
 
 def test_who_has_only_finished_inputs_is_triggered_directly() -> None:
-    """A task behind a finished source still takes part: the coordinator asks it itself."""
+    """A task whose source has finished still takes part: the coordinator triggers it directly."""
     trace, results, oracle = Trace(), CollectedResults(), CutOracle()
     checked(execution(backlog(results), instruments=[trace, oracle], **BACKLOG)).raise_on_failure()
 
@@ -156,7 +156,7 @@ def test_who_has_only_finished_inputs_is_triggered_directly() -> None:
 
 
 def test_a_task_waits_until_what_it_sent_is_consumed() -> None:
-    """An unaligned barrier overtakes records; a task that went while they are on their way would take them along."""
+    """An unaligned barrier overtakes records; a task that finished before they arrive would lose them."""
     trace = Trace()
     run(backlog([]), instruments=[trace], **BACKLOG)
 
@@ -194,7 +194,7 @@ def test_killed_while_finished_tasks_have_left_a_backlog(killed_at_us: int) -> N
     killed_at_us=[9, 12, 15, 22, 40, 78, 80],
 )
 def test_killed_before_and_behind_the_first_end_each_is_counted_once(mode: str, target: str, killed_at_us: int) -> None:
-    """Whether the tasks that have finished are restored as such, or run again, the output is that of one pass."""
+    """Whether the finished tasks are restored as finished, or run again, each record is counted once."""
     results, oracle = CollectedResults(), CutOracle()
     made = execution(
         uneven(results),
@@ -213,7 +213,7 @@ def test_killed_before_and_behind_the_first_end_each_is_counted_once(mode: str, 
 
 
 def test_finished_vertices_are_restored_as_finished() -> None:
-    """Their operators are not run again: no record, no snapshot, no close; what they fed learns that it ends."""
+    """Their operators are not run again: no record, no snapshot, no close; their receivers get the end of data."""
     trace, sink = Trace(), RecordingSink()
     job = Job("restored")
     job.source(SequenceSource(0, 10), name="short").sink(sink, name="aside", chain=False)
@@ -233,7 +233,7 @@ def test_finished_vertices_are_restored_as_finished() -> None:
 
 
 def test_the_metadata_says_who_had_finished() -> None:
-    """Every operator of the vertex, every subtask, and no state of theirs."""
+    """The metadata marks every operator of the vertex and every subtask, and holds no state of theirs."""
     files = MemoryFileSystem()
     run(uneven([], parallelism=2), file_system=files, retained=1, **SETTINGS)
     storage = storage_in(files, "uneven")
@@ -248,7 +248,7 @@ def test_the_metadata_says_who_had_finished() -> None:
 
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_finished_stays_finished_with_another_parallelism(parallelism: int) -> None:
-    """A savepoint behind the end of the short source, restored with other subtasks: it is not read again."""
+    """A savepoint after the end of the short source, restored with other subtasks: the source is not read again."""
     files, results = MemoryFileSystem(), CollectedResults()
     made = execution(uneven(results, parallelism=2), file_system=files, **SETTINGS)
     made.savepoint(30 * US, "/saved")
@@ -274,7 +274,7 @@ def test_finished_stays_finished_with_another_parallelism(parallelism: int) -> N
 
 
 def test_a_job_that_would_feed_a_finished_vertex_is_refused() -> None:
-    """Its records would reach nobody; the error names both."""
+    """The finished vertex could not read the records; the error names both vertices."""
     files = MemoryFileSystem()
     made = execution(uneven(CollectedResults()), file_system=files, **SETTINGS)
     made.savepoint(30 * US, "/saved")
@@ -304,7 +304,7 @@ def never_durable() -> FaultInjectingFileSystem:
 
 @pytest.mark.parametrize("attempts", [1, 4])
 def test_a_last_checkpoint_that_cannot_complete_fails_the_job(attempts: int) -> None:
-    """After so many tries, whatever is tolerated; the error says what failed and what is not committed."""
+    """After so many tries, whatever failures are tolerated; the error names the failure and what is not committed."""
     results = CollectedResults()
     made = execution(
         running_count(Job("endless"), 30, results),
@@ -325,7 +325,7 @@ def test_a_last_checkpoint_that_cannot_complete_fails_the_job(attempts: int) -> 
 
 
 def test_a_last_checkpoint_is_tried_again() -> None:
-    """A disk that is full for a while costs a while."""
+    """A disk that is full for a while delays the end."""
     results, trace = CollectedResults(), Trace()
     faulty = FaultInjectingFileSystem(
         MemoryFileSystem(),
@@ -365,7 +365,7 @@ def closed_at(trace: Trace) -> list[int]:
 
 
 def test_a_slow_subtask_holds_its_vertex() -> None:
-    """Two subtasks close together: a checkpoint with one of them only could not be restored."""
+    """Two subtasks close together: a checkpoint that contains only one of them could not be restored."""
     files, trace = MemoryFileSystem(), Trace()
     job, settings = union_state(lambda stream: stream.rebalance())
     made = execution(
@@ -387,7 +387,7 @@ def test_a_slow_subtask_holds_its_vertex() -> None:
 
 
 def test_half_a_vertex_with_union_state_is_in_no_checkpoint() -> None:
-    """What is triggered meanwhile is declined, which counts as no failure."""
+    """Checkpoints triggered meanwhile are declined, which does not count as a failure."""
     files, trace = MemoryFileSystem(), Trace()
     job, settings = union_state(lambda stream: stream.forward())
     made = execution(
@@ -415,16 +415,16 @@ def test_half_a_vertex_with_union_state_is_in_no_checkpoint() -> None:
 
 
 class Catching(SequenceSource):
-    """Has a backlog in its first half, and says so."""
+    """Has a backlog in its first half, and reports it."""
 
     def open_split(self, split: str, position: Any, context: Any) -> Any:
-        """A reader that looks how far it is."""
+        """A reader that checks its position."""
         context.report_backlog(True)
         return Looking(super().open_split(split, position, context), context)
 
 
 class Looking:
-    """A reader that says when half is done."""
+    """A reader that reports when half of the input is read."""
 
     def __init__(self, reader: Any, context: Any) -> None:
         self._reader = reader

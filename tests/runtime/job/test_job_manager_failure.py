@@ -1,4 +1,4 @@
-"""The death of the job manager, at every point of a run: a successor goes on from what is durable."""
+"""The death of the job manager, at every point of a run: a successor goes on from durable state."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def counting(into: Any, *, parallelism: int = 2) -> Job:
 
 
 def struck(made: Execution, *after_events: int) -> Execution:
-    """Kill the job manager behind these kernel events, each counted from the one before."""
+    """Kill the job manager after these numbers of kernel events, each counted from the one before."""
     run_on = made._run_kernel
 
     def run_kernel(progress: Any) -> None:
@@ -86,7 +86,7 @@ def killed_after(events: int) -> Killed:
 
 
 def test_killed_behind_any_event_each_record_is_counted_once() -> None:
-    """At every point of every checkpoint, and between them: the output is that of one pass."""
+    """At every point of every checkpoint, and between them: each record is counted once."""
     for after in range(event_count()):
         with case(after=after):
             killed = killed_after(after)
@@ -98,8 +98,8 @@ def test_killed_behind_any_event_each_record_is_counted_once() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_killed_again_while_it_recovers(mode: str) -> None:
-    """The successor dies, too: before it has deployed anything, and soon behind that."""
-    # Each mode begins elsewhere: together they strike after every sixth event.
+    """The successor dies, too: before it has deployed any task, and soon after that."""
+    # Each mode begins at another event: together they strike after every sixth event.
     for after, again in product(range(2 + 6 * MODES.index(mode), event_count(), 24), (1, 2, 5, 20)):
         with case(after=after, again=again):
             results = CollectedResults()
@@ -136,7 +136,7 @@ def test_killed_around_a_restart_of_tasks(mode: str, first: str, later_us: int) 
 
 
 def test_its_death_is_no_failure_of_the_job() -> None:
-    """No restart strategy is asked, no attempt of it is used up; the report says when the job came back."""
+    """No restart strategy is asked, and none of its attempts is used up; the report says when the job came back."""
     trace = Trace()
     made = execution(
         counting(CollectedResults()),
@@ -176,7 +176,7 @@ def test_what_was_planned_before_its_death_is_void() -> None:
 
 
 def test_ids_are_never_used_twice() -> None:
-    """Whatever was pending, aborted or complete when it died: the successor's ids are above all of them."""
+    """The successor's ids are above all ids that were pending, aborted or complete when it died."""
     for after in range(event_count()):
         ids = [one.checkpoint_id for one in killed_after(after).trace.of(CheckpointTriggered)]
 
@@ -184,7 +184,7 @@ def test_ids_are_never_used_twice() -> None:
 
 
 def test_a_checkpoint_that_was_durable_is_not_lost() -> None:
-    """It died between the metadata and everything that follows from it: the successor restores that checkpoint."""
+    """It died after the metadata was durable and before the notifications: the successor restores that checkpoint."""
     found = 0
     for after in range(event_count()):
         killed = killed_after(after)
@@ -197,7 +197,7 @@ def test_a_checkpoint_that_was_durable_is_not_lost() -> None:
 
 
 def test_what_it_had_begun_is_deleted() -> None:
-    """Directories of checkpoints that were pending when it died do not stay for ever."""
+    """Directories of checkpoints that were pending when it died are deleted."""
     for after in range(0, event_count(), 5):
         files = MemoryFileSystem()
         made = execution(counting(CollectedResults()), file_system=files, retained=1, inline_state_bytes=0, **SETTINGS)
@@ -210,7 +210,7 @@ def test_what_it_had_begun_is_deleted() -> None:
 
 
 def test_sinks_commit_once() -> None:
-    """Files are committed by a notification that may have been on its way: the restore makes up for it."""
+    """The notification that commits files may be lost with the job manager: the restore commits them."""
     for after in range(0, event_count(), 2):
         files = MemoryFileSystem()
         numbers = Job("files").source(SequenceSource(0, RECORDS), name="numbers", parallelism=1)
@@ -224,7 +224,7 @@ def test_sinks_commit_once() -> None:
 
 @pytest.mark.parametrize("failover", ["full", "region"])
 def test_it_dies_with_a_region_down(failover: str) -> None:
-    """The successor deploys all; the restart that was planned for the region does not come on top."""
+    """The successor deploys all regions; the restart that was planned for one region does not happen in addition."""
     results = CollectedResults()
     job = Job("two")
     for name in ("a", "b"):
@@ -244,7 +244,7 @@ def test_it_dies_with_a_region_down(failover: str) -> None:
 
 
 def test_a_dead_job_manager_hears_nothing() -> None:
-    """Acknowledgements and timers that were on their way to it reach nobody; the table keeps what it had seen."""
+    """Acknowledgements and timers that were on their way to it are dropped; the table keeps the earlier ones."""
     made = execution(
         counting(CollectedResults()),
         kills=[("job manager", 8 * US)],
@@ -263,7 +263,7 @@ def test_a_dead_job_manager_hears_nothing() -> None:
 
 
 def test_a_kill_behind_the_end_strikes_nobody() -> None:
-    """The job is over: it says so."""
+    """The job is over, and the report says so."""
     made = execution(counting(CollectedResults()), **SETTINGS)
     made.run().raise_on_failure()
     made.manager.kill_master("killed")
@@ -273,7 +273,7 @@ def test_a_kill_behind_the_end_strikes_nobody() -> None:
 
 
 def test_nothing_usable_fails_the_job() -> None:
-    """All completed checkpoints are damaged when the successor looks: beginning again would commit twice."""
+    """All completed checkpoints are damaged when the successor looks: starting from nothing would commit twice."""
     files = MemoryFileSystem()
     made = execution(counting(CollectedResults()), file_system=files, kills=[("job manager", 18 * US)], **SETTINGS)
     made.kernel.schedule(START_NS + 18 * US, "strike", Vandal(files))
@@ -305,7 +305,7 @@ class Vandal:
     call=[1, 2, 4, 9],
 )
 def test_storage_fails_while_it_dies(operation: str, call: int) -> None:
-    """A disk that is full for one call, and the job manager dies, twice: right output, or a clear failure."""
+    """A disk is full for one call, and the job manager dies, twice: the output is right, or the failure is clear."""
     kinds = FileFault.READ_ONLY if operation == "delete" else FileFault.DISK_FULL
     for first_us in (5, 7, 10, 16):
         results = CollectedResults()

@@ -1,4 +1,4 @@
-"""Operator coordinators in whole jobs: what they hand out is processed exactly once, whatever dies."""
+"""Operator coordinators in whole jobs: elements that they hand out are processed exactly once, despite any death."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_dealt_numbers_are_processed_once_after_a_global_failure(target: str, at
 
 @crossed(quick=2, at_us=INSTANTS, mode=MODES)
 def test_dealt_numbers_are_processed_once_after_a_regional_failure(at_us: int, mode: str) -> None:
-    """The coordinator goes on, and takes back what the reset subtask had got since its checkpoint."""
+    """The coordinator goes on, and takes back the elements that the reset subtask had got since its checkpoint."""
     kills = [("reader[1]", at_us * US), ("reader[0]", (at_us + 1) * US), ("reader[1]", (at_us + 17) * US)]
     settings: dict[str, Any] = {"kills": kills, "mode": mode, "seed": f"{at_us}", "seeded_schedule": True}
     numbers, records = deal(keyed=False, failover="region", **settings)
@@ -65,7 +65,7 @@ def test_dealt_numbers_are_processed_once_after_a_regional_failure(at_us: int, m
 
 @crossed(quick=2, at_us=INSTANTS, target=["worker[1]", "worker", "ticks", JOB_MANAGER], mode=MODES)
 def test_operators_behind_channels_get_each_number_once(at_us: int, target: str, mode: str) -> None:
-    """The barrier comes on their inputs: what was sent before it is in their state, what was kept back is not."""
+    """The barrier comes on their inputs: events sent before it are in their state, events held back are not."""
     numbers, results = Dealt(50, ask=12), CollectedResults()
     made = execution(
         asking(numbers, results, records=60),
@@ -81,7 +81,7 @@ def test_operators_behind_channels_get_each_number_once(at_us: int, target: str,
 @pytest.mark.parametrize("parallelism", [1, 2, 5])
 @pytest.mark.parametrize("at_us", [8, 19, 33])
 def test_a_savepoint_goes_on_with_another_parallelism(at_us: int, parallelism: int, mode: str) -> None:
-    """Numbers in the state of readers are redistributed, and the dealer goes on from what it had left."""
+    """Numbers in the state of readers are redistributed, and the dealer goes on with those it had left."""
     files, first, second = MemoryFileSystem(), Dealt(TOTAL), Dealt(TOTAL)
     results = CollectedResults()
     made = execution(dealing(first, results), file_system=files, **{**SETTINGS, "mode": mode})
@@ -108,7 +108,7 @@ def test_a_savepoint_goes_on_with_another_parallelism(at_us: int, parallelism: i
 
 
 def test_state_is_part_of_the_metadata() -> None:
-    """The coordinator's state is filed under its operator, and nothing is for the others."""
+    """The coordinator's state is stored under its operator; other operators have none."""
     files = MemoryFileSystem()
     made = execution(dealing(Dealt(TOTAL), CollectedResults()), file_system=files, **SETTINGS)
     made.savepoint(20 * US, "/savepoints")
@@ -137,7 +137,7 @@ def test_a_new_job_manager_makes_a_new_coordinator() -> None:
 
 
 def test_a_checkpoint_is_told_complete_or_aborted_but_never_both() -> None:
-    """What is under way when a reader dies is told aborted; others, before and after it, are told complete."""
+    """A checkpoint under way when a reader dies is told aborted; others, before and after it, are told complete."""
     numbers, _ = deal(kills=[("reader", 14 * US)], checkpoint_interval=every(ns=3 * US), max_concurrent=2)
 
     outcomes = [call for call in numbers.calls if call[0] in ("complete", "aborted")]
@@ -199,7 +199,7 @@ def test_only_operators_with_a_coordinator_may_send_to_it() -> None:
 
 
 def test_what_is_kept_back_for_a_task_dies_with_it() -> None:
-    """Answers to requests that came behind the cut wait for the barrier; the failed task's are gone at once."""
+    """Answers to requests after the cut wait for the barrier; those for the failed task are dropped at once."""
     made = execution(asking(Dealt(50, ask=12), CollectedResults(), records=60), **SETTINGS)
     kept = waiting_for(made)
     failed = next(subtask for subtask, events in enumerate(kept) if events)
@@ -209,7 +209,7 @@ def test_what_is_kept_back_for_a_task_dies_with_it() -> None:
 
 
 def waiting_for(made: Execution) -> list[tuple[Any, ...]]:
-    """Run until events are kept back; returns them by subtask."""
+    """Run until events are held back; returns them by subtask."""
     found: list[tuple[Any, ...]] = []
 
     def step(_progress: object) -> None:
@@ -232,7 +232,7 @@ class Late(Operator):
     """Asks when its input has ended."""
 
     def process_batch(self, batch: Any) -> None:
-        """Takes the records and makes nothing of them."""
+        """Takes the records and emits none."""
 
     def finish(self) -> None:
         self.context.send_to_coordinator(1)
@@ -242,7 +242,7 @@ class Late(Operator):
 
 
 def test_nothing_is_handed_to_an_operator_that_has_finished() -> None:
-    """What it emitted would come behind the end of the data; the request itself still counts."""
+    """Its output would come after the end of the data; the request itself still counts."""
     numbers, asked = Dealt(5, ask=1), [0]
     numbers.at_event = lambda _dealer: asked.append(1)  # type: ignore[method-assign]
     job = Job("late").source(SequenceSource(0, 3), name="ticks").via(Owned(numbers), name="late").collect([])

@@ -1,4 +1,4 @@
-"""What a run says of its records: read, read again, and by which attempt of which task."""
+"""What a run reports about its records: read, read again, and by which attempt of which task."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def of_sources(result: ExecutionResult) -> list[TaskReport]:
 @pytest.mark.parametrize("mode", ["aligned", "at-least-once", "unaligned"])
 @pytest.mark.parametrize("target", ["numbers[0]", "count[1]", "job manager"])
 def test_what_was_not_read_again_is_the_input(mode: str, target: str) -> None:
-    """Killed twice at any time, whatever went back to whichever checkpoint."""
+    """Killed twice at any time, whichever region went back to whichever checkpoint."""
     again = 0
     for at_us in range(1, 60, 11):
         kills = [(target, at_us * US), ("count[0]", (at_us + 9) * US)]
@@ -68,7 +68,7 @@ def test_a_region_that_goes_back_reads_only_its_own_again(at_us: int) -> None:
 
 
 def test_a_task_says_what_its_last_attempt_did_and_what_all_of_them_did() -> None:
-    """Nothing is forgotten with an attempt: all of them together have handled what was sent."""
+    """The counts of earlier attempts are kept: all attempts together have handled what was sent."""
     result = run(counted(1), kills=[("count", 20 * US)], **SETTINGS)
     (source,) = of_sources(result)
     count = next(task for task in result.tasks if task.vertex.startswith("count"))
@@ -80,7 +80,7 @@ def test_a_task_says_what_its_last_attempt_did_and_what_all_of_them_did() -> Non
 
 
 def test_a_failed_job_tells_what_it_has_read_again_until_then() -> None:
-    """The last attempt died at the same record as the one before: it has read all of it again."""
+    """The last attempt died at the same record as the one before: it has read all records again."""
     job = Job("raises", parallelism=1)
     numbers = job.source(SequenceSource(0, RECORDS), name="numbers")
     numbers.map(lambda number: 1 // (number - 30), name="parse", chain=False).collect(CollectedResults())
@@ -93,7 +93,7 @@ def test_a_failed_job_tells_what_it_has_read_again_until_then() -> None:
 
 
 def test_a_run_without_failures_reads_nothing_again() -> None:
-    """And all attempts are the one."""
+    """And the only attempt is also the sum of all attempts."""
     result = run(counted(), batch_size=3, restart=NoRestart())
 
     assert (result.source_records, result.replayed_records) == (RECORDS, 0)
@@ -104,7 +104,7 @@ def test_a_run_without_failures_reads_nothing_again() -> None:
 @pytest.mark.parametrize("target", ["numbers[0]", "tens[1]", "sink[0]", "job manager"])
 @pytest.mark.parametrize("interval_ns", [3 * US, 1_000 * MS])
 def test_acking_counts_what_was_sent_again(target: str, interval_ns: int) -> None:
-    """By sources that live, for want of an acknowledgement, and by sources that go back to committed offsets."""
+    """By sources that run and get no acknowledgement, and by sources that go back to committed offsets."""
     again = 0
     for at_us in range(1, 60, 19):
         results = at_once()

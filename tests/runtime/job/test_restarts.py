@@ -1,4 +1,4 @@
-"""Restarts: whatever is killed, whenever, the output is that of one pass over the input."""
+"""Restarts: whichever task is killed, at any time, the output is that of one pass over the input."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_many_kills_cost_time_but_no_record() -> None:
 
 
 def test_an_attempt_starts_from_the_newest_completed_checkpoint() -> None:
-    """Each attempt says which checkpoint it starts from, and that is the newest one completed before."""
+    """Each attempt reports which checkpoint it starts from: the newest one completed before."""
     trace = Trace()
 
     result = run(
@@ -104,7 +104,7 @@ def test_an_attempt_starts_from_the_newest_completed_checkpoint() -> None:
 
 
 def test_a_job_killed_before_its_first_checkpoint_begins_anew() -> None:
-    """Without a completed checkpoint an attempt starts from nothing, and nothing was committed before."""
+    """Without a completed checkpoint an attempt starts from nothing; the earlier attempt has committed nothing."""
     results = CollectedResults()
 
     result = run(
@@ -156,7 +156,7 @@ def test_a_failed_job_publishes_nothing_of_its_last_attempt() -> None:
 
 
 def test_attempts_that_end_alike_are_noted_together() -> None:
-    """Each cause once, with the attempts that it ended; what follows another cause is told anew."""
+    """Each cause once, with the attempts that it ended; the same cause after another one is noted anew."""
     kills = [("count[0]", 10 * US), ("count[0]", 20 * US), ("count[0]", 30 * US), ("count[1]", 35 * US)]
     result = run(parallel_count(CollectedResults()), kills=[*kills, ("count[0]", 45 * US)], restart=AT_ONCE)
 
@@ -169,7 +169,7 @@ def test_attempts_that_end_alike_are_noted_together() -> None:
 
 
 def test_what_ends_the_job_is_told_by_its_error_alone() -> None:
-    """It names the earlier attempts that ended alike; other ends stay noted."""
+    """It names the earlier attempts that ended alike; other causes stay noted."""
     kills = [("count[1]", 5 * US), ("count[0]", 10 * US), ("count[0]", 15 * US)]
     made = execution(parallel_count(CollectedResults()), kills=kills, restart=FixedDelayRestart(2, 0))
     result = checked(made)
@@ -179,7 +179,7 @@ def test_what_ends_the_job_is_told_by_its_error_alone() -> None:
 
 
 def test_killing_while_the_job_restarts_is_noted_and_harmless() -> None:
-    """A kill that finds no running task says so instead of striking later."""
+    """A kill that finds no running task is noted and does not strike later."""
     results = CollectedResults()
 
     result = run(
@@ -263,7 +263,7 @@ def unequipped() -> Operator:
 
 
 def test_an_error_that_no_restart_can_help_ends_the_job_at_once() -> None:
-    """What is not installed will not be there in the next attempt either; the job says so and does not try."""
+    """What is not installed will be missing in the next attempt, too; the job says so and does not restart."""
     job = Job("missing").source(SequenceSource(0, 5), name="numbers").via(unequipped).collect([])
     result = execution(job, restart=FixedDelayRestart(3, 10 * US)).run()
 

@@ -1,4 +1,4 @@
-"""Savepoints of a run: where they go, what they are not, and starting from them in each claim mode."""
+"""Savepoints of a run: where they are stored, how they differ from checkpoints, and starting from them in each mode."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def metadata_of(files: FileSystem, path: str) -> CheckpointMetadata:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_savepoint_is_one_directory_that_holds_everything(mode: str) -> None:
-    """Its name says the job; its metadata says what it is; no file of it lies elsewhere."""
+    """Its name contains the job; its metadata says that it is a savepoint; all its files are in it."""
     files = MemoryFileSystem()
     result = saved(11 * US, files=files, mode=mode, inline_state_bytes=0)
     (report,) = result.savepoints
@@ -104,7 +104,7 @@ def test_its_format_is_recorded() -> None:
 
 
 def test_the_same_run_gives_the_same_savepoint() -> None:
-    """Names and bytes depend on nothing but the run; a second one into the same place gets another name."""
+    """Names and bytes depend only on the run; a second run into the same place gets another name."""
     files, other = MemoryFileSystem(), MemoryFileSystem()
     first = saved(11 * US, files=files).savepoints[0].path
     saved(11 * US, files=other)
@@ -156,7 +156,7 @@ def test_savepoints_are_neither_stored_nor_deleted() -> None:
 
 
 def test_savepoints_overtake_a_pending_checkpoint() -> None:
-    """In aligned mode a savepoint does not wait for a checkpoint under way, nor that for it to be complete."""
+    """In aligned mode a savepoint does not wait for a pending checkpoint, nor the checkpoint for the savepoint."""
     trace = Trace()
     made = execution(
         counting(CollectedResults()),
@@ -178,7 +178,7 @@ def test_savepoints_overtake_a_pending_checkpoint() -> None:
 
 
 def test_a_savepoint_tells_no_operator_and_commits_nothing() -> None:
-    """What it holds was not committed: a sink that committed with it would commit twice when the job goes on."""
+    """Its state was not committed: a sink that committed it would commit twice when the job goes on."""
     results = CollectedResults()
     made = execution(counting(results), batch_size=3, checkpoint_interval=None, restart=FixedDelayRestart(None, 0))
     made.savepoint(20 * US, TARGET)
@@ -207,7 +207,7 @@ class Look:
 
 
 def test_a_savepoint_that_cannot_be_written_costs_nothing_else() -> None:
-    """A full disk is told in the report; the job does not count it, goes on and comes to its end."""
+    """The report names a full disk; the failure is not counted, and the job goes on to its end."""
     files = MemoryFileSystem()
     faulty = FaultInjectingFileSystem(files, [FaultRule(FileFault.DISK_FULL, "make_dirs", f"{TARGET}*")])
     results = CollectedResults()
@@ -245,7 +245,7 @@ def test_a_savepoint_while_the_job_restarts_fails() -> None:
 
 
 def test_a_savepoint_under_way_dies_with_the_job() -> None:
-    """A failed task takes pending savepoints with it, and no half one stays."""
+    """A failed task aborts pending savepoints, and no partial one stays."""
     files = MemoryFileSystem()
     made = execution(
         counting(CollectedResults()),
@@ -264,14 +264,14 @@ def test_a_savepoint_under_way_dies_with_the_job() -> None:
 
 
 def test_a_savepoint_after_the_end_is_neither() -> None:
-    """The run was over: no path, no error."""
+    """The run was over: neither a path nor an error is reported."""
     report = saved(10_000_000 * US).savepoints[0]
 
     assert (report.path, report.error) == (None, None)
 
 
 def test_orders_that_make_no_sense_are_refused() -> None:
-    """In a mode without snapshots, before the start, and a second stop."""
+    """In a mode without snapshots, before the start, or a second stop."""
     job = counting(CollectedResults())
     with pytest.raises(ConfigurationError, match="a savepoint needs a mode that takes snapshots; in mode none"):
         execution(job, mode="none").savepoint(1, TARGET)
@@ -294,7 +294,7 @@ def test_another_job_goes_on_from_a_savepoint(mode: str, claim: RestoreMode) -> 
     result = checked(made).raise_on_failure()
 
     assert [restore.checkpoint_id for restore in result.restores] == [report.checkpoint_id] * 2
-    # What came before the savepoint: the keys are counted from there on.
+    # Records before the savepoint: the keys are counted from there on.
     expected = expected_counts(RECORDS, 5)
     assert not Counter(results.records) - expected
     assert max(count for _, count in results.records) == RECORDS // 5
@@ -322,7 +322,7 @@ def test_ids_go_on_above_the_savepoint() -> None:
     ],
 )
 def test_claim_modes_decide_whose_it_is(claim: RestoreMode, first_kind: SnapshotKind, is_kept: bool) -> None:
-    """Only a claimed one is deleted, once subsumed; only behind an unclaimed one must the first checkpoint be full."""
+    """Only a claimed one is deleted, once subsumed; only in mode no-claim must the first checkpoint be full."""
     files = MemoryFileSystem()
     path = saved(11 * US, files=files).savepoints[0].path or ""
     result = started(counting(CollectedResults()), files, SavepointRestore(path, claim), retained=1).run()
@@ -356,7 +356,7 @@ def test_nothing_is_deleted_before_it_is_subsumed(claim: RestoreMode) -> None:
 @pytest.mark.parametrize("parallelism", [1, 3, 5])
 @pytest.mark.parametrize("mode", MODES)
 def test_a_savepoint_may_be_restored_with_another_parallelism(mode: str, parallelism: int) -> None:
-    """Each key goes on in the subtask that has its key group now."""
+    """Each key goes on in the subtask that now has its key group."""
     files, results = MemoryFileSystem(), CollectedResults()
     path = saved(31 * US, files=files, mode=mode).savepoints[0].path or ""
     job = counting(results, parallelism=parallelism)
@@ -382,7 +382,7 @@ def test_state_without_an_owner_is_refused_or_dropped() -> None:
 
 
 def test_an_operator_that_is_new_starts_empty() -> None:
-    """A job may have grown since: what has no state in the savepoint begins with none."""
+    """The job may have new operators: one without state in the savepoint begins with none."""
     files, results, more = MemoryFileSystem(), CollectedResults(), CollectedResults()
     path = saved(31 * US, files=files).savepoints[0].path or ""
     job = Job("counting", parallelism=2)
@@ -406,7 +406,7 @@ def running_stream(job: Job, into: CollectedResults) -> Any:
 
 
 def test_a_checkpoint_is_something_to_start_from_too() -> None:
-    """A retained checkpoint of another run, by its directory or its metadata; claimed, it goes when subsumed."""
+    """A retained checkpoint of another run, by its directory or metadata; if claimed, it is deleted once subsumed."""
     files = MemoryFileSystem()
     saved(files=files, retained=3)
     newest = storage_in(files, "counting").list_checkpoints()[-2]
@@ -421,7 +421,7 @@ def test_a_checkpoint_is_something_to_start_from_too() -> None:
 
 
 def test_a_claimed_savepoint_goes_without_what_else_is_in_its_directory() -> None:
-    """Its user may have put it beside files of others; only what it consists of is deleted."""
+    """The user may have put it beside other files; only its own files are deleted."""
     files = MemoryFileSystem()
     path = saved(11 * US, files=files, inline_state_bytes=0).savepoints[0].path or ""
     with files.open_write(f"{path}/letter.txt") as file:
@@ -432,7 +432,7 @@ def test_a_claimed_savepoint_goes_without_what_else_is_in_its_directory() -> Non
 
 
 def test_a_missing_or_damaged_savepoint_is_told() -> None:
-    """The path, and what is wrong with it; nothing is run."""
+    """The error names the path and the damage; no job is run."""
     files = MemoryFileSystem()
     path = saved(11 * US, files=files, inline_state_bytes=0).savepoints[0].path or ""
     job = counting(CollectedResults())
@@ -450,7 +450,7 @@ def test_a_missing_or_damaged_savepoint_is_told() -> None:
 
 
 def crash(made: Execution, *, completed: int) -> None:
-    """Run until so many checkpoints are complete, and then no further."""
+    """Run until so many checkpoints are complete, and stop there."""
     made._run_kernel = lambda progress: None  # type: ignore[method-assign]
     with pytest.raises(AssertionError, match="nothing is left to happen"):
         made.run()
@@ -486,7 +486,7 @@ def test_a_crashed_run_that_was_started_from_a_savepoint_is_resumed(claim: Resto
 
 
 def test_a_resumed_run_can_do_without_the_savepoint_it_was_started_from() -> None:
-    """Once there is a checkpoint nobody needs it; without one its loss is told."""
+    """Once there is a checkpoint the savepoint is not needed; before that its loss is an error."""
     files, results = MemoryFileSystem(), CollectedResults()
     path = saved(11 * US, files=files).savepoints[0].path or ""
     for completed in (1, 0):
@@ -508,7 +508,7 @@ def test_a_resumed_run_can_do_without_the_savepoint_it_was_started_from() -> Non
 
 
 def test_ids_of_savepoints_are_used_once() -> None:
-    """After a crash right behind a savepoint, which lies somewhere else, its number is not used again."""
+    """After a crash right after a savepoint, which lies in another directory, its id is not used again."""
     files = MemoryFileSystem()
     made = execution(counting(CollectedResults()), file_system=files, batch_size=3, checkpoint_interval=None)
     made.savepoint(11 * US, TARGET)

@@ -1,4 +1,4 @@
-"""Stopping a job with a savepoint: both ways, what comes after it, and all that may go wrong on the way."""
+"""Stopping a job with a savepoint: both ways, how another run goes on, and all that may fail on the way."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def going_on(job: Job, files: FileSystem, path: str | None, **config: Any) -> Ex
 
 @crossed(quick=2, mode=MODES, stop=StopMode, at_us=[0, 1, 7, 16, 29])
 def test_what_stops_goes_on_where_it_stopped(mode: str, stop: StopMode, at_us: int) -> None:
-    """What the stopped run has committed and what the next one commits are together each record once."""
+    """The commits of the stopped run and those of the next run together hold each record once."""
     files, results, oracle = MemoryFileSystem(), CollectedResults(), CutOracle()
     settings: dict[str, Any] = {"mode": mode, "instruments": [oracle], "inline_state_bytes": 0}
     settings["cost"] = CostModel(storage_latency_ns=3 * US)
@@ -80,7 +80,7 @@ def test_what_stops_goes_on_where_it_stopped(mode: str, stop: StopMode, at_us: i
 
 
 def test_the_savepoint_says_how_the_job_stopped() -> None:
-    """In its metadata, for whoever looks into it."""
+    """In its metadata."""
     for stop in StopMode:
         files = MemoryFileSystem()
         path = stopping([], 20 * US, stop, file_system=files).run().savepoints[0].path
@@ -118,7 +118,7 @@ def test_suspending_leaves_windows_open() -> None:
 
 
 def test_draining_closes_windows_first() -> None:
-    """Open windows fire with what they have; for a resumed job, what comes is late."""
+    """Open windows fire with the records they have; records read after resuming from the savepoint are late."""
     files, results = MemoryFileSystem(), CollectedResults()
     made = stopping(results, 45 * US, StopMode.TERMINATE, job=windowed(results), file_system=files, batch_size=5)
     result = made.run().raise_on_failure()
@@ -148,7 +148,7 @@ def test_only_draining_finishes_operators(stop: StopMode, finishes: bool) -> Non
 
 @pytest.mark.parametrize("stop_mode", list(StopMode))
 def test_everything_pending_dies_first(stop_mode: StopMode) -> None:
-    """Pending checkpoints and savepoints are aborted, and nothing is triggered after the savepoint."""
+    """Pending checkpoints and savepoints are aborted, and no checkpoint is triggered after the savepoint."""
     trace = Trace()
     cost = CostModel(storage_latency_ns=5 * US)
     made = stopping([], 22 * US, stop_mode, instruments=[trace], cost=cost, inline_state_bytes=0)
@@ -167,7 +167,7 @@ def test_everything_pending_dies_first(stop_mode: StopMode) -> None:
 
 
 def test_tasks_wait_for_exactly_their_savepoint() -> None:
-    """A task that hears of another completed snapshot stays; it goes when it hears of this one."""
+    """A task that hears of another completed snapshot stays; it stops when it hears of this one."""
     trace = Trace()
     made = execution(
         counting([]),
@@ -206,7 +206,7 @@ class Messenger:
 
 
 def test_a_failed_savepoint_lets_the_job_go_on() -> None:
-    """The directory cannot be made: no task has seen the trigger, checkpoints begin again, and nothing is lost."""
+    """The directory cannot be made: no task has seen the trigger, checkpoints begin again, and no record is lost."""
     files, results, trace = MemoryFileSystem(), CollectedResults(), Trace()
     faulty = FaultInjectingFileSystem(files, [FaultRule(FileFault.DISK_FULL, "make_dirs", f"{TARGET}*")])
     result = checked(stopping(results, 20 * US, file_system=faulty, instruments=[trace]))
@@ -236,7 +236,7 @@ def test_a_savepoint_that_fails_at_the_end_costs_an_attempt(mode: str, stop: Sto
 
 
 def test_the_end_of_all_input_waits_for_a_failed_stop() -> None:
-    """All input ended while the job was about to stop; when it does not, the last checkpoint is taken after all."""
+    """All input ended while the job was about to stop; when the stop fails, the last checkpoint is taken after all."""
     files, results = MemoryFileSystem(), CollectedResults()
     faulty = FaultInjectingFileSystem(files, [FaultRule(FileFault.DISK_FULL, "make_dirs", f"{TARGET}*")])
     made = stopping(results, RECORDS // 2 * US, file_system=faulty, checkpoint_interval=None)
@@ -249,7 +249,7 @@ def test_the_end_of_all_input_waits_for_a_failed_stop() -> None:
 @pytest.mark.parametrize("target", ["count[0]", "numbers", "out", "job manager"])
 @pytest.mark.parametrize("late_us", [0, 1, 3, 5, 7, 9, 11])
 def test_killed_while_it_stops_the_job_goes_on(target: str, late_us: int) -> None:
-    """There is a whole savepoint or none, the report says which, and the output is that of one pass."""
+    """There is a whole savepoint or none, the report says which, and each record is counted once."""
     files, results = MemoryFileSystem(), CollectedResults()
     made = stopping(
         results,
@@ -272,7 +272,7 @@ def test_killed_while_it_stops_the_job_goes_on(target: str, late_us: int) -> Non
         assert report.error is not None
     assert Counter(results.records) == expected_counts(RECORDS, 5)
     for name in files.list_dir(TARGET) if files.exists(TARGET) else []:
-        # A dead job manager may leave a directory behind, but nothing that looks like a savepoint and is none.
+        # A dead job manager may leave a directory, but none that looks like a savepoint without being one.
         if files.exists(f"{TARGET}/{name}/_metadata"):
             locate_snapshot(files, f"{TARGET}/{name}")[0].verify()
 
@@ -304,7 +304,7 @@ def test_a_task_that_dies_behind_the_savepoint_keeps_it() -> None:
 
 
 def test_a_region_that_dies_while_the_job_stops_takes_the_others_along() -> None:
-    """Two pipelines: the other one has stopped already when a task dies behind the savepoint; it cannot go on alone."""
+    """Two pipelines: the other one has stopped already when a task dies after the savepoint; it cannot go on alone."""
     results = CollectedResults()
     job = Job("two")
     for name in ("a", "b"):
@@ -344,7 +344,7 @@ class Ticking(Operator):
 
 
 def test_no_timer_fires_behind_the_snapshot() -> None:
-    """It is in the savepoint; what it did here would be done again by whoever goes on."""
+    """It is in the savepoint; if it also fired here, a resumed run would repeat it."""
     ticks: list[int] = []
 
     def ticking() -> Operator:
@@ -371,7 +371,7 @@ def test_a_job_that_may_not_restart_fails_when_it_cannot_stop() -> None:
 
 
 def test_a_job_stops_once() -> None:
-    """A second order to stop makes no sense."""
+    """A second order to stop is refused."""
     made = stopping([], 20 * US)
     with pytest.raises(ConfigurationError, match="asked for twice"):
         made.savepoint(30 * US, TARGET, stop=StopMode.TERMINATE)
@@ -380,7 +380,7 @@ def test_a_job_stops_once() -> None:
 
 
 def test_stopping_while_the_job_restarts_fails() -> None:
-    """There is nothing to stop; the job goes on later."""
+    """There is no task to stop; the job goes on later."""
     made = stopping([], 20 * US, kills=[("count", 15 * US)], restart=FixedDelayRestart(None, 50 * US))
     result = made.run().raise_on_failure()
 

@@ -57,14 +57,14 @@ def test_a_pick_is_a_draw_of_the_schedule() -> None:
 
 
 def test_sparse_choices_are_first_come_first_served_and_cut_to_the_bound() -> None:
-    """Without exceptions the oldest goes first; a value past the bound means the last one."""
+    """Without exceptions the oldest event goes first; a value past the bound means the last one."""
     assert order_of(SparseChoices("0", {})) == "abcabc"
     assert order_of(SparseChoices("0", {0: 99})) == order_of(SparseChoices("0", {0: 2}))[:6]
     assert order_of(SparseChoices("0", {0: 2}))[0] == "c"
 
 
 def test_sparse_choices_draw_other_streams_from_the_seed() -> None:
-    """Only the schedule is told; what else is drawn is that of the seed."""
+    """Only the schedule is given; the seed draws all other streams."""
     assert [SparseChoices("s", {}).draw("other", 1_000) for _ in range(3)] == [
         ChoiceRecorder("s").draw("other", 1_000) for _ in range(3)
     ]
@@ -79,7 +79,7 @@ def test_without_changes_a_priority_is_kept_to_the_end() -> None:
 
 
 def test_changes_of_priority_interrupt_somebody() -> None:
-    """With changes some target falls behind the others in the middle of its turns; with each seed it is the same."""
+    """With changes other targets interrupt the turns of one target; with each seed the run is the same."""
     orders = [order_of(PriorityChoices(str(seed), 3), turns=6) for seed in range(40)]
     assert orders == [order_of(PriorityChoices(str(seed), 3), turns=6) for seed in range(40)]
     blocks = ["".join(one * 6 for one in order) for order in ("abc", "acb", "bac", "bca", "cab", "cba")]

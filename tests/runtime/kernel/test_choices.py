@@ -67,7 +67,7 @@ def test_replay_gives_the_recorded_answers(draws: list[tuple[str, int]], seed: s
 
 
 def test_a_shortened_recording_goes_on_from_the_seed() -> None:
-    """Where a recording ends the seed takes over, so that a shrunk recording is still a whole run."""
+    """After the end of a recording the seed takes over, so a shrunk recording is still a whole run."""
     replay = ChoiceRecorder("s", replay=[Choice("schedule", 3, 7)])
 
     first, rest = replay.draw("schedule", 7), [replay.draw("schedule", 50) for _ in range(5)]
@@ -90,7 +90,7 @@ def test_a_foreign_recording_is_refused(asked: tuple[str, int]) -> None:
 
 
 def test_one_possibility_is_no_choice() -> None:
-    """A bound of 1 draws nothing, records nothing and leaves the stream where it is."""
+    """A bound of 1 draws no number, records no choice and leaves the stream where it is."""
     recorder, other = ChoiceRecorder("s"), ChoiceRecorder("s")
 
     assert recorder.draw("schedule", 1) == 0
@@ -99,7 +99,7 @@ def test_one_possibility_is_no_choice() -> None:
 
 
 def test_no_possibility_is_a_bug() -> None:
-    """There is nothing to choose among none."""
+    """A bound of 0 leaves no value to choose."""
     with pytest.raises(AssertionError):
         ChoiceRecorder("s").draw("schedule", 0)
 

@@ -1,4 +1,4 @@
-"""The kernel runs data events in virtual time: in order, one at a time, and only as far as it is told to."""
+"""The kernel runs data events in virtual time: in order, one at a time, and only as far as it is told."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_seeds_do_reorder_targets() -> None:
 
 
 def test_an_event_may_schedule_another_at_its_own_instant() -> None:
-    """What is scheduled for now runs in this instant, behind what was ready before."""
+    """An event that is scheduled for now runs in this instant, after those that were ready before."""
     kernel, targets, log = kernel_with([])
     kernel.schedule(START_NS + 1, "pass_on", targets["a"], targets["b"])
     kernel.schedule(START_NS + 1, "hear", targets["c"], "ready before")
@@ -106,7 +106,7 @@ def test_an_event_may_schedule_another_at_its_own_instant() -> None:
 
 
 def test_a_single_ready_event_is_no_choice() -> None:
-    """Where only one event can be next, nothing is drawn, so recordings hold decisions only."""
+    """Where only one event can be next, the kernel draws nothing, so recordings hold only decisions."""
     choices = ChoiceRecorder("0")
     kernel, _, log = kernel_with([(0, "a"), (1, "b"), (2, "c")], choices)
 
@@ -150,7 +150,7 @@ def test_the_past_cannot_be_scheduled() -> None:
 
 
 def test_stop_ends_after_the_current_event() -> None:
-    """``stop`` finishes the event that called it; what is left stays pending and a new run goes on with it."""
+    """``stop`` finishes the event that called it; the other events stay pending and a new run goes on with them."""
     kernel, targets, log = kernel_with([])
     kernel.schedule(START_NS, "stop", targets["a"])
     kernel.schedule(START_NS, "hear", targets["b"], "later")
@@ -200,7 +200,7 @@ def test_pending_lists_what_is_to_come_in_order() -> None:
 
 
 def test_fingerprint_is_relative_to_now() -> None:
-    """Two kernels that will do the same after the same delays have one fingerprint, whatever their clocks say."""
+    """Two kernels that will do the same after the same delays have one fingerprint, whatever their current times."""
     early, targets, _ = kernel_with([(2, "a")])
     late = Kernel(START_NS + 1_000)
     late.schedule(START_NS + 1_002, "hear", targets["a"], "other payload")

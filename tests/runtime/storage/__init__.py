@@ -1,1 +1,1 @@
-"""Claims about the files of a job, and about what comes back from them."""
+"""Claims about the files of a job, and about restoring them."""

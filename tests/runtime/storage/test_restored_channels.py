@@ -1,4 +1,4 @@
-"""Records in flight of a checkpoint go to the channels of another plan: each once, in order, to where it belongs."""
+"""Records in flight of a checkpoint go to the channels of another plan: each once, in order, to the right channel."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Pieces = Mapping[tuple[int, int], Sequence[RecordColumns]]
 def plan(
     senders: int, receivers: int, spread: Callable[[Stream], Any] | None = None, key_type: KeyType | None = None
 ) -> ExecutionPlan:
-    """``numbers`` to ``second`` over one edge: a hash edge with a count behind it, or what ``spread`` makes."""
+    """``numbers`` to ``second`` over one edge: a hash edge that leads to a count, or the edge that ``spread`` makes."""
     job = Job("moved", max_parallelism=MAX_PARALLELISM)
     numbers = job.source(SequenceSource(0, 10, splits=senders), name="numbers", uid="first", parallelism=senders)
     if spread is None:
@@ -63,7 +63,7 @@ EDGE = plan(1, 2).edges[0].name
 
 
 class Checkpoint:
-    """A completed checkpoint that holds nothing but records in flight, of one edge between so many subtasks."""
+    """A completed checkpoint that holds only records in flight, of one edge between so many subtasks."""
 
     def __init__(
         self, senders: int, receivers: int, inputs: Pieces, outputs: Pieces | None = None, edge: str = EDGE
@@ -103,7 +103,7 @@ class Checkpoint:
 
 
 def by_pair(target: ExecutionPlan, restored: RestoredChannels) -> dict[tuple[int, int], tuple[list[Any], list[Any]]]:
-    """What the channels of the first edge got, on the receiver's and on the sender's side."""
+    """The records that the channels of the first edge got, on the receiver's and on the sender's side."""
     found = {}
     for index, in_flight in restored.channels.items():
         channel = target.channels[index]
@@ -117,7 +117,7 @@ def plain(*values: Any) -> list[RecordColumns]:
 
 
 def keyed(*values: int) -> list[RecordColumns]:
-    """Numbers with event times, keyed by what they leave when divided by five."""
+    """Numbers with event times, keyed by their remainder modulo five."""
     return [RecordColumns(list(values), [10 * one for one in values], [one % 5 for one in values])]
 
 
@@ -128,7 +128,7 @@ def keyed(*values: int) -> list[RecordColumns]:
     "spread", [None, Stream.rebalance, Stream.global_, lambda one: one.partition_custom(lambda number, _: 0)]
 )
 def test_with_the_same_parallelism_everybody_gets_back_what_was_his(spread: Any) -> None:
-    """Receiver's part and sender's part of each channel; nothing is filtered, whatever the records look like."""
+    """Receiver's part and sender's part of each channel; no record is filtered, whatever it looks like."""
     target = plan(2, 3, spread)
     held = keyed if spread is None else plain
     checkpoint = Checkpoint(2, 3, {(0, 1): held(1, 2), (1, 1): held(3)}, {(0, 1): held(4), (1, 2): held(5)})
@@ -141,7 +141,7 @@ def test_with_the_same_parallelism_everybody_gets_back_what_was_his(spread: Any)
 
 @pytest.mark.parametrize("spread", [Stream.forward, Stream.rescale, Stream.broadcast])
 def test_edges_that_belong_to_pairs_of_subtasks_are_given_back_as_they_were(spread: Any) -> None:
-    """They hold something only where an older program let barriers overtake on them; unchanged, that is no problem."""
+    """They hold records only where an older program let barriers overtake on them; unchanged, that is no problem."""
     target = plan(2, 2, spread)
 
     restored = Checkpoint(2, 2, {(1, 1): plain("a")}).restore(target)
@@ -159,7 +159,7 @@ def test_event_times_and_keys_come_back() -> None:
 
 
 def test_a_checkpoint_without_records_in_flight_restores_none() -> None:
-    """Then nobody has to wait for anything."""
+    """Then no task has to wait."""
     restored = Checkpoint(1, 2, {}).restore(plan(1, 2, key_type=LONG))
 
     assert restored == RestoredChannels(any=False)
@@ -254,7 +254,7 @@ def _contains(values: list[Any], run: list[Any]) -> bool:
 
 
 def test_custom_partitioned_records_are_asked_for_again() -> None:
-    """Every receiver reads everything and keeps what today's partitioner sends to it."""
+    """Every receiver reads all records and keeps those that today's partitioner sends to it."""
     target = plan(1, 3, lambda stream: stream.partition_custom(lambda number, channels: number % channels))
 
     restored = Checkpoint(1, 2, {(0, 0): plain(0, 2, 4), (0, 1): plain(1, 3)}, {(0, 1): plain(5)}).restore(target)
@@ -269,7 +269,7 @@ def _failing(number: int, channels: int) -> int:
 
 
 def test_an_error_of_the_partitioner_names_operator_and_record() -> None:
-    """It is the user's code that runs here."""
+    """The restore runs the user's code here."""
     target = plan(1, 3, lambda stream: stream.partition_custom(_failing))
 
     with pytest.raises(UserFunctionError, match=r"(?s)custom partitioner of operator 'numbers'.*not four.*record  4"):
@@ -278,7 +278,7 @@ def test_an_error_of_the_partitioner_names_operator_and_record() -> None:
 
 @pytest.mark.parametrize("wrong", [-1, 3])
 def test_a_partitioner_that_names_no_subtask_loses_nothing_silently(wrong: int) -> None:
-    """The record would be given to nobody."""
+    """No subtask would get the record."""
     target = plan(1, 3, lambda stream: stream.partition_custom(lambda number, channels: wrong))
 
     with pytest.raises(UserFunctionError, match=rf"channel {wrong} is not in 0..2"):
@@ -298,7 +298,7 @@ def test_records_that_belong_to_a_pair_of_subtasks_cannot_move(spread: Any) -> N
 
 
 def test_records_of_an_edge_that_is_gone_are_an_error() -> None:
-    """They would be lost without a word; the error lists the edges, and says how to drop them on purpose."""
+    """They would be lost silently; the error lists the edges, and says how to drop the records on purpose."""
     checkpoint = Checkpoint(1, 2, {(0, 0): plain(1)}, {(0, 1): plain(2)}, edge="first>>gone#0")
 
     with pytest.raises(
@@ -322,7 +322,7 @@ def test_records_without_keys_cannot_go_on_to_a_keyed_operator() -> None:
 
 
 def test_the_type_of_keys_is_settled_by_what_was_in_flight() -> None:
-    """A key of another type is refused as before the crash; a declared type stays what it is."""
+    """A key of another type is refused as before the crash; a declared type is kept."""
     words = [RecordColumns(["x"], None, ["a key"])]
     target = plan(1, 2)
 
@@ -337,7 +337,7 @@ def test_the_type_of_keys_is_settled_by_what_was_in_flight() -> None:
 
 @pytest.mark.parametrize("mode", ["unaligned", "aligned-timeout"])
 def test_what_comes_back_is_what_the_trace_saw_captured(mode: str) -> None:
-    """Of the checkpoint that a crash goes back to, by channel and side, to the record."""
+    """Of the checkpoint that a crash goes back to: by channel, side and record."""
     trace = Trace()
     job = running_count(Job("crashed", parallelism=2), 4_000, [], keys=7)
     made = execution(

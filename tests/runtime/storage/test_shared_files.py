@@ -1,4 +1,4 @@
-"""What tasks tell of shared files, what metadata tells of them, and whose paths mean what."""
+"""How tasks and metadata name shared files, and which directory their paths refer to."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def metadata(keyed: KeyedStateHandle | None, checkpoint_id: int = 5) -> Checkpoi
 
 
 def test_a_task_names_uploads_with_their_handle_and_all_others_as_placeholders() -> None:
-    """And its whole handle as a marker; private files are nobody's business."""
+    """And its whole handle as a marker; private files are not named."""
     new, old = shared("new"), shared("old")
 
     marker, *files = shared_state({"count": SubtaskSnapshot(store((old, False), (new, True)))}, 1, 5)
@@ -71,7 +71,7 @@ def test_a_task_names_uploads_with_their_handle_and_all_others_as_placeholders()
 
 
 def test_metadata_names_all_shared_files_with_their_handles() -> None:
-    """Once each, whoever uploaded them: nobody else is left to tell."""
+    """Once each, whichever task uploaded them: no task is left to name them."""
     new, old = shared("new"), shared("old")
     log = LogSegment(0, 5, old, False)
     keyed = ChangelogKeyedStateHandle(GROUPS, 5, 1, (store((new, True), (old, False)),), True, (log,))
@@ -95,7 +95,7 @@ def foreign(files: FileSystem, storage: CheckpointStorage, *, may: bool) -> list
 
 
 def test_files_of_another_directory_go_by_absolute_paths() -> None:
-    """Shared where later checkpoints may refer to them; where they may not, or cannot, they are that snapshot's own."""
+    """Shared where later checkpoints may refer to them; where they may not, or cannot, that snapshot alone owns them."""
     files = MemoryFileSystem()
     here = CheckpointStorage(files, "/here", "job")
     elsewhere = CheckpointStorage(MemoryFileSystem(), "/here", "job")
@@ -107,7 +107,7 @@ def test_files_of_another_directory_go_by_absolute_paths() -> None:
 
 
 def test_files_of_the_own_directory_keep_their_paths() -> None:
-    """Nothing is moved."""
+    """The metadata stays unchanged."""
     here = CheckpointStorage(MemoryFileSystem(), "/here", "job")
     whole = metadata(store((shared("a"), True)))
 
@@ -160,7 +160,7 @@ def written(run: Execution, path: str) -> str:
 
 @pytest.mark.parametrize("is_registered", [False, True])
 def test_what_no_checkpoint_takes_is_deleted(is_registered: bool) -> None:
-    """Private files, and uploads that no registry looks after; never what an earlier checkpoint has uploaded."""
+    """Private files, and uploads that no registry tracks; never a file that an earlier checkpoint has uploaded."""
     files = MemoryFileSystem()
     run = made(files)
     paths = [written(run, path) for path in ("chk-5/m", "shared/new", "shared/old")]
@@ -176,7 +176,7 @@ def test_what_no_checkpoint_takes_is_deleted(is_registered: bool) -> None:
 
 
 def test_shared_state_that_cannot_be_deleted_is_noted() -> None:
-    """The others are deleted all the same; a missing one is fine."""
+    """The other files are deleted all the same; a missing one is no error."""
     files = MemoryFileSystem()
     run = made(FaultInjectingFileSystem(files, [FaultRule(FileFault.ERROR_BEFORE, "delete", "*/shared/a", 1)]))
     first, second = written(run, "shared/a"), written(run, "shared/b")
@@ -216,7 +216,7 @@ def test_a_job_manager_that_dies_while_it_deletes_keeps_no_shared_file_for_ever(
 
 
 def test_recovered_checkpoints_bring_their_shared_state() -> None:
-    """So that the registry knows it before anything is subsumed."""
+    """So the registry knows it before any checkpoint is subsumed."""
     files = MemoryFileSystem()
     run = made(files)
     written(run, "shared/a")

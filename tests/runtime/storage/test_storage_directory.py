@@ -54,7 +54,7 @@ with open_storage(sys.argv[1], "job"):
 
 
 def test_the_lock_holds_between_processes_and_dies_with_its_holder(tmp_path: Path) -> None:
-    """Another process is kept out while the holder lives; a killed holder keeps nobody out."""
+    """Another process is kept out while the holder lives; after the holder is killed, the directory is free."""
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
     )
@@ -71,7 +71,7 @@ def test_the_lock_holds_between_processes_and_dies_with_its_holder(tmp_path: Pat
 
 
 def test_leftovers_of_a_crash_are_deleted_and_checkpoints_are_not() -> None:
-    """A directory without metadata never happened; one with metadata stays."""
+    """A directory without metadata is no checkpoint and is deleted; one with metadata stays."""
     files = MemoryFileSystem()
     with open_storage("/s", "job", file_system=files) as opened:
         whole = opened.storage.initialize_location(1)

@@ -1,4 +1,4 @@
-"""Storage that fails: checkpoints are declined and counted, nothing half-written is restored, older ones serve."""
+"""Storage that fails: checkpoints are declined and counted, no half-written one is restored, older ones are used."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_failure_that_is_not_tolerated_fails_the_job(
 
 
 def test_a_restart_may_cure_it() -> None:
-    """A failure that is not tolerated costs a restart, from the checkpoint before it, and no record."""
+    """A failure that is not tolerated costs a restart, from the checkpoint before it, and loses no record."""
     results = CollectedResults()
     rule = FaultRule(FileFault.DISK_FULL, "write", STATE, at_call=1)
 
@@ -135,7 +135,7 @@ def test_failures_in_a_row_are_counted_and_a_success_clears_the_count() -> None:
 
 
 def test_sinks_hear_that_a_checkpoint_was_given_up() -> None:
-    """An aborted checkpoint is announced as such, never as complete."""
+    """Sinks are told of an aborted checkpoint that it was aborted, never that it is complete."""
     sink = RecordingSink()
     files = FaultInjectingFileSystem(MemoryFileSystem(), [FaultRule(FileFault.ERROR_BEFORE, "rename", "*/chk-2/*")])
     job = Job("told").source(SequenceSource(0, RECORDS)).sink(sink)
@@ -171,7 +171,7 @@ def test_the_last_checkpoint_is_tried_again() -> None:
     ],
 )
 def test_nothing_half_written_is_restored(operation: str, kind: FileFault) -> None:
-    """Whatever step of checkpoint 2 fails, a kill right behind it goes back to a whole checkpoint."""
+    """Whichever step of checkpoint 2 fails, a kill right after it goes back to a whole checkpoint."""
     calls = 0
     while True:
         calls += 1
@@ -195,7 +195,7 @@ def test_nothing_half_written_is_restored(operation: str, kind: FileFault) -> No
 
 @pytest.mark.parametrize(("checkpoint_id", "killed_at_us"), [(1, 15), (2, 25)])
 def test_a_checkpoint_that_may_exist_is_settled_before_the_next_attempt(checkpoint_id: int, killed_at_us: int) -> None:
-    """A durable one that failed is gone before the job goes on, or a power cut would bring it back."""
+    """One that is durable but failed is deleted before the job goes on, or a power cut would bring it back."""
     inner = MemoryFileSystem()
     rules = [
         FaultRule(FileFault.ERROR_AFTER, "fsync_dir", f"*/chk-{checkpoint_id}", at_call=2),
@@ -233,7 +233,7 @@ def test_a_checkpoint_that_may_exist_is_settled_before_the_next_attempt(checkpoi
 
 
 def test_a_checkpoint_that_cannot_be_settled_fails_the_job() -> None:
-    """When nobody can say whether a checkpoint exists, no further attempt is made, and the error says why."""
+    """When it is unknown whether a checkpoint exists, no further attempt is made, and the error says why."""
     rules = [
         FaultRule(FileFault.ERROR_AFTER, "fsync_dir", "*/chk-2", at_call=2),
         FaultRule(FileFault.ERROR_BEFORE, "delete", "*/chk-2/*"),
@@ -307,7 +307,7 @@ def test_a_damaged_checkpoint_is_passed_over_by_a_resume(damage: str, which: str
 
 
 def test_ids_go_on_when_every_checkpoint_is_damaged() -> None:
-    """A fresh start among damaged checkpoints uses no number twice, so it fails on none of them."""
+    """A fresh start beside damaged checkpoints uses no number twice, so no new checkpoint collides with one of them."""
     files, results = MemoryFileSystem(), CollectedResults()
     settings: dict[str, Any] = {"checkpoint_interval": every(records=10), "batch_size": 4, "retained": 9}
     counting([], files, restart=NoRestart(), kills=[("numbers", 45 * US)], **settings).run()
@@ -323,7 +323,7 @@ def test_ids_go_on_when_every_checkpoint_is_damaged() -> None:
 
 
 def test_a_resume_with_nothing_usable_is_refused() -> None:
-    """Checkpoints there are, and none can be read: to begin again would commit a second time what they committed."""
+    """All checkpoints are unreadable: starting from nothing would commit a second time what they committed."""
     files, results = MemoryFileSystem(), CollectedResults()
     settings: dict[str, Any] = {"checkpoint_interval": every(records=10), "batch_size": 4, "retained": 9}
     counting([], files, restart=NoRestart(), kills=[("numbers", 45 * US)], **settings).run()
@@ -337,7 +337,7 @@ def test_a_resume_with_nothing_usable_is_refused() -> None:
 
 
 def test_beginning_anew_takes_no_committed_file_away() -> None:
-    """Where every checkpoint is damaged nobody knows whose the committed files are: the sink refuses to go on."""
+    """Where every checkpoint is damaged the owner of the committed files is unknown: the sink refuses to go on."""
     files = MemoryFileSystem()
     settings: dict[str, Any] = {"checkpoint_interval": every(records=10), "batch_size": 4, "retained": 9}
     execution(rows_job(), file_system=files, restart=NoRestart(), kills=[("numbers", 45 * US)], **settings).run()
@@ -353,7 +353,7 @@ def test_beginning_anew_takes_no_committed_file_away() -> None:
 
 
 def test_a_second_run_leaves_the_output_of_the_first_alone() -> None:
-    """A run into a directory with committed files fails at once, for no restart can help, and none is touched."""
+    """A run into a directory with committed files fails at once, for no restart can help, and leaves every file."""
     files = MemoryFileSystem()
     execution(rows_job(), file_system=files, checkpoint_interval=every(records=10)).run().raise_on_failure()
     output = files_below(files, "/out")
@@ -368,7 +368,7 @@ def test_a_second_run_leaves_the_output_of_the_first_alone() -> None:
 
 
 def test_no_restart_from_nothing_when_checkpoints_have_completed() -> None:
-    """What completed checkpoints have committed would be committed again, so the job fails and says what is wrong."""
+    """The records that completed checkpoints have committed would be committed again, so the job fails and says why."""
     files = FaultInjectingFileSystem(
         MemoryFileSystem(), [FaultRule(FileFault.BIT_FLIP, "open_read", "*/_metadata*", flip_bit=777)]
     )
@@ -419,7 +419,7 @@ def damage_all_checkpoints(files: MemoryFileSystem, job_name: str) -> list[int]:
 
 
 def test_a_value_that_cannot_be_stored_fails_the_job_by_name() -> None:
-    """State that no checkpoint could ever write is the job's error, not a declined checkpoint."""
+    """State that no checkpoint could ever write is an error of the job, not a declined checkpoint."""
     job = Job("unstorable").source(SequenceSource(0, 20)).key_by(lambda number: 0)
     job.reduce(lambda a, b: object(), name="objects").map(str).collect([])
 

@@ -1,4 +1,4 @@
-"""An operator that is given a uid keeps the state it had under the one that was made for it."""
+"""An operator that is given a uid keeps the state it had under its generated uid."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def counting(results: CollectedResults, *, uid: str | None = None) -> Job:
 
 
 def test_state_is_found_by_the_uid_that_was_made_before() -> None:
-    """The count goes on where it was, although the operator has another uid now."""
+    """The count goes on with its state, although the operator has another uid now."""
     files, results = MemoryFileSystem(), CollectedResults()
     settings = {"file_system": files, "batch_size": 1, "cost": CostModel(), "checkpoint_interval": every(ns=4 * US)}
     killed = execution(
