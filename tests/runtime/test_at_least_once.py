@@ -1,4 +1,4 @@
-"""At-least-once: nothing is lost, and what is counted twice is exactly what the cut oracle predicted."""
+"""At-least-once: no record is lost, and exactly the records that the cut oracle predicted are counted twice."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_duplicates_are_those_the_oracle_predicted(killed_at_us: int) -> None:
 
 @pytest.mark.parametrize("killed_at_us", [30, 68])
 def test_aligned_barriers_prevent_them(killed_at_us: int) -> None:
-    """The same run with alignment counts every record once, and the oracle finds nothing."""
+    """The same run with alignment counts every record once, and the oracle finds no orphan."""
     result, results, oracle = killed_run("aligned", killed_at_us, 0)
 
     assert result.attempts == 2
@@ -90,7 +90,7 @@ def test_without_failure_nothing_is_counted_twice() -> None:
 
 
 def test_nothing_is_blocked() -> None:
-    """At-least-once never holds a channel back."""
+    """At-least-once never blocks a channel."""
     trace = Trace()
 
     run(

@@ -1,4 +1,4 @@
-"""A batch is a view, never a meaning: what a checkpoint holds does not depend on the batch size."""
+"""Batches have no meaning of their own: what a checkpoint holds does not depend on the batch size."""
 
 from __future__ import annotations
 

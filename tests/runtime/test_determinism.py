@@ -39,7 +39,7 @@ def rich_job(into: Any) -> Job:
 
 
 class Outcome:
-    """Everything that a run leaves behind."""
+    """The files, results, choices and trace of a run."""
 
     def __init__(self, seed: str = "1", **settings: Any) -> None:
         self.digest, results, files = TraceDigest(), CollectedResults(), MemoryFileSystem()
@@ -106,7 +106,7 @@ def test_a_recording_replays_the_run_without_its_seed() -> None:
 
 
 def test_an_unseeded_schedule_draws_nothing() -> None:
-    """Without a seeded schedule tasks run in the order they were woken, for every seed the same."""
+    """Without a seeded schedule tasks run in the order they were woken, the same for every seed."""
     one, other = Outcome("1", seeded_schedule=False), Outcome("2", seeded_schedule=False)
 
     assert one.result.choices.log == other.result.choices.log == []
@@ -157,7 +157,7 @@ def test_progress_is_reported_now_and_then() -> None:
 
 
 def test_fingerprints_follow_the_run() -> None:
-    """Two runs of one seed have one fingerprint after every event, and other seeds soon have others."""
+    """Two runs of one seed have one fingerprint after every event; runs of other seeds soon have others."""
 
     def fingerprints(seed: str) -> list[str]:
         made = execution(rich_job(CollectedResults()), seed=seed, batch_size=8, checkpoint_interval=every(ns=40 * US))
@@ -196,7 +196,7 @@ def test_processes_and_hash_seeds_make_no_difference() -> None:
 
 @pytest.mark.parametrize("seed", ["0", "a", "Ω"])
 def test_any_text_is_a_seed(seed: str) -> None:
-    """Seeds are text, whatever is in it."""
+    """Seeds are text, with any characters in it."""
     results = CollectedResults()
 
     run(Job("seeded").source(SequenceSource(0, 9)).collect(results), seed=seed)

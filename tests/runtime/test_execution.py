@@ -57,7 +57,7 @@ EXPECTED_ROWS = sorted(f"[{key},{count}]" for key, count in expected_counts(RECO
 def test_kills_go_by_subtask_vertex_or_operator(target: str, killed: set[str]) -> None:
     """A name means one subtask or all of a vertex; an operator stands for the vertex it is chained into.
 
-    The first of several ends the attempt, so which one is seen to fail is for the seed to say.
+    The first of several ends the attempt, so the seed decides which one is seen to fail.
     """
     failed = set()
     for seed in range(10):
@@ -131,7 +131,7 @@ def test_the_result_tells_what_happened() -> None:
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3, 4])
 def test_a_resume_goes_on_where_the_checkpoint_was_taken(parallelism: int) -> None:
-    """At any parallelism and with the clock of the checkpoint, it completes the output of the first run."""
+    """At any parallelism, and with the clock of the checkpoint, it completes the output of the first run."""
     files = MemoryFileSystem()
     settings: dict[str, Any] = {"file_system": files, "checkpoint_interval": every(ns=8 * US), "batch_size": 4}
     first = execution(count_job(2), kills=[("numbers", 22 * US)], restart=NoRestart(), **settings).run()
@@ -149,7 +149,7 @@ def test_a_resume_goes_on_where_the_checkpoint_was_taken(parallelism: int) -> No
 
 
 def test_a_resume_without_checkpoints_starts_from_the_beginning() -> None:
-    """Where nothing was completed there is nothing to restore, and the run does everything."""
+    """Where no checkpoint was completed there is no state to restore, and the run begins anew."""
     files = MemoryFileSystem()
 
     result = execution(count_job(), file_system=files, restore=True).run().raise_on_failure()
@@ -184,7 +184,7 @@ def test_a_changed_job_is_refused_by_uid() -> None:
 
 
 class Keeper(Operator):
-    """Keeps a list in operator state, when it is asked to."""
+    """Keeps a list in operator state, when told to."""
 
     def __init__(self, asks: bool, seen: list[Any]) -> None:
         self._asks = asks
@@ -201,7 +201,7 @@ class Keeper(Operator):
 
 
 def test_operator_state_that_nobody_asks_for_is_refused() -> None:
-    """It may be what waits for its checkpoint: it is named, nobody tries again, and whoever allows that loses it."""
+    """It may hold data that waits for its checkpoint: the error names it, no restart follows; if allowed, it is lost."""
     files = MemoryFileSystem()
     seen: list[Any] = []
 
@@ -241,7 +241,7 @@ def test_time_an_operator_spends_is_the_tasks_time() -> None:
 
 
 def test_a_run_in_which_nothing_can_happen_any_more_says_who_waits() -> None:
-    """A lost message would leave the job waiting forever: that is found, and the waiting tasks are named."""
+    """A lost message would leave the job waiting forever: the run detects this and names the waiting tasks."""
     made = execution(count_job(1), checkpoint_interval=None)
 
     def lose_everything(_progress: Any) -> None:
@@ -254,7 +254,7 @@ def test_a_run_in_which_nothing_can_happen_any_more_says_who_waits() -> None:
 
 
 def test_a_failing_open_fails_the_attempt() -> None:
-    """An operator that cannot be opened fails the job with its error, and leaves no task running."""
+    """An operator that cannot be opened fails the job with its error, and no task is left running."""
 
     class Stubborn(Operator):
         def open(self) -> None:
@@ -271,7 +271,7 @@ def test_a_failing_open_fails_the_attempt() -> None:
 
 
 def test_bugs_are_not_taken_for_failures_of_the_job() -> None:
-    """A broken invariant inside an operator comes out as it is: it is no reason to restart."""
+    """A broken invariant inside an operator is raised as it is: it is no reason to restart."""
 
     class Broken(Operator):
         def process_batch(self, batch: Batch) -> None:

@@ -1,4 +1,4 @@
-"""``Job.run``: every setting by its name, the surroundings, and what comes back."""
+"""``Job.run``: every setting by its name, the surroundings, and the result."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def config_of_run(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> RunConfig
 
 
 def test_a_run_returns_its_result() -> None:
-    """With the settings that were given, and a line that says how it went."""
+    """With the given settings, and a line about its end."""
     found: list[int] = []
 
     result = totals(found).run(mode="unaligned", checkpoint_interval="250us", state_backend="lsm", seed=7)
@@ -72,7 +72,7 @@ def test_a_failed_run_raises_the_error_of_the_job() -> None:
 
 
 def test_the_settings_of_the_table_are_typed() -> None:
-    """Each name with its type and its text: what the table says is what an editor shows."""
+    """Each name with its type and its text: an editor shows what the table says."""
     text = typed_settings.FILE.read_text("utf-8")
 
     assert text.partition(typed_settings.MARK)[2] == typed_settings.written()
@@ -90,7 +90,7 @@ def test_every_setting_is_given_by_its_name(name: str, monkeypatch: pytest.Monke
 
 
 def test_times_are_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also those inside of groups and mappings."""
+    """Also those inside groups and mappings."""
     settings: dict[str, Any] = {
         "checkpoint_interval": "10000rec", "min_pause": "3us", "restart": "fixed:3:10ms", "retained": 4,
         "preset": "small-cluster", "cost": {"link_latency": "2us", "slow_links": {"numbers[0]": "3us"}},
@@ -153,7 +153,7 @@ def test_a_run_has_surroundings() -> None:
 
 
 def test_a_storage_directory_is_gone_on_with_and_never_begun_twice(tmp_path: Path) -> None:
-    """A second run would commit the output of the first one again, so it says that it goes on."""
+    """A second run would commit the output of the first one again, so it says that it resumes the first one."""
     first = totals().run(storage=tmp_path / "state", checkpoint_interval="250us")
     with pytest.raises(StorageError, match="holds checkpoints of job 'totals'"):
         totals().run(storage=tmp_path / "state")
@@ -164,7 +164,7 @@ def test_a_storage_directory_is_gone_on_with_and_never_begun_twice(tmp_path: Pat
 
 
 def test_importing_the_engine_loads_the_port_alone() -> None:
-    """Of our modules; the runner and the runtime come with the first run."""
+    """Of our modules; the runner and the runtime are loaded with the first run."""
     program = "import sys, engine; print(*sorted(one for one in sys.modules if one.split('.')[0] == 'engine'))"
 
     assert printed(program, "0").split() == ["engine", "engine.graph", "engine.graph.running"]

@@ -95,7 +95,7 @@ def foreign(files: FileSystem, storage: CheckpointStorage, *, may: bool) -> list
 
 
 def test_files_of_another_directory_go_by_absolute_paths() -> None:
-    """Shared where later checkpoints may refer to them; where they may not, or cannot, that snapshot alone owns them."""
+    """Shared where later checkpoints may refer to them; where they may not, or cannot, only that snapshot owns them."""
     files = MemoryFileSystem()
     here = CheckpointStorage(files, "/here", "job")
     elsewhere = CheckpointStorage(MemoryFileSystem(), "/here", "job")

@@ -1,8 +1,8 @@
-"""A job of one slow sink behind some sources, and what its checkpoints hold: records processed and records in flight.
+"""A job of some sources and one slow sink, and what its checkpoints hold: records processed and records in flight.
 
 Sources emit a record per µs, numbered from 0 and named after their source: ``a0``, ``a1``, ... The sink takes
-``SINK_NS`` for each. It writes down what it does, so a test can say of a checkpoint which records were processed before
-it, which were stored on the receiver's side and which on the sender's.
+``SINK_NS`` for each. It logs its work, so a test can tell for a checkpoint which records were processed before it,
+which were stored on the receiver's side and which on the sender's.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class TriggerAt:
             execution.kernel.schedule(START_NS + at_ns, "strike", self)
 
     def strike(self, _payload: None = None) -> None:
-        """Ask, whatever attempt it is by now (kernel event)."""
+        """Ask, in the current attempt (kernel event)."""
         self._manager.records_interval_over(self._manager.job.deployment)
 
 
 @dataclass
 class InFlight:
-    """What a run has left behind."""
+    """The trace and the files of a run."""
 
     result: ExecutionResult
     sink: RecordingSink
@@ -84,7 +84,7 @@ class InFlight:
         return [value for found, what, value in self.sink.calls[:at] if (found, what) == (attempt, "record")]
 
     def at_ns(self, kind: type[CheckpointTriggered | CheckpointCompleted], checkpoint_id: int) -> int:
-        """When this has happened to a checkpoint, from the start of the run."""
+        """When the checkpoint reached this step, from the start of the run."""
         event = next(event for event in self.trace.of(kind) if event.checkpoint_id == checkpoint_id)
         return event.time_ns - self.result.started_ns
 
@@ -99,7 +99,7 @@ class InFlight:
 
 @dataclass
 class Flight:
-    """The job to be run, and how."""
+    """The job to be run, and its settings."""
 
     sources: Mapping[str, int] = field(default_factory=lambda: {"a": 20})
     """Names, and how many records each has."""

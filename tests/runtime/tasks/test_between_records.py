@@ -1,4 +1,4 @@
-"""Everything but death waits for the record in service, whether the cost model charges its time or an operator does."""
+"""Everything but death waits for the record in service, whether the cost model or an operator charges its time."""
 
 from __future__ import annotations
 
@@ -103,14 +103,14 @@ def serve(
 
 
 def at_the_end_of_the_record(at_ns: int) -> tuple[int, int]:
-    """When a service without pauses is done with the record that it has in hand at ``at_ns``, and with how many."""
+    """When a service without pauses finishes the record that it has in hand at ``at_ns``, and how many are done."""
     done = -(-at_ns // SERVICE_NS)
     return done * SERVICE_NS, done
 
 
 @pytest.mark.parametrize("charged_by", CHARGED_BY)
 def test_a_barrier_that_overtakes_waits_for_the_record_in_service_and_no_other(charged_by: str) -> None:
-    """At most one record's time after it came, whatever charges the time; the record is in the snapshot."""
+    """At most one record's time after its arrival, whatever charges the time; the record is in the snapshot."""
     triggers_ns = [500 * US, 700_001, 905 * US, 1_000_999]
 
     served = serve(charged_by, triggers_ns)
@@ -120,7 +120,7 @@ def test_a_barrier_that_overtakes_waits_for_the_record_in_service_and_no_other(c
 
 @pytest.mark.parametrize("charged_by", CHARGED_BY)
 def test_mail_waits_for_the_record_in_service(charged_by: str) -> None:
-    """Here a timer: the record is done when it fires."""
+    """The mail is a timer here: the record is done when it fires."""
     served = serve(charged_by, [], kind=Alarmed)
 
     assert served.notes[:1] == [at_the_end_of_the_record(ALARM_NS)]
@@ -136,7 +136,7 @@ def test_death_waits_for_nothing(charged_by: str) -> None:
 
 
 def test_the_time_of_a_whole_batch_is_waited_for() -> None:
-    """An operator that asks something else, once for its batch, is in the middle of that until its time is over."""
+    """An operator that makes one request for its batch is busy until the time of that request is over."""
     served = serve("operator", [500 * US], kind=Requests)
 
     assert served.notes[0] == (2 * BATCH * SERVICE_NS, 2 * BATCH)
@@ -144,7 +144,7 @@ def test_the_time_of_a_whole_batch_is_waited_for() -> None:
 
 @pytest.mark.parametrize("charged_by", CHARGED_BY)
 def test_barriers_do_not_make_a_service_slower(charged_by: str) -> None:
-    """However often they come: the time that a record has taken so far is not spent again."""
+    """However often they come: the time that a record has used so far is not charged again."""
     often = serve(charged_by, range(450 * US, 2_000 * US, 3 * US))
 
     assert len(often.notes) > 100
@@ -152,7 +152,7 @@ def test_barriers_do_not_make_a_service_slower(charged_by: str) -> None:
 
 
 def test_that_a_task_takes_single_records_is_part_of_what_tells_its_states_apart() -> None:
-    """It decides how the task goes on, so a search must not take such a task for one that takes batches."""
+    """Single records decide how the task goes on, so a search must not take it for a task that takes batches."""
     made = execution(Job("small").source(SequenceSource(0, 3)).rebalance().collect([]))
     made.run()
     task = next(iter(made.manager.tasks.values()))

@@ -54,7 +54,7 @@ from tests.runtime.support import (
 
 
 class Witness(Operator):
-    """Passes records on, emits one more in each hook of a snapshot, and writes down when it was called."""
+    """Passes records on, emits one more in each hook of a snapshot, and logs each call."""
 
     log: list[Any]
 
@@ -70,7 +70,7 @@ class Witness(Operator):
 
 
 def witness_log() -> list[Any]:
-    """What happens around the first checkpoint of a job with a witness in the middle."""
+    """The log of a job with a witness in the middle, around its first checkpoint."""
     log: list[Any] = []
 
     def make() -> Operator:
@@ -95,7 +95,7 @@ def test_the_steps_of_a_snapshot_come_in_order() -> None:
 
 
 def snapshot_files(files: MemoryFileSystem) -> list[str]:
-    """Every file in storage but the one that remembers which numbers are used up."""
+    """Every file in storage except the one that stores which ids are used up."""
     return [path for path in files_below(files) if not path.endswith("/checkpoint-ids")]
 
 
@@ -112,7 +112,7 @@ SLOW_LINK = CostModel(slow_links={"slow": 8 * US})
 
 
 def test_alignment_blocks_a_channel_behind_its_barrier() -> None:
-    """Between its barrier and the snapshot a channel yields nothing; then it goes on."""
+    """Between its barrier and the snapshot a channel yields no element; then it goes on."""
     trace = Trace()
 
     run(two_inputs([]), instruments=[trace], batch_size=1, checkpoint_interval=every(ns=20 * US), cost=SLOW_LINK)
@@ -150,19 +150,19 @@ def test_every_checkpoint_is_a_consistent_cut(batch_size: int) -> None:
 
 
 def test_alignment_is_measured() -> None:
-    """Start delay and alignment duration are those of the barriers' journeys."""
+    """Start delay and alignment duration match the times of the barriers."""
     trace = Trace()
 
     run(two_inputs([]), instruments=[trace], batch_size=1, checkpoint_interval=every(ns=20 * US), cost=SLOW_LINK)
 
-    # Behind the end of the fast source its channel takes no part any more.
+    # After the end of the fast source its channel takes no part any more.
     ended = min(one.time_ns for one in trace.of(TaskState) if one.state == "finished")
     counts = [one for one in trace.of(SnapshotTaken) if one.task.endswith("out[0]") and one.time_ns < ended]
     assert {(one.start_delay_ns, one.alignment_ns) for one in counts} == {(0, 8 * US)}
 
 
 def test_metadata_is_durable_before_anyone_commits() -> None:
-    """When a sink hears that a checkpoint is complete, a crash could not undo it any more."""
+    """When a sink hears that a checkpoint is complete, no crash can undo the checkpoint."""
     files, sink = MemoryFileSystem(), RecordingSink()
     survived: dict[int, bool] = {}
 
@@ -197,7 +197,7 @@ def test_sinks_hear_of_checkpoints_in_order_and_after_their_snapshot() -> None:
 
 @pytest.mark.parametrize(("mode", "timeout_ns"), [("aligned", None), ("aligned-timeout", 80 * US)])
 def test_checkpoints_back_to_back_do_not_seem_to_take_longer_and_longer(mode: str, timeout_ns: int | None) -> None:
-    """From its trigger each takes as long as the first, within its timeouts."""
+    """Each takes as long from its trigger as the first, within its timeouts."""
     job = Job("back to back", parallelism=2)
     numbers = job.source(SequenceSource(0, 2_000, splits=2), name="numbers").key_by(lambda number: number % 7)
     numbers.reduce(lambda left, right: left + right, name="sum").collect(CollectedResults())
@@ -233,7 +233,7 @@ def test_an_interval_in_records_counts_all_sources_records(batch_size: int) -> N
 
 
 def test_the_interval_in_records_begins_anew_with_each_attempt() -> None:
-    """After a restart the next checkpoint comes a whole interval behind the restored one."""
+    """After a restart the next checkpoint comes a whole interval after the restored one."""
     trace = Trace()
     job = Job("by-records").source(SequenceSource(0, 100), name="numbers").rebalance().collect([], parallelism=2)
 
@@ -274,7 +274,7 @@ def test_mode_none_takes_no_checkpoints_and_publishes_at_the_end() -> None:
 
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_the_last_commit_is_never_lost(parallelism: int) -> None:
-    """No order of events within the last instant lets a task end before it has heard of the last checkpoint."""
+    """In no order of events within the last instant does a task end before it has heard of the last checkpoint."""
     for seed in range(400):
         results = CollectedResults()
         job = Job("end").source(SequenceSource(0, 10), parallelism=parallelism)
@@ -329,7 +329,7 @@ class LateRequest:
 
 
 def delay_acknowledgement(made: Execution, checkpoint_id: int, by_ns: int) -> None:
-    """Let the first acknowledgement of a checkpoint come later."""
+    """Delay the first acknowledgement of a checkpoint."""
     manager, delayed = made.manager, []
     receive_at_once = manager.receive_acknowledge
 
@@ -344,7 +344,7 @@ def delay_acknowledgement(made: Execution, checkpoint_id: int, by_ns: int) -> No
 
 
 def test_a_last_checkpoint_that_was_subsumed_is_not_repeated() -> None:
-    """When a younger checkpoint completes before the last one, it began behind the end as well, and the job ends."""
+    """A later checkpoint that completes before the last one also began after the end, so the job ends."""
     for seed in range(20):
         results, trace = CollectedResults(), Trace()
         made = execution(
@@ -367,7 +367,7 @@ def test_a_last_checkpoint_that_was_subsumed_is_not_repeated() -> None:
 
 
 def delay_notifications(made: Execution, task_name: str, by_ns: int) -> None:
-    """Let what the coordinator tells one task about finished checkpoints come later."""
+    """Delay what the coordinator tells one task about finished checkpoints."""
     mail_at_once = made.manager.post.to_task
 
     def mail(task: Task, operation: str, *arguments: object) -> None:
@@ -393,7 +393,7 @@ def test_a_task_ends_when_it_has_heard_of_the_last_checkpoint() -> None:
 
 
 def test_a_finished_task_leaves_no_snapshot_behind() -> None:
-    """A snapshot that is still being written when its task ends is given up, and no file of it stays."""
+    """A snapshot that is still being written when its task ends is cancelled, and its files are deleted."""
     files, trace = MemoryFileSystem(), Trace()
     job = Job("finished").source(SequenceSource(0, 40), name="numbers").collect([], name="out", chain=False)
     made = execution(
@@ -441,7 +441,7 @@ def test_storage_takes_virtual_time() -> None:
 
 
 def test_copy_on_write_holds_while_the_job_goes_on() -> None:
-    """Slow snapshots hold the state at the barrier, not what the job has made of it since."""
+    """Slow snapshots hold the state at the barrier, without the changes that the job has made since."""
     results = CollectedResults()
     cost = CostModel(storage_latency_ns=30 * US)
 
@@ -462,7 +462,7 @@ def test_copy_on_write_holds_while_the_job_goes_on() -> None:
 
 @pytest.mark.parametrize("retained", [1, 2, 5])
 def test_only_the_retained_checkpoints_are_kept(retained: int) -> None:
-    """Subsumed checkpoints are deleted with all their files, and aborted ones leave nothing."""
+    """Subsumed checkpoints are deleted with all their files, and the files of aborted ones are deleted."""
     files = MemoryFileSystem()
     job = running_count(Job("kept"), 200, [])
 
@@ -484,7 +484,7 @@ def test_only_the_retained_checkpoints_are_kept(retained: int) -> None:
 
 
 def test_a_checkpoint_that_takes_too_long_is_given_up() -> None:
-    """A checkpoint over its timeout is aborted and leaves no files; the job goes on when that is tolerated."""
+    """A checkpoint over its timeout is aborted and its files are deleted; the job goes on when that is tolerated."""
     trace, files, results = Trace(), MemoryFileSystem(), CollectedResults()
 
     result = run(
@@ -497,7 +497,7 @@ def test_a_checkpoint_that_takes_too_long_is_given_up() -> None:
         checkpoint_timeout_ns=150 * US,
         tolerable_failures=10,
         retained=1,
-        # Barriers wait behind more and more records, until the sources have ended.
+        # Barriers queue behind more and more records, until the sources have ended.
         cost=CostModel(record_ns=3 * US),
     )
 

@@ -1,4 +1,4 @@
-"""Work that mail cuts short is taken up where it was, however long the task had to wait in between."""
+"""Work that mail interrupts is resumed where it was, however long the task had to wait in between."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RECORD_NS = 10 * US
 
 
 class SendsAhead(Operator):
-    """Sends a record ahead of every barrier, as who tells a committer what there is to commit."""
+    """Sends a record ahead of every barrier, as a writer that sends committables to its committer."""
 
     def process_batch(self, batch: Batch) -> None:
         self.output.emit(batch)
@@ -28,7 +28,7 @@ class SendsAhead(Operator):
 @pytest.mark.parametrize("capacity", [1, 2])
 @pytest.mark.parametrize("interval_ns", [4 * US, 6 * US, 9 * US, 12 * US])
 def test_a_slow_task_gets_on_between_checkpoints(interval_ns: int, capacity: int) -> None:
-    """Each barrier cuts a record short and fills the output, so that the task must wait before it goes on with it."""
+    """Each barrier interrupts a record and fills the output, so that the task must wait before it goes on."""
     results = CollectedResults()
     job = Job("ahead", parallelism=1)
     numbers = job.source(SequenceSource(0, 6), name="numbers")
@@ -48,7 +48,7 @@ def test_a_slow_task_gets_on_between_checkpoints(interval_ns: int, capacity: int
 
 
 def test_time_spent_on_a_record_is_spent_once() -> None:
-    """However often checkpoints cut it short: ten records take ten records' time."""
+    """However often checkpoints interrupt it: ten records take ten records' time."""
     ended = {}
     for interval_ns in (3 * US, 7 * US, 1_000 * US):
         job = Job("ahead", parallelism=1)

@@ -1,4 +1,4 @@
-"""An operator that holds its task's input: what waits meanwhile, and what does not."""
+"""An operator that holds its task's input: what waits meanwhile, and what does not wait."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOLD_NS = 20 * US
 
 
 class Slow(Operator):
-    """Holds the input for so long after each batch, and notes when batches and timers come."""
+    """Holds the input for so long after each batch, and logs when batches and timers come."""
 
     def __init__(self, notes: list[tuple[str, int]]) -> None:
         self._notes = notes
@@ -45,7 +45,7 @@ def slow_job(notes: list[tuple[str, int]], into: Any, records: int = 5) -> Job:
 
 
 def test_no_element_is_taken_while_the_input_is_held() -> None:
-    """Timers come; the next batch comes when one has released it, at that very instant. Held twice is held once."""
+    """Timers still fire. The next batch comes at the very instant that one releases the input; two holds count once."""
     notes: list[tuple[str, int]] = []
     results = CollectedResults()
     checked(execution(slow_job(notes, results), batch_size=1)).raise_on_failure()
@@ -59,7 +59,7 @@ def test_no_element_is_taken_while_the_input_is_held() -> None:
 
 @pytest.mark.parametrize(("mode", "waits"), [("aligned", True), ("unaligned", False)])
 def test_a_barrier_waits_unless_it_overtakes(mode: str, waits: bool) -> None:
-    """As behind an output without credit: an aligned barrier queues behind the records, an unaligned one does not."""
+    """As with an output without credit: an aligned barrier queues behind the records, an unaligned one does not."""
     trace = Trace()
     job = slow_job([], CollectedResults(), records=12)
     checked(
@@ -71,7 +71,7 @@ def test_a_barrier_waits_unless_it_overtakes(mode: str, waits: bool) -> None:
 
 
 def test_a_task_that_fails_while_it_holds_its_input_starts_anew_without() -> None:
-    """Holding is of one attempt: the next one takes elements from the beginning."""
+    """A hold belongs to one attempt: the next one takes elements from the beginning."""
     results = CollectedResults()
     made = execution(
         slow_job([], results), kills=[("slow", 30 * US)], batch_size=1, checkpoint_interval=every(ns=5 * US)

@@ -1,4 +1,4 @@
-"""What the runtime owes a keyed state backend: names, a place for its files, notifications, time, and one end."""
+"""The runtime's duties to a keyed state backend: names, a place for its files, notifications, time, one disposal."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Work(BackgroundWork):
 
 @dataclass
 class Spied:
-    """A state backend on the heap that remembers what happens to it."""
+    """A state backend on the heap that records every call."""
 
     name: str = "spied"
     incremental: bool = False
@@ -77,7 +77,7 @@ class Spied:
         spied, backend = self, HeapStateBackend().create_keyed_backend(environment)
 
         class History:
-            """Tells what it is told."""
+            """Records what it is told."""
 
             def complete(self, checkpoint_id: int) -> None:
                 spied.told.append((environment.unique, "complete", checkpoint_id))
@@ -104,7 +104,7 @@ class Spied:
 
 
 def ran(spied: Spied, *, records: int = 100, parallelism: int = 1, **settings: Any) -> tuple[Any, Any]:
-    """A counting job over that backend: the execution and what came of it."""
+    """A counting job over that backend: the execution and its result."""
     files, results = MemoryFileSystem(), collected()
     job = running_count(Job("spied", parallelism=parallelism), records, results)
     made = execution(job, file_system=files, state_backend=spied, **{**FAST, **settings})
@@ -117,7 +117,7 @@ def ran(spied: Spied, *, records: int = 100, parallelism: int = 1, **settings: A
 
 @pytest.mark.parametrize("victim", [None, "count[0]", "numbers[0]", "job manager"])
 def test_every_backend_is_disposed_of_once_and_its_files_are_deleted(victim: str | None) -> None:
-    """Whether its task has finished, was killed or cancelled, or its job manager has died; and no name comes twice."""
+    """Whether its task finished, was killed or cancelled, or its job manager died; and every backend has a new name."""
     spied = Spied()
     kills = [] if victim is None else [(victim, 47 * US), (victim, 90 * US)]
 
@@ -129,7 +129,7 @@ def test_every_backend_is_disposed_of_once_and_its_files_are_deleted(victim: str
 
 
 def test_a_backend_that_cannot_be_restored_is_disposed_of() -> None:
-    """The attempt fails, and so does the backend that was restored in part go; the next attempt has its own."""
+    """The attempt fails, and the backend that was restored in part is disposed of; the next attempt has its own."""
     spied = Spied(failing_restores=2)
 
     _, result = ran(spied, kills=[("count[0]", 47 * US)])
@@ -139,7 +139,7 @@ def test_a_backend_that_cannot_be_restored_is_disposed_of() -> None:
 
 
 def test_a_backend_is_told_before_its_operator(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Complete reaches backend and operator in this order; what was subsumed by it, the backend only, afterwards."""
+    """Complete reaches backend and operator in this order; afterwards the backend alone hears what was subsumed."""
     spied = Spied()
 
     def complete(operator: ReduceOperator, checkpoint_id: int) -> None:
@@ -154,7 +154,7 @@ def test_a_backend_is_told_before_its_operator(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_backend_is_told_of_checkpoints_that_were_given_up() -> None:
-    """Such as those that expire because their upload takes too long."""
+    """For example, of those that expire because their upload takes too long."""
     spied = Spied()
 
     ran(
@@ -169,7 +169,7 @@ def test_a_backend_is_told_of_checkpoints_that_were_given_up() -> None:
 
 
 def test_the_clock_of_a_backend_is_the_virtual_one() -> None:
-    """Not that of the wall."""
+    """Not the wall clock."""
     spied = Spied()
     made, _ = ran(spied)
 
@@ -239,7 +239,7 @@ def test_background_work_pays_for_each_file_in_checkpoint_storage_once() -> None
 
 
 def test_background_work_is_cancelled_with_its_task() -> None:
-    """Each piece that was not done, once; none of its steps comes later."""
+    """Each step that was not done is cancelled once; none of its steps runs later."""
     works = [Work("first", 10**6), Work("second")]
     spied = Spied()
     spied.works = {"count-0-1-1-0": works}
@@ -252,7 +252,7 @@ def test_background_work_is_cancelled_with_its_task() -> None:
 
 
 def test_background_work_that_fails_fails_the_task() -> None:
-    """What a local store cannot compact it cannot be trusted to read: the job goes back to a checkpoint."""
+    """A store that fails to compact its local files may fail to read them: the job goes back to a checkpoint."""
     spied = Spied()
     spied.works = {"count-0-1-1-0": [Work("compaction", 3, fails=True)]}
 
@@ -263,7 +263,7 @@ def test_background_work_that_fails_fails_the_task() -> None:
 
 
 def test_state_backends_are_chosen_by_name_or_given() -> None:
-    """What cannot be used is refused when the configuration is made."""
+    """A value that cannot be used is refused when the configuration is made."""
     assert RunConfig(state_backend="changelog:lsm", snapshot="incremental").backend().name == "changelog:lsm"
     assert RunConfig(state_backend=HeapStateBackend(incremental=True)).backend().incremental
     for settings, message in (
@@ -281,7 +281,7 @@ def test_state_backends_are_chosen_by_name_or_given() -> None:
 
 
 def test_full_snapshots_can_be_compressed() -> None:
-    """The same state in fewer bytes, and it is restored."""
+    """The same state takes fewer bytes, and it is restored."""
     sizes = {}
     for compression in ("none", "zlib"):
         files, results = MemoryFileSystem(), collected()

@@ -1,4 +1,4 @@
-"""Loops at run time: how they end, what does not travel round, what holds them back, what their checkpoints hold."""
+"""Loops at run time: how they end, which elements do not go round, what blocks them, what their checkpoints hold."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def feedback_channels(made: LoopRun) -> set[int]:
 
 
 def traced(made: LoopRun, config: RunConfig, kills: Iterable[Kill] = ()) -> Trace:
-    """What happened in a run that counted every trip once."""
+    """The trace of a run that counted every trip once."""
     trace = Trace()
     made.run(config, kills, [trace])
     assert made.output == made.expected
@@ -84,7 +84,7 @@ def ends(trace: Trace) -> list[int]:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("shape", sorted(SHAPES))
 def test_a_loop_is_not_over_before_its_last_record(shape: str, mode: str) -> None:
-    """The heads end their input when the last token has been taken that was under way between them."""
+    """The heads end their input when the last token on its way between them has been taken."""
     made = loop_job(shape)
     trace = traced(made, settings(mode=mode))
     taken = [one.time_ns for one in trace.of(Receive) if one.channel in inside(made) and one.kind == "records"]
@@ -104,7 +104,7 @@ def test_the_end_of_a_loop_takes_no_time_of_its_own(shape: str) -> None:
 
 
 def test_a_loop_without_input_ends() -> None:
-    """Nothing ever goes round."""
+    """No record ever goes round."""
     assert traced(loop_job(tokens=0), settings()).of(RecordsCaptured) == []
 
 
@@ -145,7 +145,7 @@ def timed_job(domain: str, results: CollectedResults) -> Job:
 
 @pytest.mark.parametrize("latency_ns", [0, 5 * US])
 def test_what_the_last_watermark_sets_free_goes_round(latency_ns: int) -> None:
-    """The loop is not over before that has fired its timers and what they fed back has come round."""
+    """The loop ends only after the last watermark has fired its timers and their records have come round."""
     results = CollectedResults()
     config = RunConfig(cost=CostModel(link_latency_ns=latency_ns))
 
@@ -156,7 +156,7 @@ def test_what_the_last_watermark_sets_free_goes_round(latency_ns: int) -> None:
 
 @pytest.mark.parametrize("latency_ms", [0, 5])
 def test_timers_of_processing_time_do_not_hold_a_loop_open(latency_ms: int) -> None:
-    """At the end of data they fire no more: with 5 ms per link the loop is over at 11 ms, they were due at 13."""
+    """At the end of data they no longer fire: with 5 ms per link the loop is over at 11 ms, they were due at 13."""
     results = CollectedResults()
     config = RunConfig(cost=CostModel(source_record_ns=0, link_latency_ns=latency_ms * MS))
 
@@ -179,7 +179,7 @@ class HoldsBack(Operator):
 
 
 def test_what_is_fed_back_behind_the_end_is_an_error() -> None:
-    """Nobody could take it; no restart would help; and the error says who did it."""
+    """No task could take it, and no restart would help; the error names the operator that emitted it."""
     job = Job("held")
     loop = job.source(CollectionSource([1, 2, 3])).iterate(name="loop")
     held = loop.via(HoldsBack, name="held")
@@ -208,7 +208,7 @@ def test_a_loop_outlives_its_sources_and_goes_on_taking_checkpoints(mode: str) -
 
 @pytest.mark.parametrize("mode", ["aligned", "unaligned", "aligned-timeout"])
 def test_a_loop_goes_on_without_its_sources_after_a_restore(mode: str) -> None:
-    """They had finished and are not run again; the tokens that were on their way round are."""
+    """The sources had finished and are not run again; the tokens on their way round are processed."""
     made = loop_job(tokens=12)
     trace = traced(made, settings(mode=mode), [Kill("trip[0]", 4, 0)])
     second = [one for one in trace.of(TaskState) if one.attempt == 2]
@@ -221,7 +221,7 @@ def test_a_loop_goes_on_without_its_sources_after_a_restore(mode: str) -> None:
 
 
 def test_the_termination_machine_ends_once() -> None:
-    """With silence behind the end of the last input, not before, and not again."""
+    """After the last input has ended and the loop is silent; not before, and not again."""
     machine = LoopTermination(2)
     machine.on_input_ended()
     assert not machine.awaits_silence
@@ -242,7 +242,7 @@ def test_the_termination_machine_ends_once() -> None:
 
 
 def test_watermarks_do_not_go_round() -> None:
-    """The event time inside a loop is that of its input: windows in it and behind it close."""
+    """The event time inside a loop is that of its input: windows in it and after it close."""
     job, results, trace = Job("windows", parallelism=2), CollectedResults(), Trace()
     strategy = WatermarkStrategy.for_monotonous_timestamps(lambda value: value[0])
     records = CollectionSource([(stamp, 1) for stamp in range(0, 100, 5)])
@@ -275,7 +275,7 @@ def most_waiting(made: LoopRun, config: RunConfig) -> int:
 
 @pytest.mark.parametrize("shape", ["keyed", "chained", "long"])
 def test_a_full_loop_takes_nothing_new(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its head reads only back edges while a channel's worth of records waits there."""
+    """Its head reads only back edges while as many records wait there as a channel holds."""
     made, free = (loop_job(shape, tokens=120, feedback="by default") for _ in range(2))
     config = settings(channel_capacity=4)
 
@@ -291,7 +291,7 @@ def test_a_loop_does_not_lock_itself(shape: str, mode: str) -> None:
 
 
 def test_debloating_leaves_feedback_alone() -> None:
-    """It shortens what leads into the head; the credit of a feedback channel stays without end."""
+    """It reduces the credit of channels that lead into the head; the credit of a feedback channel stays unlimited."""
     made = loop_job(tokens=120)
     execution = made.prepared(settings(debloat_target_ns=10 * US))
     made.checked(execution)
@@ -311,7 +311,7 @@ def test_debloating_leaves_feedback_alone() -> None:
 
 
 def test_without_its_rule_an_aligned_checkpoint_waits_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The head would wait for the barrier that it is to send; with the rule all checkpoints complete."""
+    """The head would wait for the barrier that it has to send itself; with the rule all checkpoints complete."""
 
     def plain(
         protocol: AlignedBarriers, channels: int, capture: InputCapture, back_edges: Collection[int] = ()
@@ -322,7 +322,7 @@ def test_without_its_rule_an_aligned_checkpoint_waits_for_itself(monkeypatch: py
     made, locked = loop_job(), loop_job()
 
     reasons = {one.reason for one in traced(made, config).of(CheckpointAborted)}
-    # The end of the job may come in between, but none has waited until its time was over.
+    # The job may end in between, but no checkpoint has waited until its timeout.
     assert reasons <= {"CHECKPOINT_DECLINED_TASK_CLOSING", "CHECKPOINT_COORDINATOR_SUSPEND"}
     monkeypatch.setattr(AlignedBarriers, "barrier_handler", plain)
     result = locked.ended(locked.prepared(config))
@@ -353,7 +353,7 @@ def test_a_checkpoint_holds_what_comes_back(mode: str) -> None:
 
 
 def test_what_was_logged_comes_before_anything_new() -> None:
-    """After a restore the head first takes the records of its back edges, and no marker leads round."""
+    """After a restore the head first takes the records of its back edges, and no marker goes round."""
     made = loop_job(feedback="by default")
     trace = traced(made, settings(), [Kill("trip[0]", 2, 0)])
     back = feedback_channels(made)
@@ -382,7 +382,7 @@ def test_what_was_logged_comes_before_anything_new() -> None:
 
 
 def test_checkpoints_of_a_loop_cannot_overlap() -> None:
-    """Refused before anything runs, whatever the mode; without an iteration it is allowed."""
+    """The setting is refused before the job runs, in every mode; without an iteration it is allowed."""
     config = RunConfig(mode="at-least-once", max_concurrent=2)
     straight = Job("straight")
     straight.source(CollectionSource([1])).collect([])
@@ -394,7 +394,7 @@ def test_checkpoints_of_a_loop_cannot_overlap() -> None:
 
 @pytest.mark.parametrize("stop", list(StopMode))
 def test_a_loop_that_stops_does_not_end(stop: StopMode) -> None:
-    """What its head does behind the snapshot would not be in the savepoint, drained or not."""
+    """Records that its head handles after the snapshot would not be in the savepoint, drained or not."""
     for seed in range(20):
         job, trace = Job("stopped"), Trace()
         loop = job.source(CollectionSource([1, 2, 3, Pause(50), 4]), name="tokens").iterate(name="loop")
@@ -413,7 +413,7 @@ def test_a_loop_that_stops_does_not_end(stop: StopMode) -> None:
 
 
 def test_a_region_holds_its_own_part_of_a_loop() -> None:
-    """Where subtasks never meet, each goes round on its own: one dies and is restored, the other goes on and ends."""
+    """Where subtasks never exchange records, each goes round on its own: one dies and is restored, the other ends."""
     job, results, trace = Job("slices", parallelism=2), CollectedResults(), Trace()
     loop = job.source(CollectionSource([(n, 6) for n in range(20)], splits=2), name="tokens").iterate(name="loop")
     trip = loop.map(lambda token: (token[0], token[1] - 1), name="trip", chain=False)
@@ -429,7 +429,7 @@ def test_a_region_holds_its_own_part_of_a_loop() -> None:
 
 
 def test_the_same_seed_gives_the_same_trace() -> None:
-    """Faults and all; another seed gives another one."""
+    """Also with faults; another seed gives another trace."""
     traces = []
     for seed in ("1", "1", "2"):
         traces.append(traced(loop_job(), settings(seed=seed), [Kill("loop[0]", 2, 3 * US)]).events[1:])
@@ -445,7 +445,7 @@ def test_a_head_that_had_finished_says_that_the_loop_was_over() -> None:
     execution = made.prepared(RunConfig())
     plan, manager = execution.plan, execution.manager
     before = frozenset(vertex.index for vertex in plan.vertices if vertex.name in ("tokens 0", "prepare", "loop"))
-    # Of no checkpoint that the coordinator would have to know.
+    # The coordinator need not know the checkpoint that it is restored from.
     restored = RestoredJob(None, START_NS, {}, finished_vertices=before)  # type: ignore[arg-type]
     execution.kernel.schedule(START_NS, "strike", _Deployment(manager, restored))
     manager.start = lambda *_: manager.take_over(None)  # type: ignore[method-assign]
@@ -455,7 +455,7 @@ def test_a_head_that_had_finished_says_that_the_loop_was_over() -> None:
 
 
 class _Deployment:
-    """Deploys a job from a checkpoint that never was."""
+    """Deploys a job from a checkpoint that was never taken."""
 
     name = "deployment"
 

@@ -1,4 +1,4 @@
-"""What a snapshot costs in virtual time, and what the checkpoint table says of it."""
+"""What a snapshot costs in virtual time, and what the checkpoint table reports about it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LATENCY_NS = 7 * US
 
 
 def first_checkpoint(job: Job, **settings: Any) -> tuple[dict[int, SubtaskCheckpointMetrics], list[str]]:
-    """What the tasks of a job report of its first checkpoint, by vertex, and the names of the files that it has."""
+    """The reports of a job's tasks about its first checkpoint, by vertex, and the names of the files that it has."""
     files = MemoryFileSystem()
     made = execution(
         job, file_system=files, batch_size=4, retained=100, checkpoint_interval=every(ns=20 * US), **settings
@@ -44,7 +44,7 @@ BACKENDS: tuple[dict[str, Any], ...] = (
 @pytest.mark.parametrize("inline_state_bytes", [0, 150, 20 * 1024])
 @pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: "-".join(backend.values()))
 def test_storage_latency_is_paid_once_per_file(backend: dict[str, Any], inline_state_bytes: int) -> None:
-    """Whatever steps a snapshot has; state that stays in the metadata is in no file, and is not paid for."""
+    """However many steps a snapshot has; state that stays in the metadata is in no file and is not charged."""
     reports, names = first_checkpoint(
         running_count(Job("files"), 100, [], keys=20),
         cost=CostModel(storage_latency_ns=LATENCY_NS),
@@ -63,7 +63,7 @@ def test_storage_latency_is_paid_once_per_file(backend: dict[str, Any], inline_s
 
 
 class Pinning(Operator):
-    """Takes its time for the synchronous part of a snapshot, and other time ahead of the barrier."""
+    """Takes some time for the synchronous part of a snapshot, and some before the barrier."""
 
     def process_batch(self, batch: Batch) -> None:
         self.output.emit(batch)
@@ -76,7 +76,7 @@ class Pinning(Operator):
 
 
 def test_the_synchronous_part_lasts_as_long_as_operators_spend_in_it() -> None:
-    """The asynchronous one begins when it is over, and what was spent ahead of the barrier is part of neither."""
+    """The asynchronous part begins after it, and the time spent before the barrier belongs to neither."""
     job = Job("pinning").source(SequenceSource(0, 60), name="numbers").rebalance()
     reports, _ = first_checkpoint(job.via(Pinning, name="pinning").collect([]), cost=CostModel())
 

@@ -13,7 +13,7 @@ from engine.runtime.tasks.task_end import TaskEnd
 
 
 class Finishing(Operator):
-    """An operator that has something left to do at the end."""
+    """An operator that has work left to do at the end."""
 
     def __init__(self, told: list[str]) -> None:
         self._told = told
@@ -26,7 +26,7 @@ class Finishing(Operator):
 
 
 class FakeTask:
-    """What the end of a task needs of it; ``told`` is what it was asked to do."""
+    """The parts of a task that its end uses; ``told`` lists what it was asked to do."""
 
     is_running = True
 
@@ -63,7 +63,7 @@ class FakeTask:
 
 
 def test_timers_are_quiet_before_operators_finish() -> None:
-    """What a timer emitted behind the end of data would come too late for whoever reads."""
+    """Records that a timer emitted after the end of data would come too late for the receivers."""
     task = FakeTask()
     task.end.end_input()
 
@@ -72,7 +72,7 @@ def test_timers_are_quiet_before_operators_finish() -> None:
 
 
 def test_a_task_that_is_writing_a_snapshot_closes_behind_it() -> None:
-    """A checkpoint that all others complete is not abandoned by a task that is done."""
+    """A task that has finished does not abandon a checkpoint that all others complete."""
     task = FakeTask()
     task.checkpointing.is_writing = True
     task.end.finish()
@@ -85,7 +85,7 @@ def test_a_task_that_is_writing_a_snapshot_closes_behind_it() -> None:
 
 
 def test_timers_are_quiet_after_the_savepoint_that_stops_the_job() -> None:
-    """They are in the savepoint: what they do now they would do again after it."""
+    """They are in the savepoint: if they fired now, they would fire again in a resumed run."""
     task = FakeTask()
     task.end.await_stop()
 

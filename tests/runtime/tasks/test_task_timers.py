@@ -10,7 +10,7 @@ from engine.runtime.tasks.task_timers import TaskTimers
 
 
 class FakeTask:
-    """What timers need of a task; its clock is ``skew_ns`` ahead of the kernel's."""
+    """The parts of a task that timers use; its clock is ``skew_ns`` ahead of the kernel's."""
 
     def __init__(self, skew_ns: int = 0) -> None:
         self.kernel = Kernel()
@@ -54,7 +54,7 @@ def test_a_timer_asked_for_twice_fires_once() -> None:
 
 
 def test_a_timer_may_be_asked_for_again_once_it_has_fired() -> None:
-    """Who has fired is forgotten."""
+    """A timer that has fired is forgotten."""
     task = FakeTask()
     task.register(5)
     task.kernel.run()
@@ -76,7 +76,7 @@ def test_behind_the_end_no_timer_is_taken() -> None:
 
 
 def test_a_silenced_timer_fires_no_more_and_may_be_taken_again() -> None:
-    """What was registered is forgotten altogether, though its wake-up still comes."""
+    """The registration is removed, though its wake-up still comes."""
     task = FakeTask()
     task.register(5)
     task.timers.silence()
@@ -103,7 +103,7 @@ def test_how_long_it_takes_goes_by_the_clock_of_the_task() -> None:
 
 
 def test_a_task_that_dies_of_a_timer_fires_no_other() -> None:
-    """Timers due at the same time stay when the first of them kills the task."""
+    """Timers due at the same time do not fire after the first of them has killed the task."""
     task = FakeTask()
     task.is_mortal = True
     task.register(5, 0)
@@ -114,7 +114,7 @@ def test_a_task_that_dies_of_a_timer_fires_no_other() -> None:
 
 
 def test_a_clock_that_is_set_back_makes_no_timer_due_early() -> None:
-    """A timer fires at its instant by the clock it was set with, or a timer in each call would never end."""
+    """A timer fires at its instant by the clock it was set with; otherwise a timer in each call would never end."""
     task = FakeTask()
     task.register(5)
     task._skew_ns = -1_000

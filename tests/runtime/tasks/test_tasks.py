@@ -43,7 +43,7 @@ def test_source_records_cost_a_microsecond() -> None:
 
 
 def test_records_of_other_tasks_may_cost_too() -> None:
-    """A sink that needs 3 µs per record takes each batch when it is through with it, one after the other."""
+    """A sink that needs 3 µs per record takes each batch when it has finished the one before."""
     trace = Trace()
 
     run(two_tasks(RecordingSink(), 80), instruments=[trace], batch_size=40, cost=CostModel(record_ns=3 * US))
@@ -104,7 +104,7 @@ class Alarm(KeyedProcessFunction):
 
 @pytest.mark.parametrize("batch_size", [1, 100, 10_000])
 def test_a_processing_timer_cuts_the_batch(batch_size: int) -> None:
-    """A timer that stands when a batch comes sees exactly the records processed by its time, at every batch size."""
+    """A timer that is due when a batch comes sees exactly the records processed by its time, at every batch size."""
     results, trace = CollectedResults(), Trace()
     source = CollectionSource([0, Pause(1), *range(10_000)])
     job = Job("alarm").source(source, name="numbers").key_by(lambda number: 0)
@@ -118,7 +118,7 @@ def test_a_processing_timer_cuts_the_batch(batch_size: int) -> None:
 
 
 def test_timers_are_quiet_after_the_end_of_data() -> None:
-    """A timer that is due when the input of its task has ended does not fire: nothing comes behind the end of data."""
+    """A timer that is due when the input of its task has ended does not fire: no record follows the end of data."""
     results, sink = CollectedResults(), RecordingSink()
     job = Job("quiet")
     ended = job.source(SequenceSource(0, 10), name="ended").key_by(lambda number: 0)
@@ -147,7 +147,7 @@ def test_restored_timers_fire() -> None:
 
 
 def test_a_stream_that_ends_while_idle_still_fires_its_last_window() -> None:
-    """The watermark at the end of an idle stream counts."""
+    """The watermark at the end of an idle stream is used."""
     results = CollectedResults()
     strategy = WatermarkStrategy.for_monotonous_timestamps(lambda number: number).with_idleness(5)
     job = Job("idle").source(CollectionSource([1, 12, 23, Pause(100)]), watermarks=strategy, name="numbers")
@@ -179,7 +179,7 @@ def picky_job(times: int, into: Any) -> Job:
 
 @pytest.mark.parametrize("batch_size", [1, 8, 4096])
 def test_a_users_error_names_operator_record_and_attempt(batch_size: int) -> None:
-    """When a user's function raises, the job fails with an error that says where, on what and in which attempt."""
+    """The job fails with an error that names the operator, the record and the attempt in which the function raised."""
     result = execution(picky_job(99, []), batch_size=batch_size, restart=NoRestart()).run()
 
     assert result.state == "failed"
@@ -217,7 +217,7 @@ def test_the_trace_tells_what_became_of_each_task() -> None:
 
 
 def test_operators_are_closed_once_in_every_attempt() -> None:
-    """``close`` comes exactly once per attempt, after a failure too, and nothing comes behind it."""
+    """``close`` comes exactly once per attempt, after a failure too, and no other call follows it."""
     sink = RecordingSink()
 
     run(two_tasks(sink), kills=[("numbers", 50 * US)], batch_size=10)
@@ -229,7 +229,7 @@ def test_operators_are_closed_once_in_every_attempt() -> None:
 
 
 def test_a_failing_close_does_not_hide_the_failure() -> None:
-    """What closing complains about after a failure is noted; the failure itself is what the job reports."""
+    """An error that closing raises after a failure is noted; the job reports the failure itself."""
 
     class BadClose(RecordingSink):
         name = "bad-close"

@@ -1,4 +1,4 @@
-"""What an unaligned checkpoint of a small job holds: who stores which record, and where the cut goes through."""
+"""What an unaligned checkpoint of a small job holds: which task stores which record, and where the cut lies."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_barrier_waits_for_the_record_in_service_only() -> None:
     ("sink_ns", "expected"), [(0, CheckpointType.CHECKPOINT), (SINK_NS, CheckpointType.UNALIGNED_CHECKPOINT)]
 )
 def test_a_checkpoint_is_unaligned_in_the_table_if_it_stores_records(sink_ns: int, expected: CheckpointType) -> None:
-    """A barrier that found none to overtake makes an ordinary checkpoint."""
+    """In the table, a checkpoint whose barriers overtook no record is an aligned one."""
     flight = Flight(at_ns=[10_000], sink_ns=sink_ns).run()
 
     row = flight.result.checkpoints.rows()[0]
@@ -49,7 +49,7 @@ def test_a_checkpoint_is_unaligned_in_the_table_if_it_stores_records(sink_ns: in
 
 @pytest.mark.parametrize("batch_size", [1, 2, 7, 1_000])
 def test_the_cut_does_not_depend_on_batches(batch_size: int) -> None:
-    """Whatever travels together, processed and stored are together what was sent before the barrier, in order."""
+    """In any batches, the processed and the stored records together are those sent before the barrier, in order."""
     flight = Flight(at_ns=[10_000], batch_size=batch_size).run()
 
     inputs, outputs = flight.stored(1)
@@ -68,7 +68,7 @@ def test_records_on_a_slow_link_are_stored_as_they_arrive() -> None:
 
 
 def test_a_channel_whose_barrier_is_first_stores_what_that_overtook() -> None:
-    """Both sources send at once; each channel stores its own records, nothing of the other's."""
+    """Both sources send at once; each channel stores its own records and none of the other's."""
     flight = Flight({"a": 9, "b": 9}, at_ns=[4_000], input_capacity=50).run()
 
     inputs, outputs = flight.stored(1)
@@ -90,7 +90,7 @@ def test_the_barrier_cuts_a_running_batch(trigger_ns: int) -> None:
 
 @pytest.mark.parametrize("trigger_ns", [500, 1_000, 6_999, 7_000])
 def test_the_barrier_cuts_a_batch_on_the_link(trigger_ns: int) -> None:
-    """A link that carries a record per microsecond: what has passed is the receiver's, the rest stays the sender's."""
+    """A link carries a record per microsecond: records that have passed are the receiver's, the rest the sender's."""
     flight = Flight(
         at_ns=[trigger_ns],
         batch_size=1_000,
@@ -122,17 +122,17 @@ def fails_first(**settings: object) -> Flight:
 
 
 def test_a_stale_barrier_neither_ends_nor_delimits_a_capture() -> None:
-    """Records on both sides of a given-up checkpoint's barrier are in flight for the next."""
+    """Records on both sides of an aborted checkpoint's barrier are in flight for the next."""
     flight = fails_first(at_ns=[10_000, 17_000]).run()
 
     assert flight.ids(CheckpointAborted) == [1]
-    # The first barrier is behind b9, the second one behind b16; at the second trigger b4 arrives, and a16.
+    # The first barrier comes after b9, the second one after b16; at the second trigger b4 arrives, and a16.
     assert sorted(flight.processed(2)) == sorted(named("a", *range(16)) + named("b", *range(4)))
     assert flight.stored(2) == ({A: named("a", 16), B: named("b", *range(4, 17))}, {})
 
 
 def test_records_of_a_checkpoint_that_was_given_up_are_discarded() -> None:
-    """Nothing of them is kept in files, and the next checkpoint stores its own only."""
+    """Their files are deleted, and the next checkpoint stores only its own records."""
     flight = fails_first(at_ns=[10_000]).run()
 
     assert flight.ids(CheckpointAborted) == [1]
@@ -143,7 +143,7 @@ def test_records_of_a_checkpoint_that_was_given_up_are_discarded() -> None:
 
 
 def test_a_savepoint_holds_no_records_in_flight() -> None:
-    """Also in unaligned mode its barrier waits behind the records; the checkpoint beside it stores them."""
+    """Also in unaligned mode its barrier queues behind the records; the checkpoint taken beside it stores them."""
     flight = Flight(at_ns=[10_000], savepoints_ns=[10_000]).run()
 
     (report,) = flight.result.savepoints
@@ -158,7 +158,7 @@ def test_a_savepoint_holds_no_records_in_flight() -> None:
 
 @pytest.mark.parametrize("spread", ["forward", "rescale", "broadcast"])
 def test_where_nothing_may_overtake_the_barrier_waits(spread: str) -> None:
-    """Edges whose records could not be given to other subtasks are aligned, whatever the mode: nothing is in flight."""
+    """Edges whose records could not be given to other subtasks are aligned, whatever the mode: none are in flight."""
     flight = Flight(at_ns=[10_000], spread=lambda stream: getattr(stream, spread)()).run()
 
     assert flight.stored(1) == ({}, {})
@@ -167,11 +167,11 @@ def test_where_nothing_may_overtake_the_barrier_waits(spread: str) -> None:
 
 
 class Unknown:
-    """Nothing that state can hold."""
+    """A value that state cannot hold."""
 
 
 def test_a_record_that_cannot_be_stored_is_told_with_its_edge() -> None:
-    """It never had to be written before it was in flight: the error names the edge, the class and the ways out."""
+    """It was never written before it was in flight: the error names the edge, the class and the ways out."""
     flight = Flight(at_ns=[10_000], make=lambda source, number: Unknown(), restart=NoRestart()).run()
 
     assert isinstance(flight.result.error, JobFailedError)
@@ -181,7 +181,7 @@ def test_a_record_that_cannot_be_stored_is_told_with_its_edge() -> None:
 
 
 def test_such_a_record_does_no_harm_in_aligned_mode() -> None:
-    """There no checkpoint holds a record."""
+    """In aligned mode no checkpoint holds a record."""
     flight = Flight(at_ns=[10_000], make=lambda source, number: Unknown(), mode="aligned", restart=NoRestart()).run()
 
     assert flight.result.state == "finished"

@@ -1,4 +1,4 @@
-"""Records in flight come back: before anything new, in their order, each once, and before any further checkpoint."""
+"""Records in flight are restored: before any new record, in their order, each once, before any further checkpoint."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_receivers_part_comes_before_the_senders_and_both_before_new_records
 
 
 def test_no_new_record_of_any_channel_comes_before_all_restored_ones() -> None:
-    """Of either channel the receiver's part comes first, then the sender's, and then what is new."""
+    """Each channel yields first the receiver's part, then the sender's, and then its new records."""
     flight = Flight(
         {"a": 40, "b": 40}, at_ns=[TRIGGER_NS], kills=[("sink", KILL_NS)], slow_links={"b": 3 * US}, input_capacity=3
     ).run()
@@ -44,7 +44,7 @@ def test_no_new_record_of_any_channel_comes_before_all_restored_ones() -> None:
 
 
 def test_a_channel_without_restored_records_waits_for_the_others() -> None:
-    """One source has new records before the restored ones of the other one have come over their slow link."""
+    """One source has new records before the other one's restored records have crossed their slow link."""
     flight = Flight(
         {"a": 12, "b": 30},
         at_ns=[TRIGGER_NS],
@@ -74,7 +74,7 @@ def test_nothing_in_flight_means_no_waiting() -> None:
 
 
 def test_no_checkpoint_begins_before_all_restored_records_are_processed() -> None:
-    """What is asked for meanwhile is not triggered; the first one comes right behind them."""
+    """Checkpoints requested meanwhile are not triggered; the first one comes right after them."""
     drained_ns = KILL_NS + 7 * SINK_NS
     asked = [KILL_NS + 1 * US, KILL_NS + 8 * US, drained_ns - 1, drained_ns + 100]
 
@@ -85,7 +85,7 @@ def test_no_checkpoint_begins_before_all_restored_records_are_processed() -> Non
 
 
 def test_periodic_checkpoints_begin_when_the_last_restored_record_is_processed() -> None:
-    """The interval counts from there."""
+    """The interval begins at that instant."""
     interval_ns = 2 * US
     flight = Flight(at_ns=[], kills=[("sink", KILL_NS)], settings={"checkpoint_interval": every(ns=interval_ns)}).run()
 
@@ -98,7 +98,7 @@ def test_periodic_checkpoints_begin_when_the_last_restored_record_is_processed()
 
 
 def test_a_savepoint_asked_for_during_recovery_is_refused() -> None:
-    """Not all tasks run: it is told so, and nothing is half done."""
+    """Not all tasks run: the report says so, and no part of the savepoint stays."""
     flight = Flight(at_ns=[TRIGGER_NS], kills=[("sink", KILL_NS)], savepoints_ns=[KILL_NS + 4 * US]).run()
 
     (report,) = flight.result.savepoints
@@ -108,7 +108,7 @@ def test_a_savepoint_asked_for_during_recovery_is_refused() -> None:
 @pytest.mark.parametrize("killed_again_ns", [KILL_NS, KILL_NS + 1, KILL_NS + 4 * US, KILL_NS + 11 * US])
 @pytest.mark.parametrize("target", ["sink", "a"])
 def test_killed_while_it_still_holds_restored_records(target: str, killed_again_ns: int) -> None:
-    """They are in the checkpoint still: the next attempt begins with the same ones."""
+    """The records are still in the checkpoint: the next attempt begins with the same ones."""
     flight = Flight(at_ns=[TRIGGER_NS], kills=[("sink", KILL_NS), (target, killed_again_ns)]).run()
 
     attempts = [event.attempt for event in flight.trace.of(AttemptStarted)]
@@ -117,7 +117,7 @@ def test_killed_while_it_still_holds_restored_records(target: str, killed_again_
 
 
 def test_a_later_checkpoint_does_not_hold_what_was_in_flight_before() -> None:
-    """Restored records that were processed since are in no further checkpoint."""
+    """Restored records that were processed since are in no later checkpoint."""
     flight = Flight(
         {"a": 60}, at_ns=[TRIGGER_NS, 50 * US], kills=[("sink", KILL_NS), ("sink", 56 * US)], output_capacity=10
     ).run()
@@ -132,7 +132,7 @@ def test_a_later_checkpoint_does_not_hold_what_was_in_flight_before() -> None:
 
 @pytest.mark.parametrize("delay_ns", [0, 5 * US])
 def test_the_delay_before_a_restart_changes_nothing(delay_ns: int) -> None:
-    """Records in flight are state: they wait as long as it takes."""
+    """Records in flight are state: the length of the wait has no effect."""
     restart = FixedDelayRestart(None, delay_ns)
     flight = Flight(at_ns=[TRIGGER_NS], kills=[("sink", KILL_NS)], restart=restart).run()
 

@@ -34,7 +34,7 @@ def one_late(timeout_ns: int, trigger_ns: int = 6_000, **settings: object) -> In
 
 
 def test_in_time_it_is_an_aligned_checkpoint() -> None:
-    """The barrier waits behind the ten records; no record is stored."""
+    """The barrier queues behind the ten records; no record is stored."""
     flight = one_source(ALIGNED_NS - TRIGGER_NS + 1)
 
     assert flight.stored(1) == ({}, {})
@@ -44,7 +44,7 @@ def test_in_time_it_is_an_aligned_checkpoint() -> None:
 
 @pytest.mark.parametrize("timeout_ns", [1, 1_000, 8_000, 19_000])
 def test_a_barrier_that_waits_in_the_outputs_overtakes_when_it_is_late(timeout_ns: int) -> None:
-    """At the timeout it comes to the sink; what it overtook is stored on either side."""
+    """At the timeout it reaches the sink; the records it overtook are stored on either side."""
     flight = one_source(timeout_ns)
 
     done = -(-(TRIGGER_NS + timeout_ns - 1 * US) // SINK_NS)
@@ -57,7 +57,7 @@ def test_a_barrier_that_waits_in_the_outputs_overtakes_when_it_is_late(timeout_n
 
 
 def test_at_the_very_instant_of_the_last_barrier_it_may_be_either() -> None:
-    """The timer and the barrier meet; whoever is first, the cut is one."""
+    """The timer and the barrier meet; whichever comes first, the cut is the same."""
     flight = one_source(ALIGNED_NS - TRIGGER_NS)
 
     inputs, outputs = flight.stored(1)
@@ -67,7 +67,7 @@ def test_at_the_very_instant_of_the_last_barrier_it_may_be_either() -> None:
 
 @pytest.mark.parametrize("timeout_ns", [1_000, 5_000, 11_999])
 def test_an_alignment_that_takes_too_long_ends_at_the_timeout(timeout_ns: int) -> None:
-    """The snapshot is taken then, and stores what the late channel still delivers."""
+    """The snapshot is taken then, and stores the records that the late channel still delivers."""
     flight = one_late(timeout_ns)
 
     assert flight.snapshot_ns(1) == 6_000 + timeout_ns
@@ -102,7 +102,7 @@ def test_a_late_alignment_that_is_in_time_stores_nothing() -> None:
 @pytest.mark.parametrize("timeout_ns", [1, 1_000, 8_000, 12_500, 25_000])
 @pytest.mark.parametrize("killed_ns", [14_000, 21_000, 33_000])
 def test_whatever_the_timeout_a_restore_goes_on_where_the_cut_was(timeout_ns: int, killed_ns: int) -> None:
-    """Processed before the cut and after the restore are together each record once, in the order of its source."""
+    """The records processed before the cut and after the restore are together each record once, in source order."""
     flight = one_late(timeout_ns, kills=[("sink", killed_ns)])
 
     restored = flight.result.restores[-1].checkpoint_id
