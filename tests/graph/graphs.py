@@ -19,7 +19,7 @@ from engine.graph.partitioner import (
 
 
 def identity(value: object) -> object:
-    """Key selectors and functions whose result does not matter here."""
+    """Key selectors and functions; their results do not matter here."""
     return value
 
 
@@ -39,7 +39,7 @@ def add_source(graph: JobGraph, name: str = "source", parallelism: int = 1, **op
 
 
 def add_sink(graph: JobGraph, *inputs: int, name: str = "sink", parallelism: int = 1) -> int:
-    """A sink behind all of ``inputs``, with default edges."""
+    """Add a sink that reads all of ``inputs``, with default edges."""
     sink = graph.add_operator("sink", Operator, name=name, parallelism=parallelism, role=NodeRole.SINK)
     for node_id in inputs:
         graph.add_edge(node_id, sink)

@@ -63,7 +63,7 @@ def test_different_parallelism_is_not_chained() -> None:
 
 
 def test_forward_alone_is_not_enough() -> None:
-    """The rule asks for equal parallelism itself; it does not rely on validation to refuse such a forward edge."""
+    """The chain rule itself asks for equal parallelism; it does not rely on validation to refuse such an edge."""
     graph = source_and_map(behind={"parallelism": 3, "partitioner": ForwardPartitioner()})
 
     assert not is_chainable(graph, graph.edges()[0])
@@ -76,7 +76,7 @@ def test_different_max_parallelism_is_not_chained() -> None:
 
 
 def test_two_inputs_are_not_chained() -> None:
-    """An operator behind a union starts a task, also when both inputs are the same operator."""
+    """An operator that reads a union starts a task, also when both inputs are the same operator."""
     graph = source_and_map()
     graph.add_edge(0, 1, partitioner=ForwardPartitioner())
 
@@ -129,7 +129,7 @@ def test_a_chain_gets_no_longer_than_the_stack_allows() -> None:
 
 
 def test_the_length_of_a_chain_is_that_of_its_longest_branch() -> None:
-    """What counts is how deep the calls go: a wide tree remains one chain."""
+    """The depth of the calls counts: a wide tree remains one chain."""
     graph = JobGraph()
     source = add_source(graph)
     for index in range(3 * LONGEST_CHAIN):

@@ -80,7 +80,7 @@ def test_records_go_where_they_go_as_rows(fields: tuple[str, ...], key_type: Key
     ids=lambda one: one.name,
 )
 def test_other_partitioners_spread_columns_like_rows(partitioner: Partitioner) -> None:
-    """And leave them columns."""
+    """The other partitioners spread batches as they spread rows, and the batches remain columns."""
 
     @settings(max_examples=30)
     @given(st.lists(batches(), min_size=1, max_size=3), st.integers(2, 5))
@@ -95,14 +95,14 @@ def test_other_partitioners_spread_columns_like_rows(partitioner: Partitioner) -
 
 
 def test_a_batch_without_records_goes_nowhere() -> None:
-    """And settles no type of key."""
+    """It does not settle the type of the keys either."""
     context = RouterContext("op", 0, 1, 2, 128)
     assert by_columns(("n",), None).router(context).route(ColumnBatch({"n": np.array([])}, 0)) == []
     assert context.key_type_agreement.key_type is None
 
 
 def test_all_senders_agree_on_the_type_of_keys() -> None:
-    """The first key of any of them settles it, whether it came in a column or in a row."""
+    """The first key that any sender sees settles the type, whether it came in a column or in a row."""
     context = RouterContext("op", 0, 1, 2, 128)
     first, second = by_columns(("k",), None).router(context), by_columns(("k",), None).router(context)
     first.route(Batch([{"k": 1}]))
@@ -114,7 +114,7 @@ def test_all_senders_agree_on_the_type_of_keys() -> None:
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_keys_of_another_type_are_refused(channels: int) -> None:
-    """With the columns, the operator before and a record; whether there is anything to spread or not."""
+    """The error names the columns, the operator before and a record, even if there is nothing to spread."""
     with pytest.raises(KeyTypeMismatchError, match=r"key_by_column\('k'\) after 'op'.*wrong type(.|\n)*{'k': 'a'}"):
         router(by_columns(("k",), LONG), channels).route(as_columns(Batch([{"k": "a"}])))
     with pytest.raises(KeyTypeMismatchError, match="does not fit the declared key type INT"):
@@ -124,13 +124,13 @@ def test_keys_of_another_type_are_refused(channels: int) -> None:
 
 
 def test_a_column_that_is_not_there() -> None:
-    """It is named, with those that are."""
+    """The error names the column, and the columns that exist."""
     with pytest.raises(UserFunctionError, match="no column 'key'; there are k, v"):
         router(by_columns(("key",), None), 2).route(as_columns(Batch([{"k": 1, "v": 2}])))
 
 
 def test_what_key_by_column_refuses() -> None:
-    """Names that are none, none at all, a key type that is none, and a second key."""
+    """It refuses invalid column names, no columns, an invalid key type, and a second key."""
     stream = Job("j").source(ColumnSource({"k": [1]}))
     with pytest.raises(JobGraphError, match="name 1 column at least"):
         stream.key_by_column()

@@ -111,7 +111,7 @@ def test_keys_of_both_streams() -> None:
 
 
 def test_keyed_streams_of_different_types() -> None:
-    """Records that shall meet under one key must have keys of one type."""
+    """Records that meet under one key must have keys of one type."""
     left, right = two()
     streams = left.key_by(identity, key_type=INT).connect(right.key_by(identity, key_type=LONG))
     streams.process(KeyedCoProcessFunction).print()
@@ -158,7 +158,7 @@ def test_broadcast_streams() -> None:
 
 
 def test_broadcast_without_a_state_is_a_partitioner() -> None:
-    """As ever: the next edge sends every record to every subtask."""
+    """Without a state, broadcast is a partitioner: the next edge sends every record to every subtask."""
     left, _ = two()
     stream = left.broadcast()
 

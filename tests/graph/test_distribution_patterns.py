@@ -1,4 +1,4 @@
-"""Who has a channel to whom: all-to-all and pointwise."""
+"""Which subtask has a channel to which: all-to-all and pointwise."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_all_to_all(senders: int, receivers: int) -> None:
 
 @given(parallelisms)
 def test_pointwise_between_equals_is_one_to_one(parallelism: int) -> None:
-    """Sender i reaches receiver i and nobody else."""
+    """Sender i reaches only receiver i."""
     assert [list(targets) for targets in connections(True, parallelism, parallelism)] == [
         [subtask] for subtask in range(parallelism)
     ]

@@ -244,7 +244,7 @@ def test_fingerprint_changes_with_the_structure() -> None:
 
 
 def test_fingerprint_ignores_functions_and_the_name_of_the_job() -> None:
-    """What cannot be compared across processes, and what a job is called, is no part of it."""
+    """The fingerprint leaves out the job's name and what cannot be compared across processes."""
     other = JobGraph()
     source = add_source(other)
     add_sink(other, add_behind(other, source, "map"))
@@ -256,7 +256,7 @@ def test_fingerprint_ignores_functions_and_the_name_of_the_job() -> None:
 
 
 def test_fingerprint_is_the_one_of_earlier_versions() -> None:
-    """The digest of a plan is written into checkpoints and recorded runs: for a graph that has not changed it stays."""
+    """Checkpoints and recorded runs contain the digest of a plan: an unchanged graph keeps its digest."""
     assert fingerprint_of(base(parallelism=3)) == "fbf03ff145902ee9044dcbde410da94e2fb9228b7cfe427b2f69ee0606496b3b"
 
 

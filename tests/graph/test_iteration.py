@@ -50,7 +50,7 @@ def problem_of(job: Job) -> str:
 
 
 def test_feedback_leads_back_to_the_head() -> None:
-    """The head is an operator with two inputs edges, one of which closes the loop; vertices keep their order."""
+    """The head is an operator with two input edges, one of which closes the loop; vertices keep their order."""
     plan = closed().plan()
 
     assert [vertex.name for vertex in plan.vertices] == ["numbers", "loop", "body", "out"]
@@ -59,7 +59,7 @@ def test_feedback_leads_back_to_the_head() -> None:
 
 
 def test_feedback_is_spread_like_any_stream() -> None:
-    """By its partitioner; by default forward between equal parallelisms and in turn between others."""
+    """Its partitioner spreads it. The default is forward between equal parallelisms, and rebalance between others."""
     spread = {
         "hash": lambda stream: stream.key_by(lambda value: value),
         "rebalance": Stream.rebalance,
@@ -77,7 +77,7 @@ def test_feedback_is_spread_like_any_stream() -> None:
 
 
 def test_a_chain_may_feed_itself() -> None:
-    """What stands behind the head may be chained to it; the edge back is a channel nevertheless, and never chained."""
+    """The operators after the head may be chained to it. The edge back is always a channel, and is never chained."""
     job = Job("self", parallelism=2)
     loop = numbers(job).iterate(name="loop")
     body = loop.map(abs, name="body")
@@ -92,7 +92,7 @@ def test_a_chain_may_feed_itself() -> None:
 
 
 def test_a_feedback_edge_leaves_the_other_inputs_unaligned() -> None:
-    """Records on it are stored in any case; a forward input, on the other hand, keeps all inputs aligned."""
+    """Its records are stored in any case. A forward input, in contrast, keeps all inputs aligned."""
     plan, forward = closed().plan(), Job("forward")
     loop = numbers(forward).iterate()
     loop.close_with(loop.map(str).rebalance())
@@ -104,7 +104,7 @@ def test_a_feedback_edge_leaves_the_other_inputs_unaligned() -> None:
 
 
 def test_an_iteration_may_be_closed_with_several_streams() -> None:
-    """A union of streams, a side output, and one after the other."""
+    """An iteration can be closed with a union of streams, with a side output, and several times in a row."""
     job = Job("several")
     loop = numbers(job).iterate(name="loop")
     one, other = loop.map(abs, name="one", chain=False), loop.map(abs, name="other", chain=False)
@@ -121,7 +121,7 @@ def test_an_iteration_may_be_closed_with_several_streams() -> None:
 
 
 def test_only_feedback_changes_the_digest_of_a_plan() -> None:
-    """An edge that leads on and one that leads back are two plans; the names of edges say which is which."""
+    """An edge that leads on and an edge that leads back give two plans; the names of the edges tell them apart."""
     plan = closed().plan()
     straight = tuple(replace(edge, is_feedback=False) for edge in plan.edges)
 
@@ -143,7 +143,7 @@ def test_the_drawing_shows_what_leads_back() -> None:
 
 
 def test_a_stream_from_elsewhere_cannot_close_an_iteration() -> None:
-    """It must come from the head, by a way without feedback: from another job, or from before, it does not."""
+    """The stream must come from the head, without feedback on the way: not from another job or from before the head."""
     job = Job("loop")
     source = numbers(job)
     loop = source.iterate(name="loop")
@@ -162,7 +162,7 @@ def test_a_stream_from_elsewhere_cannot_close_an_iteration() -> None:
 
 
 def test_an_iteration_that_is_not_closed_is_refused() -> None:
-    """It would be an operator that does nothing."""
+    """Without feedback, it would be an operator that does nothing."""
     job = Job("open")
     numbers(job).iterate(name="loop").collect([])
 
@@ -172,7 +172,7 @@ def test_an_iteration_that_is_not_closed_is_refused() -> None:
 
 
 def test_a_loop_that_nothing_leaves_is_refused() -> None:
-    """Its operators do have an output, but only each other."""
+    """The operators in it have outputs, but they feed only each other."""
     job = Job("circle")
     loop = numbers(job).iterate(name="loop")
     loop.close_with(loop.map(abs))
@@ -181,7 +181,7 @@ def test_a_loop_that_nothing_leaves_is_refused() -> None:
 
 
 def test_feedback_by_hand_is_judged_as_well() -> None:
-    """Edges that the fluent API would never make: to no head, to itself, from before, and around an operator alone."""
+    """Edges that the fluent API cannot make: to no head, to itself, from before, and around an operator alone."""
     wrong: dict[str, str] = {}
     for name in ("no head", "itself", "before", "alone"):
         job = Job("graph")
@@ -209,7 +209,7 @@ def test_feedback_by_hand_is_judged_as_well() -> None:
 
 
 def test_the_loop_of_a_plan() -> None:
-    """Its subtasks, the channels between them, and those that lead into it."""
+    """The plan lists the loop's subtasks, the channels between them, and the channels that lead into it."""
     plan = closed().plan()
 
     (loop,) = find_loops(plan)
@@ -223,7 +223,7 @@ def test_the_loop_of_a_plan() -> None:
 
 
 def test_subtasks_that_never_meet_are_loops_of_their_own() -> None:
-    """Pointwise all the way round; what lies behind the loop is no part of it."""
+    """All edges of the loop are pointwise; operators after the loop are not part of it."""
     job = Job("slices", parallelism=2)
     loop = numbers(job).iterate(name="loop")
     body = loop.map(abs, name="body", chain=False)
@@ -237,7 +237,7 @@ def test_subtasks_that_never_meet_are_loops_of_their_own() -> None:
 
 
 def test_iterations_inside_each_other_are_one_loop() -> None:
-    """Neither can be over before the other; two that follow each other are two loops."""
+    """Neither can end before the other. Two that follow each other are two loops."""
     nested, chain = Job("nested"), Job("chain")
     outer = numbers(nested).iterate(name="outer")
     inner = outer.rebalance().iterate(name="inner")

@@ -39,7 +39,7 @@ def test_a_window_join_is_one_keyed_operator_with_edges_from_both() -> None:
 
 
 def test_an_asynchronous_operator_is_the_head_of_its_chain() -> None:
-    """What stands before it runs in another task, which feels it as backpressure; what stands behind is chained."""
+    """Operators before it run in another task, which feels it as backpressure; operators after it are chained to it."""
     a, b = streams()
     asked = a.map(first, name="before").async_map(first, latency_ns=1, name="ask")
     asked.map(first, name="behind").collect([], name="o")
@@ -84,7 +84,7 @@ REFUSED: list[tuple[Callable[[Stream, Stream], Any], str]] = [
 
 @pytest.mark.parametrize("number", range(len(REFUSED)))
 def test_what_makes_no_sense_is_refused_where_it_is_written(number: int) -> None:
-    """With what is wrong with it; no run is needed to see it."""
+    """The error says what is wrong; no run is needed to see it."""
     build, message = REFUSED[number]
     with pytest.raises((JobGraphError, ConfigurationError), match=message):
         build(*streams())

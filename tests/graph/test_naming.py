@@ -33,7 +33,7 @@ def test_made_names_step_over_given_ones() -> None:
 
 
 def test_uid_is_made_from_the_name() -> None:
-    """A uid that was not given is the name with what file names cannot have replaced."""
+    """A uid that was not given is the name, with the characters replaced that file names cannot have."""
     labels = resolve_labels([Declared(0, "map", "count per day/carrier"), Declared(1, "map", "é")])
 
     assert labels == {

@@ -115,14 +115,14 @@ def test_hash_sends_a_key_to_the_owner_of_its_group(channels: int, values: list[
 
 
 def test_hash_keys_and_selects() -> None:
-    """The key selector makes the keys, the value selector what travels on."""
+    """The key selector makes the keys; the value selector makes the values that are sent."""
     router = HashPartitioner(lambda v: v[0], lambda v: v[1]).router(context(1))
 
     assert router.route(Batch([("a", 1), ("b", 2)])) == [(0, Batch([1, 2], None, ["a", "b"]))]
 
 
 def test_keys_and_timestamps_travel_with_their_record() -> None:
-    """What a record was keyed with and stamped with goes where it goes; without timestamps none are invented."""
+    """A record takes its key and its timestamp with it; without timestamps none are invented."""
     records = [(key, f"v{key}") for key in range(50)]
     router = HashPartitioner(lambda v: v[0], lambda v: v[1]).router(context(3))
     parts = [part for _, part in router.route(Batch(records, [10 * key for key, _ in records]))]
@@ -230,7 +230,7 @@ def test_custom_partitioner_out_of_range(target: int) -> None:
 
 
 def test_round_robin_goes_on_where_it_stopped() -> None:
-    """Only a router that deals out in turn has state, and its fingerprint is that state."""
+    """Only the round-robin router has state, and its fingerprint is that state."""
     router = RebalancePartitioner().router(context(3))
     router.route(Batch([1, 2, 3, 4]))
 
@@ -239,7 +239,7 @@ def test_round_robin_goes_on_where_it_stopped() -> None:
 
 
 def test_senders_agree_on_the_type_of_undeclared_keys() -> None:
-    """What the first key of one sender says holds for all: 1 and True would meet in one cell of state."""
+    """The first key that one sender sees fixes the type for all: 1 and True would meet in one cell of state."""
     agreement = KeyTypeAgreement()
     senders = [
         HashPartitioner(identity).router(RouterContext(name, 0, 3, 1, MAX_PARALLELISM, agreement)) for name in "ab"

@@ -200,7 +200,7 @@ def test_options_may_be_none() -> None:
 
 
 def test_chaining_methods() -> None:
-    """start_new_chain and disable_chaining speak of the operator before."""
+    """start_new_chain and disable_chaining act on the operator before them."""
     job = Job("job")
     numbers(job).map(identity).start_new_chain().map(identity).disable_chaining().map(identity)
 
@@ -459,7 +459,7 @@ def test_key_is_not_lost_silently(change: Callable[[Stream], Any]) -> None:
 )
 @pytest.mark.parametrize("use", [lambda s: s.side_output("b"), lambda s: s.start_new_chain()])
 def test_only_an_operator_has_side_outputs(make: Callable[[Stream], Stream], use: Callable[[Stream], Any]) -> None:
-    """What speaks of the operator before needs exactly one operator before."""
+    """A method that acts on the operator before needs exactly one operator before."""
     message = refused(lambda job: use(make(numbers(job))))
 
     assert "is not the direct output of one operator" in message

@@ -127,7 +127,7 @@ def test_parallelism_above_max_parallelism(max_parallelism: int | None, parallel
 
 
 def test_a_parallelism_that_is_too_high_is_told_once() -> None:
-    """Not once for each operator or edge, and with every limit at once."""
+    """The error comes once, not once for each operator or edge, and names every limit."""
     limit, channels = find_problems(shuffles(100_000, 2))
 
     assert limit.startswith("operator 'in' (and 3 more) has parallelism=100000")
@@ -139,7 +139,7 @@ def test_a_parallelism_that_is_too_high_is_told_once() -> None:
 
 @pytest.mark.parametrize(("number", "fits"), [(1, 1_000), (2, 707), (3, 577)])
 def test_the_advice_on_parallelism_can_be_followed(number: int, fits: int) -> None:
-    """The parallelism that is advised is accepted, however many shuffles the job has, and the next one is not."""
+    """The advised parallelism is accepted, however many shuffles the job has, and the next larger one is not."""
     (problem,) = find_problems(shuffles(20_000, number))
 
     assert problem.endswith(f"lower the parallelism to {fits} at most")
@@ -149,7 +149,7 @@ def test_the_advice_on_parallelism_can_be_followed(number: int, fits: int) -> No
 
 
 def test_edges_from_subtask_to_subtask_have_few_channels() -> None:
-    """They may be as wide as there are key groups."""
+    """Their parallelism may be as high as the number of key groups."""
     graph = JobGraph()
     source = add_source(graph, "in", 32_768)
     rescaled = add_behind(graph, source, "behind", 32_768, RescalePartitioner())
@@ -159,7 +159,7 @@ def test_edges_from_subtask_to_subtask_have_few_channels() -> None:
 
 
 def shuffles(parallelism: int, number: int) -> JobGraph:
-    """A source, operators behind it with a channel from each subtask to each, and a sink in the chain of the last."""
+    """A source, operators after it with a channel from each subtask to each, and a sink in the chain of the last."""
     graph = JobGraph()
     last = add_source(graph, "in", parallelism)
     for index in range(number):
@@ -179,7 +179,7 @@ def test_parallelism_at_the_limits(parallelism: int, max_parallelism: int) -> No
 
 
 def test_dangling_stream() -> None:
-    """An operator whose records nobody reads is refused."""
+    """An operator is refused if no other operator reads its records."""
     graph = JobGraph()
     source = add_source(graph)
     add_sink(graph, source)
@@ -203,7 +203,7 @@ def test_side_output_alone_is_no_dangling_stream() -> None:
 
 @pytest.mark.parametrize("requires_key", [False, True])
 def test_operator_without_input(requires_key: bool) -> None:
-    """An operator that nothing flows into is refused, for that reason only."""
+    """An operator without an input is refused, for that reason only."""
     graph = JobGraph()
     add_sink(graph, add_source(graph))
     alone = graph.add_operator("map", Operator, name="alone", requires_key=requires_key)
@@ -213,7 +213,7 @@ def test_operator_without_input(requires_key: bool) -> None:
 
 
 def test_source_with_an_input() -> None:
-    """Nothing flows into a source."""
+    """A source has no input."""
     graph = JobGraph()
     first, second = add_source(graph, "first"), add_source(graph, "second")
     graph.add_edge(first, second)
@@ -223,7 +223,7 @@ def test_source_with_an_input() -> None:
 
 
 def test_sink_with_an_output() -> None:
-    """Nothing flows out of a sink."""
+    """A sink has no output."""
     graph = JobGraph()
     sink = add_sink(graph, add_source(graph), name="out")
     add_sink(graph, sink, name="further")
@@ -245,7 +245,7 @@ def test_forward_between_different_parallelisms() -> None:
 
 @pytest.mark.parametrize("keyed_before", [False, True])
 def test_keyed_operator_behind_no_key(keyed_before: bool) -> None:
-    """An operator with keyed state must stand right behind key_by; a key further up does not count."""
+    """An operator with keyed state must follow key_by directly; a key_by further up does not count."""
     graph = JobGraph()
     partitioner = HashPartitioner(identity) if keyed_before else None
     before = add_behind(graph, add_source(graph), "before", partitioner=partitioner)
@@ -307,7 +307,7 @@ def two_inputs(first: Partitioner | None, *second: Partitioner | None) -> JobGra
 
 
 def test_an_input_that_nothing_leads_to() -> None:
-    """An operator with two inputs needs both."""
+    """An operator with two inputs needs an edge to both."""
     assert only_problem(two_inputs(HashPartitioner(identity))) == (
         "operator 'both' has 2 inputs, but nothing leads to input 2; connect the two streams with first.connect(second)"
     )
@@ -340,7 +340,7 @@ def test_an_input_that_is_not_there() -> None:
     ],
 )
 def test_two_inputs_are_keyed_together(first: Partitioner, second: list[Partitioner], keyed: bool) -> None:
-    """Both inputs have keys, or the first has and the second is a broadcast: else there is no keyed state."""
+    """Either both inputs are keyed, or the first is and the second is a broadcast: else there is no keyed state."""
     graph = two_inputs(first, *second)
 
     assert graph.is_keyed(1) == keyed
@@ -348,14 +348,14 @@ def test_two_inputs_are_keyed_together(first: Partitioner, second: list[Partitio
 
 
 def test_two_inputs_with_different_key_types() -> None:
-    """What meets in one state has one type, through whichever input it comes."""
+    """Keys that share one state have one type, whichever input they come through."""
     graph = two_inputs(HashPartitioner(identity, key_type=INT), HashPartitioner(identity, key_type=LONG))
 
     assert only_problem(graph).startswith("the inputs of operator 'both' have different key types (INT, LONG)")
 
 
 def test_cycle_is_found_with_its_path() -> None:
-    """Records that would run in a circle: the message has the whole way round."""
+    """Records would run in a circle: the message names the whole cycle."""
     graph = JobGraph()
     source = add_source(graph)
     first = add_behind(graph, source, "first")

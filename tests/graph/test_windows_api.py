@@ -82,7 +82,7 @@ def operator_of(stream: Stream) -> Any:
     ],
 )
 def test_which_operator_does_the_work(build: Callable[[], Stream], operator: type) -> None:
-    """Aligned event-time windows with their own trigger are computed by batch, all others record by record."""
+    """Aligned event-time windows with the default trigger are computed by batch, all others record by record."""
     stream = build()
 
     assert type(operator_of(stream)) is operator
@@ -223,7 +223,7 @@ NO_MERGE = AggregateFunction(int, lambda acc, value: acc + value, identity)
     ],
 )
 def test_wrong_use_is_refused_at_the_call(call: Callable[[], Any], message: str) -> None:
-    """What could never work is refused where it is written, with the way out."""
+    """A call that could never work is refused where it is written, and the error says how to correct it."""
     with pytest.raises(JobGraphError) as caught:
         call()
 

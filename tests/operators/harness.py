@@ -45,8 +45,8 @@ class Checkpoint:
         backend.restore([self.keyed[subtask] for subtask in sorted(self.keyed)], self.location.reader())
 
     def restore_operator(self, backend: OperatorStateBackend, subtask: int, parallelism: int) -> None:
-        """Union lists whole; split lists as they were, or dealt out in contiguous chunks after a rescale; the copy of a
-        broadcast state that one of the old subtasks had."""
+        """Union lists come whole. Split lists come as they were, or in contiguous chunks after a rescale. A broadcast
+        state is the copy of one of the old subtasks."""
         if not self.operator:
             return
         modes: dict[str, OperatorStateMode] = {}
@@ -130,7 +130,7 @@ class FakeContext:
         self.losses: list[str] = []
         self.coordinated = coordinated
         self.sent: list[Any] = []
-        """To the operator's coordinator, which the test plays."""
+        """What was sent to the operator's coordinator, which the test plays."""
         self.metrics: OperatorMetrics = FakeMetrics()
         self.now_ns = now_ns
         self.holds_input = False

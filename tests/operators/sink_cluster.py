@@ -9,7 +9,7 @@ from tests.operators.harness import START_NS, Checkpoint, Harness
 
 
 class SinkCluster:
-    """Values go to the subtask of their remainder. A new attempt leaves what ran before as it was."""
+    """Values go to the subtask of their remainder. A new attempt leaves the tasks before it as they were."""
 
     def __init__(self, sink: Any, parallelism: int) -> None:
         self.sink = sink
@@ -67,7 +67,7 @@ class SinkCluster:
         return checkpoint
 
     def checkpoint(self, *notified: int) -> Checkpoint:
-        """Taken and completed; only some are told."""
+        """Taken and completed; only some subtasks are notified."""
         self.completed = self.snapshot()
         for subtask in notified:
             self.tasks[subtask].complete(self.completed.id)

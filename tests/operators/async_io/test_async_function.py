@@ -14,21 +14,21 @@ ERROR = AsyncResult.failed(ValueError("no"))
 
 
 def test_attempts_are_counted_behind_the_first() -> None:
-    """With two, the first and the second failure are followed by another attempt."""
+    """With two attempts, the first and the second failure are each followed by another attempt."""
     strategy = AsyncRetryStrategy.fixed_delay(2, 5)
     assert [strategy.wants(ERROR, attempt) for attempt in (1, 2, 3)] == [True, True, False]
     assert [strategy.delay_after(attempt) for attempt in (1, 2)] == [5, 5]
 
 
 def test_an_exponential_delay_grows_up_to_its_bound() -> None:
-    """From the initial one on, by the multiplier."""
+    """It starts at the initial delay and grows by the multiplier."""
     strategy = AsyncRetryStrategy.exponential_delay(9, 10, 45, 2.0)
     assert [strategy.delay_after(attempt) for attempt in (1, 2, 3, 4, 5)] == [10, 20, 40, 45, 45]
     assert AsyncRetryStrategy.exponential_delay(9, 0, 45).delay_after(8) == 0
 
 
 def test_which_errors_and_answers_are_worth_it() -> None:
-    """By default every error and no answer."""
+    """By default every error is tried again, and no answer is."""
     plain = AsyncRetryStrategy.fixed_delay(1, 0)
     picky = AsyncRetryStrategy.fixed_delay(
         1, 0, retry_on_error=lambda error: isinstance(error, KeyError), retry_on_result=lambda values: not values

@@ -36,7 +36,7 @@ def harness(service: Any = None, restored: Checkpoint | None = None, **kwargs: A
 
 
 def at(one: Harness, ms: int) -> list[Any]:
-    """What leaves up to then: records, and watermarks as ints."""
+    """What leaves up to that time: records, and watermarks as ints."""
     one.advance_to_ns(START_NS + ms * MS)
     out: list[Any] = []
     for event in one.take():
@@ -45,7 +45,7 @@ def at(one: Harness, ms: int) -> list[Any]:
 
 
 def test_in_order_answers_wait_for_each_other() -> None:
-    """Each with the timestamp of its record."""
+    """Each answer has the timestamp of its record."""
     one = harness()
     one.process([("a", 5), ("b", 2), ("c", 7)], [10, 20, 30])
     assert at(one, 4) == []
@@ -54,7 +54,7 @@ def test_in_order_answers_wait_for_each_other() -> None:
 
 
 def test_out_of_order_answers_leave_as_they_come_but_not_across_a_watermark() -> None:
-    """What came behind a watermark leaves behind it, what came before it before."""
+    """An answer leaves on the same side of a watermark, before or after it, on which its record came."""
     one = harness(ordered=False)
     one.process([("a", 5), ("b", 2)], [10, 20])
     one.watermark(20)
@@ -65,7 +65,7 @@ def test_out_of_order_answers_leave_as_they_come_but_not_across_a_watermark() ->
 
 @pytest.mark.parametrize("ordered", [True, False])
 def test_a_status_does_not_overtake_either(ordered: bool) -> None:
-    """A stream whose answers are still to come is not idle."""
+    """A stream that still waits for answers is not idle."""
     one = harness(ordered=ordered)
     one.operator.process_watermark_status(True)
     one.process([("a", 5)])
@@ -76,7 +76,7 @@ def test_a_status_does_not_overtake_either(ordered: bool) -> None:
 
 @pytest.mark.parametrize("batches", [[5], [1, 1, 1, 1, 1], [2, 3]])
 def test_no_more_requests_than_the_capacity_are_in_flight(batches: list[int]) -> None:
-    """Whatever the batches; the task is told to stop while there is no room, and to go on when there is."""
+    """Batches of any size keep to it; the task is told to stop while there is no room, and to go on when there is."""
     service = Service()
     one = harness(service, capacity=2, ordered=False)
     records = [("a", 4), ("b", 2), ("c", 1), ("d", 1), ("e", 1)]
@@ -101,7 +101,7 @@ def test_in_order_an_answer_that_waits_takes_up_room() -> None:
 
 
 def test_a_request_that_fails_fails_the_job() -> None:
-    """With the record and the cause."""
+    """The error names the record and the cause."""
     one = harness(Service(failures=1))
     one.process([("a", 3)])
     with pytest.raises(UserFunctionError, match="busy") as failure:
@@ -110,7 +110,7 @@ def test_a_request_that_fails_fails_the_job() -> None:
 
 
 def test_a_request_is_made_again_after_the_delay() -> None:
-    """From the end of the failed one; when no attempt is left the error counts."""
+    """The delay begins at the end of the failed request; when no attempt is left, the job fails with the error."""
     service = Service(failures=2)
     one = harness(service, retries=AsyncRetryStrategy.fixed_delay(2, 10 * MS))
     one.process([("a", 3)])
@@ -126,7 +126,7 @@ def test_a_request_is_made_again_after_the_delay() -> None:
 
 
 def test_a_timeout_is_for_all_attempts_together() -> None:
-    """From the first request on; an answer at that very instant is in time."""
+    """It runs from the first request on; an answer at that very instant is in time."""
     one = harness(Service(failures=1), retries=AsyncRetryStrategy.fixed_delay(1, 4 * MS), timeout_ms=10)
     one.process([("a", 3)])
     assert at(one, 10) == ["a"]
@@ -138,7 +138,7 @@ def test_a_timeout_is_for_all_attempts_together() -> None:
 
 
 def test_a_timeout_may_be_answered_instead() -> None:
-    """With any number of records, in the place of the answer; a later one of the service is nothing."""
+    """The timeout may give any number of records in place of the answer; a later answer of the service is ignored."""
     one = harness(timeout_ms=5, on_timeout=lambda record: [record[0].upper(), "!"])
     one.process([("a", 50), ("b", 1)])
     assert at(one, 4) == []
@@ -157,7 +157,7 @@ def test_waiting_for_room_is_not_part_of_the_timeout() -> None:
 @pytest.mark.parametrize("ordered", [True, False])
 @pytest.mark.parametrize("after", [1, 2])
 def test_what_is_in_flight_is_asked_for_again(after: int, ordered: bool) -> None:
-    """Answered but held back, asked, and not begun: all in the snapshot, in order; what has left is not."""
+    """The snapshot has all in order: answered but held back, asked, not yet asked. Emitted answers are not in it."""
     before = harness(capacity=3, ordered=ordered)
     before.process([("a", 1), ("b", 9), ("c", 2), ("d", 1), ("e", 1)], [1, 2, 3, 4, 5])
     gone = at(before, 1)
@@ -191,7 +191,7 @@ def test_behind_the_last_watermark_nothing_is_taken_until_all_is_answered() -> N
 
 
 def test_behind_the_last_watermark_every_record_holds_the_input() -> None:
-    """A record that comes round in a loop must be answered before the loop is seen to be empty."""
+    """A record that comes round in a loop must be answered before the loop can be found empty."""
     one = harness()
     one.watermark(MAX_TIMESTAMP_MS)
     one.process([("a", 5)])
@@ -209,7 +209,7 @@ def test_what_is_left_at_the_end_is_answered() -> None:
 
 @pytest.mark.parametrize("result", [None, AsyncResult((), None, -1), AsyncResult((), None, 0.5)])  # type: ignore[arg-type]
 def test_a_service_that_says_nonsense_is_told_so(result: Any) -> None:
-    """No result, a time before its question, a time that is no whole number."""
+    """Refused are an answer without a result, a time before its request, and a time that is not a whole number."""
 
     class Strange:
         def invoke(self, record: Any, context: AsyncContext) -> Any:
@@ -236,7 +236,7 @@ def test_a_service_that_says_nonsense_is_told_so(result: Any) -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused_where_the_job_is_built(arguments: dict[str, Any], message: str) -> None:
-    """With what is wrong, and how it is said right."""
+    """The error says what is wrong, and how to correct it."""
     settings: dict[str, Any] = {
         "function": Service(), "latency_ns": None, "ordered": True, "capacity": 1, "timeout_ms": None, "retries": None,
         "on_timeout": None,
@@ -246,7 +246,7 @@ def test_what_makes_no_sense_is_refused_where_the_job_is_built(arguments: dict[s
 
 
 def test_two_operators_differ_when_their_requests_do() -> None:
-    """What decides how it goes on is in the fingerprint: what is due, and in what time from now."""
+    """The fingerprint holds what decides how the operator goes on: what is due, and after how much time from now."""
     one, other = harness(), harness()
     for each in (one, other):
         each.process([("a", 5)])

@@ -1,4 +1,4 @@
-"""The queue behind asynchronous requests: the order in which answers and events leave."""
+"""The queue of asynchronous requests: the order in which answers and events leave."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def leave(queue: ElementQueue) -> list[Any]:
 
 
 def test_in_order_an_answer_waits_for_those_before_it() -> None:
-    """Events as well."""
+    """Events wait, too."""
     queue = ElementQueue(ordered=True)
     first, second = queue.put("a", 1), queue.put("b", 2)
     queue.put_event("w")
@@ -34,7 +34,7 @@ def test_in_order_an_answer_waits_for_those_before_it() -> None:
 
 
 def test_out_of_order_an_answer_waits_for_events_only() -> None:
-    """Behind an event those that were answered leave in the order of their answers."""
+    """After an event, the answers that have come leave in the order in which they came."""
     queue = ElementQueue(ordered=False)
     first, second = queue.put("a", 1), queue.put("b", 2)
     queue.put_event("w")
@@ -49,7 +49,7 @@ def test_out_of_order_an_answer_waits_for_events_only() -> None:
 
 
 def test_a_queue_with_nothing_but_an_event_is_not_empty() -> None:
-    """Until it has left."""
+    """It is empty once the event has left."""
     queue = ElementQueue(ordered=False)
     queue.put_event("w")
     assert not queue.is_empty
@@ -117,7 +117,7 @@ def test_everything_leaves_once_and_nothing_crosses_an_event(steps: list[Any], o
 
 @pytest.mark.parametrize("ordered", [True, False])
 def test_what_has_left_is_forgotten_though_the_queue_is_never_empty(ordered: bool) -> None:
-    """Without watermarks between, one record is always behind another: the queue is as one that holds the last only."""
+    """Without watermarks each record follows another: the queue equals one that holds only the last record."""
     queue = ElementQueue(ordered=ordered)
     last = queue.put(0, None)
     for number in range(1, 5):
@@ -131,7 +131,7 @@ def test_what_has_left_is_forgotten_though_the_queue_is_never_empty(ordered: boo
 
 
 def test_answers_that_wait_tell_queues_apart() -> None:
-    """In order an answer waits for those before it, and is part of what will leave."""
+    """In order, an answer waits for those before it, and is part of what will leave."""
     fingerprints = []
     for answer in (None, (1,), (2,)):
         queue = ElementQueue(ordered=True)

@@ -213,7 +213,7 @@ def test_apply_takes_any_kind_of_state() -> None:
 
 
 def test_the_broadcast_side_has_no_current_key() -> None:
-    """Keyed state reached through a handle of the data side would be that of whichever key came last."""
+    """Keyed state reached through a handle of the data side would belong to the last key, whichever that was."""
 
     class Peeks(Thresholds):
         def process_broadcast_element(self, value: Any, ctx: KeyedBroadcastWriteContext) -> Iterable[Any]:

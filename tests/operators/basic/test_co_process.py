@@ -45,7 +45,7 @@ def test_map_and_flat_map_use_the_function_of_the_input() -> None:
 
 
 def test_process_batch_is_the_first_input() -> None:
-    """Whoever knows nothing of two inputs feeds the first; an input that an operator does not handle says so."""
+    """A caller that does not know of two inputs feeds the first; an operator says which input it does not handle."""
     harness = Harness(CoMapOperator(lambda value: ("one", value), lambda value: ("two", value)))
     harness.operator.process_batch(Batch([1]))
     assert isinstance(harness.operator, TwoInputOperator)

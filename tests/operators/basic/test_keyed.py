@@ -103,7 +103,7 @@ def test_none_is_refused(operator: Any) -> None:
 
 
 def test_false_records_are_not_none() -> None:
-    """0, empty text and empty tuples are records like others; a None behind one of them is still found."""
+    """0, empty text and empty tuples are records like others; a None after one of them is still found."""
     harness = Harness(ReduceOperator(lambda a, b: a + b), key=lambda value: "k")
 
     harness.process([0, 0, 3, -3])

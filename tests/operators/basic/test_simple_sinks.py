@@ -15,7 +15,7 @@ def collecting(results: CollectedResults | list[Any], **options: Any) -> Harness
 
 
 def test_records_appear_with_the_checkpoint_that_covers_them() -> None:
-    """Nothing is seen before its checkpoint has completed; a later completion covers an aborted one."""
+    """No record is seen before its checkpoint has completed; a later completion covers an aborted one."""
     results: list[str] = []
     harness = collecting(results)
     harness.process("a")
@@ -57,7 +57,7 @@ def test_a_restore_commits_exactly_once(notified: bool, parallelism: int) -> Non
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
 def test_going_back_takes_back_what_newer_checkpoints_had_committed(parallelism: int) -> None:
-    """Later records go, of former subtasks too, and are committed again when their number comes again."""
+    """Later records are removed, also those of former subtasks; their checkpoint number commits them again."""
     results, older = CollectedResults(["mine"]), Checkpoint(1)
     for subtask, letters in enumerate(("ab", "xy")):
         harness = collecting(results, subtask=subtask, parallelism=2)
@@ -79,7 +79,7 @@ def test_going_back_takes_back_what_newer_checkpoints_had_committed(parallelism:
 
 
 def test_a_list_that_somebody_else_has_changed_is_left_alone() -> None:
-    """Nobody can say any more which of its records are whose."""
+    """The sink can no longer tell which records belong to which transaction."""
     results, older = CollectedResults(), Checkpoint(1)
     harness = collecting(results)
     harness.snapshot(1, older)
@@ -93,7 +93,7 @@ def test_a_list_that_somebody_else_has_changed_is_left_alone() -> None:
 
 
 def test_the_rest_goes_with_the_last_checkpoint() -> None:
-    """finish publishes nothing while a checkpoint is to follow, and everything when none is."""
+    """finish publishes no records while a checkpoint is to follow, and all of them when none is."""
     for checkpointing, seen in ((True, []), (False, ["a"])):
         results: list[str] = []
         harness = collecting(results, checkpointing_enabled=checkpointing)
@@ -149,14 +149,14 @@ def test_printing() -> None:
 
 
 def test_printing_goes_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a function to write with it is standard output."""
+    """Without a function to write with, it prints to standard output."""
     Harness(PrintSink().create_operator()).process(["a"])
 
     assert capsys.readouterr().out == "'a'\n"
 
 
 def test_counting_goes_back_with_a_restore() -> None:
-    """The count is state: records behind the checkpoint are forgotten, and a rescale keeps the total."""
+    """The count is state: records after the checkpoint are forgotten, and a rescale keeps the total."""
     counted = CountedRecords()
     checkpoint = Checkpoint(1)
     for subtask in range(2):

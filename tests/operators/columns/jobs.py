@@ -59,7 +59,7 @@ def every_other(stream: Stream) -> Stream:
 
 
 def sums_in_rows(stream: Stream) -> Stream:
-    """Columns up to the key; behind it ``reduce``, with the number alone as state, as ``sum_column`` keeps it."""
+    """Columns up to the key; then ``reduce``, with the number alone as state, as ``sum_column`` keeps it."""
     doubled = stream.filter_columns(lambda c: keep(c["v"]), name="some").map_columns(
         lambda c: {"k": c["k"], "v": c["v"] * 2}, name="double"
     )
@@ -109,7 +109,7 @@ class Pipeline:
 
     @property
     def collected(self) -> list[Any]:
-        """Key, sum and event time of what came out, in order; without the key behind sums in rows."""
+        """Key, sum and event time of each result, in order; without the key after sums in rows."""
         return self.results.records
 
 
@@ -118,9 +118,9 @@ def _with_time(row: Any, context: Any) -> list[Any]:
 
 
 def check_sums(records: list[Record], outputs: list[Any]) -> int:
-    """Outputs are, of each key, its running sums over some of its records in some order, each record once, behind all
-    the records that are not among them (a job that goes on from a snapshot gives no others). Returns how many records
-    those are. Event times tell records apart."""
+    """For each key the outputs are its running sums over some of its records, in some order, each record once. They
+    follow the records left out; only a job that goes on from a snapshot leaves out any. Returns the number of records
+    left out. Event times tell records apart."""
     of_record = {stamp: (key, value * 2) for key, value, stamp in records if keep(value)}
     stamps = [output[-1] for output in outputs]
     assert len(set(stamps)) == len(stamps), "some record has two results"

@@ -77,7 +77,7 @@ def test_columns_pass_the_source_operator(kind: str, splits: int) -> None:
 
 @pytest.mark.parametrize("kind", SOURCES)
 def test_a_split_of_another_number_is_refused(kind: str) -> None:
-    """What is in a split depends on how many there are."""
+    """The content of a split depends on the number of splits."""
     split = SOURCES[kind](10, 3).splits(SourceWorld())[1]
     with pytest.raises(JobChangedError, match="another number of splits"):
         SOURCES[kind](10, 2).open_split(split, None, SourceWorld())
@@ -109,7 +109,7 @@ def test_columns_that_are_no_source(columns: Any, options: dict[str, Any], messa
     ],
 )
 def test_a_generator_that_gives_something_else(returned: Any, message: str) -> None:
-    """The error names the records that were asked for."""
+    """The error names the records that were requested."""
     source = ColumnGeneratorSource(lambda start, stop: returned, 10, timestamps="ms")
     reader = source.open_split("column-generator-0-of-1", 2, SourceWorld())
     with pytest.raises(UserFunctionError, match=rf"make_columns of(.|\n)*{message}(.|\n)*range\(2, 6\)"):
@@ -118,7 +118,7 @@ def test_a_generator_that_gives_something_else(returned: Any, message: str) -> N
 
 
 def test_a_source_leaves_the_arrays_alone() -> None:
-    """They are shared, not copied, and cannot be written through the source."""
+    """The arrays are shared, not copied, and cannot be changed through the source."""
     mine = np.arange(4)
     reader = ColumnSource({"a": mine}).open_split("columns-0-of-1", None, SourceWorld())
     batch = reader.read(3)

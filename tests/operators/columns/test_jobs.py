@@ -1,4 +1,4 @@
-"""Whole jobs in columns: what they give is what the same job gives in rows, whatever happens to them."""
+"""Whole jobs in columns give the same results as the same job in rows, whatever happens to them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def numbered(count: int, keys: int = 7) -> list[Record]:
 
 
 SLOW = CostModel(source_record_ns=1_000, record_ns=1_500)
-"""Whoever sums cannot keep up with the source: batches queue up."""
+"""The operator that sums is slower than the source: batches queue up."""
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -110,7 +110,7 @@ def snapshots_of(pipeline: Pipeline, files: MemoryFileSystem, mode: str) -> list
 
 
 def go_on(pipeline: Pipeline, files: MemoryFileSystem, snapshot: str, mode: str) -> int:
-    """Go on from a snapshot of another run and check what comes out; returns how many records lay before it."""
+    """Go on from a snapshot of another run and check the results; returns how many records lay before it."""
     storage = CheckpointStorage(files, f"/from{snapshot}", pipeline.job.name)
     start = SavepointRestore(snapshot, RestoreMode.NO_CLAIM)
     config = RunConfig(mode=mode, batch_size=16, cost=SLOW)
@@ -154,7 +154,7 @@ def test_reduce_and_sum_column_take_each_others_place(first: str, second: str, p
 
 
 def test_the_state_is_the_same_to_the_byte() -> None:
-    """A checkpoint of the sums says the same whether columns or rows were folded."""
+    """A checkpoint of the sums has the same bytes whether columns or rows were folded."""
     found = []
     for form in ("columns", "sums in rows"):
         files = MemoryFileSystem()
@@ -193,7 +193,7 @@ def test_other_backends_give_the_same(backend: str) -> None:
 
 
 def test_a_sum_that_overflows_fails_the_job_and_names_the_record() -> None:
-    """On any backend: nothing wraps around."""
+    """On any backend: the sum never wraps around."""
     rows = [(1, 2**61 - 1, 10), (2, 4, 20), (1, 2**61 - 1, 30), (1, 4, 40)]
     for backend in ("heap", "lsm"):
         pipeline = Pipeline("columns", [(key, value, stamp) for key, value, stamp in rows], splits=1)

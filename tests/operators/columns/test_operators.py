@@ -1,4 +1,4 @@
-"""Each columnar operator alone: what it gives, what it takes, and what it says of what it cannot take."""
+"""Each columnar operator alone: its results, its inputs, and its errors for inputs that it refuses."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def columns(**fields: list[Any]) -> ColumnBatch:
 
 
 def test_map_columns_gives_the_columns_that_are_returned() -> None:
-    """All of them and no others; event times stay, keys go."""
+    """The result has exactly the returned columns; event times stay, keys are dropped."""
     operator = MapColumnsOperator(lambda c: {"sum": c["a"] + c["b"], "b": c["b"]})
     (out,) = after(operator, columns(a=[1, 2], b=[10, 20]).with_keys(np.array([5, 5])))
 
@@ -88,7 +88,7 @@ def test_what_map_columns_refuses(returned: Any, message: str) -> None:
 
 
 def test_filter_columns_keeps_what_is_true() -> None:
-    """With event times; the batch itself when that is all, and nothing is emitted when it is none."""
+    """Event times stay. If all records are kept the batch itself is passed on; if none are, nothing is emitted."""
     batch = columns(a=[1, 2, 3])
     (out,) = after(FilterColumnsOperator(lambda c: c["a"] != 2), batch)
 
@@ -122,7 +122,7 @@ def test_batches_without_records_go_nowhere(operator: Operator) -> None:
 
 
 def test_rows_that_are_no_dicts_are_told_what_to_do() -> None:
-    """A columnar operator behind rows takes dicts."""
+    """A columnar operator that reads rows accepts only dicts."""
     with pytest.raises(UserFunctionError, match=r"columns are made of dicts(.|\n)*put .to_columns\(...\) before"):
         after(MapColumnsOperator(dict), Batch([(1, 2)]))
 
@@ -217,7 +217,7 @@ def test_aggregates_of_each_record(records: list[tuple[int, int]], cut: int) -> 
 
 
 def test_an_aggregate_may_take_the_place_of_its_column() -> None:
-    """And its order: the field stays where it was. A column of doubles is summed as doubles."""
+    """The field keeps its place. A column of doubles is summed as doubles."""
     harness = Harness(ColumnAggregateOperator({"v": sum_of("v")}, ("reduced",)), key_type=LONG)
 
     assert repr(keyed(harness, [1, 1], v=[0.5, 1.0], w=["x", "y"])) == "[{'v': 0.5, 'w': 'x'}, {'v': 1.5, 'w': 'y'}]"

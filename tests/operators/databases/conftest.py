@@ -38,8 +38,8 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def postgres_dsn(postgres_server: PostgresServer) -> Iterator[str]:
-    """An empty database, always the same one of a server: to make one takes longer than most tests. Behind the test it
-    is emptied, and what is prepared in it is rolled back."""
+    """An empty database, always the same one of a server: creating one takes longer than most tests. After the test it
+    is emptied, and its prepared transactions are rolled back."""
     if not postgres_server.execute(f"SELECT FROM pg_database WHERE datname = '{DATABASE}'"):
         postgres_server.execute(f"CREATE DATABASE {DATABASE}")
     yield postgres_server.dsn(DATABASE)
@@ -51,7 +51,7 @@ def postgres_dsn(postgres_server: PostgresServer) -> Iterator[str]:
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> SinkDatabase:
-    """Each database behind the port, empty."""
+    """Each database that implements the port, empty."""
     if request.param == "memory":
         return MemoryDatabase()
     return _real_database(request, tmp_path)
@@ -71,7 +71,7 @@ def _real_database(request: pytest.FixtureRequest, directory: Path) -> SinkDatab
 
 @pytest.fixture
 def postgres_cluster_of(postgres_dsn: str) -> Iterator[Callable[..., Cluster]]:
-    """Makes clusters that write to PostgreSQL, and disconnects them behind the test."""
+    """Makes clusters that write to PostgreSQL, and disconnects them after the test."""
 
     def connected(patience: dict[str, Any] | None = None) -> PostgresDatabase:
         return PostgresDatabase(postgres_dsn, **({"lock_timeout_ms": 200} if patience is None else patience))

@@ -1,4 +1,4 @@
-"""``weir run`` and ``weir resume`` with database sinks, killed with SIGKILL while somebody reads the tables.
+"""``weir run`` and ``weir resume`` with database sinks, killed with SIGKILL while a reader watches the tables.
 
 No reader ever sees a row that an undisturbed run would not have shown, and in the end everything is there once.
 """
@@ -32,8 +32,8 @@ class KilledDatabaseRun(KilledRun):
         super().__init__(directory, records, "--param", f"target={target}", *EVERY)
 
     def with_server_killed_behind(self, checkpoint_id: int, server: PostgresServer, reader: Reader) -> bool:
-        """Start or resume; the server dies and comes back while the job holds its breath; then the job goes on for some
-        checkpoints, and is killed. Whether it has come to its end before."""
+        """Start or resume. The server dies and comes back while the job stands still; then the job goes on for some
+        checkpoints and is killed. Returns whether it has ended before that."""
         with self._process() as process:
             self._wait_for(checkpoint_id, process)
             process.send_signal(signal.SIGSTOP)
@@ -51,7 +51,7 @@ class KilledDatabaseRun(KilledRun):
 
 
 class Reader(threading.Thread):
-    """Reads both tables all the time, and remembers the first thing that is wrong."""
+    """Reads both tables all the time, and remembers the first error that it sees."""
 
     def __init__(self, target: str, records: int) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class Reader(threading.Thread):
             self._is_over.wait(0.005)
 
     def look(self) -> None:
-        """The numbers of each split are the first so and so many, each once; counts only grow."""
+        """The numbers of each split are a prefix of it, each once; the counts only grow."""
         rows = [number for number, *_ in self.numbers.database.rows(self.numbers.describe(""))]
         for split in range(SPLITS):
             mine = sorted(number for number in rows if number // self.half == split)
@@ -121,7 +121,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 def run_killed(run: KilledDatabaseRun, target: str, kills: int, seed: str) -> Reader:
-    """Start, kill and resume so many times; then to the end. The reader has looked at all of it."""
+    """Start, kill and resume so many times, then run to the end. The reader has looked at all of it."""
     instants = random.Random(seed)
     reader = Reader(target, run.records)
     reader.start()
@@ -141,7 +141,7 @@ def run_killed(run: KilledDatabaseRun, target: str, kills: int, seed: str) -> Re
 
 
 def check(reader: Reader, records: int) -> None:
-    """The end is that of an undisturbed run."""
+    """The end is the same as that of an undisturbed run."""
     assert reader.problem is None
     assert reader.rows == list(range(records))
     expected = {key: len(range(key, records, KEYS)) for key in range(KEYS)}
@@ -149,7 +149,7 @@ def check(reader: Reader, records: int) -> None:
 
 
 def test_readers_never_see_a_wrong_row_when_the_job_is_killed(target: str, tmp_path: Path) -> None:
-    """Killed once behind a checkpoint, and resumed."""
+    """Killed once after a checkpoint, and resumed."""
     run = KilledDatabaseRun(tmp_path, 9_000, target)
     reader = run_killed(run, target, 1, "one kill")
     check(reader, 9_000)

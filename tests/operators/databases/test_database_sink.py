@@ -49,7 +49,7 @@ class TestCrashes(TwoPhaseCrashes):
 
 
 def test_a_crash_behind_two_pre_commits_aborts_both(cluster_of: Make) -> None:
-    """The transaction that was begun with the first of them is in no state of a completed checkpoint."""
+    """The transaction that began with the first pre-commit is not in the state of any completed checkpoint."""
     cluster = cluster_of()
     cluster.write(1)
     cluster.checkpoint(0)
@@ -64,7 +64,7 @@ def test_a_crash_behind_two_pre_commits_aborts_both(cluster_of: Make) -> None:
 
 
 def test_a_crash_behind_the_commit_changes_nothing_at_restore(cluster_of: Make) -> None:
-    """It is committed again, which the ledger knows: the answer may have been lost with the process."""
+    """It is committed again, and the ledger recognises it: the answer may have been lost with the process."""
     cluster = cluster_of()
     cluster.write(1)
     cluster.checkpoint(0)
@@ -93,7 +93,7 @@ def test_a_second_crash_during_the_recovery_changes_nothing(cluster_of: Make) ->
 
 
 def test_without_checkpoints_everything_is_committed_when_the_input_ends(database: SinkDatabase) -> None:
-    """And if the subtask is started again, its rows come twice, which is counted."""
+    """If the subtask is started again, its rows come twice, and a metric counts that."""
     sink = DatabaseSink(database, "numbers", {"number": "BIGINT"})
     description = sink.describe("op-uid")
     for attempt in (1, 2):
@@ -107,7 +107,7 @@ def test_without_checkpoints_everything_is_committed_when_the_input_ends(databas
 
 
 def test_an_orderly_close_leaves_nothing_but_what_waits_for_its_checkpoint(cluster_of: Make) -> None:
-    """What is current is taken back; what is pre-committed stays for the next attempt."""
+    """The open transaction is rolled back; what is pre-committed stays for the next attempt."""
     cluster = cluster_of(batch_rows=1)
     cluster.write(1)
     cluster.checkpoint()
@@ -123,7 +123,7 @@ def test_an_orderly_close_leaves_nothing_but_what_waits_for_its_checkpoint(clust
 
 
 def test_two_zombies_can_write_prepare_and_commit_nothing(cluster_of: Make) -> None:
-    """Whatever they had begun; and their successor goes on undisturbed."""
+    """Nothing that they had begun takes effect, and their successor goes on undisturbed."""
     cluster = cluster_of(batch_rows=1)
     cluster.write(1)
     cluster.checkpoint(0)
@@ -162,7 +162,7 @@ def test_a_zombie_that_commits_late_what_is_committed_does_no_harm(cluster_of: M
 
 
 def test_a_zombie_that_cleans_up_takes_nothing_from_its_successor(cluster_of: Make) -> None:
-    """It has paused in its recovery; what is of a later epoch is not for it to judge."""
+    """The zombie paused in its recovery; transactions of a later epoch are not its to abort."""
     cluster = cluster_of()
     (zombie,) = cluster.tasks
     cluster.start()
@@ -175,7 +175,7 @@ def test_a_zombie_that_cleans_up_takes_nothing_from_its_successor(cluster_of: Ma
 
 
 def test_a_zombie_with_nothing_written_is_fenced_too(cluster_of: Make) -> None:
-    """It has no connection that could be cut; its epoch is over."""
+    """It has no connection that could be cut, but its epoch is over."""
     cluster = cluster_of()
     (zombie,) = cluster.tasks
     cluster.start()
@@ -188,7 +188,7 @@ def test_a_zombie_with_nothing_written_is_fenced_too(cluster_of: Make) -> None:
 
 
 def test_a_start_from_nothing_refuses_the_rows_of_another_run(cluster_of: Make) -> None:
-    """No restart helps against it; nothing is touched."""
+    """The table is not touched, and the job does not restart, since no restart would help."""
     first = cluster_of()
     first.write(1)
     first.checkpoint(0)
@@ -215,7 +215,7 @@ def test_a_start_from_nothing_appends_if_it_is_told_to(cluster_of: Make) -> None
 
 
 def test_a_restore_under_another_writer_takes_back_what_was_open(cluster_of: Make, database: SinkDatabase) -> None:
-    """Only the state tells the new name of what the former one had open, and pre-committed since: it is aborted."""
+    """Only the state tells the new writer what the former one had open, or pre-committed since: it is aborted."""
     cluster = cluster_of(batch_rows=1, writer="former")
     cluster.write(1)
     cluster.checkpoint()
@@ -237,7 +237,7 @@ def test_a_restore_under_another_writer_takes_back_what_was_open(cluster_of: Mak
 
 
 def test_two_writers_share_a_table(cluster_of: Make) -> None:
-    """The one knows nothing of the other."""
+    """Neither sink sees the transactions of the other."""
     one, two = cluster_of(writer="one"), cluster_of(writer="two")
     one.write(1)
     two.write(2)
@@ -249,7 +249,7 @@ def test_two_writers_share_a_table(cluster_of: Make) -> None:
 
 
 def older_and_newer(cluster: Cluster) -> None:
-    """Checkpoint 1 is all that can be read, though 2 and 3 were completed and committed."""
+    """Only checkpoint 1 can be read, though 2 and 3 were completed and committed."""
     cluster.write(1)
     first = cluster.checkpoint(0)
     for number in (2, 3):
@@ -259,7 +259,7 @@ def older_and_newer(cluster: Cluster) -> None:
 
 
 def test_a_restore_from_before_what_is_committed_is_refused(cluster_of: Make) -> None:
-    """Its rows would come twice; the newer checkpoint may only be away for a moment."""
+    """Its rows would come twice, and the newer checkpoint may be missing only for a moment."""
     cluster = cluster_of()
     older_and_newer(cluster)
     with pytest.raises(OutputAheadError, match=r"checkpoint 1, but transaction .* of checkpoint 3 is committed"):
@@ -281,7 +281,7 @@ def test_a_restore_from_before_what_is_committed_takes_it_back(cluster_of: Make)
 
 
 def test_a_restore_from_before_what_is_committed_counts_what_comes_twice(cluster_of: Make) -> None:
-    """If it is told to go on."""
+    """It goes on only if it is told to."""
     cluster = cluster_of(newer_commits="report")
     older_and_newer(cluster)
     cluster.crash()
@@ -291,7 +291,7 @@ def test_a_restore_from_before_what_is_committed_counts_what_comes_twice(cluster
 
 @pytest.mark.parametrize("late", [[2], [3], [3, 2]])
 def test_the_ledger_keeps_what_the_newest_state_has_as_pending(cluster_of: Make, late: list[int]) -> None:
-    """Notified late, transactions of older checkpoints are in the state, and a restore commits them again."""
+    """After a late notification, the state has transactions of older checkpoints, and a restore commits them again."""
     cluster = cluster_of(ledger_checkpoints=1)
     for number in range(1, late[0] + 1):
         cluster.write(number)
@@ -330,7 +330,7 @@ def roll_back_everything(cluster: Cluster) -> None:
 
 
 def test_what_an_administrator_has_rolled_back_is_lost_data(cluster_of: Make) -> None:
-    """In the notification and in the restore; no restart helps, so that it is an error of its own kind."""
+    """Both the notification and the restore find it. No restart helps, so it has its own kind of error."""
     cluster = cluster_of()
     cluster.write(1)
     checkpoint = cluster.checkpoint()
@@ -343,7 +343,7 @@ def test_what_an_administrator_has_rolled_back_is_lost_data(cluster_of: Make) ->
 
 
 def test_lost_data_older_than_the_timeout_can_be_ignored_and_is_counted(cluster_of: Make) -> None:
-    """Only if asked for, and only in a restore."""
+    """It is ignored only on request, and only in a restore."""
     cluster = cluster_of(transaction_timeout_ns=1_000, ignore_failures_after_transaction_timeout=True)
     cluster.write(1)
     cluster.checkpoint()
@@ -359,7 +359,7 @@ def test_lost_data_older_than_the_timeout_can_be_ignored_and_is_counted(cluster_
 @pytest.mark.parametrize("fate", [REQUEST_LOST, ANSWER_LOST])
 @pytest.mark.parametrize("kind", ["take-over", "begin", "write", "prepare", "commit", "abort"])
 def test_a_lost_request_or_answer_fails_the_task_and_the_next_attempt_makes_it_good(kind: str, fate: str) -> None:
-    """Wherever it strikes, rows are there once in the end."""
+    """Wherever the fault strikes, every row is there once in the end."""
     database = MemoryDatabase()
     world = _World(Cluster(database, batch_rows=1))
     left = [1]
@@ -422,7 +422,7 @@ class _World:
         self.position = self.covered = 0
 
     def is_legal(self) -> bool:
-        """Nothing twice, and nothing that no completed checkpoint covers."""
+        """No row comes twice, and no row is there that no completed checkpoint covers."""
         seen = self.cluster.visible()
         return len(seen) == len(set(seen)) and set(seen) <= set(range(self.covered))
 
@@ -481,7 +481,7 @@ class _World:
 
 
 def test_records_are_dicts_sequences_or_whatever_a_function_makes_of_them() -> None:
-    """A dict gives its columns by name, and others are left out."""
+    """A dict gives the sink's columns by name; its other fields are left out."""
     for records, row in (
         ([{"text": "a", "number": 1, "other": 0}], None),
         ([(1, "a")], None),
@@ -509,7 +509,7 @@ def test_records_are_dicts_sequences_or_whatever_a_function_makes_of_them() -> N
     ],
 )
 def test_a_record_that_is_no_row_is_told(record: object, why: str) -> None:
-    """Which one of the batch it is, and why."""
+    """The error says which record of the batch it is, and why."""
     cluster = Cluster(MemoryDatabase())
     with pytest.raises(UserFunctionError, match=why) as caught:
         cluster.tasks[0].process([(0, "fine"), record])
@@ -569,7 +569,7 @@ def test_a_fresh_sink_is_like_the_first_with_nothing_in_it() -> None:
 
 
 def test_a_fingerprint_tells_whatever_decides_what_comes_next() -> None:
-    """What is staged, what is committed, who may write, and what an operator holds back."""
+    """The fingerprint has what is staged, what is committed, who may write, and what an operator holds back."""
     seen = []
     cluster = Cluster(MemoryDatabase())
     for step in (lambda: cluster.write(1), cluster.snapshot, lambda: cluster.checkpoint(0), cluster.crash):

@@ -1,4 +1,4 @@
-"""Requests to real databases, and the answers, get lost, and somebody meddles: jobs fare as they do with the model."""
+"""Requests to real databases, and the answers, get lost, and others interfere: jobs fare as they do with the model."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Ran:
 
     @property
     def told(self) -> tuple[Any, ...]:
-        """What must be the same with every database."""
+        """The part of the result that must be the same with every database."""
         return (
             self.result.error and type(self.result.error),
             Counter(self.rows.committed_rows()),
@@ -73,7 +73,7 @@ ALL_OF_IT = (None, Counter(f"({number},)" for number in range(RECORDS)), ["(0, 2
 @pytest.mark.parametrize("fault", SURVIVED)
 @pytest.mark.parametrize("database", EACH, indirect=True)
 def test_what_befalls_a_request_is_survived(database: SinkDatabase, fault: str) -> None:
-    """The fault strikes, the next attempt finds what was done and does what was not, and every row is there once."""
+    """After the fault, the next attempt finds what was done and does the rest; every row is there once."""
     ran = Ran(database, fault)
 
     assert ran.told == ALL_OF_IT
@@ -81,7 +81,7 @@ def test_what_befalls_a_request_is_survived(database: SinkDatabase, fault: str) 
 
 
 def test_a_prepared_transaction_that_somebody_rolls_back_is_lost(database: SinkDatabase) -> None:
-    """It cannot be made good: the job says what is lost, and no row is there twice."""
+    """The rows are lost for good: the job says which, and no row is there twice."""
     ran = Ran(database, "expire:commit#2")
 
     error, rows, _, unused = ran.told
@@ -93,7 +93,7 @@ def test_a_prepared_transaction_that_somebody_rolls_back_is_lost(database: SinkD
 
 
 def test_what_arrives_late_is_an_end_that_was_there(database: SinkDatabase) -> None:
-    """A commit and an abort come once more while the next transaction is open; that one's rows are not touched."""
+    """A commit and an abort arrive again while the next transaction is open; its rows are not touched."""
     ran = Ran(database, "late-marker:commit#1", "late-marker:abort#1", "request-lost:write#4")
 
     assert ran.told == ALL_OF_IT

@@ -35,7 +35,7 @@ Make = Callable[..., Cluster]
 def test_a_connection_that_was_cut_before_anything_was_written_is_made_anew(
     postgres_server: PostgresServer, postgres_dsn: str, postgres_cluster_of: Make
 ) -> None:
-    """Nothing is lost with it: the transaction has not begun."""
+    """Nothing is lost with the connection: the transaction has not begun."""
     cluster = postgres_cluster_of(batch_rows=1)
     cluster.write(1)
     cluster.checkpoint(0)
@@ -50,7 +50,7 @@ def test_a_connection_that_was_cut_before_anything_was_written_is_made_anew(
 def test_rows_of_an_open_transaction_are_gone_with_its_connection(
     postgres_server: PostgresServer, postgres_cluster_of: Make
 ) -> None:
-    """Neither the next batch nor the next checkpoint passes over that: half a transaction would be lost data."""
+    """Neither the next batch nor the next checkpoint ignores that: half a transaction would be lost data."""
     for step in ("write", "prepare"):
         cluster = postgres_cluster_of(batch_rows=1, writer=step)
         cluster.write(1)
@@ -70,7 +70,7 @@ def test_rows_of_an_open_transaction_are_gone_with_its_connection(
 
 
 def test_what_an_administrator_rolls_back_or_commits(postgres_dsn: str, postgres_cluster_of: Make) -> None:
-    """Committed by hand it is committed; rolled back by hand its rows are lost, which no restart helps."""
+    """Rows committed by hand are committed; rows rolled back by hand are lost, and no restart helps."""
     cluster = postgres_cluster_of()
     cluster.write(1)
     checkpoint = cluster.checkpoint()
@@ -87,7 +87,7 @@ def test_what_an_administrator_rolls_back_or_commits(postgres_dsn: str, postgres
 
 
 def test_names_fit_into_what_the_server_has_for_them(postgres_dsn: str, postgres_cluster_of: Make) -> None:
-    """However long a uid is; and they tell who wrote."""
+    """Names fit however long a uid is, and they still tell which writer made them."""
     cluster = postgres_cluster_of(writer="w" * 300)
     cluster.incarnation, cluster.attempt = 10**6, 10**6
     cluster.write(1)
@@ -104,7 +104,7 @@ def test_names_fit_into_what_the_server_has_for_them(postgres_dsn: str, postgres
 def test_databases_of_one_server_do_not_see_each_other(
     postgres_server: PostgresServer, postgres_dsn: str, postgres_cluster_of: Make
 ) -> None:
-    """The same table and writer in both: names differ, and nobody aborts what is the other's."""
+    """The same table and writer in both: names differ, and neither aborts the transactions of the other."""
     postgres_server.execute("CREATE DATABASE beside")
     here, there = postgres_cluster_of(), Cluster(PostgresDatabase(postgres_server.dsn("beside")))
     try:
@@ -122,7 +122,7 @@ def test_databases_of_one_server_do_not_see_each_other(
 def test_a_prepared_transaction_of_another_database_is_not_taken_for_ours(
     postgres_server: PostgresServer, postgres_dsn: str, postgres_cluster_of: Make
 ) -> None:
-    """The server lists those of all databases, and refuses to end one from elsewhere, whatever its name."""
+    """The server lists the transactions of all databases, and refuses to end one from elsewhere, whatever its name."""
     cluster = postgres_cluster_of()
     cluster.write(1)
     cluster.snapshot()
@@ -145,7 +145,7 @@ def test_a_prepared_transaction_of_another_database_is_not_taken_for_ours(
 def test_a_prepared_transaction_that_is_only_called_alike_is_let_alone(
     postgres_dsn: str, postgres_cluster_of: Make
 ) -> None:
-    """Of somebody else, whose name begins as ours do."""
+    """It belongs to another program, and its name begins as ours do."""
     cluster = postgres_cluster_of()
     database = postgres_dsn.rpartition("=")[2]
     theirs = f"{database}:{cluster.sink.describe('op-uid').writer}/theirs"
@@ -177,7 +177,7 @@ def test_the_connection_of_a_zombie_is_cut(postgres_dsn: str, postgres_cluster_o
 def test_the_connection_of_a_zombie_is_cut_also_if_the_first_try_breaks_off(
     postgres_dsn: str, postgres_cluster_of: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the new epoch and the cut: the request is repeated, and still knows whom to cut."""
+    """It breaks off between the new epoch and the cut: the request is repeated, and still cuts the same connection."""
     cluster = postgres_cluster_of(patience={"reconnect_wait_s": 0.0, "lock_timeout_ms": 200}, batch_rows=1)
     cluster.write(1)
     (held,) = execute(postgres_dsn, "SELECT backend FROM weir_epochs")
@@ -199,7 +199,7 @@ def test_the_connection_of_a_zombie_is_cut_also_if_the_first_try_breaks_off(
 def test_a_zombie_whose_connection_cannot_be_cut_is_fenced_at_the_pre_commit(
     postgres_dsn: str, postgres_cluster_of: Make
 ) -> None:
-    """It may be another role's: its open transaction stays, and is never prepared."""
+    """The connection may be another role's: its open transaction stays, and is never prepared."""
     cluster = postgres_cluster_of(batch_rows=1)
     cluster.write(1)
     (zombie,) = cluster.tasks
@@ -211,7 +211,7 @@ def test_a_zombie_whose_connection_cannot_be_cut_is_fenced_at_the_pre_commit(
 
 
 class _AnswerLost:
-    """A connection that breaks when it has carried out ``PREPARE TRANSACTION``."""
+    """A connection that breaks after it has carried out ``PREPARE TRANSACTION``."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -229,7 +229,7 @@ class _AnswerLost:
 
 
 def test_a_pre_commit_whose_answer_is_lost_is_found_to_be_carried_out(postgres_cluster_of: Make) -> None:
-    """The server is asked whether it has the transaction; nobody has to go back."""
+    """The sink asks the server whether it has the transaction; the job does not restart."""
     cluster = postgres_cluster_of(batch_rows=1)
     cluster.write(1)
     session: Any = cluster.tasks[0].operator._table.session  # type: ignore[attr-defined]
@@ -241,7 +241,7 @@ def test_a_pre_commit_whose_answer_is_lost_is_found_to_be_carried_out(postgres_c
 
 
 def test_nobody_takes_over_while_rows_are_replaced(postgres_dsn: str) -> None:
-    """Between the check of the epoch and the commit of what it fences a successor has to wait."""
+    """A successor has to wait from the check of the epoch until the rows that it protects are committed."""
     description = TableDescription("t", {"k": "INT", "v": "INT"}, "w", key=("k",))
     zombie = PostgresDatabase(postgres_dsn).connect(description, str)
     successor = PostgresDatabase(postgres_dsn, **IMPATIENT).connect(description, str)
@@ -269,7 +269,7 @@ def test_nobody_takes_over_while_rows_are_replaced(postgres_dsn: str) -> None:
 
 
 def test_a_prepared_unique_key_is_not_waited_for_without_end(postgres_cluster_of: Make) -> None:
-    """The next transaction with the same key gets an error that says what to do."""
+    """The next transaction with the same key gets an error that says how to continue."""
     cluster = postgres_cluster_of(columns={"number": "BIGINT PRIMARY KEY", "text": "TEXT"}, batch_rows=1)
     cluster.write(1)
     cluster.snapshot()
@@ -308,7 +308,7 @@ def test_a_row_that_the_table_refuses_is_named(
 
 
 def test_a_constraint_that_is_checked_at_the_end_is_found_at_the_pre_commit(postgres_cluster_of: Make) -> None:
-    """Deferred, but not behind the checkpoint."""
+    """The constraint is deferred, but it is checked before the checkpoint completes."""
     cluster = postgres_cluster_of(columns={"number": "BIGINT UNIQUE DEFERRABLE INITIALLY DEFERRED", "text": "TEXT"})
     cluster.write(1, 1)
     with pytest.raises(RowRefusedError, match=r"already exists"):
@@ -328,7 +328,7 @@ def test_tables_in_schemas_and_names_with_capitals(postgres_dsn: str) -> None:
 
 
 def test_who_may_only_write_need_not_be_allowed_to_create(postgres_dsn: str, postgres_cluster_of: Make) -> None:
-    """Once somebody has made the tables."""
+    """It may write once another role has made the tables."""
     postgres_cluster_of().close()
     execute(postgres_dsn, "CREATE ROLE writer LOGIN")
     try:
@@ -354,7 +354,7 @@ def test_what_was_committed_stays_committed_whatever_the_server_is_set_to(postgr
 
 
 def test_connections_that_were_idle_for_too_long_are_made_anew(postgres_dsn: str, postgres_cluster_of: Make) -> None:
-    """Between two checkpoints nothing may be asked for as long as it takes; nothing is lost with them."""
+    """Between two checkpoints there may be no request for any length of time; nothing is lost with the connections."""
     name = postgres_dsn.rpartition("=")[2]
     execute(postgres_dsn, f"ALTER DATABASE {name} SET idle_session_timeout = '100ms'")
     cluster = postgres_cluster_of()
@@ -387,7 +387,7 @@ def test_transactions_see_who_has_taken_over_whatever_the_server_is_set_to(postg
 
 
 def test_a_server_without_prepared_transactions_is_refused() -> None:
-    """With the setting to change. Upserts need none."""
+    """The error names the setting to change. Upserts do not need prepared transactions."""
     with running_server(max_prepared_transactions=0, fsync=False) as server:
         with pytest.raises(ConfigurationError, match="set max_prepared_transactions in"):
             Cluster(PostgresDatabase(server.dsn()))
@@ -400,7 +400,7 @@ def test_a_server_without_prepared_transactions_is_refused() -> None:
 
 
 def test_a_server_with_too_few_prepared_transactions_says_so() -> None:
-    """When they are used up: the checkpoint fails, and the task goes back."""
+    """When all are in use, the checkpoint fails, and the task goes back."""
     with running_server(max_prepared_transactions=1, fsync=False) as server:
         cluster = Cluster(PostgresDatabase(server.dsn()))
         cluster.write(1)
@@ -416,7 +416,7 @@ def test_a_server_with_too_few_prepared_transactions_says_so() -> None:
 
 
 def test_a_dsn_that_is_none_is_refused() -> None:
-    """No text, no dsn, nobody there; and options that make no sense."""
+    """Refused are a dsn that is not text, an invalid dsn, a dsn where no server answers, and invalid options."""
     for dsn in (5, "host=127.0.0.1 nonsense"):
         with pytest.raises(ConfigurationError, match="dsn"):
             Harness(PostgresSink(dsn, "t", {"a": "INT"}).create_operator())  # type: ignore[arg-type]
@@ -435,7 +435,7 @@ def test_a_dsn_that_is_none_is_refused() -> None:
 
 
 def test_without_psycopg_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is imported where it is needed only."""
+    """psycopg is imported only where it is needed."""
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(MissingDependencyError, match=r"weirstream\[postgres\]"):
         imported_psycopg()

@@ -46,7 +46,7 @@ def test_a_server_killed_between_prepare_and_commit_has_it_all_when_it_is_back(
 def test_a_server_that_comes_back_late_is_waited_for(
     postgres_server: PostgresServer, postgres_cluster_of: Make
 ) -> None:
-    """In wall time, and only by what may be repeated."""
+    """The sink waits in wall time, and only in requests that may be repeated."""
     cluster = postgres_cluster_of(patience={"reconnects": 20, "reconnect_wait_s": 0.05})
     cluster.write(1)
     checkpoint = cluster.checkpoint()
@@ -63,7 +63,7 @@ def test_a_server_that_comes_back_late_is_waited_for(
 def test_a_server_that_stays_away_fails_the_task_and_the_restore_makes_it_good(
     postgres_server: PostgresServer, postgres_cluster_of: Make
 ) -> None:
-    """Each step tells that nobody answers; nothing is lost, nothing is there twice."""
+    """Each step reports that no server answers; nothing is lost, nothing is there twice."""
     cluster = postgres_cluster_of(patience=IMPATIENT, batch_rows=1)
     cluster.write(1)
     checkpoint = cluster.checkpoint()

@@ -1,4 +1,4 @@
-"""The server of the tests themselves does not outlive whoever has started it."""
+"""The server of the tests themselves does not outlive the process that started it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def is_running(process: int) -> bool:
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 def test_a_server_dies_with_who_has_started_it_and_leaves_nothing() -> None:
-    """SIGKILL takes the server along, and the next process deletes its files; those of living ones stay."""
+    """SIGKILL takes the server along, and the next process deletes its files; files of living servers stay."""
     needs_server()
     # Where another user can enter, too.
     directory = Path(f"/tmp/weir-orphans-{os.getpid()}")
@@ -63,7 +63,7 @@ def test_a_server_dies_with_who_has_started_it_and_leaves_nothing() -> None:
 
 
 def test_what_is_just_being_made_is_left_alone(tmp_path: Path) -> None:
-    """A directory without an owner, or with one that lives, is nobody's to delete; one whose owner is gone is."""
+    """A directory with a living owner, or without one, is not deleted; one whose owner is gone is."""
     for name, owner in (("new", None), ("mine", f"{os.getpid()} "), ("gone", "999999999 1")):
         (tmp_path / f"weir-postgres-{name}").mkdir()
         if owner is not None:

@@ -1,4 +1,4 @@
-"""The rules of the port, for every database behind it: what the model in memory promises, the real ones keep."""
+"""The rules of the port, for every database that implements it: the real ones keep the promises of the model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def unchanged(path: str) -> str:
 
 @pytest.fixture
 def opened(database: SinkDatabase) -> Iterator[Open]:
-    """Opens sessions, and closes them behind the test."""
+    """Opens sessions, and closes them after the test."""
     sessions: list[SinkSession] = []
 
     def open_session(description: TableDescription = PLAIN) -> SinkSession:
@@ -77,7 +77,7 @@ def visible(database: SinkDatabase, description: TableDescription = PLAIN) -> li
 
 
 def test_rows_appear_with_the_commit_and_all_at_once(database: SinkDatabase, opened: Open) -> None:
-    """Neither writing nor preparing shows anything; the second commit changes nothing, and says so."""
+    """Neither writing nor preparing shows any rows; the second commit changes nothing, and says so."""
     session = opened()
     one = name(session.take_over(0, 1))
     session.begin(one)
@@ -95,7 +95,7 @@ def test_rows_appear_with_the_commit_and_all_at_once(database: SinkDatabase, ope
 
 
 def test_what_is_prepared_outlives_its_session(database: SinkDatabase, opened: Open) -> None:
-    """Any other session commits it, or takes it back."""
+    """Any other session can commit it, or roll it back."""
     session = opened()
     epoch = session.take_over(0, 1)
     for number in (0, 1):
@@ -112,7 +112,7 @@ def test_what_is_prepared_outlives_its_session(database: SinkDatabase, opened: O
 
 
 def test_what_is_not_prepared_is_never_committed(database: SinkDatabase, opened: Open) -> None:
-    """With its session it is gone, or stays to be aborted; a commit of it is refused in any case."""
+    """When its session ends it is gone, or stays to be aborted; in both cases a commit of it is refused."""
     session = opened()
     one = name(session.take_over(0, 1))
     written(session, one)
@@ -139,7 +139,7 @@ def test_what_is_prepared_takes_no_rows_any_more(database: SinkDatabase, opened:
 
 
 def test_the_abort_of_what_is_committed_is_refused(database: SinkDatabase, opened: Open) -> None:
-    """It says so, and the rows stay."""
+    """The error says so, and the rows stay."""
     session = opened()
     one = name(session.take_over(0, 1))
     committed(session, one, ("a", 1))
@@ -148,7 +148,7 @@ def test_the_abort_of_what_is_committed_is_refused(database: SinkDatabase, opene
 
 
 def test_a_transaction_without_rows_is_committed_like_any_other(opened: Open) -> None:
-    """It is in the ledger: otherwise nobody could tell it from one that is lost."""
+    """It is in the ledger: otherwise it would look like a lost transaction."""
     session = opened()
     one = name(session.take_over(0, 1))
     prepared(session, one)
@@ -167,7 +167,7 @@ def test_an_older_epoch_writes_and_prepares_nothing(database: SinkDatabase, open
     with pytest.raises(DatabaseError):
         zombie.prepare(name(old, 0), 1)
     zombie.abort(name(old, 0))
-    # Where it is refused first is up to the database: some begin with the first row.
+    # Which step refuses first depends on the database: some begin with the first row.
     with pytest.raises(FencedError):
         written(zombie, name(old, 1))
     with pytest.raises(FencedError):
@@ -191,7 +191,7 @@ def test_who_takes_a_subtask_over_takes_over_all_with_its_number_modulo_the_para
 
 
 def test_an_epoch_is_never_given_twice(opened: Open) -> None:
-    """Not to another parallelism either: names of transactions hold it."""
+    """Another parallelism does not get it either: names of transactions contain it."""
     given = [opened().take_over(0, 2), opened().take_over(0, 1), opened().take_over(0, 3), opened().take_over(0, 2)]
     assert given == sorted(set(given))
 
@@ -211,7 +211,7 @@ def test_writers_do_not_see_each_other(opened: Open) -> None:
 
 
 def test_rows_of_committed_transactions_can_be_retracted(database: SinkDatabase, opened: Open) -> None:
-    """With their entries; what is retracted is lost to whoever commits it late."""
+    """Their entries are retracted, too; a late commit of a retracted transaction finds it lost."""
     session = opened()
     epoch = session.take_over(0, 1)
     for number in range(3):
@@ -224,7 +224,7 @@ def test_rows_of_committed_transactions_can_be_retracted(database: SinkDatabase,
 
 
 def test_the_ledger_can_forget(database: SinkDatabase, opened: Open) -> None:
-    """The rows stay."""
+    """The rows of forgotten transactions stay."""
     session = opened()
     one = name(session.take_over(0, 1))
     committed(session, one, ("a", 1))
@@ -343,8 +343,8 @@ def test_the_model_does_what_the_real_ones_do(real_database: SinkDatabase, calls
 
 
 class _Side:
-    """Two subtasks of one sink, each with a session that is replaced when it is dropped. What is not prepared is taken
-    back then, for the model may keep what others lose."""
+    """Two subtasks of one sink, each with a session that is replaced when it is dropped. Dropping a session rolls back
+    what is not prepared, for the model may keep what others lose."""
 
     def __init__(self, database: SinkDatabase) -> None:
         self.database = database

@@ -1,4 +1,4 @@
-"""What is SQLite's own: a file that several write to, locks of strangers, constraints that only the target has."""
+"""What only SQLite has: a file with several writers, locks of other programs, constraints that only the target has."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def execute(path: str, *statements: str) -> list[tuple[Any, ...]]:
 
 
 def test_a_stranger_who_holds_the_database_is_told_of_and_outlived(cluster_of: Make, path: str) -> None:
-    """The checkpoint fails with the reason; nothing is lost, and the next one has it all."""
+    """The checkpoint fails with the reason; nothing is lost, and the next checkpoint covers everything."""
     cluster = cluster_of()
     cluster.write(1)
     stranger = sqlite3.connect(path, isolation_level=None)
@@ -57,7 +57,7 @@ def test_a_stranger_who_holds_the_database_is_told_of_and_outlived(cluster_of: M
 
 @pytest.mark.parametrize("journal_mode", ["wal", "delete"])
 def test_a_reader_in_the_middle_sees_one_state(cluster_of: Make, path: str, journal_mode: str) -> None:
-    """With the log written ahead it keeps nobody from committing; with a rollback journal it does, and is told of."""
+    """With a write-ahead log the reader blocks no commit; with a rollback journal it does, and the error says so."""
     cluster = cluster_of(journal_mode=journal_mode)
     cluster.write(1)
     cluster.checkpoint(0)
@@ -77,7 +77,7 @@ def test_a_reader_in_the_middle_sees_one_state(cluster_of: Make, path: str, jour
 
 
 def test_commits_reach_the_disk_before_they_return(cluster_of: Make) -> None:
-    """``FULL`` in a log written ahead, ``EXTRA`` with a rollback journal, whose removal has to be durable, too."""
+    """``FULL`` with a write-ahead log; ``EXTRA`` with a rollback journal, whose removal has to be durable, too."""
     for mode, level in (("wal", 2), ("delete", 3)):
         cluster = cluster_of(journal_mode=mode, writer=mode)
         session = cluster.tasks[0].operator._table.session  # type: ignore[attr-defined]
@@ -95,7 +95,7 @@ def test_commits_reach_the_disk_before_they_return(cluster_of: Make) -> None:
 def test_what_the_target_refuses_is_found_at_the_pre_commit(
     cluster_of: Make, path: str, definition: str, row: tuple[Any, ...]
 ) -> None:
-    """Not behind the checkpoint, when it could never be committed; table and row are named, and nothing is visible."""
+    """After the checkpoint it could never be committed. The error names table and row, and no row is visible."""
     cluster = cluster_of(columns={"number": "BIGINT", "text": definition})
     cluster.tasks[0].process([(0, "fine"), row])
     with pytest.raises(RowRefusedError, match="'numbers' in ") as caught:
@@ -124,7 +124,7 @@ def test_rows_that_break_a_constraint_only_together_are_found_at_the_pre_commit(
 def test_a_foreign_key_that_is_checked_at_the_end_is_found_at_the_pre_commit(
     cluster_of: Make, path: str, options: str
 ) -> None:
-    """Not with the commit, behind the completed checkpoint, where no restart would help."""
+    """At the commit, after the completed checkpoint, no restart would help."""
     SqliteDatabase(path).connect(TableDescription("t", ("a",), "w"), str).close()
     execute(
         path,
@@ -146,7 +146,7 @@ def test_a_foreign_key_that_is_checked_at_the_end_is_found_at_the_pre_commit(
 
 
 def test_rows_come_into_the_target_in_their_order(cluster_of: Make, path: str) -> None:
-    """Over batches, too."""
+    """The order holds across batches, too."""
     cluster = cluster_of(batch_rows=2)
     numbers = [5, 3, 9, 1, 7, 2, 8]
     for number in numbers:
@@ -156,7 +156,7 @@ def test_rows_come_into_the_target_in_their_order(cluster_of: Make, path: str) -
 
 
 def test_values_have_the_types_of_the_target(cluster_of: Make, path: str) -> None:
-    """Staging changes nothing about them."""
+    """Staging does not change the values."""
     columns = {"number": "INTEGER", "text": "TEXT", "data": "BLOB", "real": "REAL"}
     cluster = cluster_of(columns=columns)
     cluster.tasks[0].process([(True, "1", b"\0", 1), ("7", 8, "text", 0.5)])
@@ -179,7 +179,7 @@ def test_a_table_that_is_there_is_used_as_it_is(cluster_of: Make, path: str) -> 
 
 
 def test_relative_paths_lie_below_the_output_of_the_run(tmp_path: Path) -> None:
-    """Directories are made; committed rows are read from there."""
+    """Directories are made; committed rows are read from the same path."""
     sink = SqliteSink("deep/data.sqlite", "numbers", {"number": "INT"})
     assert sink.committed_rows() == []
     operator = sink.create_operator()

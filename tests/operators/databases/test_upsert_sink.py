@@ -1,4 +1,4 @@
-"""The sink that keeps one row per key: what it writes and when, and what is left of it after crashes."""
+"""The sink that keeps one row per key: what it writes and when, and which rows are there after crashes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def table(database: SinkDatabase) -> Iterator[Table]:
 
 
 def test_the_last_record_of_a_key_is_its_row(table: Table) -> None:
-    """Whether they come in one batch, in several, or with a checkpoint between them."""
+    """The records may come in one batch, in several, or with a checkpoint between them."""
     table.task.process([("a", 1), ("b", 1), ("a", 2)])
     assert table.rows() == {}
     table.task.snapshot(1)
@@ -66,7 +66,7 @@ def test_the_last_record_of_a_key_is_its_row(table: Table) -> None:
 
 
 def test_what_a_completed_checkpoint_covers_is_in_the_table_before_it_completes(table: Table) -> None:
-    """A crash right behind the snapshot loses none of it."""
+    """A crash directly after the snapshot does not lose any of it."""
     table.task.process([("a", 1)])
     table.task.snapshot(1)
     table.crash()
@@ -74,7 +74,7 @@ def test_what_a_completed_checkpoint_covers_is_in_the_table_before_it_completes(
 
 
 def test_a_replay_leaves_what_an_undisturbed_run_leaves(table: Table) -> None:
-    """What was written behind the checkpoint comes again, and changes nothing in the end."""
+    """Records written after the checkpoint come again, and change nothing in the end."""
     records = [("a", 1), ("b", 2), ("a", 3), ("c", 4), ("b", 5)]
     table.task.process(records[:2])
     table.task.snapshot(1)
@@ -87,7 +87,7 @@ def test_a_replay_leaves_what_an_undisturbed_run_leaves(table: Table) -> None:
 
 
 def test_a_record_that_deletes_takes_the_row_of_its_key(database: SinkDatabase) -> None:
-    """Also one that was written long ago; a later record makes it anew."""
+    """The row may have been written long ago; a later record makes it anew."""
     table = Table(database, delete=lambda record: record[1] is None)
     table.task.process([("a", 1), ("b", 1), ("c", 1)])
     table.task.snapshot(1)
@@ -98,7 +98,7 @@ def test_a_record_that_deletes_takes_the_row_of_its_key(database: SinkDatabase) 
 
 
 def test_with_a_version_an_older_record_changes_nothing(database: SinkDatabase) -> None:
-    """Not in a batch, not later, not by deleting: a replay is not seen at all."""
+    """An older record changes nothing in a batch, later, or by deleting: a replay is never seen."""
     table = Table(database, version="value", delete=lambda record: record[1] % 10 == 0)
     table.task.process([("a", 5), ("a", 4), ("b", 6), ("c", 7)])
     table.task.snapshot(1)
@@ -115,7 +115,7 @@ def test_with_a_version_an_older_record_changes_nothing(database: SinkDatabase) 
 
 
 def test_a_row_without_a_version_is_older_than_any(real_database: SinkDatabase) -> None:
-    """Such as all rows of a table that got its version column later: they are replaced, and deleted."""
+    """Such rows exist in a table that got its version column later: they are replaced, and deleted."""
     plain = UpsertSink(real_database, "totals", {**COLUMNS, "version": "BIGINT"}, key=("key",))
     first = Harness(plain.create_operator())
     first.process([("a", 1, None), ("b", 1, None)])
@@ -131,7 +131,7 @@ def test_a_row_without_a_version_is_older_than_any(real_database: SinkDatabase) 
 
 
 def test_the_model_takes_a_row_without_a_version_for_older_than_any() -> None:
-    """As the databases do."""
+    """The databases do so, too."""
     description = TableDescription("t", ("key", "version"), "w", key=("key",), version="version")
     session = MemoryDatabase().connect(description, str)
     holder = EpochHolder(0, session.take_over(0, 1))
@@ -141,7 +141,7 @@ def test_the_model_takes_a_row_without_a_version_for_older_than_any() -> None:
 
 
 def test_without_a_version_a_row_may_go_back_for_a_while(table: Table) -> None:
-    """The price of a replay, until the newer record has come again."""
+    """Rows go back during a replay, until the newer record has come again."""
     table.task.process([("a", 1), ("a", 2)])
     table.task.snapshot(1)
     table.crash()
@@ -154,7 +154,7 @@ def test_without_a_version_a_row_may_go_back_for_a_while(table: Table) -> None:
 
 
 def test_a_zombie_writes_nothing_over_newer_rows(table: Table) -> None:
-    """It wakes up when its successor is long done, with older records in its hands."""
+    """It wakes up long after its successor has finished, and holds older records."""
     zombie = table.task
     zombie.process([("a", 1)])
     table.start()
@@ -233,7 +233,7 @@ def test_whatever_happens_the_end_is_that_of_an_undisturbed_run(
 
 
 def test_a_row_that_the_table_refuses_is_told(real_database: SinkDatabase) -> None:
-    """Which one of the batch, and why; those of the same batch are not written either."""
+    """The error says which record of the batch, and why; the other rows of that batch are not written either."""
     columns = {"key": "TEXT", "value": "BIGINT CHECK (value < 10)"}
     sink = UpsertSink(real_database, "limited", columns, key=("key",))
     task = Harness(sink.create_operator())
@@ -259,7 +259,7 @@ def test_records_that_are_no_rows_are_told() -> None:
     ([("a", 1), ("a", "2")], "not supported between instances of 'str' and 'int'"),
 ])  # fmt: skip
 def test_a_version_that_cannot_be_compared_is_told(records: list[Any], why: str) -> None:
-    """With the record: what has none could never be replaced, and would replace what is newer."""
+    """The error names the record. A row without a version could never be replaced, and would replace newer rows."""
     table = Table(MemoryDatabase(), version="value")
     with pytest.raises(UserFunctionError, match=why) as caught:
         table.task.process(records)

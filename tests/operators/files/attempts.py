@@ -95,7 +95,7 @@ class Pipeline:
 
 
 class Numbers:
-    """Writes ``0 .. records - 1`` through a sink, over as many attempts as it takes."""
+    """Writes ``0 .. records - 1`` through a sink, over as many attempts as needed."""
 
     def __init__(self, sink: Any, disk: MemoryFileSystem | None = None, *, records: int = 18) -> None:
         self.sink = sink
@@ -216,7 +216,7 @@ class Numbers:
 
 
 def undisturbed_calls(job: Numbers) -> int:
-    """How often a run that nothing strikes calls the file system."""
+    """How often an undisturbed run calls the file system."""
     assert job.run()
     assert job.visible() == Counter(range(job.records))
     assert job.calls > 40

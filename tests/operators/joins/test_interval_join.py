@@ -1,4 +1,4 @@
-"""Interval join: which pairs, when they leave, what is late, what is forgotten."""
+"""Interval join: which pairs it makes, when they leave, which records are late, and which are forgotten."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def right(one: Harness, *records: tuple[str, int]) -> None:
 
 
 def test_both_bounds_are_included() -> None:
-    """From 2 ms before to 1 ms behind: neither 3 before nor 2 behind."""
+    """From 2 ms before to 1 ms after: neither 3 before nor 2 after."""
     one = harness()
     left(one, ("k", 10))
     right(one, ("k", 7), ("k", 8), ("k", 10), ("k", 11), ("k", 12))
@@ -56,13 +56,13 @@ def test_a_bound_may_be_excluded(lower: bool, upper: bool, wanted: tuple[int, in
     [(2, 1, True), (1, 1, False), (0.5, 1, True), (0, "1", True), (0, 2**63, True), (-(2**63), 0, True)],
 )
 def test_an_interval_with_nothing_in_it_is_refused(lower: Any, upper: Any, inclusive: bool) -> None:
-    """So is a bound that is no whole number, or that no time can be away from another."""
+    """So is a bound that is not a whole number, or that is further than any two times can be apart."""
     with pytest.raises(ConfigurationError, match="interval join"):
         Interval.of(lower, upper, lower_inclusive=inclusive)
 
 
 def test_a_pair_carries_the_greater_time_and_keys_stay_apart() -> None:
-    """Whichever side comes second; another key meets nothing."""
+    """It does not matter which side comes second; another key makes no pair."""
     one = harness()
     left(one, ("k", 10), ("other", 10))
     right(one, ("k", 9))
@@ -101,7 +101,7 @@ def test_without_a_tag_late_records_are_counted() -> None:
 def test_a_record_is_forgotten_when_nothing_can_meet_it(
     lower: int, upper: int, left_gone: int, right_gone: int
 ) -> None:
-    """At l + upper and r - lower, never before the record's own time."""
+    """It is forgotten at l + upper and r - lower, never before the record's own time."""
     one = harness(lower, upper)
     left(one, ("k", 10))
     right(one, ("j", 10))
@@ -129,7 +129,7 @@ def test_a_pair_function_may_emit_any_number_and_use_side_outputs() -> None:
 
 
 def test_a_record_looks_at_its_interval_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The times of a key are read from the state once for each side, also behind a restore, and forgotten with it."""
+    """The times of a key are read from the state once for each side, also after a restore, and forgotten with it."""
     before = harness(-2, 2)
     left(before, *[("k", time) for time in range(200)])
     one = harness(-2, 2, restored=before.snapshot(1))
@@ -156,7 +156,7 @@ def test_a_record_looks_at_its_interval_only(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("after", [1, 2, 3])
 def test_what_waits_for_its_other_half_survives(after: int) -> None:
-    """Restored at any parallelism, records and timers of a key are where the key is."""
+    """A restore at any parallelism brings records and timers to the subtask of their key."""
     before = harness()
     left(before, *[(key, 10) for key in "abcdef"])
     checkpoint = before.snapshot(1)
@@ -173,7 +173,7 @@ def test_what_waits_for_its_other_half_survives(after: int) -> None:
 
 
 def test_what_was_late_before_a_failure_is_late_behind_it() -> None:
-    """The watermark is part of the state: a late record must not meet what the first run kept from it."""
+    """The watermark is part of the state: a late record must not meet records that the first run kept from it."""
     before = harness()
     left(before, ("k", 10))
     before.watermark(10)

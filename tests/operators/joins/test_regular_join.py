@@ -1,4 +1,4 @@
-"""Regular join: the changes it emits add up to the join of all that has come, after every record."""
+"""Regular join: after every record, the emitted changes add up to the join of all records so far."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def harness(kind: str = "inner", restored: Any = None, **kwargs: Any) -> Harness
 
 
 def test_an_inner_join_emits_pairs_as_they_are_made() -> None:
-    """With the time of the record that makes them."""
+    """A pair has the time of the record that makes it."""
     one = harness()
     one.process([("k", 1), ("k", 2)], [10, 20])
     one.process_2([("k", "x"), ("j", "y")], [5, 6], key_of)
@@ -40,7 +40,7 @@ def test_an_inner_join_emits_pairs_as_they_are_made() -> None:
 
 
 def test_an_outer_join_takes_back_what_has_met_nothing_so_far() -> None:
-    """The record with None goes before its first pair comes, and not again."""
+    """The record with None is taken back before its first pair comes, and not again."""
     one = harness("full")
     one.process([("k", 1)])
     one.process_2([("k", "x"), ("k", "y")], None, key_of)
@@ -53,7 +53,7 @@ def test_an_outer_join_takes_back_what_has_met_nothing_so_far() -> None:
 
 
 def test_a_row_taken_away_takes_its_pairs_away() -> None:
-    """And what has met nothing else is with None again."""
+    """A record without any other pair is emitted with None again."""
     one = harness("left", changes=True)
     one.process([("+I", ("k", 1))])
     one.process_2([("+I", ("k", "x")), ("-D", ("k", "x")), ("-D", ("k", "z"))], None, key_of_change)
@@ -62,7 +62,7 @@ def test_a_row_taken_away_takes_its_pairs_away() -> None:
 
 
 def test_a_row_that_holds_no_number_is_found_again() -> None:
-    """Behind a restart, too: nan does not equal another nan."""
+    """A restart does not change that: nan does not equal another nan."""
     one = harness("left", changes=True)
     one.process([("+I", ("k", float("nan")))])
     emitted = one.take_values()
@@ -81,7 +81,7 @@ def numbers(one: Harness, key: str) -> list[int]:
 
 
 def test_a_row_is_added_without_reading_the_others_of_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The numbers are read from the rows when the key comes up, not with every row."""
+    """The numbers are read from the rows when the key comes up, not for every row."""
     one = harness()
     state = type(one.context.keyed.map_state(MapStateDescriptor("left-rows")))
     plain, reads = state.keys, []
@@ -94,7 +94,7 @@ def test_a_row_is_added_without_reading_the_others_of_its_key(monkeypatch: pytes
 
 @pytest.mark.parametrize("remembered", [1, 10])
 def test_numbers_do_not_depend_on_what_is_remembered(monkeypatch: pytest.MonkeyPatch, remembered: int) -> None:
-    """The next one is behind the rows there are, also when the last of them was taken away."""
+    """The next number follows those of the present rows, also when the last of them was taken away."""
     monkeypatch.setattr("operators.joins.regular_join.NUMBERED_KEYS", remembered)
     one = harness(changes=True)
     one.process([("+I", (key, value)) for value in range(3) for key in "ab"])
@@ -103,7 +103,7 @@ def test_numbers_do_not_depend_on_what_is_remembered(monkeypatch: pytest.MonkeyP
 
 
 def test_state_that_expires_meets_nothing_any_more() -> None:
-    """Rows live so long behind their last write; numbers are not given twice while one lives."""
+    """Rows live that long after their last write; a number is not reused while its row lives."""
     one = harness("inner", ttl_ms=10)
     one.process([("k", 1)])
     one.advance_ms(9)
@@ -116,20 +116,20 @@ def test_state_that_expires_meets_nothing_any_more() -> None:
 
 @pytest.mark.parametrize(("kind", "kwargs"), [("outer", {}), ("inner", {"ttl_ms": 0})])
 def test_what_makes_no_sense_is_refused(kind: str, kwargs: dict[str, Any]) -> None:
-    """A kind that there is not, a time-to-live of nothing."""
+    """An unknown kind, and a time-to-live of nothing."""
     with pytest.raises((ConfigurationError, Exception), match=r"kind must be|from 1 on"):
         RegularJoinOperator(kind, **kwargs)
 
 
 def test_what_is_no_change_is_refused() -> None:
-    """The error names the record and what a change is."""
+    """The error names the record and explains what a change is."""
     one = harness(changes=True)
     with pytest.raises(UserFunctionError, match="a change is a tuple"):
         one.process([("+X", ("k", 1))])
 
 
 def test_changes_that_do_not_add_up_are_refused() -> None:
-    """A row is taken away that nobody added."""
+    """The change deletes a row that was never added."""
     assert materialize([("+I", 1), ("+I", 2), ("-U", 1), ("+U", 3)]) == [2, 3]
     with pytest.raises(StateError, match="not there"):
         materialize([("+I", 1), ("-D", 2)])

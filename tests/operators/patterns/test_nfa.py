@@ -102,7 +102,7 @@ def is_match(pattern: Pattern, events: Sequence[tuple[Any, int]], taken: Taken) 
 
 
 def brute_force(pattern: Pattern, events: Sequence[tuple[Any, int]]) -> list[Taken]:
-    """All matches, in the order in which they are found, skipped ones left out."""
+    """All matches, in the order in which they are found, without skipped ones."""
     every = [
         taken
         for size in range(1, len(events) + 1)
@@ -129,7 +129,7 @@ def records_of(pattern: Pattern, events: Sequence[tuple[Any, int]], taken: Taken
 
 
 def run(pattern: Pattern, events: Sequence[tuple[Any, int]]) -> tuple[list[Match], list[tuple[int, Match]]]:
-    """What the automaton finds and times out, its state written down and read back before every record."""
+    """The matches and timeouts of the automaton; its state is written and read back before every record."""
     nfa, state = Nfa(pattern), State()
     found: list[Match] = []
     timed_out: list[tuple[int, Match]] = []
@@ -182,7 +182,7 @@ EVENTS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2)), min_size
 
 
 def timed(drawn: list[tuple[str, int]]) -> list[tuple[Any, int]]:
-    """Records that can be told apart, each so much later than the one before."""
+    """Records that are all different, each some time after the one before."""
     time_ms, events = 0, []
     for number, (letter, later) in enumerate(drawn):
         time_ms += later
@@ -289,7 +289,7 @@ NOT_B_NEXT = A_B.not_next("no b").where(B)
     ],
 )
 def test_what_must_not_lie_between_two_stages(pattern: Pattern, text: str, wanted: list[str]) -> None:
-    """Cases that Flink has decided (``NotPatternITCase``)."""
+    """Cases that Flink's tests decide (``NotPatternITCase``)."""
     assert matches(pattern, text) == wanted
 
 
@@ -304,11 +304,11 @@ def test_what_must_not_lie_between_two_stages(pattern: Pattern, text: str, wante
     ],
 )  # fmt: skip
 def test_what_is_forbidden_behind_a_stage_of_several(make: Any, wanted: list[str]) -> None:
-    """It ends what has enough records, and nothing that has too few; with not_next only right behind."""
+    """A forbidden record ends a match that has enough records, but no shorter one; with not_next only directly after."""
     begun = make(A_B.followed_by_any("b").where(B))
     found = matches(begun.followed_by("d").where(D), "abbbcbbbd")
     if begun.stages[-1].contiguity == NOT_NEXT:
-        # What stopped at the first or second b has the third b behind it, and goes on over the c.
+        # A match that stopped at the first or second b is followed by the third b, and goes on over the c.
         assert [one for one in found if one.split("|")[1] in wanted] == [f"0|{one}|8" for one in wanted]
         assert "0|123|8" not in found
         assert "0|12|8" in found
@@ -317,14 +317,14 @@ def test_what_is_forbidden_behind_a_stage_of_several(make: Any, wanted: list[str
 
 
 def test_what_a_forbidden_record_has_ended_is_not_timed_out() -> None:
-    """It is over, as a match would be."""
+    """It has ended, as a match would have."""
     pattern = NO_B.followed_by("c").where(C).within(5)
     assert run(pattern, [*letters("aab"), (("d", 9), 100)])[1] == []
     assert [match for _, match in run(pattern, [*letters("aba"), (("d", 9), 100)])[1]] == [{"a": [("a", 2)]}]
 
 
 def test_until_ends_a_stage_for_good() -> None:
-    """No later record belongs to it, though the next stage may still come; nor is the one that ends it taken."""
+    """Later records do not belong to it, nor does the record that ends it; the next stage may still come."""
     ended = A_B.one_or_more().until(is_one_of("c"))
     assert matches(ended, "aca") == ["0", "2"]
     assert matches(ended.followed_by("b").where(is_one_of("b")), "acab") == ["0|3", "2|3"]
@@ -342,7 +342,7 @@ def test_skipping(skip: str, wanted: list[str]) -> None:
 
 
 def test_skipping_inside_and_behind_differ() -> None:
-    """Of a followed by any b in a1 a2 b1 b2, the next beginning is inside the first match, not behind it."""
+    """Of a followed by any b in a1 a2 b1 b2, the next beginning is inside the first match, not after it."""
     for skip, wanted in (("skip_to_next", ["0|2", "1|2"]), ("skip_past_last_event", ["0|2"])):
         pattern = Pattern.begin("a", skip=skip).where(is_one_of("a")).followed_by_any("b").where(is_one_of("b"))
         assert matches(pattern, "aabb") == wanted
@@ -391,6 +391,6 @@ def test_contiguities_are_all_there_are() -> None:
     ],
 )
 def test_a_pattern_that_makes_no_sense_is_refused(make: Any, message: str) -> None:
-    """Each is refused where it is written, with what is wrong."""
+    """Each is refused where it is written, and the error says what is wrong."""
     with pytest.raises(ConfigurationError, match=message):
         make()

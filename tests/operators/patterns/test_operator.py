@@ -51,7 +51,7 @@ def found(harness: Harness) -> list[Any]:
 
 
 def test_records_are_taken_in_the_order_of_their_times() -> None:
-    """A b that comes first but is later is matched, behind the watermark only, with the time of the last record."""
+    """A b that comes first but is later is matched, only after the watermark, with the time of the last record."""
     one = harness()
     one.process([("k", "b", 2), ("k", "a", 1)], [20, 10])
     assert found(one) == []
@@ -70,7 +70,7 @@ def test_keys_do_not_meet() -> None:
 
 
 def test_records_of_one_time_are_in_order_as_they_came_or_as_told() -> None:
-    """Without order_by arrival decides, with it the records do."""
+    """Without order_by the order of arrival decides; with it the records do."""
     for order_by, wanted in ((None, []), (lambda value: value[2], [("match", "a=a1 b=b2", 5)])):
         one = harness(order_by=order_by)
         one.process([("k", "b", 2), ("k", "a", 1)], [5, 5])
@@ -79,7 +79,7 @@ def test_records_of_one_time_are_in_order_as_they_came_or_as_told() -> None:
 
 
 def test_late_records_leave_by_their_own_door() -> None:
-    """A record at the watermark is late: to its side output with a tag, counted without."""
+    """A record at the watermark is late: with a tag it goes to its side output, without one it is counted."""
     one = harness(late="late")
     one.watermark(10)
     one.process([("k", "a", 1), ("k", "a", 2)], [10, 11])
@@ -91,7 +91,7 @@ def test_late_records_leave_by_their_own_door() -> None:
 
 
 def test_what_runs_out_of_time_is_told_when_it_does() -> None:
-    """The end of a beginning comes with event time alone, before the records of that very millisecond."""
+    """Only event time times a partial match out, before the records of that very millisecond."""
     one = harness(A_THEN_B.within(10), timeout="over")
     one.process([("k", "a", 1), ("k", "b", 2)], [5, 15])
     one.watermark(14)
@@ -104,7 +104,7 @@ def test_what_runs_out_of_time_is_told_when_it_does() -> None:
 
 
 def test_a_key_with_nothing_begun_has_no_state() -> None:
-    """Matched and timed out, a key is forgotten."""
+    """A key is forgotten when its partial matches are matched or timed out."""
     one = harness(A_THEN_B.within(10))
     one.process([("k", "a", 1), ("k", "b", 2), ("k", "c", 3)], [5, 6, 7])
     one.watermark(6)
@@ -114,7 +114,7 @@ def test_a_key_with_nothing_begun_has_no_state() -> None:
 
 
 def test_by_processing_time_records_are_taken_as_they_come() -> None:
-    """No watermark is needed; the virtual clock ends what was begun."""
+    """No watermark is needed; the virtual clock times out partial matches."""
     one = harness(A_THEN_B.within(10), event_time=False, timeout="over")
     one.process([("k", "a", 1), ("k", "b", 2), ("k", "a", 3)])
     assert found(one) == [("match", "a=a1 b=b2", None)]
@@ -126,7 +126,7 @@ def test_by_processing_time_records_are_taken_as_they_come() -> None:
 
 @pytest.mark.parametrize("after", [1, 3])
 def test_a_match_may_begin_before_a_failure_and_end_behind_it(after: int) -> None:
-    """What waits and what has begun is in the snapshot, with its timers, at any parallelism."""
+    """Waiting records and partial matches are in the snapshot, with their timers, at any parallelism."""
     pattern = A_THEN_B.within(50)
     before = harness(pattern, timeout="over")
     before.process([(key, "a", 1) for key in "klmn"], [10] * 4)
@@ -150,7 +150,7 @@ def test_another_pattern_under_the_same_uid_is_refused() -> None:
 
 
 def test_event_times_are_needed() -> None:
-    """Without timestamps the error says what to do, and no function is blamed: a restart would not help."""
+    """Without timestamps the error says what to do, and does not blame a function: a restart would not help."""
     with pytest.raises(ConfigurationError, match=r"no timestamps\n  give the source a watermark strategy"):
         harness().process([("k", "a", 1)])
 
@@ -172,7 +172,7 @@ def test_a_pattern_that_cannot_match_is_refused_where_the_job_is_built() -> None
     ],
 )
 def test_what_would_never_be_used_is_refused(arguments: Any, message: str) -> None:
-    """A side output for what cannot be late or run out of time, an order of what is taken as it comes."""
+    """A side output for records that cannot be late or time out, and an order for records taken as they come."""
     if message:
         with pytest.raises(ConfigurationError, match=message):
             pattern_operator(A_THEN_B, *arguments)
@@ -181,7 +181,7 @@ def test_what_would_never_be_used_is_refused(arguments: Any, message: str) -> No
 
 
 def test_what_is_forbidden_goes_by_event_time_and_survives() -> None:
-    """What lies between by its time ends a beginning, though it comes last, and the operator was restored before."""
+    """A record that lies between by its time ends a partial match, though it comes last, and after a restore."""
     begun = Pattern.begin("a").where(is_("a")).not_followed_by("c").where(is_("c"))
     paid = begun.followed_by("b").where(is_("b")).within(100)
     one = harness(paid, timeout="over")

@@ -28,28 +28,28 @@ def test_the_first_by_processing_time_goes_on_as_it_is() -> None:
 
 
 def test_the_last_by_processing_time_replaces_the_one_before() -> None:
-    """As an update in two halves, each with the time of the record that causes it."""
+    """The change is an update in two halves, each with the time of the record that causes it."""
     one = harness("last")
     one.process([("k", 1), ("k", 2)], [30, 20])
     assert one.take_stamped() == [(("+I", ("k", 1)), 30), (("-U", ("k", 1)), 20), (("+U", ("k", 2)), 20)]
 
 
 def test_the_first_by_event_time_is_replaced_by_an_earlier_one() -> None:
-    """Not by one of the same time."""
+    """A record of the same time does not replace it."""
     one = harness("first", "event")
     one.process([("k", 1), ("k", 2), ("k", 3)], [30, 30, 20])
     assert one.take_values() == [("+I", ("k", 1)), ("-U", ("k", 1)), ("+U", ("k", 3))]
 
 
 def test_the_last_by_event_time_is_replaced_by_a_later_one() -> None:
-    """Or by one of the same time; an earlier one changes nothing."""
+    """A record of the same time replaces it, too; an earlier one changes nothing."""
     one = harness("last", "event")
     one.process([("k", 1), ("k", 2), ("k", 3)], [30, 30, 20])
     assert one.take_values() == [("+I", ("k", 1)), ("-U", ("k", 1)), ("+U", ("k", 2))]
 
 
 def test_append_only_waits_for_the_watermark() -> None:
-    """The first by event time leaves once, ahead of the watermark that makes it certain; what is late is counted."""
+    """The first by event time leaves once, before the watermark that makes it certain; late records are counted."""
     one = harness("first", "event", append_only=True)
     one.process([("k", 1), ("k", 2), ("j", 3)], [30, 20, 25])
     one.watermark(19)
@@ -69,7 +69,7 @@ def test_append_only_waits_for_the_watermark() -> None:
 
 @pytest.mark.parametrize("keep", ["first", "last"])
 def test_a_key_that_has_expired_is_new_again(keep: str) -> None:
-    """So long after its last write, and not a millisecond earlier."""
+    """It expires that long after its last write, and not a millisecond earlier."""
     one = harness(keep, ttl_ms=10)
     one.process([("k", 1)])
     one.advance_ms(9)
@@ -89,7 +89,7 @@ def test_a_key_that_has_expired_is_new_again(keep: str) -> None:
     ],
 )
 def test_what_there_is_not_is_refused(arguments: Any, message: str) -> None:
-    """Where the job is built."""
+    """It is refused where the job is built."""
     with pytest.raises(ConfigurationError, match=message):
         deduplicator(*arguments)
 
@@ -103,7 +103,7 @@ def test_event_time_needs_timestamps(append_only: bool) -> None:
 
 @pytest.mark.parametrize("after", [1, 2])
 def test_append_only_waits_over_a_failure(after: int) -> None:
-    """What waits is in the snapshot with its timer, what has gone is remembered, and late stays late."""
+    """Waiting records are in the snapshot with their timers, emitted ones are remembered, and late stays late."""
     before = harness("first", "event", append_only=True)
     before.process([("gone", 1), *((key, 2) for key in "abcd")], [10, 30, 30, 30, 30])
     before.watermark(20)

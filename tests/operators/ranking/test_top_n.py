@@ -1,4 +1,4 @@
-"""Top-n: the ranks that its changes add up to are those of all records so far."""
+"""Top-n: the changes add up to the ranks of all records so far."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def harness(n: int = 2, restored: Any = None, **kwargs: Any) -> Harness:
 
 
 def test_ranks_move_down_when_a_greater_one_comes() -> None:
-    """Each rank that gets another record is updated, in ascending order; what is behind them is not told of."""
+    """Each rank that gets another record is updated, in ascending order; ranks after the n-th are not reported."""
     one = harness()
     one.process([("k", 5), ("k", 3), ("k", 9), ("k", 1)], [10, 20, 30, 40])
     assert one.take_stamped() == [
@@ -51,7 +51,7 @@ def test_the_least_are_the_other_end() -> None:
 
 
 def test_what_is_taken_away_lets_the_next_come_forward() -> None:
-    """Only if everything is kept: with changes as input. What is not there is counted."""
+    """This needs all records in the state: with changes as input. A deletion of an unknown record is counted."""
     one = harness(changes=True)
     one.process([("+I", ("k", 5)), ("+I", ("k", 3)), ("+I", ("k", 4)), ("-D", ("k", 5)), ("-D", ("k", 8))])
     assert one.take_values()[-4:] == [
@@ -64,7 +64,7 @@ def test_what_is_taken_away_lets_the_next_come_forward() -> None:
 
 
 def test_state_holds_n_records_and_no_more() -> None:
-    """What is behind the n-th of records that only come is forgotten."""
+    """If records are only added, those after the n-th are forgotten."""
     one = harness()
     one.process([("k", number) for number in range(50)])
     one.context.keyed.set_current_key("k")
@@ -86,7 +86,7 @@ def test_a_sort_key_that_fails_names_the_record() -> None:
 
 
 def test_a_sort_key_that_is_not_a_number_is_refused() -> None:
-    """It is neither greater nor less than another: where it stood would be up to the order of arrival."""
+    """It is neither greater nor less than another: its rank would depend on the order of arrival."""
     one = Harness(TopNOperator(1, lambda record: record[1]), key=lambda record: record[0])
     with pytest.raises(UserFunctionError, match="has no place among numbers"):
         one.process([("k", 1.0), ("k", float("nan"))])

@@ -42,7 +42,7 @@ class SourceWorld:
 
 
 def drain(reader: SplitReader, size: int = 3) -> list[Any]:
-    """Everything that is left, pauses waited for."""
+    """Everything that is left; pauses are waited for."""
     values: list[Any] = []
     now_ns = 0
     while (batch := reader.read(size)) is not None:
@@ -100,7 +100,7 @@ def test_a_reader_resumes_exactly_behind_the_last_record(
 
 
 def test_a_collection_deals_its_items_out() -> None:
-    """Item i belongs to split i mod n; ``of_splits`` says it outright."""
+    """Item i belongs to split i mod n; ``of_splits`` assigns it explicitly."""
     world = SourceWorld()
     dealt = CollectionSource("abcde", splits=2)
     stated = CollectionSource.of_splits("ace", "bd")
@@ -111,7 +111,7 @@ def test_a_collection_deals_its_items_out() -> None:
 
 
 def test_a_pause_holds_the_split_back() -> None:
-    """Nothing is available during the pause, whose length counts from when it was come upon."""
+    """Nothing is available during the pause, whose length counts from the moment when the reader reached it."""
     reader = CollectionSource(["a", Pause(5), "b"]).open_split("collection-0-of-1", None, SourceWorld())
     assert reader.read(10) == Batch(["a"])
 
@@ -208,7 +208,7 @@ def test_a_data_frame_is_told_how_to_give_its_rows(library: str) -> None:
     ids=["pandas", "pyarrow"],
 )
 def test_the_advice_for_a_table_gives_its_rows(table_of: Callable[[], Callable[[Any], Any]]) -> None:
-    """What the error says to write is a source of the rows, as dicts of plain values."""
+    """The code that the error advises is a source of the rows, as dicts of plain values."""
     df = table_of()({"k": ["x", "y"], "n": [1, 2]})
     with pytest.raises(ConfigurationError) as caught:
         CollectionSource(df)
@@ -236,7 +236,7 @@ def test_impossible_arguments_are_refused(make: Callable[[], object]) -> None:
 
 
 def steps_in_sources(action: Callable[[], object]) -> int:
-    """How many bytecodes of ``operators`` an action takes: work that no machine makes slower."""
+    """How many bytecodes of ``operators`` an action takes: this does not depend on the speed of the machine."""
     count = 0
 
     def trace(frame: FrameType, event: str, _argument: object) -> Any:

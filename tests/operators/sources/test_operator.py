@@ -34,7 +34,7 @@ def records(events: list[Any]) -> list[Any]:
 
 
 def test_splits_are_dealt_out_to_subtasks() -> None:
-    """Subtask s of p reads the splits s, s + p, ...; one without a split ends at once."""
+    """Subtask s of p reads the splits s, s + p, ...; a subtask without a split ends at once."""
     source = CollectionSource.of_splits("a", "b", "c")
 
     read = [records(read_all(Harness(SourceOperator(source), subtask=subtask, parallelism=4))) for subtask in range(4)]
@@ -59,7 +59,7 @@ def test_event_times_are_stamped() -> None:
 
 
 def test_the_watermark_is_the_minimum_over_splits() -> None:
-    """A split behind holds the watermark back; when it has ended, it does not any more."""
+    """A split with older records holds the watermark back until it has ended."""
     source = CollectionSource.of_splits([100, 101, 102, 103, 104, 105, 106, 107], [1, 2])
     harness = Harness(SourceOperator(source, STRATEGY, records_per_turn=1))
 
@@ -70,7 +70,7 @@ def test_the_watermark_is_the_minimum_over_splits() -> None:
 
 
 def test_an_idle_split_does_not_hold_back_the_others() -> None:
-    """A split that pauses for longer than the timeout leaves the minimum; when all do, the stream is idle."""
+    """A split that pauses for longer than the timeout leaves the minimum; when all splits do, the stream is idle."""
     source = CollectionSource.of_splits([1, Pause(40), 2], [100, Pause(10), 200, Pause(80), 300])
     strategy = STRATEGY.with_interval_ns(MS).with_idleness(5)
     harness = Harness(SourceOperator(source, strategy))
@@ -149,7 +149,7 @@ def test_pauses_end_on_time() -> None:
 
 
 def test_another_split_is_read_during_a_pause() -> None:
-    """A pausing split loses its turn to the others, which are cut short by a timer when it is over."""
+    """Others take the turn of a pausing split; a timer cuts them short when the pause is over."""
     harness = Harness(SourceOperator(CollectionSource.of_splits([1, Pause(1), 2], list(range(10, 30)))))
     source = harness.operator
     assert isinstance(source, SourceOperator)
@@ -257,7 +257,7 @@ STRATEGY_LEN = WatermarkStrategy.for_monotonous_timestamps(len)
 
 
 def test_a_source_that_is_new_in_a_restored_job_starts() -> None:
-    """A checkpoint without state of this operator does not make it read nothing."""
+    """A source without state in the checkpoint reads from the beginning."""
     harness = Harness(SourceOperator(SequenceSource(0, 3)), restored=Checkpoint(7))
 
     assert records(read_all(harness)) == [0, 1, 2]
@@ -292,7 +292,7 @@ def test_errors_of_the_source_pass_through() -> None:
 
 
 class NeverReady:
-    """A reader that says there is something and then has nothing."""
+    """A reader that says there is a record and then has none."""
 
     def read(self, max_records: int) -> Batch:
         return Batch([])
@@ -359,7 +359,7 @@ def test_readers_are_closed() -> None:
 
 
 def test_a_split_that_the_source_has_gained_is_read() -> None:
-    """Files that came since the checkpoint are input, too; those that were there go on where they were."""
+    """Files that came since the checkpoint are input, too; older files are read on from their positions."""
     before = Harness(SourceOperator(CollectionsByName({"one": "abc"})))
     assert isinstance(before.operator, SourceOperator)
     assert before.operator.emit_next(1) == 1
@@ -370,7 +370,7 @@ def test_a_split_that_the_source_has_gained_is_read() -> None:
 
 
 def test_a_split_that_the_source_has_lost_is_refused() -> None:
-    """Unread input that is gone is not passed over in silence; input that was read to its end may go."""
+    """Unread input that is gone is an error; input that was read to its end may be gone."""
     before = Harness(SourceOperator(CollectionsByName({"one": "abc", "two": ""})))
     assert isinstance(before.operator, SourceOperator)
     assert before.operator.emit_next(1) == 1
@@ -390,5 +390,5 @@ class CollectionsByName:
         return list(self._collections)
 
     def open_split(self, split: str, position: Any, context: SourceContext) -> Any:
-        """The items behind ``position``."""
+        """The items after ``position``."""
         return CollectionSource(list(self._collections[split])).open_split("collection-0-of-1", position, context)

@@ -1,4 +1,4 @@
-"""What listeners of sources hear."""
+"""The calls that listeners of sources receive."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class HeardSource(SequenceSource):
 
 
 def test_splits_that_have_ended_are_told_of_too() -> None:
-    """Their last position is in every later checkpoint; a split that was not begun has none."""
+    """Their last position is in every later checkpoint; a split that has not begun has none."""
     spec = HeardSource(0, 4, splits=2)
     task = Harness(SourceOperator(spec, records_per_turn=2))
     operator = task.operator
@@ -68,7 +68,7 @@ class UnheardSource(SequenceSource):
 
 @pytest.mark.parametrize("source", [SequenceSource(0, 4), UnheardSource(0, 4)])
 def test_a_source_without_a_listener_notes_no_positions(source: SequenceSource) -> None:
-    """Checkpoints are taken, completed and aborted, and nothing of them piles up."""
+    """Checkpoints are taken, completed and aborted, and no positions accumulate."""
     task = Harness(SourceOperator(source))
     operator = task.operator
     assert isinstance(operator, SourceOperator)

@@ -23,7 +23,7 @@ from tests.runtime.support import every, execution
 
 
 class Job(Numbers):
-    """A restore leaves in sight exactly what its checkpoint covers."""
+    """After a restore, exactly what its checkpoint covers is visible."""
 
     def __init__(self, disk: MemoryFileSystem, batch_size_bytes: int) -> None:
         sink = BucketingSink(
@@ -69,7 +69,7 @@ def test_faults_in_attempt_after_attempt(
 
 @pytest.mark.parametrize("disk", DISKS)
 def test_a_name_that_an_earlier_attempt_made_is_made_durable(disk: str) -> None:
-    """A rename whose directory was not fsynced is found and fsynced by the next attempt."""
+    """If a rename's directory was not fsynced, the next attempt finds that and fsyncs it."""
     files = DISKS[disk]()
     strikes: list[str] = []
     failing = FaultInjectingFileSystem(

@@ -1,4 +1,4 @@
-"""A bucketing sink on a file system that cuts files later, as Hadoop's does: leases, patience, and an end to it."""
+"""A bucketing sink on a file system that cuts files later, as Hadoop's does: leases, waiting, and timeouts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROWS = "/out/rows"
 
 
 class Late(MemoryFileSystem):
-    """Closes a file, and cuts one, when it was asked for its state so many times; notes what it was asked."""
+    """Closes a file, and cuts one, after it was asked for its state so many times; notes what it was asked."""
 
     def __init__(self, lease_after: int = 0, cut_after: int = 0) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ def interrupted(fs: MemoryFileSystem) -> Checkpoint:
 
 
 def test_the_memory_file_system_is_another_kind() -> None:
-    """It cuts files at once, and nothing waits for it."""
+    """It cuts files at once, so no sink waits for it."""
     assert isinstance(Late(), TruncatesLater)
     assert not isinstance(MemoryFileSystem(), TruncatesLater)
 
@@ -97,7 +97,7 @@ def test_a_cut_that_is_made_at_once_is_not_waited_for() -> None:
 
 
 def test_the_sink_waits_for_lease_and_cut() -> None:
-    """No record comes meanwhile, nothing of the part is visible, and it takes one look each half second."""
+    """Meanwhile it takes no record and shows nothing of the part; it looks once each half second."""
     fs = Late(lease_after=2, cut_after=3)
     task = start(fs, interrupted(fs), attempt=2, inactive_check_interval_ms=70)
     for _ in range(4):
@@ -117,7 +117,7 @@ def test_the_sink_waits_for_lease_and_cut() -> None:
 
 
 def test_a_checkpoint_meanwhile_knows_of_the_part() -> None:
-    """A restore from it cuts the part, too: it is neither lost nor left as it was."""
+    """A restore from it cuts the part, too: the part is not lost, and does not stay as it was."""
     fs = Late(cut_after=100)
     waiting = start(fs, interrupted(fs), attempt=2)
     again = waiting.checkpoint(2)
@@ -142,7 +142,7 @@ def test_there_is_an_end_to_patience(timeout_ms: int, fails_at_ms: int) -> None:
 
 
 def test_a_lease_that_nobody_gives_back_is_not_waited_for_for_ever() -> None:
-    """The file is cut all the same when the time is up: the file system has the last word."""
+    """The file is cut all the same when the time is up: the file system decides."""
     fs = Late(lease_after=10_000)
     interrupted(fs)
     late, path = LateTruncations(fs, 1_000), f"{ROWS}/_part-0-0.in-progress"
@@ -157,7 +157,7 @@ def test_a_lease_that_nobody_gives_back_is_not_waited_for_for_ever() -> None:
 
 
 def test_lease_and_cut_have_their_time_each() -> None:
-    """What the lease has taken is not missing when the cut is waited for."""
+    """The time that the lease has taken does not shorten the wait for the cut."""
     fs = Late(lease_after=1, cut_after=2)
     interrupted(fs)
     late, path = LateTruncations(fs, 1_000), f"{ROWS}/_part-0-0.in-progress"

@@ -97,7 +97,7 @@ def test_a_name_says_what_a_file_is(subtask: int, count: int, suffix: str, prefi
     ],
 )
 def test_names_that_cannot_be_told_apart(options: dict[str, Any]) -> None:
-    """They are refused."""
+    """The sink refuses them."""
     with pytest.raises(ConfigurationError):
         BucketingNames(**options)
 
@@ -128,7 +128,7 @@ def test_a_damaged_valid_length_is_no_other(content: bytes) -> None:
 
 
 def test_readers_stop_where_a_part_is_valid() -> None:
-    """Also at nothing; and they say what is damaged."""
+    """They stop there even at length zero, and report damaged lengths."""
     fs = MemoryFileSystem()
     fs.make_dirs(ROWS)
     with fs.open_write(f"{ROWS}/part-0-0") as file:
@@ -206,7 +206,7 @@ def test_inactive_parts_are_closed_when_the_timer_looks() -> None:
 
 @pytest.mark.parametrize("kind", ["part-0-1", "_part-0-1.pending", "_part-0-1.in-progress"])
 def test_names_that_are_there_are_skipped(kind: str) -> None:
-    """In whatever state they are; other subtasks' and valid lengths are not in the way."""
+    """It skips them in any state; other subtasks' parts and valid lengths do not matter."""
     fs = MemoryFileSystem()
     fs.make_dirs(ROWS)
     for name in (kind, "part-1-0", "_part-0-0.valid-length"):
@@ -217,7 +217,7 @@ def test_names_that_are_there_are_skipped(kind: str) -> None:
 
 
 def test_a_forgotten_bucket_starts_again_behind_its_files() -> None:
-    """Nothing of it is left in the state when all is finished; the names in the directory are what remains."""
+    """When all parts are finished the state forgets the bucket; only the names in the directory remain."""
     fs = MemoryFileSystem()
     task = start(fs)
     for number in range(3):
@@ -255,7 +255,7 @@ def fs(request: pytest.FixtureRequest) -> MemoryFileSystem:
 
 
 def test_before_any_snapshot(fs: MemoryFileSystem) -> None:
-    """Nothing is restored; what was written stays as an orphan, and its number is passed over."""
+    """Nothing is restored; what was written stays as an orphan, and its number is skipped."""
     start(fs).process([1])
     task = start(fs, attempt=2)
     task.process([1])
@@ -267,7 +267,7 @@ def test_before_any_snapshot(fs: MemoryFileSystem) -> None:
 
 @pytest.mark.parametrize("pending_meanwhile", [False, True])
 def test_behind_a_snapshot_that_did_not_complete(fs: MemoryFileSystem, pending_meanwhile: bool) -> None:
-    """What was in progress at N ends where it was at N, whatever was written to it, and whatever it is called."""
+    """The part that was in progress at N ends where it was at N, whatever came later, and whatever its name."""
     task = start(fs)
     task.process([1])
     n = task.snapshot(1)
@@ -286,7 +286,7 @@ def test_behind_a_snapshot_that_did_not_complete(fs: MemoryFileSystem, pending_m
 
 @pytest.mark.parametrize("renamed", [0, 1, 2])
 def test_between_completion_and_the_end_of_the_notification(fs: MemoryFileSystem, renamed: int) -> None:
-    """The pending parts of N are finished, those that are finished already passed over."""
+    """The pending parts of N are finished; those that are already finished are skipped."""
     task = start(fs, batch_size_bytes=0)
     task.process([1, 2, 3])
     task.advance_ms(200)
@@ -300,7 +300,7 @@ def test_between_completion_and_the_end_of_the_notification(fs: MemoryFileSystem
 
 
 def test_a_notification_makes_up_for_those_that_were_lost(fs: MemoryFileSystem) -> None:
-    """And a late one for an older checkpoint does nothing."""
+    """A late notification for an older checkpoint does nothing."""
     task = start(fs, batch_size_bytes=0)
     for number in range(3):
         task.process([number])
@@ -313,7 +313,7 @@ def test_a_notification_makes_up_for_those_that_were_lost(fs: MemoryFileSystem) 
 
 
 def test_an_older_checkpoint_than_the_one_that_finished_the_part(fs: MemoryFileSystem) -> None:
-    """The finished part is cut back to where it was then; and where only its valid length can be, that is lowered."""
+    """The finished part is cut back to its length then; where only a valid length is possible, that is lowered."""
     task = start(fs)
     task.process([1])
     older = task.snapshot(1)
@@ -339,7 +339,7 @@ def test_a_valid_length_can_be_kept() -> None:
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
 def test_a_job_that_goes_back_takes_finished_parts_back(fs: MemoryFileSystem, parallelism: int) -> None:
-    """Those that were opened behind the older checkpoint, by whichever subtask; no others, and only once."""
+    """Parts opened after the older checkpoint are taken back, by any subtask; no others, and only once."""
     older, newer = Checkpoint(1), Checkpoint(2)
     tasks = [start(fs, subtask=subtask, parallelism=2) for subtask in range(2)]
     for checkpoint, values in ((older, [1, 2]), (newer, [3, 4])):
@@ -366,7 +366,7 @@ def test_a_job_that_goes_back_takes_finished_parts_back(fs: MemoryFileSystem, pa
 
 
 def test_the_valid_length_of_a_part_that_is_taken_back_goes_with_it() -> None:
-    """Its name is free again, and another part of that name is valid as a whole."""
+    """Its name is free again, and a later part of that name is valid as a whole."""
     fs = Untruncatable()
     task = start(fs)
     task.process([1])
@@ -392,7 +392,7 @@ def closed(task: Harness, value: int, checkpoint_id: int) -> Checkpoint:
 
 
 def test_what_was_taken_back_is_struck_out() -> None:
-    """A part that has the name of one that was taken back is not taken back by mistake, once the job goes on."""
+    """After the job goes on, a part with the name of one that was taken back is not taken back by mistake."""
     fs = MemoryFileSystem()
     task = start(fs)
     first = closed(task, 1, 1)
@@ -405,7 +405,7 @@ def test_what_was_taken_back_is_struck_out() -> None:
 
 
 def test_a_journal_with_a_torn_line() -> None:
-    """It was torn in a snapshot that did not complete, and is not needed; the next line must not go on with it."""
+    """A snapshot that did not complete has torn it; it is not needed. The next line must not be appended to it."""
     fs = MemoryFileSystem()
     first = closed(start(fs), 1, 1)
     with fs.open_append(f"{ROWS}/.op-uid.parts-0") as file:
@@ -417,7 +417,7 @@ def test_a_journal_with_a_torn_line() -> None:
 
 
 def test_parts_of_another_run_stay() -> None:
-    """A job that starts from nothing does not touch what it finds, not even after it has gone back itself."""
+    """A job that starts from nothing does not touch the parts it finds, even after it has gone back itself."""
     fs = MemoryFileSystem()
     task = start(fs)
     task.process([1])
@@ -431,7 +431,7 @@ def test_parts_of_another_run_stay() -> None:
 
 
 def test_a_valid_length_is_there_whole_or_not_at_all() -> None:
-    """And before its part: a write that is torn leaves nothing for readers to stumble over."""
+    """The length comes before its part: a torn write leaves no half a length for readers."""
     fs = Untruncatable()
     task = start(fs)
     task.process([1])
@@ -448,7 +448,7 @@ def test_a_valid_length_is_there_whole_or_not_at_all() -> None:
 
 
 def test_truncation_is_found_out_or_switched_off() -> None:
-    """By a scratch file, of which nothing is left."""
+    """A scratch file finds it out, and is deleted."""
     for fs, options, marked in (
         (MemoryFileSystem(), {}, False),
         (Untruncatable(), {}, True),
@@ -462,7 +462,7 @@ def test_truncation_is_found_out_or_switched_off() -> None:
 
 
 def test_scratch_files_of_dead_attempts_go() -> None:
-    """A process that was killed between making the file and deleting it; also one with more subtasks."""
+    """A process was killed between making the file and deleting it; it may also have had more subtasks."""
     fs = MemoryFileSystem()
     fs.make_dirs(ROWS)
     for name in (".truncate-0-1-1", ".truncate-7-1-2"):
@@ -474,7 +474,7 @@ def test_scratch_files_of_dead_attempts_go() -> None:
 
 
 def test_a_part_that_has_become_shorter_is_an_error(fs: MemoryFileSystem) -> None:
-    """Padding it would make rows of nothing."""
+    """Padding it would make up rows."""
     task = start(fs)
     task.process([1])
     n = task.snapshot(1)
@@ -485,7 +485,7 @@ def test_a_part_that_has_become_shorter_is_an_error(fs: MemoryFileSystem) -> Non
 
 
 def test_a_part_that_is_gone(fs: MemoryFileSystem) -> None:
-    """Cutting it is an error; saying of nothing how much is valid is counted, and so is a pending one."""
+    """Cutting it is an error; a valid length without its part is counted, and so is a missing pending part."""
     task = start(fs)
     task.process([1])
     n = task.snapshot(1)
@@ -510,7 +510,7 @@ def test_a_part_that_is_gone(fs: MemoryFileSystem) -> None:
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3, 4])
 def test_anybody_finishes_the_parts_of_others(fs: MemoryFileSystem, parallelism: int) -> None:
-    """A state is one element for each old subtask; after a rescale some get several, some none."""
+    """A state is one element for each old subtask; after a rescale some subtasks get several, some none."""
     checkpoint = Checkpoint(1)
     for subtask in range(3):
         task = start(fs, subtask=subtask, parallelism=3, batch_size_bytes=0)
@@ -538,7 +538,7 @@ def test_the_end_of_the_input_is_in_the_last_checkpoint() -> None:
 
 
 def test_closing_makes_parts_pending_and_nothing_visible() -> None:
-    """No checkpoint knows of them."""
+    """No checkpoint has them in its state."""
     fs = MemoryFileSystem()
     task = start(fs)
     task.process([1])
@@ -548,7 +548,7 @@ def test_closing_makes_parts_pending_and_nothing_visible() -> None:
 
 
 def test_without_checkpoints_closed_parts_are_finished() -> None:
-    """By rolling, and at the end; but not when the task is closed because of a failure, unless the names say so."""
+    """They are finished by rolling and at the end, but not when a failure closes the task, unless the names say so."""
     fs = MemoryFileSystem()
     task = start(fs, checkpointing_enabled=False, batch_size_bytes=0)
     task.process([1, 2])
@@ -581,7 +581,7 @@ def test_a_job_without_checkpoints() -> None:
 
 
 def test_bad_records_are_named() -> None:
-    """Whether the format or the bucketer cannot do with them; nothing of their batch is written."""
+    """The error names it whether the format or the bucketer refuses it; no record of its batch is written."""
     fs = MemoryFileSystem()
     task = start(fs, bucketer=lambda number: "../up" if number == 2 else "b")
     with pytest.raises(UserFunctionError, match="bucketer") as caught:
@@ -616,7 +616,7 @@ def test_options_that_make_no_sense(options: dict[str, Any]) -> None:
 
 
 def test_two_sinks_that_go_on_differently_have_different_fingerprints() -> None:
-    """The watermark decides about buckets, and which parts were opened decides what the journal will say."""
+    """The watermark decides about buckets, and the opened parts decide what the journal will contain."""
     fs = MemoryFileSystem()
     task = start(fs)
     seen = [task.operator.fingerprint()]
@@ -631,7 +631,7 @@ def test_two_sinks_that_go_on_differently_have_different_fingerprints() -> None:
 
 @pytest.mark.parametrize(("line_end", "read"), [("\r\n", ["a", "b"]), ("", ["ab"])])
 def test_rows_are_read_back_as_the_format_ends_them(line_end: str, read: list[str]) -> None:
-    """By the line end of the sink's format; without any, nobody can tell rows apart."""
+    """The line end of the sink's format separates them; without one, rows cannot be told apart."""
     fs = MemoryFileSystem()
     spec = BucketingSink("rows", format=TextRowFormat(line_end))
     task = Harness(spec.create_operator(), fs=fs)
@@ -643,7 +643,7 @@ def test_rows_are_read_back_as_the_format_ends_them(line_end: str, read: list[st
 
 @pytest.mark.parametrize("use_truncate", [True, False], ids=["truncate", "valid length"])
 def test_a_zombie_writes_to_what_nobody_looks_at(use_truncate: bool) -> None:
-    """It goes on writing to its finished part: readers see what the checkpoint covers."""
+    """The zombie goes on writing to its finished part: readers see what the checkpoint covers."""
     fs = MemoryFileSystem()
     spec = BucketingSink("rows", use_truncate=use_truncate)
     zombie = Harness(spec.create_operator(), fs=fs)

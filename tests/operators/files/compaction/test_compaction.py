@@ -1,4 +1,4 @@
-"""Which files are compacted together and when, when the committer hears of it, and how files are merged."""
+"""Which files are compacted together and when, when the committer learns of it, and how files are merged."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_bucket_is_fired_when_its_files_reach_the_threshold() -> None:
 
 
 def test_checkpoints_are_counted_from_the_first_behind_the_first_file() -> None:
-    """Other checkpoints before it do not count, and after firing counting begins again."""
+    """Earlier checkpoints do not count; after firing, counting begins again."""
     machine = CompactCoordinator(CompactionStrategy(checkpoints=2))
     assert machine.on_checkpoint(1) == []
     machine.add(file(".a"))
@@ -73,7 +73,7 @@ def test_what_cannot_be_compacted_is_passed_through() -> None:
 
 
 def test_clean_ups_alone_never_fire() -> None:
-    """They ride with the next request; a file that is passed through is counted from."""
+    """They go with the next request; a file that is passed through starts the count of checkpoints."""
     machine = CompactCoordinator(CompactionStrategy(checkpoints=1))
     machine.add(clean_up(".a"))
     assert machine.on_checkpoint(1) == []
@@ -155,7 +155,7 @@ def work_off(machine: Compactor) -> None:
 
 
 def test_files_are_read_when_nothing_can_take_them_back() -> None:
-    """The checkpoint that the request is filed under is complete; a later notification does as well."""
+    """The checkpoint that the request belongs to is complete; a later notification does as well."""
     machine = Compactor()
     machine.add(request(".a", ".b"))
     assert not machine.has_work
@@ -177,7 +177,7 @@ def test_files_are_read_when_nothing_can_take_them_back() -> None:
 
 
 def test_a_step_is_one_request() -> None:
-    """What is done by the next barrier is handed out, the rest with a later one; a step says how much it has read."""
+    """Requests done by the next barrier are handed out, the others later; a step says how much it has read."""
     machine = Compactor()
     machine.add(request(".a", ".b"))
     machine.add(request(".c"))
@@ -191,7 +191,7 @@ def test_a_step_is_one_request() -> None:
 
 
 def test_passed_through_committables_keep_their_place() -> None:
-    """Behind the compacted file, ahead of deletions; alone when there are no files."""
+    """They come after the compacted file and before deletions; alone when there are no files."""
     machine = Compactor()
     machine.add(CompactionRequest("b", [file(".a")], [clean_up(".x")]))
     machine.add(CompactionRequest("b", [], [file("visible")]))
@@ -204,7 +204,7 @@ def test_passed_through_committables_keep_their_place() -> None:
 
 
 def test_a_restore_submits_again_what_was_submitted() -> None:
-    """Done or not, if it was not handed out; what was only filed waits for its notification."""
+    """Every request not handed out is submitted, done or not; one that was only filed waits for its notification."""
     machine = Compactor()
     machine.add(request(".a"))
     machine.add(request(".b"))
@@ -225,7 +225,7 @@ def test_a_restore_submits_again_what_was_submitted() -> None:
 
 
 def test_at_the_end_everything_is_submitted() -> None:
-    """Collected, filed and submitted."""
+    """Requests that were collected, filed or submitted before, all of them."""
     machine = Compactor()
     for checkpoint_id, name in enumerate((".a", ".b", ".c"), start=1):
         machine.add(request(name))
@@ -240,7 +240,7 @@ def test_at_the_end_everything_is_submitted() -> None:
 
 
 def test_a_compacted_file_is_called_after_its_first_source() -> None:
-    """Without the dot that hides it; one that is visible keeps its name behind the prefix."""
+    """The dot that hides the source is left out; a visible source keeps its name after the prefix."""
     assert compacted_path("b=1/.part-0") == "b=1/compacted-part-0"
     assert compacted_path("part-0") == "compacted-part-0"
 
@@ -272,7 +272,7 @@ def test_rows_are_joined_end_to_end() -> None:
 
 @pytest.mark.parametrize("compression", ["gzip", "bz2", "xz"])
 def test_compressed_text_can_be_joined(compression: Any) -> None:
-    """Readers go on behind the end of a stream."""
+    """Readers read on after the end of a stream."""
     format = BulkTextFormat(JsonLinesRowFormat(), compression)
     joined = merged(format, [whole_file(format, [1, 2]), whole_file(format, [3])])
 
@@ -297,7 +297,7 @@ def test_parquet_files_are_read_and_written_again() -> None:
 
 
 def test_a_format_that_nobody_can_merge_is_refused() -> None:
-    """Unless it says how."""
+    """It is accepted once the format says how to merge."""
 
     class Opaque:
         is_bulk = True

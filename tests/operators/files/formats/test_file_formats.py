@@ -1,4 +1,4 @@
-"""CSV, JSON Lines and text: what a line becomes, and what is wrong with one that becomes nothing."""
+"""CSV, JSON Lines and text: the record that a line becomes, and the error of a line that is not a record."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_json_lines_reads_what_json_writes(values: list[Any], end: str) -> None:
     ids=range(5),
 )
 def test_a_bad_json_line_is_explained(line: str, why: str) -> None:
-    """What is wrong is said with its column."""
+    """The error names the column."""
     with pytest.raises(LineError) as caught:
         linewise(JsonLinesFormat(), [line])
     assert str(caught.value) == why
@@ -162,7 +162,7 @@ def test_csv_blocks_and_lines_agree(lines: list[str], delimiter: str, width: int
 
 
 def test_a_row_of_empty_fields_between_tabs_is_a_record() -> None:
-    """It is no blank line, whoever finds it."""
+    """It is not a blank line, in whichever way it is read."""
     spec = CsvFormat(("a", "b", "c"), header=False, record="tuple", delimiter="\t")
     assert linewise(spec, ["\t\t", "", " "]) == [("", "", "")]
 

@@ -56,7 +56,7 @@ def test_json_rows_are_compact_and_know_dates() -> None:
 
 @pytest.mark.parametrize("record", [{"a": float("nan")}, {"a": {1, 2}}, object()])
 def test_what_is_not_json_is_refused(record: object) -> None:
-    """No half-truths in the output."""
+    """What JSON cannot express exactly is not written."""
     with pytest.raises((TypeError, ValueError)):
         JsonLinesRowFormat().encode(record)
 
@@ -73,7 +73,7 @@ def test_csv_rows_come_back(row: list[str]) -> None:
 
 
 def test_a_column_that_a_record_lacks_is_named() -> None:
-    """With those that it has."""
+    """The error also names the columns that the record has."""
     with pytest.raises(ValueError, match="the record has no column 'b'; it has 'a', 'c'"):
         CsvRowFormat(("a", "b")).encode({"a": 1, "c": 2})
 

@@ -1,4 +1,4 @@
-"""Pulled sources: when readers ask, what they keep, watermarks, discovery; whole jobs that are killed anywhere."""
+"""Pulled sources: requests of readers, their state, watermarks, discovery, and whole jobs killed at any point."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def pulled(**options: Any) -> FileSource:
 
 
 def test_a_reader_asks_once_and_again_when_a_split_is_finished() -> None:
-    """It waits without end for the answer, and ends when it is told that there are no more."""
+    """It waits for the answer without a limit, and ends when it is told that there are no more splits."""
     one = reader(pulled(), file_system(FILES))
     source = operator_of(one)
     assert one.context.sent == [(REQUEST,)]
@@ -69,7 +69,7 @@ def test_a_reader_asks_once_and_again_when_a_split_is_finished() -> None:
 
 
 def test_a_restored_reader_reads_its_splits_one_after_the_other_before_it_asks() -> None:
-    """From where each of them was; a finished one has left the state."""
+    """It reads on from the position of each; a finished split is no longer in the state."""
     fs = file_system(FILES)
     first = reader(pulled(), fs)
     for path in ("/in/a", "/in/b", "/in/c"):
@@ -89,7 +89,7 @@ def test_a_restored_reader_reads_its_splits_one_after_the_other_before_it_asks()
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
 def test_splits_go_to_other_readers_with_another_parallelism(parallelism: int) -> None:
-    """Each goes on where it was; whoever gets none asks."""
+    """Each split is read on from its position; a reader that gets none asks."""
     fs = file_system(FILES)
     first = reader(pulled(), fs, parallelism=2)
     second = reader(pulled(), fs, subtask=1, parallelism=2)
@@ -135,7 +135,7 @@ class Broken(MemoryFileSystem):
 
 
 def test_discovery_passes_come_in_intervals() -> None:
-    """From the first interval on, by subtask 0; a failed one is counted, and a clock's jump makes one pass."""
+    """Subtask 0 makes them, from the first interval on; a failed pass is counted, and a jump of the clock makes one."""
     fs = Broken()
     one, other = (reader(pulled(monitor_interval_ms=5), fs, subtask=subtask, parallelism=2) for subtask in (0, 1))
 
@@ -201,7 +201,7 @@ def events(harness: Harness) -> list[Any]:
 
 
 def test_a_reader_without_a_split_becomes_idle() -> None:
-    """And is active before the first record of a split that it gets, even when a point of the grid lies between."""
+    """It is active before the first record of its next split, even when a point of the grid lies between."""
     one = timed(file_system(TIMED))
     one.advance_ms(6)
     assert events(one) == [("idle", True)]
@@ -216,7 +216,7 @@ def test_a_reader_without_a_split_becomes_idle() -> None:
 
 
 def test_a_reader_that_waits_without_a_timeout_holds_the_watermark() -> None:
-    """It stands where the last split has left it, also behind a restore, and never falls."""
+    """The watermark stays where the last split has left it, also after a restore, and never falls."""
     fs = file_system(TIMED)
     one = timed(fs, idle_ms=None)
     assign(one, "/in/b")
@@ -283,7 +283,7 @@ def job_of(source: FileSource, into: Any, *, keyed: bool = True) -> Job:
 
 @crossed(quick=2, at_us=range(0, 50, 6), target=["reader[1]", "reader[0]", JOB_MANAGER], mode=["aligned", "unaligned"])
 def test_every_line_is_read_once_after_a_global_failure(target: str, at_us: int, mode: str) -> None:
-    """Enumerator and readers go back together, whoever dies and whenever; also when a second one dies soon after."""
+    """Enumerator and readers go back together, whichever task dies and when; also when a second one dies soon after."""
     results = CollectedResults()
     kills = [(target, at_us * US), ("reader[2]", (at_us + 17) * US)]
     job = job_of(pulled(split_bytes=10), results)
@@ -295,7 +295,7 @@ def test_every_line_is_read_once_after_a_global_failure(target: str, at_us: int,
 
 @pytest.mark.parametrize("at_us", range(0, 40, 3))
 def test_every_line_is_read_once_after_a_regional_failure(at_us: int) -> None:
-    """The enumerator goes on, and takes back what the reader that died had got since its checkpoint."""
+    """The enumerator goes on, and takes back the splits that the dead reader had got since its checkpoint."""
     results = CollectedResults()
     kills = [("reader[1]", at_us * US), ("reader[0]", (at_us + 1) * US), ("reader[1]", (at_us + 19) * US)]
     job = job_of(pulled(split_bytes=10, assigner="fifo"), results, keyed=False)
@@ -312,7 +312,7 @@ def run_until(made: Execution, time_ns: int) -> None:
 
 @pytest.mark.parametrize("at_us", range(60, 260, 23))
 def test_files_that_come_later_are_read_once(at_us: int) -> None:
-    """A source that looks for new files finds them, reads each once whoever dies, and ends when it is told to."""
+    """A source that looks for new files reads each once, whichever task dies, and ends when it is told to."""
     fs = input_files()
     results = CollectedResults()
     job = job_of(pulled(monitor_interval_ms=1, split_bytes=10), results)
@@ -334,7 +334,7 @@ def test_files_that_come_later_are_read_once(at_us: int) -> None:
 
 
 def test_the_end_of_a_split_costs_nothing() -> None:
-    """Virtual time is that of the records, and which reader gets how much does not depend on the size of batches."""
+    """Virtual time is that of the records, and the batch size does not decide how much a reader gets."""
     seen = []
     for batch_size in (1, 3, 1024):
         results = CollectedResults()

@@ -129,7 +129,7 @@ def test_malformed_lines_go_to_the_side_output(size: int) -> None:
 
 @pytest.mark.usefixtures("block_bytes")
 def test_a_resumed_reader_reports_each_malformed_line_once() -> None:
-    """Lines reported before the position are not reported again, those behind it are, with the right numbers."""
+    """Malformed lines before the position are not reported again; later ones are, with the right numbers."""
     source = FileSource(PATH, CSV, on_malformed="side_output")
     for reads in range(5):
         place = world(BAD_LINES)
@@ -146,7 +146,7 @@ def test_a_resumed_reader_reports_each_malformed_line_once() -> None:
 
 @pytest.mark.usefixtures("block_bytes")
 def test_malformed_lines_are_skipped_on_request() -> None:
-    """Skipping counts, and says nothing else."""
+    """Skipping counts the lines, and reports nothing else."""
     place = world(BAD_LINES)
 
     assert drain(FileSource(PATH, CSV, on_malformed="skip").open_split(PATH, None, place)) == GOOD_ROWS
@@ -227,7 +227,7 @@ def test_a_changed_file_is_refused() -> None:
     ],
 )
 def test_a_checkpoint_cannot_have_another_file_read(paths: str, path: str, reads: bool) -> None:
-    """Only those that the source's paths stand for, and no other file that some checkpoint names."""
+    """It can read only files that the source's paths stand for, and no other file that a checkpoint names."""
     context = world(b"abc\n")
     if reads:
         with pytest.raises(StateError, match="does not exist"):

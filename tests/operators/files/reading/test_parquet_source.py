@@ -65,7 +65,7 @@ def test_rows_resume_at_every_position(split_bytes: int | None, size: int) -> No
 
 
 def test_a_position_is_a_row_group_and_rows_behind_it() -> None:
-    """Which a reader opens without reading what lies before."""
+    """A reader opens at a position without reading the rows before it."""
     place = world()
     reader = FileSource(PATH, ParquetInputFormat()).open_split(PATH, None, place)
     assert reader.position()[:2] == (4, 0)
@@ -91,7 +91,7 @@ def test_splits_that_are_pulled_are_the_same_row_groups() -> None:
 
 
 def test_columns_come_as_arrays() -> None:
-    """Only those that were asked for, with the event times of one of them."""
+    """Only the requested columns come, with event times from one of them."""
     source = FileSource(PATH, ParquetInputFormat(["x", "id"], timestamps="id"))
     read = list(batches(source, world(), 5))
 
@@ -101,7 +101,7 @@ def test_columns_come_as_arrays() -> None:
 
 
 def test_values_are_plain_ones() -> None:
-    """Timestamps are whole ms, dictionaries their values; rows hold nulls and lists, columns refuse them."""
+    """Timestamps are whole ms, dictionaries are their values; rows contain nulls and lists, columns refuse them."""
     stamp = datetime.datetime(2013, 1, 1, tzinfo=datetime.UTC)
     table = pyarrow.table(
         {
@@ -136,14 +136,14 @@ def test_values_are_plain_ones() -> None:
     ],
 )
 def test_what_does_not_fit_names_file_and_column(format: Any, table: dict[str, Any], message: str) -> None:
-    """And what to do about it."""
+    """The error also says what to do about it."""
     place = world(encoded(pyarrow.table(table)))
     with pytest.raises(ConfigurationError, match=f"{PATH}: .*{message}"):
         drain(FileSource(PATH, format).open_split(PATH, None, place))
 
 
 def test_whole_numbers_are_doubles_where_doubles_are_declared() -> None:
-    """The other way round something would be lost."""
+    """The other way round, a conversion would lose digits."""
     place = world(encoded(pyarrow.table({"a": [1, 2]})))
     source = FileSource(PATH, ParquetInputFormat(record="tuple", types={"a": "DOUBLE"}))
     rows = drain(source.open_split(PATH, None, place))
@@ -151,7 +151,7 @@ def test_whole_numbers_are_doubles_where_doubles_are_declared() -> None:
 
 
 def test_another_file_of_the_same_name_is_refused() -> None:
-    """The footer tells; and what is no Parquet at all is said to be so."""
+    """The footer tells them apart; a file that is not Parquet at all is reported as such."""
     source = FileSource(PATH, ParquetInputFormat())
     reader = source.open_split(PATH, None, world())
     reader.read(3)
@@ -174,7 +174,7 @@ def test_a_file_without_rows_has_an_end() -> None:
 
 
 def test_a_reader_that_is_copied_goes_on() -> None:
-    """What pyarrow has open is opened again."""
+    """Files that pyarrow has open are opened again."""
     reader: Any = FileSource(PATH, ParquetInputFormat(record="tuple")).open_split(PATH, None, world())
     reader.read(3)
     reader._context = None
@@ -192,6 +192,6 @@ def test_a_reader_that_is_copied_goes_on() -> None:
     ],
 )
 def test_formats_that_make_no_sense_are_refused(arguments: dict[str, Any], message: str) -> None:
-    """When they are made."""
+    """They are refused when they are made."""
     with pytest.raises(ConfigurationError, match=message):
         ParquetInputFormat(**arguments)

@@ -1,4 +1,4 @@
-"""Splits and who gets them: cutting, ids, the order of assignment, waiting, taking back, checkpoints."""
+"""Splits and their readers: cutting, ids, the order of assignment, waiting, taking back, checkpoints."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_regular_blocks_tile(length: int, size: int) -> None:
 
 
 def test_positions_count_the_record_itself() -> None:
-    """The position of a record is where to go on behind it; the offset may be unknown."""
+    """The position of a record is the place after it, where reading goes on; the offset may be unknown."""
     assert record_positions(100, 5, 2) == [(100, 6), (100, 7)]
     assert record_positions(NO_OFFSET, 0, 1) == [(-1, 1)]
 
@@ -117,7 +117,7 @@ def test_the_simple_assigner_is_a_stack_and_the_other_one_a_queue() -> None:
 
 
 def test_a_bounded_enumerator_answers_registered_readers_only() -> None:
-    """A request of somebody else takes no split; once there are none each one is told so."""
+    """A request of any other reader takes no split; once no splits are left, each registered reader is told so."""
     enumerator = FileSplitEnumerator([A])
 
     assert enumerator.request_split(7) == []
@@ -144,7 +144,7 @@ def test_a_waiting_reader_is_served_once() -> None:
 
 
 def test_splits_that_come_back_wait_for_the_next_request() -> None:
-    """Until whoever drives the enumerator has it serve."""
+    """They wait until the driver of the enumerator lets it serve."""
     enumerator = FileSplitEnumerator([], ())
     enumerator.register_reader(1)
     enumerator.request_split(1)
@@ -167,7 +167,7 @@ def test_paths_of_the_first_enumeration_are_seen() -> None:
 
 
 def test_what_was_assigned_since_a_checkpoint_is_taken_back() -> None:
-    """What a completed checkpoint holds stays with the reader, and so does what other readers have."""
+    """A reader keeps the splits in a completed checkpoint, and other readers keep theirs."""
     tracker = AssignmentTracker()
     tracker.assigned(1, A)
     tracker.checkpoint(1)
@@ -184,7 +184,7 @@ def test_what_was_assigned_since_a_checkpoint_is_taken_back() -> None:
 
 
 def test_before_the_first_checkpoint_everything_is_taken_back() -> None:
-    """A reader that goes back to its beginning has nothing."""
+    """A reader that goes back to its beginning has no splits."""
     tracker = AssignmentTracker()
     tracker.assigned(1, A)
     tracker.checkpoint(4)
@@ -220,7 +220,7 @@ def started(*, continuous: bool = False, state: tuple[int, Any] | None = None) -
 
 
 def test_the_first_listing_is_asked_for_and_awaited() -> None:
-    """Readers that ask before there is one are answered in their order; a second listing counts for nothing."""
+    """Readers that ask before the listing are answered in their order; a second listing is ignored."""
     coordinator, gateways = started()
     assert gateways.take() == [(0, (LIST,))]
     for reader in (2, 1, 0):
@@ -233,7 +233,7 @@ def test_the_first_listing_is_asked_for_and_awaited() -> None:
 
 
 def test_a_listing_that_died_with_its_reader_is_asked_for_again() -> None:
-    """By the next attempt of subtask 0; a request of a reader that has failed is forgotten."""
+    """The next attempt of subtask 0 gets the request; a request of a failed reader is forgotten."""
     coordinator, gateways = started()
     coordinator.handle_event(0, (REQUEST,))
     gateways.take()
@@ -262,7 +262,7 @@ def test_a_restored_enumerator_lists_nothing() -> None:
 
 
 def test_lost_splits_go_to_whoever_waits() -> None:
-    """What a failed reader had since its checkpoint is handed out again at once."""
+    """The splits that a failed reader had got since its checkpoint are handed out again at once."""
     coordinator, gateways = started(continuous=True)
     coordinator.handle_event(0, (LISTED, plain_splits([A, B])))
     coordinator.handle_event(1, (REQUEST,))
@@ -277,7 +277,7 @@ def test_lost_splits_go_to_whoever_waits() -> None:
 
 
 def test_discovery_passes_before_the_first_listing_count_for_nothing() -> None:
-    """There is nothing yet that could remember what they have found."""
+    """There is no enumerator yet that could remember the files they found."""
     coordinator, gateways = started(continuous=True)
     coordinator.handle_event(0, (DISCOVERED, plain_splits([A])))
     coordinator.handle_event(1, (REQUEST,))
@@ -290,7 +290,7 @@ def test_discovery_passes_before_the_first_listing_count_for_nothing() -> None:
 
 
 def test_a_bounded_source_does_not_become_continuous() -> None:
-    """It has no record of what it has read; the other way round loses nothing."""
+    """It has no record of the files it has read; the other way round loses nothing."""
     coordinator, _ = started()
     coordinator.handle_event(0, (LISTED, plain_splits([A])))
     with pytest.raises(JobChangedError, match="would read them again"):

@@ -83,7 +83,7 @@ def test_splits_that_are_pulled_and_splits_that_are_dealt_out_hold_the_same() ->
 
 
 def test_a_line_in_the_middle_of_a_file_is_called_by_its_number() -> None:
-    """Which is counted from the beginning of the file, also after a restore."""
+    """Lines are counted from the beginning of the file, also after a restore."""
     rows = b"".join(b"%d,a\n" % number for number in range(10)) + b"ten,a\nx,b\n11,c\n"
     place = world(b"id,text\n" + rows)
     form = CsvFormat(("id", "text"), types={"id": int}, record="tuple")
@@ -119,7 +119,7 @@ def test_a_line_without_end_is_refused_where_a_split_begins(monkeypatch: pytest.
 
 
 def test_a_file_that_was_changed_before_the_position_is_refused() -> None:
-    """Also when it is as long as it was, and a line begins where one began."""
+    """The change is found even if the length is the same and a line still begins at the position."""
     source = FileSource(PATH, TextFormat())
     place = world(b"abc\ndef\nghi\n")
     reader = source.open_split(PATH, None, place)
@@ -131,12 +131,12 @@ def test_a_file_that_was_changed_before_the_position_is_refused() -> None:
         source.open_split(PATH, position, world(b"abc\ndEf\nghi\n"))
     with pytest.raises(StateError, match=r"no line starts at byte 8 \(4 bytes now\)\n  put the old file back"):
         source.open_split(PATH, position, world(b"abc\n"))
-    # Of a checkpoint from before there were checksums.
+    # A position of a checkpoint from before there were checksums.
     assert drain(source.open_split(PATH, position[:2], world(b"abc\ndEf\nghi\n"))) == ["ghi"]
 
 
 def test_what_is_appended_is_read_as_far_as_it_is_there() -> None:
-    """A line that was the last one, without an end, and has grown since is refused; new lines are read."""
+    """If the last line had no end and has grown since, it is refused; new lines are read."""
     source = FileSource(PATH, TextFormat())
     reader = source.open_split(PATH, None, world(b"abc\nde"))
     assert drain(reader) == ["abc", "de"]
@@ -182,7 +182,7 @@ def test_a_file_that_may_not_be_read_is_a_clear_error() -> None:
 
 
 def test_a_file_that_is_cut_otherwise_than_before_is_refused() -> None:
-    """Finished splits would be read again under other names; a file that has only grown gains splits."""
+    """Finished splits would be read again under other names; a file that has only grown gets further splits."""
     fs = file_system({PATH: b"".join(b"line %d\n" % number for number in range(20))})
 
     def harness(split_bytes: int | None, restored: Checkpoint | None = None) -> Harness:
@@ -270,7 +270,7 @@ def test_a_compressed_file_is_read_like_any_other(suffix: str) -> None:
 
 @pytest.mark.parametrize("suffix", ["gz", "bz2", "xz"])
 def test_a_torn_compressed_file_is_no_short_file(suffix: str) -> None:
-    """What ends too early, or is something else, is an error that names the file and the way out."""
+    """A file that ends too early, or is not compressed, is an error that names the file and how to go on."""
     whole = CODECS[suffix](bytes(range(256)) * 400)
     path = f"/in/data.{suffix}"
     for content in (whole[: len(whole) // 2], b"no such stream", whole + b"more"):
@@ -281,7 +281,7 @@ def test_a_torn_compressed_file_is_no_short_file(suffix: str) -> None:
 
 
 def test_the_user_knows_better_than_the_name() -> None:
-    """A codec may be named, or none; and a name that is unknown is refused."""
+    """A codec, or none, may be named explicitly; an unknown name is refused."""
     place = SourceWorld(file_system({"/in/a.gz": b"plain\n", "/in/b": gzip.compress(b"packed\n")}))
 
     assert drain(FileSource("/in/a.gz", TextFormat(), compression="none").open_split("/in/a.gz", None, place)) == [
@@ -293,7 +293,7 @@ def test_the_user_knows_better_than_the_name() -> None:
 
 
 def test_a_compressed_file_that_is_copied_stands_where_it_stood() -> None:
-    """Runs are copied in memory, and a decompressor cannot be: the copy begins again and goes there."""
+    """Runs are copied in memory, and a decompressor cannot be: the copy begins again and reads up to the position."""
     fs = file_system({"/in/a.gz": gzip.compress(b"one\ntwo\nthree\n")})
     file: Any = open_input(fs, "/in/a.gz", "auto")
     assert isinstance(file, DecompressedFile)
@@ -331,7 +331,7 @@ def test_records_of_fixed_length_resume_everywhere(size: int, reports: bool, fet
 
 
 def test_a_position_counts_from_the_beginning_of_its_batch() -> None:
-    """Or from that of the split, if the format does not know where it is."""
+    """It counts from the beginning of the split if the format does not know its position."""
     place = world(INTS)
     for reports, expected in ((True, [(0, 2), (12, 1)]), (False, [(-1, 2), (-1, 4)])):
         source = FileSource(PATH, FixedLengthFormat(4, decode, fetch_bytes=10, reports_positions=reports))
@@ -370,6 +370,6 @@ def test_what_goes_wrong_in_a_format_says_where() -> None:
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
-    """When the source is made, and with what would."""
+    """They are refused when the source is made, with a value that would work."""
     with pytest.raises(ConfigurationError, match=message):
         FileSource(PATH, TextFormat(), **options)

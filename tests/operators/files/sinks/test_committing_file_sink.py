@@ -90,7 +90,7 @@ def test_older_checkpoints_take_back_what_newer_ones_have_committed(name: str, f
 
 @pytest.mark.parametrize("name", ["open for long", "never resumed", "compacted when open"])
 def test_a_zombie_writes_to_what_nobody_looks_at(name: str) -> None:
-    """The part that was open is a copy by then, and what was set aside goes when that is visible."""
+    """The open part is by then a copy; the original that was set aside is deleted once the copy is visible."""
     open_for_long = DefaultRollingPolicy()
     settings: dict[str, CommittingFileSink] = {
         "open for long": FileSink("rows", rolling_policy=open_for_long).with_committer(),
@@ -118,7 +118,7 @@ def test_a_zombie_writes_to_what_nobody_looks_at(name: str) -> None:
 
 
 def test_going_back_behind_a_compaction_is_an_error_and_no_loss() -> None:
-    """The sources that the older checkpoint needs are deleted; it says so instead of going on without them."""
+    """The sources that the older checkpoint needs are deleted; the job reports that and does not go on without them."""
     run = run_of(SINKS["compacted"])
     assert run.run()
     run.completed = [one for one in run.completed if one[1] == 2 * CHUNK]
@@ -156,7 +156,7 @@ def committed(files: FileSystem, sink: FileSink) -> Counter[int]:
 
 
 def run_polled(made: Any, files: FileSystem, sink: FileSink, *, once: bool) -> Any:
-    """Run, while a reader looks again and again: rows never go, and are never there twice."""
+    """Run, while a reader looks again and again: rows never disappear, and are never there twice."""
     seen: Counter[int] = Counter()
 
     def step(_progress: Any) -> None:
@@ -198,7 +198,7 @@ def test_a_killed_job_shows_everything_once(name: str, mode: str) -> None:
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 2)])
 @pytest.mark.parametrize("name", ["open for long", "compacted"])
 def test_a_job_resumes_at_another_parallelism(name: str, before: int, after: int) -> None:
-    """Open parts, pending files and requests are dealt out among those who are there."""
+    """Open parts, pending files and requests are divided among the new subtasks."""
     sink = SINKS[name]
     for at_us in range(4, 13, 4):
         files = MemoryFileSystem()
@@ -259,7 +259,7 @@ def test_turning_to_committers_at_an_older_checkpoint() -> None:
 
 
 def test_without_checkpoints_files_are_visible_at_the_end() -> None:
-    """And an attempt that is repeated replaces what the one before has published."""
+    """An attempt that is repeated replaces the files that the one before has published."""
     for name in ("on checkpoints", "compacted"):
         files = MemoryFileSystem()
         made = execution(
@@ -290,7 +290,7 @@ def test_one_seed_makes_the_same_files() -> None:
 
 
 def test_the_output_of_another_run_is_refused() -> None:
-    """A job that begins from nothing does not mix its files with those; no restart changes that, so none is tried."""
+    """A new job does not mix its files with those of another run; no restart helps, so none is tried."""
     disk = MemoryFileSystem()
     assert run_of(SINKS["on checkpoints"], disk).run()
 
@@ -299,7 +299,7 @@ def test_the_output_of_another_run_is_refused() -> None:
 
 
 def test_a_record_that_does_not_fit_is_named() -> None:
-    """And which function it does not fit."""
+    """The error also names the function that the record does not fit."""
     pipeline = Pipeline(SINKS["on checkpoints"], MemoryFileSystem(), None)
     with pytest.raises(UserFunctionError, match=r"(?s)row format.*object"):
         pipeline.harnesses[0].process([object()])
@@ -316,7 +316,7 @@ def test_settings_are_checked() -> None:
 
 
 def test_the_coordinator_packs_a_checkpoint_when_its_barrier_goes_on() -> None:
-    """What has come ahead for the next one, in mode at-least-once, waits: a restore from this one writes to it."""
+    """In mode at-least-once, early files for the next checkpoint wait: a restore from this one writes to it."""
 
     def files(known: int) -> list[Any]:
         named = [f".{known}-{number}" for number in range(2)]
@@ -338,7 +338,7 @@ def test_the_coordinator_packs_a_checkpoint_when_its_barrier_goes_on() -> None:
 
 
 def test_compaction_takes_time_by_the_size_of_its_sources() -> None:
-    """Charged to the task of the compactor, a request at a time."""
+    """The task of the compactor pays for it, a request at a time."""
     sink = sink_of().compacting(CompactionStrategy(checkpoints=1), compaction_ns_per_byte=1_000_000)
     pipeline = Pipeline(sink, MemoryFileSystem(), None)
     pipeline.process(range(4))

@@ -57,7 +57,7 @@ def test_a_part_is_hidden_until_its_checkpoint_has_completed() -> None:
 
 
 def test_every_checkpoint_closes_the_open_parts() -> None:
-    """Records behind a barrier go to the next part; a checkpoint without records makes no file."""
+    """Records after a barrier go to the next part; a checkpoint without records makes no file."""
     fs = MemoryFileSystem()
     harness = sink(fs)
     for number, letter in enumerate("ab", start=1):
@@ -120,7 +120,7 @@ def test_a_restore_commits_what_is_pending(confirmed: str) -> None:
 
 
 def test_a_restore_deletes_what_no_checkpoint_can_commit() -> None:
-    """Hidden files from behind the checkpoint go, those of other programs stay."""
+    """Hidden files from after the checkpoint are deleted, those of other programs stay."""
     fs = MemoryFileSystem()
     harness = sink(fs)
     harness.process(["a"])
@@ -135,7 +135,7 @@ def test_a_restore_deletes_what_no_checkpoint_can_commit() -> None:
 
 
 def test_going_back_behind_a_committed_checkpoint_hides_its_files() -> None:
-    """Rows of the damaged newer checkpoint, which are replayed, are taken out of sight."""
+    """Rows of the damaged newer checkpoint, which are replayed, are hidden from readers."""
     fs = MemoryFileSystem()
     harness = sink(fs)
     harness.process(["a"])
@@ -210,7 +210,7 @@ def test_without_checkpoints_finish_commits() -> None:
 
 
 def test_the_rest_goes_with_the_last_checkpoint() -> None:
-    """finish closes, and only the checkpoint behind it publishes."""
+    """finish closes the parts, and only the checkpoint after it publishes them."""
     fs = MemoryFileSystem()
     harness = sink(fs)
     harness.process(["a"])
@@ -247,7 +247,7 @@ def test_the_output_of_another_run_is_not_touched() -> None:
 
 
 def test_a_damaged_pending_file_is_not_committed() -> None:
-    """Strict commits insist on the very file that was closed; lenient ones on no less than that."""
+    """Strict commits require the very file that was closed; lenient ones require at least its length."""
     fs = MemoryFileSystem()
     harness = sink(fs)
     harness.process(["a"])
@@ -399,7 +399,7 @@ def test_a_format_that_cannot_write_is_refused(make: Callable[..., Any], format:
 
 
 def test_a_strategy_of_compaction_is_asked_for() -> None:
-    """A number is none."""
+    """A number is not a strategy."""
     strategy: Any = 5
     with pytest.raises(ConfigurationError, match="strategy is 5; it must be CompactionStrategy"):
         FileSink("rows").compacting(strategy)

@@ -28,7 +28,7 @@ SINKS: dict[str, FileSink] = {
 
 
 class Job(Numbers):
-    """A restore leaves in sight, or open as its checkpoint has it, exactly what that covers."""
+    """After a restore, exactly what its checkpoint covers is visible, or open as the checkpoint has it."""
 
     def check_restored(self) -> None:
         open_parts = [path for path in self.hidden() if ".inprogress." in path]
@@ -84,7 +84,7 @@ def test_going_back_to_older_checkpoints(sink: str, attempts: list[tuple[int, in
 
 
 def test_going_back_again_after_going_back() -> None:
-    """All that is left of a part may be what the restore of a newer checkpoint has set aside; it begins as the part."""
+    """The only remainder of a part may be what the restore of a newer checkpoint set aside; the part begins with it."""
     job = Job(SINKS["open for long"])
     job.run([FaultRule(FileFault.CRASH_BEFORE, at_call=20)])
     assert job.run()
@@ -104,7 +104,7 @@ AS_IT_WAS = FileSink("rows", rolling_policy=DefaultRollingPolicy(), resumes=Fals
     "sink", [OPEN, AS_IT_WAS, OPEN.with_committer()], ids=["resumed", "committed as it was", "with a committer"]
 )
 def test_a_visible_file_is_never_cut(sink: FileSink) -> None:
-    """A file committed since is taken out of sight for good before it is cut, wherever power fails."""
+    """A file committed since is hidden for good before it is cut, wherever power fails."""
     everything = {"": ["1", "2", "3", "4"]}
     struck = 0
     for call in range(1, 40):
@@ -143,7 +143,7 @@ def test_a_torn_write_is_not_seen(sink: str) -> None:
 
 
 class NoDirectorySync(MemoryFileSystem):
-    """A file system on which directory fsyncs are forgotten: what the sink must not rely on."""
+    """A file system that ignores directory fsyncs."""
 
     def fsync_dir(self, path: str) -> None:
         pass

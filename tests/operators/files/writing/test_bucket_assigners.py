@@ -53,20 +53,20 @@ def test_fields_are_those_of_the_calendar(time_ms: int) -> None:
 
 @pytest.mark.parametrize("format", ["", "yyyy-'open", "QQ", "yyyy[MM]", "EEEEE", "HHH", "MMMMM", "aa", None])
 def test_bad_patterns_are_refused(format: Any) -> None:
-    """What would mean nothing, or something else, is an error where the assigner is made."""
+    """A pattern without a meaning, or with an unintended one, is an error where the assigner is made."""
     with pytest.raises(ConfigurationError):
         DateTimeBucketAssigner(format)
 
 
 @pytest.mark.parametrize("time_zone", ["Mars/Olympus", "../etc/passwd", "", None])
 def test_bad_time_zones_are_refused(time_zone: Any) -> None:
-    """Only names of the tz database."""
+    """An assigner accepts only names of the tz database."""
     with pytest.raises(ConfigurationError, match="there is no time zone"):
         DateTimeBucketAssigner(time_zone=time_zone)
 
 
 class ByEverything(BucketAssigner):
-    """Shows what an assigner is told."""
+    """Shows the values that an assigner gets."""
 
     def bucket_of(self, record: Any, context: BucketContext) -> str:
         return f"{record}/{context.timestamp_ms}/{context.watermark_ms}/{context.processing_time_ms}"
@@ -116,7 +116,7 @@ def test_records_go_to_the_bucket_of_the_moment_in_which_they_are_written() -> N
     FileSink("rows", bucket_assigner=BucketAssigner()),
 ])  # fmt: skip
 def test_a_bad_bucket_names_the_record_and_writes_nothing(spec: FileSink) -> None:
-    """Also if other records of the batch have good ones."""
+    """No record is written even if other records of the batch have good buckets."""
     fs = MemoryFileSystem()
     harness = Harness(spec.create_operator(), fs=fs)
 
@@ -127,7 +127,7 @@ def test_a_bad_bucket_names_the_record_and_writes_nothing(spec: FileSink) -> Non
 
 
 def test_one_thing_says_where_records_go() -> None:
-    """A function and an assigner together, or something else, are refused."""
+    """A function and an assigner together, or anything else, are refused."""
     with pytest.raises(ConfigurationError, match="both say where records go"):
         FileSink("rows", bucket=str, bucket_assigner=DateTimeBucketAssigner())
     with pytest.raises(ConfigurationError, match="it must be a BucketAssigner"):

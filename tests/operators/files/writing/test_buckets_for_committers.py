@@ -75,7 +75,7 @@ def kinds(committables: list[FileCommittable]) -> list[str]:
 
 
 def test_each_instance_of_a_bucket_has_a_name_and_counts_from_zero() -> None:
-    """Two subtasks, and two attempts, never meet."""
+    """Names of two subtasks, or of two attempts, never meet."""
     task = Task(policy=OnCheckpointRollingPolicy(), names=PartNames("rows", ".txt", 0))
     task.write("a", "1")
     task.write("b", "2")
@@ -88,7 +88,7 @@ def test_each_instance_of_a_bucket_has_a_name_and_counts_from_zero() -> None:
 
 
 def test_a_bucket_is_dropped_one_checkpoint_after_it_became_empty() -> None:
-    """So one that is written to in every checkpoint keeps its name; one that pauses gets another."""
+    """A bucket that is written to in every checkpoint keeps its name; one that pauses gets another."""
     task = Task(policy=OnCheckpointRollingPolicy())
     task.write("a", "1")
     task.hand_out()
@@ -101,7 +101,7 @@ def test_a_bucket_is_dropped_one_checkpoint_after_it_became_empty() -> None:
 
 
 def test_an_open_part_stays_and_its_old_handle_is_handed_out() -> None:
-    """Once: with the snapshot after the one that it was made for."""
+    """The handle is handed out once: with the snapshot after the one that it was made for."""
     task = Task()
     task.write("a", "1")
     assert task.hand_out() == []
@@ -114,7 +114,7 @@ def test_an_open_part_stays_and_its_old_handle_is_handed_out() -> None:
 
 
 def test_at_the_end_everything_is_handed_out() -> None:
-    """Whatever the policy says."""
+    """The rolling policy does not matter."""
     task = Task()
     task.write("a", "1")
 
@@ -126,7 +126,7 @@ def test_at_the_end_everything_is_handed_out() -> None:
 
 
 def test_a_restore_cuts_the_open_part_and_goes_on() -> None:
-    """Under a name of its own from the next part on."""
+    """Its next part has a name of its own."""
     task = Task()
     task.write("a", "1")
     states = task.writer.persist()
@@ -145,7 +145,7 @@ def test_a_restore_cuts_the_open_part_and_goes_on() -> None:
 
 
 def test_a_writer_that_cannot_resume_hands_the_part_out_as_it_was() -> None:
-    """With the next checkpoint, and not before."""
+    """The part comes with the next checkpoint, and not before."""
     task = Task(resumes=False)
     task.write("a", "1")
     states = task.writer.persist()
@@ -160,7 +160,7 @@ def test_a_writer_that_cannot_resume_hands_the_part_out_as_it_was() -> None:
 
 
 def test_pending_files_of_a_sink_in_one_operator_are_handed_out() -> None:
-    """Its state is understood: a job may turn to committers."""
+    """The state of such a sink is understood: a job may turn to committers."""
     task = Task()
     task.write("a", "1")
     (pending,) = task.hand_out(flush=True)
@@ -197,7 +197,7 @@ def test_a_committer_may_be_asked_again() -> None:
 
 
 def test_a_file_that_is_neither_pending_nor_committed_is_lost() -> None:
-    """It is no error, for no restart helps, but it is reported by its final name."""
+    """It is not an error, since no restart helps, but it is reported by its final name."""
     task = Task()
     lost: list[str] = []
     committer = FileCommitter(task.files, lost=lost.extend)
@@ -208,7 +208,7 @@ def test_a_file_that_is_neither_pending_nor_committed_is_lost() -> None:
 
 
 class Disk:
-    """Writes down in which order it is asked."""
+    """Writes down the order in which it is asked."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -233,7 +233,7 @@ class Disk:
 
 
 def test_sources_are_deleted_behind_the_names_of_what_they_became() -> None:
-    """A crash must not take both; what cannot be deleted is left, and counted."""
+    """A crash must not take both source and result. A source that cannot be deleted stays, and is counted."""
     disk, counted = Disk(), []
     committables = [
         delete("", "old"),
@@ -250,7 +250,7 @@ def test_sources_are_deleted_behind_the_names_of_what_they_became() -> None:
 
 
 def test_deleted_sources_do_not_come_back_after_a_power_cut() -> None:
-    """The next checkpoint asks for no deletion again."""
+    """Their deletion is durable, since the next checkpoint does not ask for it again."""
     task = Task()
     task.fs.make_dirs("out/a")
     with task.fs.open_write("out/a/.old") as file:

@@ -58,7 +58,7 @@ def test_compressed_text_comes_back(compression: Any) -> None:
 
 
 def test_unknown_compressions_are_refused() -> None:
-    """Text as it is needs no bulk format."""
+    """Uncompressed text needs no bulk format."""
     with pytest.raises(ConfigurationError, match="give the sink the row format"):
         BulkTextFormat(JsonLinesRowFormat(), "none")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="compression is 'lzo'"):
@@ -67,7 +67,7 @@ def test_unknown_compressions_are_refused() -> None:
 
 @pytest.mark.parametrize("row_format", ["json", JsonLinesRowFormat, BulkTextFormat(JsonLinesRowFormat()), None])
 def test_only_row_formats_are_compressed(row_format: Any) -> None:
-    """A text has a method ``encode`` too, and a bulk format one for reading back."""
+    """A text has a method ``encode`` too, and so does a bulk format for reading back."""
     with pytest.raises(ConfigurationError, match=r"^row_format is .*JsonLinesRowFormat"):
         BulkTextFormat(row_format)
 
@@ -114,7 +114,7 @@ def test_pages_of_parquet_do_not_show_where_batches_ended() -> None:
 
 
 def test_stretches_of_a_large_batch_are_no_batches() -> None:
-    """Records are encoded some thousands at a time; all arrive, in order, and a bad one is found in its place."""
+    """Records are encoded some thousands at a time; all arrive, in order, and a bad one is reported with its place."""
     format = ParquetFormat({"id": int})
     records: list[Any] = [{"id": number} if number % 2 else (number,) for number in range(10_000)]
     assert format.encode_batch(Batch(records)).column(0).to_pylist() == list(range(10_000))
@@ -159,7 +159,7 @@ def test_types_of_a_schema() -> None:
 
 @pytest.mark.parametrize("schema", [{}, {"x": complex}, {"x": "no such type"}, {1: int}, ["x"], pa.schema([])])
 def test_bad_schemas_are_refused(schema: Any) -> None:
-    """Where the format is made."""
+    """They are refused where the format is made."""
     with pytest.raises(ConfigurationError):
         ParquetFormat(schema)
     with pytest.raises(ConfigurationError, match="row_group_rows is 0"):
@@ -182,7 +182,7 @@ def test_bad_schemas_are_refused(schema: Any) -> None:
     ],
 )
 def test_a_record_that_does_not_fit_is_named(record: Any, why: str) -> None:
-    """Column, type and value, and nothing of the batch is written."""
+    """The error names column, type and value, and no record of the batch is written."""
     share = pa.field("share", pa.float64(), nullable=False)
     schema = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string()), share])
     fs = MemoryFileSystem()
@@ -205,7 +205,7 @@ def test_a_record_that_does_not_fit_is_named(record: Any, why: str) -> None:
     ],
 )
 def test_columns_that_do_not_fit_are_named(columns: dict[str, list[Any]], why: str) -> None:
-    """Arrow would have turned some of them into something else."""
+    """Arrow would have converted some of their values."""
     batch = ColumnBatch(*checked_columns(columns))
 
     with pytest.raises(Exception, match=why):
@@ -213,7 +213,7 @@ def test_columns_that_do_not_fit_are_named(columns: dict[str, list[Any]], why: s
 
 
 def test_an_abandoned_writer_writes_nothing() -> None:
-    """Whenever it is collected: pyarrow's own writer would add a footer to a file that belongs to the next attempt."""
+    """It writes nothing whenever it is collected: pyarrow's own would add a footer to a file of the next attempt."""
     format = ParquetFormat(SCHEMA, row_group_rows=2)
     fs = MemoryFileSystem()
     harness = Harness(FileSink("rows", format=format).create_operator(), fs=fs)
@@ -234,7 +234,7 @@ def test_an_abandoned_writer_writes_nothing() -> None:
 
 
 def test_without_pyarrow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the format is made, not in the middle of a run."""
+    """The error comes where the format is made, not in the middle of a run."""
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
 
     with pytest.raises(MissingDependencyError, match=r"pip install 'weirstream\[parquet\]'"):

@@ -1,5 +1,5 @@
-"""What a restored file sink does about what others have left in its directory: files that stay open over checkpoints,
-tasks that nobody reaches, older checkpoints, other parallelisms."""
+"""What a restored file sink does about the files of others in its directory: files that stay open over checkpoints,
+tasks that cannot be reached, older checkpoints, other parallelisms."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_parts_stay_open_over_checkpoints() -> None:
 
 
 def test_a_resumed_part_goes_on_where_the_checkpoint_had_it() -> None:
-    """What was written behind the checkpoint is gone, and comes again; one file in the end, and nothing beside it."""
+    """Bytes written after the checkpoint are removed, and come again; one file in the end, and nothing beside it."""
     fs = MemoryFileSystem()
     harness = sink(fs)
     harness.process([1, 2])
@@ -92,7 +92,7 @@ def test_a_zombie_writes_to_what_nobody_looks_at() -> None:
 
 
 def test_a_bucket_may_be_called_like_a_hidden_file() -> None:
-    """Only the end of a hidden name says what it is, not a directory further in front."""
+    """Only the end of a name shows whether it is a hidden one, not a directory before it."""
     spec = FileSink("rows", bucket=lambda row: "x.inprogress.y", rolling_policy=DefaultRollingPolicy())
     fs = MemoryFileSystem()
     harness = sink(fs, spec)
@@ -107,7 +107,7 @@ def test_a_bucket_may_be_called_like_a_hidden_file() -> None:
 
 @pytest.mark.parametrize("resumes", [True, False], ids=["resumed", "committed as it was"])
 def test_an_older_checkpoint_whose_open_part_was_committed_since(resumes: bool) -> None:
-    """It is taken back; its first rows go on or are committed alone, and later ones come once."""
+    """The part is taken back; its first rows go on or are committed alone, and later ones come once."""
     spec = FileSink("rows", rolling_policy=DefaultRollingPolicy(), resumes=resumes)
     fs = MemoryFileSystem()
     harness = sink(fs, spec)
@@ -134,7 +134,7 @@ def test_an_older_checkpoint_whose_open_part_was_committed_since(resumes: bool) 
 
 
 def test_a_part_that_is_gone_is_an_error() -> None:
-    """Neither hidden nor visible: its rows are lost, and the job must not go on as if they were not."""
+    """It is neither hidden nor visible: its rows are lost, and the job must not go on without them."""
     fs = MemoryFileSystem()
     harness = sink(fs)
     harness.process([1])
@@ -146,7 +146,7 @@ def test_a_part_that_is_gone_is_an_error() -> None:
 
 
 def test_a_part_that_has_become_shorter_is_an_error() -> None:
-    """So are rows that somebody has cut off."""
+    """Rows that were cut off are lost, too."""
     fs = MemoryFileSystem()
     harness = sink(fs)
     harness.process([1])
@@ -160,7 +160,7 @@ def test_a_part_that_has_become_shorter_is_an_error() -> None:
 
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_open_parts_move_to_other_subtasks(parallelism: int) -> None:
-    """Whoever gets the state of a bucket goes on with its file, under the name that it has; names stay apart."""
+    """The subtask with the state of a bucket goes on with its file, under the name that it has; names stay apart."""
     fs, checkpoint = MemoryFileSystem(), Checkpoint(1)
     spec = FileSink("rows", bucket=lambda number: f"tens={number // 10}", rolling_policy=DefaultRollingPolicy())
     for subtask in range(2):
@@ -203,7 +203,7 @@ def test_checkpoints_of_older_versions_are_restored() -> None:
 
 
 def test_no_restart_helps_a_directory_that_is_taken() -> None:
-    """A sink without a checkpoint, in a directory with committed parts, ends the job instead of its attempt."""
+    """A sink without a checkpoint, in a directory with committed parts, ends the job instead of only its attempt."""
     fs = MemoryFileSystem()
     harness = sink(fs)
     harness.process([1])
@@ -214,7 +214,7 @@ def test_no_restart_helps_a_directory_that_is_taken() -> None:
 
 
 def test_periodic_checks_end_with_the_input() -> None:
-    """Timers go on from check to check, one for each jump of the clock, and none behind the end."""
+    """Timers go on from check to check, one for each jump of the clock, and none after the end."""
     fs = MemoryFileSystem()
     harness = sink(fs)
     harness.process([1])

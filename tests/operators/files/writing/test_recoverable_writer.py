@@ -1,5 +1,5 @@
-"""Files that become visible all at once: handles, and what is durable when. (Recorded scenarios of Flink's tests are
-replayed in ``tests/conformance``.)"""
+"""Files that become visible all at once: handles, and what is durable at which moment. (Recorded scenarios of Flink's
+tests are replayed in ``tests/conformance``.)"""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def writer(fs: MemoryFileSystem, attempt: int = 1) -> RecoverableWriter:
 
 
 def test_what_a_handle_names_survives_a_crash() -> None:
-    """Content with the handle, names with the directories, and nothing that was written behind the handle."""
+    """The handle keeps its content, and the fsynced directories keep names; bytes written after the handle are lost."""
     fs = MemoryFileSystem()
     first = writer(fs)
     stream = first.open("b/part-0")
@@ -121,7 +121,7 @@ def test_hadoop_commits_what_is_too_short() -> None:
 
 
 def test_a_closed_stream_is_closed() -> None:
-    """Writing, persisting and closing for a commit are errors then; closing again is not."""
+    """After that, writing, persisting and closing for a commit are errors; closing again is not."""
     stream = writer(MemoryFileSystem()).open("part-0")
     stream.close()
     stream.close()
@@ -132,7 +132,7 @@ def test_a_closed_stream_is_closed() -> None:
 
 
 def test_a_copy_has_what_the_handle_had() -> None:
-    """Under a name of its own; whoever still writes to the original does not reach it."""
+    """It has a name of its own; writes to the original do not reach it."""
     fs = MemoryFileSystem()
     zombie = writer(fs).open("part-0")
     zombie.write(b"covered")
@@ -159,7 +159,7 @@ def test_unique_names_say_where_they_come_from(incarnation: int, attempt: int, s
 
 
 def test_names_of_older_versions_and_of_others() -> None:
-    """Incarnation and attempt alone are understood; anything else is nobody's name."""
+    """A name with only incarnation and attempt is understood; any other name belongs to no attempt."""
     assert attempt_of("12-3") == (12, 3)
     assert [attempt_of(name) for name in ("", "12", "retracted", "12-3-4")] == [None] * 4
 

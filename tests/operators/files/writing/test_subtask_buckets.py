@@ -38,7 +38,7 @@ class ByLetter(RollingPolicy):
 
 
 class AskedForEach(DefaultRollingPolicy):
-    """The default policy, asked about every record because it overrides the question."""
+    """The default policy, asked about every record because it overrides the method that asks."""
 
     def should_roll_on_event(self, part: PartFileInfo, record: Any) -> bool:
         return super().should_roll_on_event(part, record)
@@ -69,7 +69,7 @@ class Sink:
         return {path: self.fs.read_bytes(path) for path in self.fs.walk_files("/out")}
 
     def parts(self) -> dict[str, bytes]:
-        """By target: what every part holds, hidden or not."""
+        """The content of every part by target, hidden or not."""
         self.buckets.close_all_parts()
         self.buckets.snapshot(1)
         self.buckets.commit_up_to(1)
@@ -135,7 +135,7 @@ def test_a_part_exceeds_the_limit_by_one_record() -> None:
 
 
 def test_a_batch_fits_if_its_last_byte_does() -> None:
-    """One byte more, and what follows is in the next part, also if that is an empty text without a line end."""
+    """With one byte more, the next records go to the next part, even an empty text without a line end."""
     policy, format = DefaultRollingPolicy(max_part_size_bytes=4), TextRowFormat(line_end="")
     for text, parts in (("abcd", 1), ("abcde", 2)):
         whole, one_by_one = Sink(policy, format=format), Sink(policy, format=format)
@@ -148,7 +148,7 @@ def test_a_batch_fits_if_its_last_byte_does() -> None:
 
 
 def test_a_new_bucket_starts_behind_the_parts_that_rolled_before_it_in_the_batch() -> None:
-    """Numbers go by the order of the records, not by that of the groups."""
+    """The order of the records gives the numbers, not the order of the groups."""
     sink = Sink(DefaultRollingPolicy(max_part_size_bytes=1))
     sink.write([("a", "1"), ("a", "2"), ("b", "3"), ("a", "4")])
 
@@ -169,7 +169,7 @@ def test_an_oversized_part_is_closed_by_a_checkpoint() -> None:
 
 @pytest.mark.parametrize(("idle_ms", "closed"), [(9, False), (10, True)])
 def test_inactivity_is_inclusive(idle_ms: int, closed: bool) -> None:
-    """A part that was quiet for exactly the interval is closed; time goes by the last record, not by the first."""
+    """A part that was quiet for exactly the interval is closed; the last record's time counts, not the first's."""
     sink = Sink(DefaultRollingPolicy(rollover_interval_ms=1_000, inactivity_interval_ms=10))
     sink.write([("", "a")], now_ms=0)
     sink.write([("", "b")], now_ms=5)
@@ -241,7 +241,7 @@ def test_bulk_needs_a_policy_that_rolls_on_every_checkpoint() -> None:
 
 
 def test_a_part_that_was_committed_since_cannot_be_resumed() -> None:
-    """The buckets alone say so; the file sink helps itself before."""
+    """Only the buckets report it; the file sink finds a way before that."""
     sink = Sink(DefaultRollingPolicy())
     sink.write([("", "a")])
     states = sink.buckets.snapshot(1)

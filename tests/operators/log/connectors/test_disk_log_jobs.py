@@ -72,7 +72,7 @@ def test_each_crash_and_each_lost_request_is_survived(fault: str) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_chance_finds_nothing(seed: int) -> None:
-    """Crashes, changes of parallelism, power cuts and lost answers as they come."""
+    """Crashes, changes of parallelism, power cuts and lost answers at random."""
     chances = {"crash": 40_000, "rescale": 5_000, "answer-lost": 20_000, "lose-unsynced": 20_000}
     mix = FaultMix(per_million=chances, most=4)
     finished = run(mix=mix, seed=str(seed))
@@ -92,7 +92,7 @@ def rows(fs: MemoryFileSystem, *, waits: bool = True) -> list[object]:
 
 
 def test_the_log_is_opened_with_the_first_operator_and_closed_with_the_last() -> None:
-    """In between it is locked; then somebody else may write."""
+    """In between it is locked; after that another process may write."""
     fs = MemoryFileSystem()
     sink, other = (LogSink("rows", log=DiskLog("events")) for _ in range(2))
     assert not fs.exists("/out/events")
@@ -106,7 +106,7 @@ def test_the_log_is_opened_with_the_first_operator_and_closed_with_the_last() ->
 
 
 def test_a_dead_process_leaves_its_log_to_the_next() -> None:
-    """What was pre-committed for the checkpoint is committed, later writes are aborted, memory is gone."""
+    """Transactions pre-committed for the checkpoint are committed, later writes are aborted, memory is lost."""
     fs = MemoryFileSystem()
     sink = LogSink("rows", log=DiskLog("events"))
     first = task(sink, fs)
@@ -141,7 +141,7 @@ def test_a_task_of_a_dead_process_that_lets_go_late_does_not_let_go_for_its_succ
 
 
 def test_a_log_that_has_failed_is_opened_again_by_the_next_attempt() -> None:
-    """Its tasks start again in the same process; what was not known to be on disk is found out."""
+    """Its tasks start again in the same process; the log finds out what is on disk."""
     inner = MemoryFileSystem()
     fs = FaultInjectingFileSystem(inner, [FaultRule(FileFault.ERROR_BEFORE, "fsync", "*/rows/0/*", at_call=1)])
     sink = LogSink("rows", log=DiskLog("events"))
@@ -158,7 +158,7 @@ def test_a_log_that_has_failed_is_opened_again_by_the_next_attempt() -> None:
 
 
 def test_a_zombie_in_the_same_process_is_fenced() -> None:
-    """It has the same log open; its successor has its names."""
+    """The zombie has the same log open, but its successor has its names."""
     fs = MemoryFileSystem()
     sink = LogSink("rows", log=DiskLog("events"))
     zombie = task(sink, fs)
@@ -176,7 +176,7 @@ def test_a_zombie_in_the_same_process_is_fenced() -> None:
 
 
 def test_at_least_once_is_durable_at_each_checkpoint() -> None:
-    """A power cut right after it takes nothing that it covers; without a promise it may."""
+    """A power cut directly after it does not take covered records; without a guarantee it may."""
     for delivery, left in (("at-least-once", [1]), ("none", [])):
         fs = MemoryFileSystem()
         one = task(LogSink("rows", log=DiskLog("events"), delivery=delivery), fs)
@@ -189,7 +189,7 @@ def test_at_least_once_is_durable_at_each_checkpoint() -> None:
 
 
 def test_at_least_once_is_durable_at_once_where_no_checkpoint_comes() -> None:
-    """What counts as handled when the sink returns never comes again."""
+    """A record counts as handled when the sink returns, and never comes again."""
     fs = MemoryFileSystem()
     one = task(LogSink("rows", log=DiskLog("events"), delivery="at-least-once"), fs, checkpointing_enabled=False)
     one.context.publish_at_once = True
@@ -199,7 +199,7 @@ def test_at_least_once_is_durable_at_once_where_no_checkpoint_comes() -> None:
 
 
 def test_at_least_once_is_durable_at_the_end_without_a_checkpoint() -> None:
-    """Whoever has seen the job end has no checkpoint to go back to."""
+    """Once the end of the job has been seen, there is no checkpoint to go back to."""
     fs = MemoryFileSystem()
     one = task(LogSink("rows", log=DiskLog("events"), delivery="at-least-once"), fs, checkpointing_enabled=False)
     one.process([1])
@@ -209,7 +209,7 @@ def test_at_least_once_is_durable_at_the_end_without_a_checkpoint() -> None:
 
 
 def test_two_runs_may_write_to_one_log_under_names_of_their_own() -> None:
-    """A restore of the second is not held to be behind what the first has published."""
+    """A restore of the second run does not count as older than what the first has published."""
     fs = MemoryFileSystem()
     first = task(LogSink("rows", log=DiskLog("events")), fs)
     for number in range(1, 4):
@@ -253,7 +253,7 @@ class KilledLogRun(KilledRun):
 def test_killed_again_and_again_the_log_has_every_record_once(
     records: int, checkpoints: tuple[int, ...], tmp_path: Path
 ) -> None:
-    """Killed behind checkpoints and in recovery; a reader has seen nothing that is not there at the end."""
+    """Killed after checkpoints and in recovery; a reader has seen only records that are there at the end."""
     run, seen = KilledLogRun(tmp_path, records, "--param", f"pace_s={1.5 / records}"), list[Counter[object]]()
     instants = random.Random("log")
     for checkpoint_id in checkpoints:

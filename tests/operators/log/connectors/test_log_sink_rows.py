@@ -1,4 +1,4 @@
-"""What a sink that writes to a log in memory says that readers see, asked again and again; and what it is told."""
+"""The rows that readers see of a sink into a log in memory, requested again and again; and the sink's options."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.operators.harness import Harness
 
 
 def test_rows_are_those_of_the_log_at_this_moment() -> None:
-    """Rows asked for before a commit, after it, and behind an abort are what is committed then, in every partition."""
+    """Rows requested before a commit, after it, and after an abort are those committed then, in every partition."""
     sink = LogSink("rows", partitions=2)
     log = sink.log
     assert isinstance(log, MemoryTransactionLog)
@@ -35,7 +35,7 @@ def test_rows_are_those_of_the_log_at_this_moment() -> None:
 
 
 def test_rows_belong_to_whoever_asked() -> None:
-    """Who changes the rows that he was given does not change what the next one sees."""
+    """Changing the returned rows does not change those of the next caller."""
     sink = LogSink("rows")
     log = sink.log
     producer = log.init_transactions("a", 1_000_000, 0)
@@ -47,7 +47,7 @@ def test_rows_belong_to_whoever_asked() -> None:
 
 
 def test_a_log_of_its_own_allows_the_timeout_that_the_sink_asks_for() -> None:
-    """As the log does that the sink was made with, whose limit may be higher than the usual one."""
+    """The log that the sink was made with allows it, too: its limit may be higher than the usual one."""
     timeout_ns = 3_600 * 1_000_000_000
     sink = LogSink("rows", log=MemoryTransactionLog(max_timeout_ns=timeout_ns), transaction_timeout_ns=timeout_ns)
     task = Harness(sink.fresh().create_operator())
@@ -66,7 +66,7 @@ def test_a_log_of_its_own_allows_the_timeout_that_the_sink_asks_for() -> None:
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any], words: str) -> None:
-    """When the sink is described, wherever its log lies."""
+    """They are refused when the sink is described, wherever its log lies."""
     with pytest.raises(ConfigurationError, match=words):
         LogSink(**options)
 
@@ -76,6 +76,6 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any], words: 
                "transactional_id_expiration_ns"],
 )  # fmt: skip
 def test_an_option_of_a_log_on_disk_is_called_by_its_name(option: str) -> None:
-    """Not by that of the field that it is kept in."""
+    """The error uses the option's name, not that of the field that keeps it."""
     with pytest.raises(ConfigurationError, match=f"^{option} of the log is 0"):
         DiskLog("log", **{option: 0})  # type: ignore[arg-type]

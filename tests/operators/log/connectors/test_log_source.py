@@ -51,7 +51,7 @@ def source_of(
 
 
 def values_of(harness: Harness) -> list[object]:
-    """What a bounded source reads to its end, to which it has to come."""
+    """The records that a bounded source reads to its end, which it must reach."""
     operator = harness.operator
     assert isinstance(operator, SourceOperator)
     for _ in range(500):
@@ -75,7 +75,7 @@ def next_values(harness: Harness, count: int = 100) -> list[object]:
 
 
 def test_committed_records_are_read_and_others_are_not() -> None:
-    """Aborted records are skipped; behind the first open transaction nothing is read; uncommitted reading sees all."""
+    """Aborted records are skipped; reading stops at the first open transaction; uncommitted reading sees all."""
     fs = MemoryFileSystem()
     log = new_log(fs)
     put(log, 0)
@@ -90,7 +90,7 @@ def test_committed_records_are_read_and_others_are_not() -> None:
 
 
 def test_an_unbounded_source_reads_what_comes() -> None:
-    """It asks again and again, and hands a transaction out once its marker is there, in the order of offsets."""
+    """It asks again and again, and emits a transaction once its marker is there, in the order of offsets."""
     fs = MemoryFileSystem()
     log = new_log(fs)
     source = source_of(fs, bounded=False)
@@ -107,7 +107,7 @@ def test_an_unbounded_source_reads_what_comes() -> None:
 
 
 def test_a_bounded_source_ends_where_the_log_ended_when_it_began() -> None:
-    """Also after a restore: its end is part of the position."""
+    """It ends there also after a restore: its end is part of the position."""
     fs = MemoryFileSystem()
     log = new_log(fs)
     put(log, 0, 1, 2, 3)
@@ -140,7 +140,7 @@ def test_where_to_begin(options: Mapping[str, Any], expected: list[int]) -> None
 
 
 def test_partitions_without_an_offset_begin_with_the_earliest() -> None:
-    """Each partition that ``start`` says nothing of."""
+    """This holds for each partition that ``start`` does not name."""
     fs = MemoryFileSystem()
     log = new_log(fs, 2)
     for number in range(3):
@@ -149,7 +149,7 @@ def test_partitions_without_an_offset_begin_with_the_earliest() -> None:
 
 
 def test_latest_means_what_comes_from_now_on() -> None:
-    """And a restored source goes on behind what it has read, not at the newest."""
+    """A restored source goes on after the records that it has read, not at the newest."""
     fs = MemoryFileSystem()
     log = new_log(fs)
     put(log, "old")
@@ -163,7 +163,7 @@ def test_latest_means_what_comes_from_now_on() -> None:
 
 
 def test_a_first_offset_behind_an_open_transaction_waits_for_it() -> None:
-    """Whoever says where to begin cannot jump over the last stable offset."""
+    """A given first offset cannot jump over the last stable offset."""
     fs = MemoryFileSystem()
     log = new_log(fs)
     blocking = transaction(log, "a", 0)
@@ -188,7 +188,7 @@ def test_records_carry_the_time_of_their_append() -> None:
 
 
 def test_partitions_are_splits() -> None:
-    """Dealt out to subtasks; some may be chosen; a restored source finds an added one, with everything in it."""
+    """Splits are divided among subtasks; some may be chosen; a restored source reads all of an added one."""
     fs = MemoryFileSystem()
     log = new_log(fs, 3)
     for partition in range(3):
@@ -205,7 +205,7 @@ def test_partitions_are_splits() -> None:
 
 @pytest.mark.parametrize("options", [{"start": "latest"}, {"start_at_ms": 99}])
 def test_a_partition_that_is_gained_is_read_from_its_beginning(options: Mapping[str, Any]) -> None:
-    """All in it was written since the job began; also when nothing was read before the next checkpoint."""
+    """All its records were written since the job began, also if nothing was read before the next checkpoint."""
     fs = MemoryFileSystem()
     log = new_log(fs)
     put(log, "old")
@@ -264,7 +264,7 @@ def test_the_reader_sees_what_the_log_says(script: list[tuple[str, str]], step: 
 
 
 def test_what_retention_has_deleted_is_lost_data() -> None:
-    """A restored source whose next offset is gone says so, with what is there; nothing is skipped."""
+    """A restored source whose next offset is gone reports it, with the offsets that exist; it does not skip."""
     fs = MemoryFileSystem()
     log = new_log(fs, settings=LogSettings(segment_bytes=300, retention=Retention(segments=1)))
     put(log, 0)
@@ -279,7 +279,7 @@ def test_what_retention_has_deleted_is_lost_data() -> None:
 
 
 def test_retention_that_overtakes_a_reader_is_lost_data() -> None:
-    """Also while it reads."""
+    """This also happens while it reads."""
     fs = MemoryFileSystem()
     log = new_log(fs, settings=LogSettings(segment_bytes=300, retention=Retention(segments=1)))
     put(log, 0)
@@ -293,7 +293,7 @@ def test_retention_that_overtakes_a_reader_is_lost_data() -> None:
 
 @pytest.mark.parametrize("again", [0, 4])
 def test_a_log_that_was_cut_or_replaced_is_found_out(again: int) -> None:
-    """It ends before the position, or another record stands there: the source has been rewound, and says so."""
+    """The log ends before the position, or has another record there: it was rewound, and the source reports that."""
     fs = MemoryFileSystem()
     log = new_log(fs)
     put(log, 0, 1, 2)
@@ -310,7 +310,7 @@ def test_a_log_that_was_cut_or_replaced_is_found_out(again: int) -> None:
 
 
 def test_a_torn_tail_is_waited_for_and_damage_is_not() -> None:
-    """What is not whole yet may become so; a bad batch in a segment that has a successor never will."""
+    """An incomplete batch may become complete; a bad batch in a segment that has a successor never will."""
     fs = MemoryFileSystem()
     log = new_log(fs)
     put(log, 0)
@@ -349,13 +349,13 @@ def test_a_torn_tail_is_waited_for_and_damage_is_not() -> None:
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: Mapping[str, Any], words: str) -> None:
-    """When the job is built."""
+    """They are refused when the job is built."""
     with pytest.raises(ConfigurationError, match=words):
         LogSource(DiskLog("log"), "t", **options)
 
 
 def test_topics_partitions_and_offsets_that_are_not_there_are_refused() -> None:
-    """The error says what there is."""
+    """The error says which ones exist."""
     fs = MemoryFileSystem()
     new_log(fs, 2)
     with pytest.raises(ConfigurationError, match=r"no topic 'u' \(there are: t\)"):
@@ -372,7 +372,7 @@ def test_topics_partitions_and_offsets_that_are_not_there_are_refused() -> None:
 
 
 def test_a_segment_that_cannot_be_opened_is_no_end() -> None:
-    """It is listed, so what is in it is not over: a bounded source would end too early, without anybody noticing."""
+    """The segment is listed, so more records follow: a bounded source must not end silently before them."""
     fs = MemoryFileSystem()
     log = new_log(fs)
     for number in range(20):

@@ -1,4 +1,4 @@
-"""Offsets of completed checkpoints, for whoever watches a job from outside, and how far it is behind."""
+"""Offsets of completed checkpoints, for programs that watch a job from outside, and their lag."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def offset(fs: MemoryFileSystem, partition: int = 0) -> int | None:
 
 
 def test_the_offset_of_a_group_is_that_of_the_completed_checkpoint() -> None:
-    """Not of what was read since, nor of a checkpoint that nobody knows to be complete."""
+    """It has neither records read since then, nor checkpoints that are not known to be complete."""
     fs = MemoryFileSystem()
     log_with(fs, 10)
     task = source(fs)
@@ -107,7 +107,7 @@ def test_the_state_alone_says_where_a_job_goes_on() -> None:
 
 
 def test_each_subtask_commits_for_its_own_partitions() -> None:
-    """And for none of which it has not read anything."""
+    """It commits for no partition of which it has not read anything."""
     fs = MemoryFileSystem()
     log_with(fs, 5, 6, 7)
     task = source(fs, subtask=1, parallelism=2)
@@ -126,7 +126,7 @@ class FullDisk(MemoryFileSystem):
 
 
 def test_a_commit_that_fails_is_counted_and_the_job_goes_on() -> None:
-    """It is for those who watch; nothing depends on it."""
+    """The offset is only for watchers; the job does not depend on it."""
     fs = FullDisk()
     log_with(fs, 5)
     task = source(fs)
@@ -138,7 +138,7 @@ def test_a_commit_that_fails_is_counted_and_the_job_goes_on() -> None:
 
 
 def test_lag_is_the_distance_to_what_can_be_read() -> None:
-    """To the last stable offset, or to the end with what is undecided; from the earliest where nothing is committed."""
+    """The lag goes to the last stable offset, or to the end with undecided records; without commits from the earliest."""
     fs = MemoryFileSystem()
     log = log_with(fs, 6, 3)
     task = source(fs, subtask=0, parallelism=2)
@@ -159,7 +159,7 @@ def test_lag_is_the_distance_to_what_can_be_read() -> None:
 
 
 def test_a_damaged_offset_is_named_and_a_group_needs_a_name() -> None:
-    """A file that is not what was written is no offset 0."""
+    """A damaged file is not read as offset 0."""
     fs = MemoryFileSystem()
     log_with(fs, 5)
     task = source(fs)
@@ -177,7 +177,7 @@ def test_a_damaged_offset_is_named_and_a_group_needs_a_name() -> None:
     "fault", ["", "crash:process@after:manifest.rename#2", "crash:copy[0]@after:barrier.inject#2"]
 )
 def test_a_job_has_committed_its_end_to_the_group(fault: str, tmp_path: Path) -> None:
-    """Through crashes, for a bounded job completes a checkpoint behind its last record."""
+    """It does so through crashes, for a bounded job completes a checkpoint after its last record."""
     path = str(tmp_path / "log")
     log_with(LocalFileSystem(), 9, 4, directory=path).close()
 

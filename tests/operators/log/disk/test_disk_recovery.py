@@ -70,7 +70,7 @@ def after_power_cut(fs: MemoryFileSystem, survives: Callable[[str], bool] | None
 
 
 def test_a_prepared_transaction_survives_a_power_cut_and_can_be_committed() -> None:
-    """Records, state and note are there, on every partition, and the commit makes them visible."""
+    """Records, state and note are there on every partition, and the commit makes the records visible."""
     fs = MemoryFileSystem()
     log = opened(fs, partitions=2)
     producer = begun(log)
@@ -88,7 +88,7 @@ def test_a_prepared_transaction_survives_a_power_cut_and_can_be_committed() -> N
 
 
 def test_what_is_committed_survives_a_power_cut_without_help_of_its_markers() -> None:
-    """The commit is in the journal; recovery writes markers that are lost, and only then readers see the rest."""
+    """The commit is in the journal; recovery writes the lost markers, and only then do readers see the rest."""
     fs = MemoryFileSystem()
     log = opened(fs, partitions=2)
     producer = begun(log)
@@ -110,7 +110,7 @@ def test_what_is_committed_survives_a_power_cut_without_help_of_its_markers() ->
 
 
 def test_a_reader_goes_on_behind_an_aborted_transaction_after_a_power_cut() -> None:
-    """What it has skipped is still there, or it would take the log for another one, although nothing is lost."""
+    """The skipped records are still there. Else the reader would take the log for another, although nothing is lost."""
     fs = MemoryFileSystem()
     log = opened(fs)
     log.append(None, "t", 0, ["kept"], 0, 0)
@@ -132,7 +132,7 @@ def test_a_reader_goes_on_behind_an_aborted_transaction_after_a_power_cut() -> N
 
 
 def test_ends_of_many_transactions_together_are_synced_once_for_each_partition(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many names a restarted job takes over."""
+    """This holds for any number of names that a restarted job takes over."""
     log = opened(MemoryFileSystem(), LogSettings(), partitions=2)
     for number in range(10):
         producer = begun(log, f"p{number}")
@@ -154,7 +154,7 @@ def test_ends_of_many_transactions_together_are_synced_once_for_each_partition(m
 
 
 def test_what_is_not_prepared_is_lost_in_a_power_cut_and_its_producer_is_told() -> None:
-    """The log holds no record of it; a producer that goes on where it was meets a gap, and one may abort."""
+    """The log has no record of it; a producer that goes on meets a gap, and the transaction may be aborted."""
     fs = MemoryFileSystem()
     log = opened(fs)
     producer = begun(log)
@@ -171,7 +171,7 @@ def test_what_is_not_prepared_is_lost_in_a_power_cut_and_its_producer_is_told() 
 
 
 def test_records_that_survive_by_chance_belong_to_a_transaction_that_is_open() -> None:
-    """A power cut loses that the transaction has begun; its records say so."""
+    """A power cut loses the beginning of the transaction, but its records name it."""
     fs = MemoryFileSystem()
     log = opened(fs)
     producer = begun(log)
@@ -187,7 +187,7 @@ def test_records_that_survive_by_chance_belong_to_a_transaction_that_is_open() -
 
 @pytest.mark.parametrize(("fsync", "left"), [("append", [1]), ("transaction", []), ("never", [])])
 def test_what_a_power_cut_takes_of_plain_records(fsync: str, left: list[int]) -> None:
-    """Nothing with ``append``; with ``transaction`` everything since the last flush."""
+    """With ``append`` it takes none; with ``transaction`` it takes all records since the last flush."""
     fs = MemoryFileSystem()
     settings = LogSettings(fsync=fsync)
     opened(fs, settings).append(None, "t", 0, [1], 0, 0)
@@ -196,7 +196,7 @@ def test_what_a_power_cut_takes_of_plain_records(fsync: str, left: list[int]) ->
 
 
 def test_flushed_records_survive_and_must_be_there() -> None:
-    """A flush is a promise: recovery misses what it covers."""
+    """A flush is a promise: recovery reports the loss of any record that it covers."""
     fs = MemoryFileSystem()
     log = opened(fs)
     log.append(None, "t", 0, [1], 0, 0)
@@ -216,7 +216,7 @@ def test_flushed_records_survive_and_must_be_there() -> None:
 
 @pytest.mark.parametrize("prepared", [False, True])
 def test_a_bad_batch_is_cut_off_or_an_error(prepared: bool) -> None:
-    """After the last fsync it is a torn tail; before it, if only by a later batch's word, it is damage."""
+    """After the last fsync it is a torn tail. Before it, even if only a later batch shows that, it is damage."""
     fs = MemoryFileSystem()
     log = opened(fs)
     producer = begun(log)
@@ -244,7 +244,7 @@ def test_a_bad_batch_is_cut_off_or_an_error(prepared: bool) -> None:
 @pytest.mark.parametrize("damaged", ["first batch", "last batch"])
 @pytest.mark.parametrize("never_syncs", [False, True])
 def test_a_segment_that_has_a_successor_was_durable(damaged: str, never_syncs: bool) -> None:
-    """What is bad there is damage, no torn tail; without any fsync it may be one."""
+    """A bad batch there is damage, not a torn tail; without any fsync it may be a torn tail."""
     fs = MemoryFileSystem()
     options = {"segment_bytes": 400, "never_syncs": never_syncs}
     written = PartitionLog(fs, "/p", "t-0", **options)  # type: ignore[arg-type]
@@ -271,7 +271,7 @@ def test_a_segment_that_has_a_successor_was_durable(damaged: str, never_syncs: b
 
 
 def test_damage_in_a_closed_segment_is_an_error_when_it_is_read() -> None:
-    """Recovery from a snapshot does not read it again, so a reader finds it, and says where."""
+    """Recovery from a snapshot does not read it again, so a reader finds the damage, and says where it is."""
     fs = MemoryFileSystem()
     log = opened(fs)
     for number in range(20):
@@ -289,7 +289,7 @@ def test_damage_in_a_closed_segment_is_an_error_when_it_is_read() -> None:
 
 
 def test_a_damaged_snapshot_is_an_error() -> None:
-    """What it held is nowhere else: the journal before it is deleted."""
+    """Its content is nowhere else: the journal before it is deleted."""
     fs = MemoryFileSystem()
     log = opened(fs)
     begun(log)
@@ -301,7 +301,7 @@ def test_a_damaged_snapshot_is_an_error() -> None:
 
 
 def test_a_prepared_transaction_whose_records_are_gone_is_an_error() -> None:
-    """A partition that was deleted does not make a transaction smaller."""
+    """Deleting a partition does not make a transaction smaller."""
     fs = MemoryFileSystem()
     log = opened(fs)
     producer = begun(log)
@@ -338,7 +338,7 @@ steps = st.lists(
 
 
 class Promises:
-    """What the answers of a log promise, whatever happens to it afterwards."""
+    """What the answers of a log promise, whatever happens to the log afterwards."""
 
     def __init__(self) -> None:
         self.producers: dict[str, Producer] = {}
@@ -387,7 +387,7 @@ class Promises:
                 self.committed.add(producer)
 
     def check(self, log: DiskTransactionLog) -> None:
-        """Against what is there after recovery, when everything that is left has been decided."""
+        """Compare with the records there are after recovery, once every remaining transaction has been decided."""
         for producer in sorted(self.prepared - self.in_doubt - self.ended):
             assert log.outcome(producer, 0) == PREPARED, producer
             log.commit(producer, 0)
@@ -458,7 +458,7 @@ def test_recovery_that_dies_begins_again(script: list[tuple[str, str, int, int]]
 
 
 def test_after_an_error_the_log_is_not_used_any_more() -> None:
-    """Nobody knows what a failed fsync has written; opening the log again finds out."""
+    """It is unknown what a failed fsync has written; opening the log again finds out."""
     inner = MemoryFileSystem()
     opened(inner).close()
     fs = FaultInjectingFileSystem(inner, [FaultRule(FileFault.ERROR_BEFORE, "fsync", "*/topics/*", at_call=1)])
@@ -486,7 +486,7 @@ def test_a_record_that_cannot_be_written_changes_nothing() -> None:
 
 
 def test_two_processes_cannot_write(tmp_path: object) -> None:
-    """The second is told who holds the log; when the first is gone, it may."""
+    """The error tells the second process which one holds the log; when the first is gone, the second may write."""
     log = DiskTransactionLog(LocalFileSystem(), f"{tmp_path}/log")
     with pytest.raises(StorageError, match=r"(?s)is being written to by process.*share one DiskLog object"):
         DiskTransactionLog(LocalFileSystem(), f"{tmp_path}/log")
@@ -495,7 +495,7 @@ def test_two_processes_cannot_write(tmp_path: object) -> None:
 
 
 def test_a_log_on_a_real_disk_is_found_again(tmp_path: object) -> None:
-    """Closed, opened, committed, and read by somebody who holds nothing."""
+    """Closed, opened, committed, and read by a reader without a lock."""
     fs, path = LocalFileSystem(), f"{tmp_path}/log"
     log = DiskTransactionLog(fs, path, SMALL)
     log.create_topic("t", 1)
@@ -510,7 +510,7 @@ def test_a_log_on_a_real_disk_is_found_again(tmp_path: object) -> None:
 
 
 def test_recovery_reads_only_what_came_behind_the_snapshot() -> None:
-    """However long the log is, recovery reads the journal and the partitions from where the snapshot stands."""
+    """However long the log is, recovery reads the journal and each partition only from the snapshot on."""
     fs = MemoryFileSystem()
     log = opened(fs)
     for number in range(60):
@@ -529,7 +529,7 @@ def test_recovery_reads_only_what_came_behind_the_snapshot() -> None:
 
 
 def test_outcomes_take_no_room_as_long_as_they_are_alike() -> None:
-    """Thousands of committed transactions of one name are one run; an aborted one makes it three."""
+    """Thousands of committed transactions of one name are one run; an aborted one splits it into three."""
     log = opened(MemoryFileSystem())
     producer = log.init_transactions("a", TIMEOUT_NS, 0)
     for number in range(50):
@@ -555,7 +555,7 @@ def test_outcomes_take_no_room_as_long_as_they_are_alike() -> None:
     ids=["bytes", "records", "segments"],
 )
 def test_retention_deletes_whole_old_segments(retention: Retention) -> None:
-    """At least what was asked for is kept, and not much more, also after a power cut; older offsets are errors."""
+    """At least the requested amount is kept, and not much more, also after a power cut; older offsets are errors."""
     fs = MemoryFileSystem()
     settings = LogSettings(fsync="append", segment_bytes=400, retention=retention)
     log = opened(fs, settings)
@@ -578,7 +578,7 @@ def test_retention_deletes_whole_old_segments(retention: Retention) -> None:
 
 
 def test_retention_waits_for_the_oldest_open_transaction() -> None:
-    """Nothing behind the last stable offset goes, however much that is; when it is decided, it may."""
+    """No record after the last stable offset is deleted, however many there are; once decided, they may be."""
     log = opened(MemoryFileSystem(), LogSettings(segment_bytes=400, retention=Retention(segments=1)))
     producer = begun(log)
     log.append(producer, "t", 0, ["first"], 0, 0)
@@ -591,7 +591,7 @@ def test_retention_waits_for_the_oldest_open_transaction() -> None:
 
 
 def test_a_topic_can_grow_and_not_shrink() -> None:
-    """New partitions are there after a restart; fewer are refused."""
+    """New partitions exist after a restart; fewer partitions are refused."""
     fs = MemoryFileSystem()
     log = opened(fs)
     log.add_partitions("t", 3)
@@ -606,7 +606,7 @@ def test_a_topic_can_grow_and_not_shrink() -> None:
 
 @pytest.mark.parametrize("topic", ["", "..", "a/b", "x" * 250, "ä"])
 def test_topics_need_names_that_directories_can_have(topic: str) -> None:
-    """Everything else is refused before anything is written."""
+    """Any other name is refused before anything is written."""
     log = opened(MemoryFileSystem())
     with pytest.raises(ConfigurationError, match="cannot be kept on disk"):
         log.create_topic(topic, 1)
@@ -617,7 +617,7 @@ def test_topics_need_names_that_directories_can_have(topic: str) -> None:
     [LogSettings(fsync="sometimes"), LogSettings(segment_bytes=0), LogSettings(retention=Retention(records=0))],
 )
 def test_settings_that_make_no_sense_are_refused(settings: LogSettings) -> None:
-    """Before a directory is made."""
+    """They are refused before a directory is made."""
     fs = MemoryFileSystem()
     with pytest.raises(ConfigurationError):
         DiskTransactionLog(fs, "/log", settings)

@@ -1,4 +1,4 @@
-"""Single promises of a log on disk that larger tests would not miss."""
+"""Single promises of a log on disk; larger tests would not notice if it broke them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_records_of_others_are_not_those_that_were_prepared() -> None:
 
 
 def test_an_end_that_is_missing_as_a_whole_is_missed() -> None:
-    """A file that was cut between two batches has no bad batch, and is shorter than what was durable."""
+    """A file that was cut between two batches has no bad batch, but it is shorter than its durable part."""
     fs = MemoryFileSystem()
     log = opened(fs)
     log.append(None, "t", 0, [1], 0, 0)
@@ -75,7 +75,7 @@ def test_a_segment_is_durable_before_the_next_begins() -> None:
 
 
 def test_an_open_transaction_in_an_older_segment_holds_back_who_begins_behind_it() -> None:
-    """Whoever says where to begin has not seen what is open there."""
+    """A reader that is given an offset has not seen which transactions are open there."""
     fs = MemoryFileSystem()
     log = opened(fs)
     blocking = begun(log, "first")
@@ -88,7 +88,7 @@ def test_an_open_transaction_in_an_older_segment_holds_back_who_begins_behind_it
 
 
 def test_the_journal_stays_small_and_is_not_written_anew_at_every_request() -> None:
-    """What is before a snapshot is deleted with it, and a snapshot comes when there is something to spare."""
+    """Entries before a snapshot are deleted with it, and a snapshot comes once it saves enough."""
     fs = FaultInjectingFileSystem(MemoryFileSystem())
     log = DiskTransactionLog(fs, "/log", LogSettings(journal_bytes=2_000))
     log.create_topic("t", 1)

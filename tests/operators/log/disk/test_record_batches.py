@@ -103,7 +103,7 @@ def test_a_batch_with_another_offset_than_follows_is_bad() -> None:
 
 
 def test_whole_batches_behind_damage_are_found() -> None:
-    """Also where bytes in between look like the beginning of one."""
+    """They are found even where bytes in between look like the beginning of a batch."""
     batch = encode_batch(DATA, 9, ["x"], None, 0, 0, 8)
     junk = b"\xa1\x1d" * 5 + bytes(HEAD_BYTES)
     assert [one.first_offset for one in whole_batches_behind(junk + batch + junk + batch, 0)] == [9, 9]

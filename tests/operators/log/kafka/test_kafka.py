@@ -91,7 +91,7 @@ def numbers(broker: Broker) -> list[int]:
 
 
 def test_records_are_published_when_their_checkpoint_is_complete(broker: Broker) -> None:
-    """Not before, in one transaction with the mark, in order."""
+    """They are not published before that; they come in one transaction with the mark, in order."""
     job = Job()
     job.write(1, 2)
     job.checkpoint(notify=False)
@@ -102,7 +102,7 @@ def test_records_are_published_when_their_checkpoint_is_complete(broker: Broker)
 
 @pytest.mark.parametrize("after", [False, True])
 def test_a_crash_in_the_commit_is_made_up_for_by_the_restore(broker: Broker, after: bool) -> None:
-    """Whether the commit was carried out or not, the mark says; nothing is lost, nothing is there twice."""
+    """The mark tells whether the commit was carried out; nothing is lost, nothing is there twice."""
     job = Job(retries=0)
     job.write(1, 2)
     error = KafkaError("_TIMED_OUT", retriable=True)
@@ -119,7 +119,7 @@ def test_a_crash_in_the_commit_is_made_up_for_by_the_restore(broker: Broker, aft
 
 
 def test_an_answer_that_is_late_is_asked_for_again(broker: Broker) -> None:
-    """The client knows which transaction is meant, so a commit may be repeated in place."""
+    """The client knows which transaction is meant, so the commit may be repeated at once."""
     job = Job(retries=1)
     job.write(1)
     failures = iter([("after", KafkaError("_TIMED_OUT", retriable=True))])
@@ -130,7 +130,7 @@ def test_an_answer_that_is_late_is_asked_for_again(broker: Broker) -> None:
 
 
 def test_a_zombie_is_fenced(broker: Broker) -> None:
-    """The successor takes the transactional id over, and publishes what the zombie was about to."""
+    """The successor takes over the transactional id, and publishes what the zombie was going to publish."""
     job = Job()
     job.write(1)
     job.checkpoint(notify=False)
@@ -143,7 +143,7 @@ def test_a_zombie_is_fenced(broker: Broker) -> None:
 
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (3, 1), (2, 3), (3, 2)])
 def test_another_parallelism_publishes_what_was_restored_once(broker: Broker, before: int, after: int) -> None:
-    """Each waiting checkpoint is published by the owner of its name, and no living producer is fenced."""
+    """The owner of its name publishes each waiting checkpoint, and no living producer is fenced."""
     job = Job(before)
     job.write(*range(6))
     job.checkpoint(notify=False)
@@ -159,7 +159,7 @@ def test_another_parallelism_publishes_what_was_restored_once(broker: Broker, be
 
 
 def test_a_restore_from_before_what_is_published_is_refused(broker: Broker) -> None:
-    """And so is a start from nothing under a prefix that has published."""
+    """A start from nothing, under a prefix that has published, is refused, too."""
     job = Job()
     job.write(1)
     first = job.checkpoint()
@@ -189,7 +189,7 @@ def test_records_that_are_not_delivered_abort_the_transaction(broker: Broker) ->
 
 
 def test_without_checkpoints_everything_is_published_at_the_end(broker: Broker) -> None:
-    """In one transaction, without a mark."""
+    """One transaction without a mark publishes everything."""
     task = Harness(sink().create_operator(), checkpointing_enabled=False)
     task.process(["1", "2"])
     assert broker.visible() == []
@@ -265,7 +265,7 @@ def test_whatever_fails_every_record_is_there_once(
 
 
 def test_at_least_once_waits_at_checkpoints(broker: Broker) -> None:
-    """Records are there at once, and a checkpoint fails as long as one was not answered for."""
+    """Records are visible at once, and a checkpoint fails while one of them is unanswered."""
     task = Harness(sink(delivery="at-least-once").create_operator())
     task.process(["1"])
     assert broker.visible() == [b"1"]
@@ -278,7 +278,7 @@ def test_at_least_once_waits_at_checkpoints(broker: Broker) -> None:
 
 
 def test_at_least_once_waits_at_once_where_no_checkpoint_comes(broker: Broker) -> None:
-    """What counts as handled when the sink returns never comes again."""
+    """A record counts as handled when the sink returns, and never comes again."""
     task = Harness(sink(delivery="at-least-once").create_operator())
     task.context.publish_at_once = True
     task.process(["1"])
@@ -288,7 +288,7 @@ def test_at_least_once_waits_at_once_where_no_checkpoint_comes(broker: Broker) -
 
 
 def test_keys_values_partitions_and_times(broker: Broker) -> None:
-    """As the functions say; a function that fails is named with its record."""
+    """The functions give them; the error of a failing function names it and its record."""
     broker.topics["out"] = [[], [], []]
     options: dict[str, Any] = {"delivery": "none", "partition": lambda record: record["n"] % 3}
     task = Harness(sink(key=lambda record: b"k%d" % record["n"], **options).create_operator())
@@ -338,7 +338,7 @@ def test_a_source_reads_what_is_committed_and_goes_on_from_its_state(broker: Bro
 
 
 def test_a_bounded_source_ends(broker: Broker) -> None:
-    """With what was there, markers at the end or not; a source that begins at the latest has nothing to read."""
+    """It ends with the records there were, markers at the end or not; from the latest there is nothing to read."""
     fill(broker, "committed", "committed", "marker")
     task = source(bounded=True)
     assert read(task) == [b"0", b"1"]
@@ -349,7 +349,7 @@ def test_a_bounded_source_ends(broker: Broker) -> None:
 
 
 def test_offsets_that_are_not_there_are_lost_data(broker: Broker) -> None:
-    """Deleted before the source comes back, or while it reads; or the topic is shorter than what was read of it."""
+    """They were deleted before the source came back, or while it reads; or the topic is shorter than what was read."""
     fill(broker, "committed", "committed", "committed")
     task = source()
     assert read(task, count=1, turns=1) == [b"0"]
@@ -366,7 +366,7 @@ def test_offsets_that_are_not_there_are_lost_data(broker: Broker) -> None:
 
 
 def test_an_offset_to_begin_with_that_is_not_there_is_told(broker: Broker) -> None:
-    """It is the option that is wrong, and nothing was lost; so it is with a partition that the topic does not have."""
+    """Only the option is wrong, and nothing is lost. The same holds for a partition that the topic does not have."""
     broker.topics["out"] = [[]]
     with pytest.raises(ConfigurationError, match="start says offset 1, and the partition has 0 to 0"):
         read(source(start={0: 1}))
@@ -388,7 +388,7 @@ def test_clients_whose_first_request_fails_are_closed(broker: Broker, request_th
 
 
 def test_offsets_of_completed_checkpoints_go_to_the_group(broker: Broker) -> None:
-    """No later ones; a commit that fails is counted, and reading goes on; without a group there is none."""
+    """No later ones are committed; a commit that fails is counted, and reading goes on; without a group there is none."""
     fill(broker, *["committed"] * 5)
     task = source(group="watched")
     assert read(task, count=2, turns=1) == [b"0", b"1"]
@@ -413,14 +413,14 @@ def test_offsets_of_completed_checkpoints_go_to_the_group(broker: Broker) -> Non
 
 
 def test_a_topic_that_does_not_exist_is_named(broker: Broker) -> None:
-    """When the job starts."""
+    """The error comes when the job starts."""
     del broker.topics["out"]
     with pytest.raises(ConfigurationError, match="topic 'out'"):
         source()
 
 
 def test_a_value_that_cannot_be_decoded_is_named(broker: Broker) -> None:
-    """With the bytes."""
+    """The error also shows the bytes."""
     fill(broker, "committed")
     with pytest.raises(UserFunctionError, match="value of operator"):
         read(source(value=lambda value: {}[value]))
@@ -440,7 +440,7 @@ def test_a_value_that_cannot_be_decoded_is_named(broker: Broker) -> None:
     ],
 )
 def test_settings_that_make_no_sense_are_refused(options: dict[str, Any], words: str) -> None:
-    """When the job is built, with or without the client library."""
+    """They are refused when the job is built, with or without the client library."""
     with pytest.raises(ConfigurationError, match=words):
         sink(**options)
 
@@ -459,14 +459,14 @@ def test_settings_that_make_no_sense_are_refused(options: dict[str, Any], words:
     ],
 )
 def test_errors_of_the_client_become_ours(error: KafkaError, expected: type[Exception]) -> None:
-    """By what may be done about them."""
+    """Their kind depends on what can be done about them."""
     found = kafka_client.translated(error, "asking")
     assert type(found) is expected
     assert ("  fix: " in str(found)) == (expected in (ConfigurationError, LogTimeoutError))
 
 
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the sink is made, not at import."""
+    """The error comes when the sink is made, not at import."""
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     with pytest.raises(MissingDependencyError, match=r"weirstream\[kafka\]"):
         sink().create_operator()

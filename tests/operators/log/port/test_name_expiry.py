@@ -1,4 +1,4 @@
-"""Transactional ids that nobody uses are forgotten, and many are taken over at the price of one."""
+"""Unused transactional ids are forgotten, and taking over many costs as much as taking over one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def log(request: pytest.FixtureRequest) -> Log:
 
 
 def committed(log: Log, name: str, now_ns: int, timeout_ns: int = 10**17) -> Producer:
-    """A producer whose transaction is committed, with the epoch of that."""
+    """A producer whose transaction is committed, with the epoch of that transaction."""
     producer = log.init_transactions(name, timeout_ns, now_ns)
     log.begin(producer, now_ns)
     log.append(producer, "t", 0, [name], 0, now_ns)
@@ -52,7 +52,7 @@ def names(log: Log, now_ns: int) -> list[str]:
 
 
 def test_a_name_is_forgotten_when_its_last_transaction_is_long_over(log: Log) -> None:
-    """Not a moment earlier; its records stay, and nobody remembers how its transaction ended."""
+    """It is not forgotten earlier; its records stay, but the end of its transaction is no longer known."""
     producer = committed(log, "a", 10)
     assert names(log, 10 + LIFE_NS) == ["a"]
     assert log.commit(producer, 10 + LIFE_NS).epoch == 1
@@ -64,7 +64,7 @@ def test_a_name_is_forgotten_when_its_last_transaction_is_long_over(log: Log) ->
 
 
 def test_what_is_open_or_prepared_is_not_forgotten(log: Log) -> None:
-    """Only its timeout ends it; then its name lives for a while."""
+    """Only the timeout ends such a transaction; after that the name lives for a while."""
     for number, name in enumerate("ab"):
         producer = log.init_transactions(name, 5 * LIFE_NS, 0)
         log.begin(producer, 0)
@@ -77,7 +77,7 @@ def test_what_is_open_or_prepared_is_not_forgotten(log: Log) -> None:
 
 
 def test_a_name_that_is_used_lives(log: Log) -> None:
-    """From each end of a transaction anew."""
+    """Its life begins anew at each end of a transaction."""
     producer = log.init_transactions("a", 10**17, 0)
     for number in range(1, 6):
         log.begin(producer, number * LIFE_NS)
@@ -86,7 +86,7 @@ def test_a_name_that_is_used_lives(log: Log) -> None:
 
 
 def test_a_name_that_is_only_taken_over_again_and_again_does_not_live_by_that(log: Log) -> None:
-    """Each restart takes over those of all attempts before; without this rule they would become more for ever."""
+    """Each restart takes over the names of all earlier attempts; without this rule there would be ever more of them."""
     committed(log, "a", 0)
     for at_ns in range(100, LIFE_NS + 100, 100):
         assert log.init_transactions("a", 10**17, at_ns).epoch == 1 + at_ns // 100
@@ -95,7 +95,7 @@ def test_a_name_that_is_only_taken_over_again_and_again_does_not_live_by_that(lo
 
 
 def test_a_zombie_of_a_forgotten_name_is_found_out_when_the_name_comes_back(log: Log) -> None:
-    """Epochs begin above those of all names that were forgotten, whatever they were called."""
+    """New epochs begin above those of all forgotten names, whatever they were called."""
     zombie = log.init_transactions("a", 10**17, 0)
     assert names(log, LIFE_NS + 1) == []
     with pytest.raises(InvalidTransactionError, match="never heard"):
@@ -110,7 +110,7 @@ def test_a_zombie_of_a_forgotten_name_is_found_out_when_the_name_comes_back(log:
 
 @pytest.mark.parametrize("snapshot", [False, True])
 def test_what_is_forgotten_stays_forgotten(snapshot: bool) -> None:
-    """A log that is opened again knows no more names, and the same epochs, from journal or snapshot."""
+    """A log that is opened again knows the same names and epochs, from journal or snapshot."""
     fs = MemoryFileSystem()
     log = on_disk(fs)
     log.create_topic("t", 1)
@@ -128,7 +128,7 @@ def test_what_is_forgotten_stays_forgotten(snapshot: bool) -> None:
 
 
 def test_a_name_is_not_forgotten_before_its_markers_are_durable() -> None:
-    """A power cut would leave records of somebody whom nobody knows: damage, to whoever opens the log."""
+    """A power cut would leave records of an unknown name: at the next opening the log would report damage."""
     fs = MemoryFileSystem()
     log = on_disk(fs)
     log.create_topic("t", 1)
@@ -146,7 +146,7 @@ def test_a_name_is_not_forgotten_before_its_markers_are_durable() -> None:
 
 
 def test_a_life_without_end_can_be_asked_for_and_none_that_makes_no_sense() -> None:
-    """Of a log that holds savepoints' transactions, say."""
+    """A log with the transactions of savepoints needs it, for example."""
     log = on_disk(life_ns=None)
     log.create_topic("t", 1)
     committed(log, "a", 0)
@@ -186,7 +186,7 @@ def test_many_names_are_taken_over_with_one_fsync() -> None:
 
 @pytest.mark.parametrize("power_cut", [False, True])
 def test_a_group_that_is_cut_off_is_done_or_not_done_name_by_name(power_cut: bool) -> None:
-    """Markers come after the journal, or a prepared transaction would be aborted in one partition only."""
+    """Markers come after the journal. Otherwise a prepared transaction could be aborted in one partition only."""
     fs = MemoryFileSystem()
     log = on_disk(fs)
     log.create_topic("t", 1)
@@ -211,7 +211,7 @@ def test_a_group_that_is_cut_off_is_done_or_not_done_name_by_name(power_cut: boo
 
 
 def test_a_request_that_fails_within_a_group_leaves_the_others_carried_out() -> None:
-    """The log lives on in other tasks: what was answered is durable, and has its markers."""
+    """The log lives on in other tasks: answered requests are durable, and have their markers."""
     fs = MemoryFileSystem()
     log = on_disk(fs)
     log.create_topic("t", 1)

@@ -118,7 +118,7 @@ class Model:
             self.epochs[name] += 1
 
     def refusal(self, producer: Producer) -> type[TransactionLogError] | None:
-        """Of a request that only the newest epoch may make."""
+        """The refusal of a request that only the newest epoch may make."""
         newest = self.epochs.get(producer.transactional_id, -1)
         if producer.epoch > newest:
             return InvalidTransactionError
@@ -144,11 +144,11 @@ class Model:
 
 fates = st.sampled_from((*[port.DELIVERED] * 6, *port.FATES))
 producers = st.tuples(st.sampled_from(["a", "b"]), st.sampled_from([0, 0, 0, 0, 0, 0, 1, 1, 2, -1]))
-"""A name, and how many epochs ago: the newest more often than not, sometimes one that is yet to come."""
+"""A name, and how many epochs ago: mostly the newest, sometimes one that is yet to come."""
 
 
 class LogMachine(RuleBasedStateMachine):
-    """Any producer of any epoch asks for anything, and any request may go wrong."""
+    """Any producer of any epoch makes any request, and any request may go wrong."""
 
     make_log: NewLog = staticmethod(memory_log)
 
@@ -220,7 +220,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(["a", "b"]), end=st.sampled_from([COMMITTED, ABORTED]), records=st.integers(0, 2))
     def one_after_the_other(self, name: str, end: str, records: int) -> None:
-        """What mostly happens: a transaction from its beginning to its end, then the beginning of the next."""
+        """The common case: a transaction from its beginning to its end, then the beginning of the next."""
         if self.model.current(name) is None:
             self.begin((name, 0), port.DELIVERED)
         if records:
@@ -406,7 +406,7 @@ def test_a_newer_producer_fences_the_older(new_log: NewLog) -> None:
 
 
 def test_a_late_end_of_an_older_transaction_changes_nothing(new_log: NewLog) -> None:
-    """The commit of one transaction arrives again amid the next of its name: its epoch is over (KIP-890)."""
+    """The commit of one transaction arrives again during the next of its name: its epoch is over (KIP-890)."""
     log = new_log()
     first = open_transaction(log)
     log.gate = lambda request: port.LATE_MARKER if request.kind == "commit" else port.DELIVERED
@@ -426,7 +426,7 @@ def test_a_late_end_of_an_older_transaction_changes_nothing(new_log: NewLog) -> 
 
 
 def test_an_open_transaction_holds_back_readers(new_log: NewLog) -> None:
-    """Behind the first undecided record nobody reads on, whatever is committed there; ``committed`` does not wait."""
+    """No reader passes the first undecided record, whatever is committed after it; ``committed`` does not wait."""
     log = new_log()
     slow, quick = open_transaction(log, "slow", ("s",)), open_transaction(log, "quick", ("q",))
     log.append(None, "t", 0, ["plain"], 0, 0)
@@ -444,7 +444,7 @@ def test_an_open_transaction_holds_back_readers(new_log: NewLog) -> None:
 
 
 def test_a_transaction_expires_whether_it_is_prepared_or_not(new_log: NewLog) -> None:
-    """Only a transaction older than its timeout is given up, and whoever commits it is told."""
+    """Only a transaction older than its timeout is given up, and a later commit of it gets an error."""
     log = new_log()
     producer = open_transaction(log)
     log.prepare(producer, 0, note=7)
@@ -459,7 +459,7 @@ def test_a_transaction_expires_whether_it_is_prepared_or_not(new_log: NewLog) ->
 
 
 def test_the_clock_of_the_log_does_not_go_back(new_log: NewLog) -> None:
-    """A slow clock makes no transaction younger; a clock of the log's own is the only one believed."""
+    """A slow clock makes no transaction younger; a log with a clock of its own believes only that one."""
     log = new_log()
     producer = log.init_transactions("a", TIMEOUT_NS, 1_000)
     log.begin(producer, 0)
@@ -470,7 +470,7 @@ def test_the_clock_of_the_log_does_not_go_back(new_log: NewLog) -> None:
 
 
 def test_ends_are_idempotent_for_ever(new_log: NewLog) -> None:
-    """Also after the name has gone on to other transactions; the next epoch is answered each time."""
+    """This holds also after the name has gone on to other transactions; each time the answer is the next epoch."""
     log = new_log()
     first = open_transaction(log)
     second = log.commit(first, 0, note=3)
@@ -489,7 +489,7 @@ def test_ends_are_idempotent_for_ever(new_log: NewLog) -> None:
 
 
 def test_an_answer_that_is_lost_tells_nothing(new_log: NewLog) -> None:
-    """Neither that a request was carried out, nor that it was refused; a lost request changes nothing."""
+    """It shows neither that a request was carried out, nor that it was refused; a lost request changes nothing."""
     log = new_log()
     producer = open_transaction(log)
     log.gate = lambda request: port.REQUEST_LOST
@@ -506,7 +506,7 @@ def test_an_answer_that_is_lost_tells_nothing(new_log: NewLog) -> None:
 
 
 def test_a_repeated_append_is_written_once_and_a_gap_is_refused(new_log: NewLog) -> None:
-    """The sequence number of the producer tells; without a producer nobody can."""
+    """The producer's sequence number shows it; without a producer it cannot be known."""
     log = new_log()
     producer = open_transaction(log)
     log.append(producer, "t", 0, [1, 2], 0, 0)
@@ -519,7 +519,7 @@ def test_a_repeated_append_is_written_once_and_a_gap_is_refused(new_log: NewLog)
 
 
 def test_what_makes_no_sense_is_refused(new_log: NewLog) -> None:
-    """Timeouts beyond what the log allows, topics and partitions that are not there, topics that are others."""
+    """Timeouts beyond the limit of the log, unknown topics and partitions, topics that exist with other settings."""
     log = new_log(2, max_timeout_ns=10)
     log.create_topic("t", 2)
     with pytest.raises(ConfigurationError, match="allows up to 10"):
@@ -536,7 +536,7 @@ def test_what_makes_no_sense_is_refused(new_log: NewLog) -> None:
 
 
 def test_a_log_can_be_copied_and_compared(new_log: NewLog) -> None:
-    """A pickled copy is equal and apart; the fingerprint sees records, states and outcomes, not the history."""
+    """A pickled copy is equal and independent; the fingerprint has records, states and outcomes, not the history."""
     log = new_log()
     producer = open_transaction(log)
     copy = pickle.loads(pickle.dumps(log))
@@ -552,7 +552,7 @@ def test_a_log_can_be_copied_and_compared(new_log: NewLog) -> None:
 
 
 def test_an_error_can_be_copied() -> None:
-    """A run that is copied may hold one."""
+    """A copied run may hold one."""
     error = pickle.loads(pickle.dumps(LogTransactionGoneError(Producer("a", 1), EXPIRED)))
     assert (error.producer, error.outcome) == (Producer("a", 1), EXPIRED)
     assert "longer than its timeout" in str(error)

@@ -1,4 +1,4 @@
-"""Tables by options: what is refused, what a sink writes and its source reads, power cuts, connectors by name."""
+"""Tables by options: refused options, rows that a sink writes and its source reads, power cuts, connectors by name."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_source_reads_what_the_sink_has_written(format: str, partitions: dict[
 
 
 def test_text_is_one_column() -> None:
-    """Beside those of the path."""
+    """The columns of the path come beside it."""
     schema = {"line": "STRING", "day": "STRING"}
     options = table(format="text") | {"partition.keys": "day"}
     rows = [{"line": f"line {number}, \t", "day": f"d{number % 2}"} for number in range(10)]
@@ -111,7 +111,7 @@ def test_text_is_one_column() -> None:
 @pytest.mark.parametrize("at_us", range(3, 60, 9))
 @pytest.mark.parametrize("format", ["json", "parquet"])
 def test_rows_are_written_once_whoever_dies(format: str, at_us: int) -> None:
-    """Into a partitioned table, whose partitions are committed with success files."""
+    """They go into a partitioned table, whose partitions are committed with success files."""
     options = table(format=format) | PARTITIONED | {"sink.partition-commit.policy.kind": "success-file"}
     fs = MemoryFileSystem()
     rows: list[Any] = [*ROWS[:20], Pause(1), *ROWS[20:]]
@@ -143,7 +143,7 @@ def test_a_batch_overwrites_the_partitions_that_it_writes() -> None:
 
 @pytest.mark.parametrize("mode", ["streaming", "batch"])
 def test_the_partition_of_rows_without_a_value_has_the_name_that_it_was_given(mode: str) -> None:
-    """However the table is written; its source knows it for a null."""
+    """This holds however the table is written; its source reads the name as a null."""
     schema = {"n": "BIGINT", "day": "STRING"}
     options = table() | {"partition.keys": "day", "execution.runtime-mode": mode, "partition.default-name": "none"}
     fs = MemoryFileSystem()
@@ -153,7 +153,7 @@ def test_the_partition_of_rows_without_a_value_has_the_name_that_it_was_given(mo
 
 
 def test_small_files_are_compacted() -> None:
-    """Into one file per checkpoint and partition, which readers find instead."""
+    """They become one file per checkpoint and partition, which readers find instead."""
     options = table() | PARTITIONED | {"auto-compaction": True, "compaction.file-size": "1mb"}
     fs = MemoryFileSystem()
     write(table_sink(options, SCHEMA), ROWS, fs)
@@ -228,7 +228,7 @@ def test_a_value_of_another_type_is_malformed(format: str, content: bytes, line:
 
 
 def test_json_fields_may_be_missing_unless_they_must_not() -> None:
-    """A missing one is null, one that is no column is left out, a whole number is a DOUBLE."""
+    """A missing field is null, a field that is not a column is left out, a whole number is a DOUBLE."""
     place = SourceWorld(file_system({"/t/a": b'{"x":1,"z":[]}\n'}))
     schema = {"n": "BIGINT", "x": "DOUBLE"}
     [row] = drain(table_source(table(), schema).open_split("/t/a", None, place))
@@ -257,7 +257,7 @@ def test_csv_may_have_a_header_and_other_signs() -> None:
     ],
 )
 def test_a_path_that_names_no_partition_is_refused(path: str, message: str) -> None:
-    """With the path, the column and what it says."""
+    """The error names the path, the column and the text found there."""
     place = SourceWorld(file_system({path: b"{}\n"}))
     with pytest.raises(ConfigurationError, match=message):
         table_source(table() | PARTITIONED, SCHEMA).open_split(path, None, place)
@@ -284,7 +284,7 @@ def test_a_row_that_does_not_fit_is_not_written(format: str, row: Any, message: 
 
 @pytest.mark.parametrize("mode", ["streaming", "batch"])
 def test_a_partition_that_the_source_could_not_read_is_not_written(mode: str) -> None:
-    """The partition columns are in the paths, where they must be of their types as well."""
+    """The partition columns are in the paths, and must be of their types there as well."""
     sink = table_sink(table() | {"execution.runtime-mode": mode, "partition.keys": "hour"}, SCHEMA)
     created = sink.writer if mode == "streaming" else StagingWriters(sink)
     fs = MemoryFileSystem()
@@ -405,7 +405,7 @@ def test_options_of_a_source_that_make_no_sense(options: dict[str, Any], message
 
 
 def test_everything_that_is_wrong_is_said_at_once() -> None:
-    """A user who corrects one thing after the other would have to come four times."""
+    """A user who corrects one mistake after the other would need four attempts."""
     with pytest.raises(ConfigurationError) as caught:
         table_sink({"connector": "filesystem", "format": "json", "auto-compaktion": 1, "sync-on-flush": 7}, SCHEMA)
     assert str(caught.value).split("\n  ") == [
@@ -455,13 +455,13 @@ def test_durations_are_read_as_ms(count: int, unit: tuple[str, int]) -> None:
 
 
 def test_sizes_are_powers_of_1024() -> None:
-    """As everywhere in the field."""
+    """This is the usual meaning in the field."""
     option = ConfigOption("a", "size", "")
     assert [option.parse(text) for text in ("7", "7 b", "2kb", "3 MB", "1 gb", 9)] == [7, 7, 2048, 3 << 20, 1 << 30, 9]
 
 
 def test_options_have_defaults_and_can_be_described() -> None:
-    """The reference is made of the declarations."""
+    """The reference is generated from the declarations."""
     declared = [ConfigOption("a", "duration", "how long", 120_000), ConfigOption("b", "text", "what", required=True)]
     options = Options({"b": "x"}, declared, "it")
     assert (options["a"], options["b"], options.is_given("a")) == (120_000, "x", False)
@@ -480,7 +480,7 @@ def test_options_have_defaults_and_can_be_described() -> None:
 @pytest.mark.parametrize("partitions", [{}, {"partition.keys": "day"}])
 @pytest.mark.parametrize("synced", [True, False])
 def test_what_a_power_cut_leaves(synced: bool, partitions: dict[str, str]) -> None:
-    """Names without content unless the sink waits for the disk; a process that dies loses nothing."""
+    """Names without content remain unless the sink waits for the disk; a process that dies loses nothing."""
     schema = {"n": "BIGINT", "day": "STRING"}
     sink = table_sink(table() | partitions | {"sync-on-flush": str(synced).lower()}, schema)
     rows = [{"n": number, "day": "d"} for number in range(10)]
@@ -521,14 +521,14 @@ class Numbers:
 
 @pytest.fixture
 def registries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is registered is forgotten again."""
+    """Registered names are forgotten again."""
     for registry in (factories.connectors, factories.formats):
         monkeypatch.setattr(registry, "_factories", dict(registry._factories))
 
 
 @pytest.mark.usefixtures("registries")
 def test_a_connector_of_ones_own() -> None:
-    """Its options are checked like those that come along; a name is taken once."""
+    """Its options are checked like those of built-in connectors; a name can be used only once."""
     register_connector(Numbers())
     source = table_source({"connector": "numbers", "count": "3"}, {"n": "BIGINT"})
     place = SourceWorld()
@@ -546,7 +546,7 @@ def test_a_connector_of_ones_own() -> None:
 
 @pytest.mark.usefixtures("registries")
 def test_connectors_of_installed_distributions_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By their entry points, as a class or an object; only when somebody asks for them."""
+    """They are found by their entry points, as a class or an object, and only on request."""
 
     class Point:
         name = "numbers"

@@ -12,17 +12,17 @@ def weigh(item: int) -> int:
 
 
 def test_an_item_goes_to_the_first_bin_in_which_it_fits() -> None:
-    """Not to the one in which it fits best."""
+    """It does not go to the bin in which it fits best."""
     assert pack([6, 5, 4, 3], 10, weigh) == [[6, 4], [5, 3]]
 
 
 def test_an_item_that_is_too_heavy_gets_a_bin_of_its_own() -> None:
-    """Nothing is added to that."""
+    """No other item is added to that bin."""
     assert pack([30, 1, 0], 10, weigh) == [[30], [1, 0]]
 
 
 def test_the_oldest_bin_is_closed_when_too_many_are_open() -> None:
-    """What would fit into it opens another one."""
+    """An item that would fit into it opens another one."""
     heavy = [8] * (LOOK_BACK + 1)
 
     assert pack([7, *heavy, 3], 10, weigh) == [[7], *([8] for _ in heavy), [3]]

@@ -1,4 +1,4 @@
-"""Patterns of Java's letters: what they read, and what they refuse. The expectations are what ``java.time`` does."""
+"""Patterns of Java's letters: what they read and what they refuse. The expectations are those of ``java.time``."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_what_a_pattern_reads(pattern: str, text: str, result: str) -> None:
     ],
 )
 def test_what_a_pattern_refuses(pattern: str, text: str) -> None:
-    """Other widths, other signs, days that do not exist, fields that contradict each other, and what names no day."""
+    """Other widths, other signs, days that do not exist, fields that contradict each other, and texts without a day."""
     with pytest.raises(TextError):
         read(pattern, text)
 
@@ -90,7 +90,7 @@ def test_what_a_pattern_refuses(pattern: str, text: str) -> None:
     ],
 )
 def test_patterns_that_mean_nothing(pattern: str, why: str) -> None:
-    """The pattern itself is at fault, and the message says where."""
+    """The pattern itself is wrong, and the message says where."""
     with pytest.raises(PatternError, match=why):
         JavaTimePattern(pattern)
 

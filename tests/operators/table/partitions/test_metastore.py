@@ -1,4 +1,4 @@
-"""The metastores: both behave alike, and what goes wrong with the one on disk is said clearly."""
+"""The metastores: both behave alike, and errors of the one on disk are clear."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_tables_and_their_columns(metastore: Made) -> None:
     ],
 )
 def test_a_table_that_is_not_there(metastore: Made, use: Callable[[Made], object]) -> None:
-    """The error lists those that are, and what to do."""
+    """The error lists the existing tables, and says what to do."""
     with pytest.raises(ConfigurationError, match=r"no table 'T'; it has 'plain', 't'\n.*create_table"):
         use(metastore)
 
@@ -87,7 +87,7 @@ def test_a_database_that_is_no_metastore(tmp_path: Path) -> None:
 
 
 def test_a_metastore_that_somebody_else_writes(tmp_path: Path) -> None:
-    """It is waited for; then the error says who is to blame, and nothing was done."""
+    """A call waits for it; then the error says who is to blame, and nothing was done."""
     path = str(tmp_path / "locked.db")
     metastore = SqliteMetastore(path, busy_timeout_ms=20)
     metastore.create_table("t", ("day", "hour"))
@@ -100,7 +100,7 @@ def test_a_metastore_that_somebody_else_writes(tmp_path: Path) -> None:
 
 
 def test_an_error_inside_a_transaction_takes_it_back(tmp_path: Path) -> None:
-    """Nothing of a call is left that did not come to its end."""
+    """A call that did not reach its end leaves nothing."""
     path = str(tmp_path / "m.db")
     metastore = SqliteMetastore(path)
     metastore.create_table("t", ("day", "hour"))
@@ -114,7 +114,7 @@ def test_an_error_inside_a_transaction_takes_it_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong", [{"path": ""}, {"path": "x\0"}, {"path": "x", "busy_timeout_ms": -1}])
 def test_settings_that_make_no_sense(wrong: dict[str, object]) -> None:
-    """Refused at once."""
+    """They are refused at once."""
     with pytest.raises(ConfigurationError):
         SqliteMetastore(**wrong)  # type: ignore[arg-type]
 

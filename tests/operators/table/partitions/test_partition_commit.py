@@ -77,7 +77,7 @@ def machine(trigger: str, delay_ms: int = 0) -> PartitionCommitter:
 
 
 def test_process_time_waits_for_longer_than_the_delay() -> None:
-    """From the first message that names the partition; the comparison is strict, and naming it again does not help."""
+    """The delay begins with the first message that names the partition, and must be exceeded; later ones do not count."""
     one = machine(PROCESS_TIME, 1_000)
     assert one.on_message(1, 0, 1, ["d=a"], 5_000) == []
     assert one.on_message(2, 0, 1, ["d=a"], 6_000) == []
@@ -86,7 +86,7 @@ def test_process_time_waits_for_longer_than_the_delay() -> None:
 
 
 def test_without_a_delay_a_partition_is_committed_with_each_checkpoint_that_has_rows_of_it() -> None:
-    """Possibly too early, and again."""
+    """It may be committed too early, and is then committed again."""
     one = machine(PROCESS_TIME)
     assert one.on_message(1, 0, 1, ["d=a"], 7) == ["d=a"]
     assert one.on_message(2, 0, 1, ["d=a", "d=b"], 7) == ["d=a", "d=b"]
@@ -94,7 +94,7 @@ def test_without_a_delay_a_partition_is_committed_with_each_checkpoint_that_has_
 
 
 def test_partition_time_waits_until_the_watermark_is_beyond_it() -> None:
-    """Strictly beyond the partition's time and the delay; the watermark at the snapshot counts, not a later one."""
+    """It must exceed the partition's time plus the delay; the watermark at the snapshot counts, not a later one."""
     one = machine(PARTITION_TIME, DAY_MS)
     one.on_watermark(MAY_3_MS + DAY_MS)
     one.on_snapshot(1)
@@ -105,7 +105,7 @@ def test_partition_time_waits_until_the_watermark_is_beyond_it() -> None:
 
 
 def test_a_watermark_does_not_go_back() -> None:
-    """One that comes late says nothing new."""
+    """A late one changes nothing."""
     one = machine(PARTITION_TIME)
     one.on_watermark(MAY_3_MS + 1)
     one.on_watermark(MIN_TIMESTAMP_MS)
@@ -115,7 +115,7 @@ def test_a_watermark_does_not_go_back() -> None:
 
 @pytest.mark.parametrize("asked", [1, 3])
 def test_a_checkpoint_without_a_watermark_is_an_error(asked: int) -> None:
-    """One that the committer has taken no snapshot of, and one that is older than what it has answered for."""
+    """The committer took no snapshot of the checkpoint, or it is older than the one last answered for."""
     one = machine(PARTITION_TIME)
     one.on_snapshot(1)
     one.on_snapshot(2)
@@ -145,7 +145,7 @@ def test_an_extractor_of_the_users_may_fail() -> None:
 
 
 def test_an_extractor_that_names_a_zone_of_its_own_is_refused() -> None:
-    """The zone of the watermarks would be put in its place without a word."""
+    """Otherwise the zone of the watermarks would silently replace it."""
 
     class Zoned:
         def extract(self, columns: Sequence[str], values: Sequence[str]) -> datetime.datetime:
@@ -187,7 +187,7 @@ def test_switching_the_trigger_over_a_restore_finds_nothing_and_goes_on() -> Non
     ],
 )
 def test_settings_that_make_no_sense(wrong: dict[str, Any]) -> None:
-    """Refused before anything runs."""
+    """They are refused before anything runs."""
     with pytest.raises(ConfigurationError):
         PartitionCommit(**wrong)
 
@@ -196,7 +196,7 @@ def test_settings_that_make_no_sense(wrong: dict[str, Any]) -> None:
 
 
 def test_nothing_is_committed_before_all_writers_have_announced() -> None:
-    """What the others have announced by then, of later checkpoints too, is committed with it."""
+    """Announcements of the other writers up to then, also of later checkpoints, are committed with it."""
     one = machine(PROCESS_TIME)
     assert one.on_message(1, 0, 3, ["d=a"], 0) == []
     assert one.on_message(2, 0, 3, ["d=b"], 0) == []
@@ -206,7 +206,7 @@ def test_nothing_is_committed_before_all_writers_have_announced() -> None:
 
 
 def test_a_newer_checkpoint_makes_up_for_an_older_one() -> None:
-    """A writer that never heard of checkpoint 1 announces 2; nobody waits for it any more."""
+    """A writer that missed checkpoint 1 announces 2; the committer no longer waits for 1."""
     tracker = TaskTracker()
     assert not tracker.add(1, 0, 2)
     assert not tracker.add(2, 0, 2)
@@ -224,7 +224,7 @@ def test_messages_from_before_a_rescale_do_not_count_for_the_new_writers() -> No
 
 
 def test_the_end_of_the_input_commits_everything() -> None:
-    """Whatever the trigger would say."""
+    """The trigger does not matter."""
     for trigger, delay_ms in ((PROCESS_TIME, DAY_MS), (PARTITION_TIME, 0)):
         one = machine(trigger, delay_ms)
         one.on_snapshot(1)
@@ -241,7 +241,7 @@ STEPS = st.lists(
     st.tuples(st.integers(0, 2), st.integers(0, 1), st.lists(st.sampled_from(["d=a", "d=b", "d=c"]), max_size=2)),
     max_size=20,
 )
-"""Writer, how many notifications it has missed, and the partitions that it names."""
+"""Writer, number of notifications it has missed, and the partitions that it names."""
 
 
 @given(st.integers(1, 3), STEPS)
@@ -270,7 +270,7 @@ def test_every_partition_is_committed_behind_each_naming_and_never_unnamed(
 
 
 def test_pending_partitions_and_their_times_are_state() -> None:
-    """A restored committer waits for the rest of the delay, not for all of it; who had announced is forgotten."""
+    """A restored committer waits for the rest of the delay, not for all of it; earlier announcements are forgotten."""
     recorder = Recorder()
     before = committer(PROCESS_TIME, 1_000, recorder, now_ns=0)
     before.process([announcement(1, 0, 2, ["d=a"])])
@@ -284,7 +284,7 @@ def test_pending_partitions_and_their_times_are_state() -> None:
 
 
 def test_watermarks_of_checkpoints_are_state_but_the_current_one_is_not() -> None:
-    """An announcement that was in flight is judged by the old watermark; a new snapshot starts from none."""
+    """An announcement that was in flight is judged by the old watermark; a new snapshot starts without one."""
     recorder = Recorder()
     before = committer(PARTITION_TIME, 0, recorder)
     before.watermark(MAY_3_MS + 1)
@@ -305,14 +305,14 @@ def test_a_partition_that_is_committed_again_is_counted() -> None:
 
 
 def test_a_failed_policy_fails_the_task_and_the_partition_is_announced_again() -> None:
-    """The error names policy and partition; what the state holds is not lost."""
+    """The error names policy and partition; the partitions in the state are not lost."""
     one = committer(PROCESS_TIME, 0, Recorder(fails_on="d=a"))
     with pytest.raises(StorageError, match=r"'recorder' has failed on partition 'd=a': RuntimeError: nobody listens"):
         one.process([announcement(1, 0, 1, ["d=a"])])
 
 
 def restore_at_every_point(trigger: str, delay_ms: int) -> list[tuple[int, set[str]]]:
-    """The partitions committed when the committer dies behind each event of a short life and its successor finishes."""
+    """The partitions committed when the committer dies after each event of a short life and its successor finishes."""
     outcomes = []
     for death in range(6):
         recorder = Recorder()
@@ -328,7 +328,7 @@ def restore_at_every_point(trigger: str, delay_ms: int) -> list[tuple[int, set[s
                 break
         committed |= set(recorder.take())
         after = committer(trigger, delay_ms, recorder, restored=saved, attempt=2)
-        # Announced again is what no later checkpoint of the writers holds.
+        # Partitions that are in no later checkpoint of the writers are announced again.
         again = [f"d=2020-05-0{day}" for day in range(2 + death // 2, 6)]
         after.snapshot(9)
         after.process([announcement(9, 0, 1, again), announcement(END_OF_INPUT, 0, 1, [])])
@@ -360,7 +360,7 @@ def context(fs: Any, partition: str = "d=a", now_ms: int = 7) -> PartitionCommit
 
 
 def test_a_success_file_is_empty_and_replaced() -> None:
-    """Committing again leaves one empty file, whatever somebody wrote into it."""
+    """Committing again leaves one empty file, even if another program wrote into it."""
     fs = MemoryFileSystem()
     policy = SuccessFilePolicy("_DONE")
     assert policy.commit(context(fs))
@@ -423,14 +423,14 @@ def test_policies_are_applied_in_order_to_one_partition_after_the_other() -> Non
     ],
 )
 def test_kinds_of_policies_that_cannot_be(kinds: str, why: str) -> None:
-    """A metastore without a metastore, a custom one without an object, one twice, and names that nobody knows."""
+    """A metastore policy without a metastore, a custom one without an object, one twice, and unknown names."""
     with pytest.raises(ConfigurationError, match=why):
         commit_policies(kinds)
 
 
 @pytest.mark.parametrize(("columns", "why"), [((), "without partitions"), (("x",), "same columns")])
 def test_a_metastore_that_knows_the_table_otherwise(columns: tuple[str, ...], why: str) -> None:
-    """Said when the job starts, not at the first commit."""
+    """The error comes when the job starts, not at the first commit."""
     metastore = MemoryMetastore()
     metastore.create_table("t", columns)
     commit = PartitionCommit(policies=[MetastorePolicy(metastore, "t")])
@@ -439,12 +439,12 @@ def test_a_metastore_that_knows_the_table_otherwise(columns: tuple[str, ...], wh
 
 
 def test_the_extractor_is_the_default_one() -> None:
-    """Unless another is given."""
+    """It is used unless another one is given."""
     assert isinstance(PartitionCommit().extractor, DefaultPartitionTimeExtractor)
 
 
 def test_a_policy_whose_open_returns_nothing_is_refused() -> None:
-    """A forgotten `return self` is told as such, before the first record."""
+    """The error for a forgotten `return self` comes before the first record."""
 
     class Forgetful(SuccessFilePolicy):
         kind = "forgetful"

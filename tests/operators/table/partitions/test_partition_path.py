@@ -1,4 +1,4 @@
-"""Paths of partitions: what is escaped, and that everything that is written can be read."""
+"""Paths of partitions: what is escaped, and that every written path can be read."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ NAMES = st.text(st.characters(codec="utf-8"), min_size=1)
     ],
 )
 def test_what_is_escaped(text: str, escaped: str) -> None:
-    """Control characters and those that mean something in a path, with two upper-case digits; nothing else."""
+    """Control characters and those with a meaning in a path, with two upper-case digits; no others."""
     assert escape_path_name(text) == escaped
     assert unescape_path_name(escaped) == text
 
 
 @pytest.mark.parametrize("text", ["a%4", "%", "%zz", "%+1", "100%"])
 def test_what_is_no_code_stands_for_itself(text: str) -> None:
-    """A percent sign without two hexadecimal digits behind it is a percent sign."""
+    """A percent sign that is not followed by two hexadecimal digits is a percent sign."""
     assert unescape_path_name(text) == text
 
 
 def test_lower_case_codes_are_read() -> None:
-    """Others may have written the path."""
+    """Another program may have written the path."""
     assert unescape_path_name("a%3ab%2F") == "a:b/"
 
 
@@ -58,19 +58,19 @@ def test_what_is_generated_is_extracted(spec: list[tuple[str, str]]) -> None:
 
 @pytest.mark.parametrize("spec", [[("k", "")], [("", "v")], [("a", "1"), ("b", "")]])
 def test_an_empty_name_or_value_is_refused(spec: list[tuple[str, str]]) -> None:
-    """It would be no directory, or one that nobody can read."""
+    """It would not be a directory, or readers could not find it."""
     with pytest.raises(PartitionPathError, match="empty"):
         generate_partition_path(spec)
 
 
 def test_components_that_are_no_pairs_are_passed_over() -> None:
-    """Only ``key=value`` counts; of several signs the last one divides, and an empty side is no pair."""
+    """Only ``key=value`` counts; of several equals signs the last one divides, and a pair needs both sides."""
     assert extract_partition_spec("/warehouse/t/a=1/x/=2/b=/c=d=3/part-0") == [("a", "1"), ("c=d", "3")]
     assert extract_partition_spec("a=1/b=2/a=3") == [("a", "3"), ("b", "2")]
 
 
 def test_values_that_are_null_or_empty_have_a_name() -> None:
-    """They go to the default partition, and come back as nothing."""
+    """They go to the default partition, and are read back as null."""
     directory = partition_directory(("day", "hour"), (None, ""))
     assert directory == f"day={DEFAULT_PARTITION_NAME}/hour={DEFAULT_PARTITION_NAME}"
     assert partition_values(directory, ("hour", "day")) == [None, None]

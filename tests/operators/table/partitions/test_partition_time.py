@@ -1,4 +1,4 @@
-"""The time of a partition: where the text comes from, how it is read, and which instant it is."""
+"""The time of a partition: the source of its text, how it is read, and which instant it is."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def extract(text: str, pattern: str | None = None, formatter: str | None = None)
     ],
 )
 def test_the_lenient_default(text: str, result: str) -> None:
-    """One or two digits, a time of day or none, and what is too much rolls over."""
+    """One or two digits, with or without a time of day; values that are too large roll over."""
     assert extract(text) == result
 
 
@@ -50,7 +50,7 @@ def test_the_lenient_default(text: str, result: str) -> None:
      "2020-005-03", "+2020-05-03", "2020-05-03 07:08:09.", "12020-05-03", "0000-00-01"],
 )  # fmt: skip
 def test_what_names_no_time(text: str) -> None:
-    """Anything else is an error, as are years that no date can have."""
+    """Any other text is an error, and so are years that no date can have."""
     with pytest.raises(PartitionTimeError):
         extract(text)
 
@@ -82,7 +82,7 @@ def test_a_formatter_reads_a_time_or_a_date() -> None:
 
 
 def test_the_error_says_what_was_read_and_how() -> None:
-    """Partition, text, pattern and formatter are there, and what to do."""
+    """The error has partition, text, pattern and formatter, and says what to do."""
     extractor = DefaultPartitionTimeExtractor("$day $hour", "yyyy-MM-dd HH")
     with pytest.raises(PartitionTimeError) as told:
         extractor.extract(["day", "x"], ["2020-05-03", "7"])
@@ -98,7 +98,7 @@ def test_the_default_partition_names_no_time() -> None:
 
 
 def test_a_bad_formatter_is_refused_at_once() -> None:
-    """Before any record."""
+    """It is refused before any record."""
     with pytest.raises(ConfigurationError, match="timestamp_formatter"):
         DefaultPartitionTimeExtractor(None, "yyyy-BB")
 
@@ -110,13 +110,13 @@ def test_a_bad_formatter_is_refused_at_once() -> None:
         ("Asia/Shanghai", "2020-05-03T00:00:00", "2020-05-02T16:00:00"),
         ("GMT+08:00", "2020-05-03T00:00:00", "2020-05-02T16:00:00"),
         ("-0330", "2020-05-03T00:00:00", "2020-05-03T03:30:00"),
-        # The hour that a spring night leaves out, and the one that an autumn night has twice.
+        # The hour that is missing in a spring night, and the hour that an autumn night has twice.
         ("Europe/Berlin", "2021-03-28T02:30:00", "2021-03-28T01:30:00"),
         ("Europe/Berlin", "2021-10-31T02:30:00", "2021-10-31T00:30:00"),
     ],
 )
 def test_local_times_become_instants(zone: str, local: str, utc: str) -> None:
-    """By the zone's offset at that time; of two instants the earlier."""
+    """The zone's offset at that time decides; of two instants the earlier counts."""
     expected = datetime.datetime.fromisoformat(utc).replace(tzinfo=datetime.UTC).timestamp() * 1000
     assert local_to_epoch_ms(datetime.datetime.fromisoformat(local), zone_of(zone)) == expected
 

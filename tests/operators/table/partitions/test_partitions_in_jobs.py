@@ -36,7 +36,7 @@ US = 1_000
 
 
 def row(number: int, records: int) -> dict[str, Any]:
-    """Two sources run through the same hours."""
+    """Two sources go through the same hours."""
     return {"day": "2020-05-03", "hour": f"{number % (records // 2) * HOURS * 2 // records:02d}", "n": number}
 
 
@@ -45,7 +45,7 @@ def time_of(record: dict[str, Any]) -> int:
 
 
 class RowsAtCommit:
-    """A policy that looks, when a partition is committed, at which rows of it a reader sees."""
+    """A policy that notes, when a partition is committed, which of its rows a reader sees."""
 
     kind = "rows-at-commit"
 
@@ -177,7 +177,7 @@ def test_the_same_with_many_seeds(mode: str, sink: str, trigger: str) -> None:
 
 @pytest.mark.parametrize("compaction", [None, TableCompaction(400)])
 def test_a_writer_that_ends_early_does_not_hold_up_the_others(compaction: TableCompaction | None) -> None:
-    """What the other one writes becomes visible, and its partitions are committed, before the end."""
+    """The rows of the other one become visible, and its partitions are committed, before the end."""
     fs = MemoryFileSystem()
     job = Job("table", parallelism=2)
     rows = job.source(SequenceSource(0, 300, splits=3), name="numbers").map(lambda n: {"tens": n // 10, "n": n})
@@ -265,7 +265,7 @@ class Processes:
 @pytest.mark.parametrize("sink", SINKS)
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_another_parallelism(sink: str, parallelism: int) -> None:
-    """Writers and compactors go on with more or fewer of them."""
+    """The job goes on with more or fewer writers and compactors."""
     processes = Processes(Case(**SINKS[sink]))
     assert processes.run(dies_at_ns=80 * US).state == "failed"
     processes.run(parallelism=parallelism).raise_on_failure()
@@ -277,7 +277,7 @@ def test_another_parallelism(sink: str, parallelism: int) -> None:
 @pytest.mark.parametrize("sink", SINKS)
 @pytest.mark.parametrize("dies_at_us", [70, 100, 130])
 def test_going_back_behind_the_newest_checkpoint(sink: str, dies_at_us: int) -> None:
-    """The newest checkpoint is damaged: what it had made visible is taken back, comes again, and is there once."""
+    """The newest checkpoint is damaged: its visible rows are taken back, come again, and are there once."""
     processes = Processes(Case(**SINKS[sink]))
     assert processes.run(dies_at_ns=dies_at_us * US).state == "failed"
     processes.damage_the_newest_checkpoint()
@@ -290,7 +290,7 @@ def test_going_back_behind_the_newest_checkpoint(sink: str, dies_at_us: int) -> 
 
 @pytest.mark.parametrize("dies_at_us", range(70, 100, 6))
 def test_the_last_announcement_is_not_lost_with_the_committer(dies_at_us: int) -> None:
-    """Writers stay until it has been taken, for no checkpoint without them would hold it."""
+    """Writers stay until their announcement is in a checkpoint, for none without them would contain it."""
     case = Case(60)
     links = {"table[0]": 30 * US, "table[1]": 30 * US}
     execution = case.execution(batch_size=8, interval_ns=10 * US, cost=CostModel(source_record_ns=US, slow_links=links))

@@ -1,4 +1,4 @@
-"""The writer of a partitioned table: what it announces when, and which files it closes."""
+"""The writer of a partitioned table: what it announces and when, and which files it closes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_what_was_new_is_announced_behind_the_checkpoint_and_only_then() -> None
 
 
 def test_files_are_visible_before_they_are_announced() -> None:
-    """Whoever hears of a partition finds its rows."""
+    """An announced partition has its rows."""
     writers = Writers(sink(rolling_policy=OnCheckpointRollingPolicy()))
     writer = writers.start()
     seen: list[dict[str, list[str]]] = []
@@ -86,7 +86,7 @@ def test_files_are_visible_before_they_are_announced() -> None:
 
 
 def test_a_late_notification_says_nothing() -> None:
-    """What it covers was announced with the newer one."""
+    """The newer one has already announced what it covers."""
     writer = Writers(sink()).start()
     writer.snapshot(1)
     writer.checkpoint(2)
@@ -95,7 +95,7 @@ def test_a_late_notification_says_nothing() -> None:
 
 
 def test_a_lost_notification_is_made_up_for() -> None:
-    """The next one announces what both bring."""
+    """The next one announces the partitions of both."""
     writer = Writers(sink(rolling_policy=OnCheckpointRollingPolicy())).start()
     writer.process([row("a", 1)])
     writer.snapshot(1)
@@ -117,7 +117,7 @@ def test_a_partition_that_is_open_again_is_announced_as_new() -> None:
 
 @pytest.mark.parametrize("notified", [False, True])
 def test_what_was_committed_by_a_restore_is_announced_again(notified: bool) -> None:
-    """The announcement may have been lost with the failure."""
+    """A failure may have lost the first announcement."""
     writers = Writers(sink(rolling_policy=OnCheckpointRollingPolicy()))
     before = writers.start()
     before.process([row("a", 1), row("b", 1)])
@@ -149,7 +149,7 @@ def test_parts_of_partitions_whose_time_has_come_are_closed() -> None:
 
 
 def test_process_time_closes_parts_as_well() -> None:
-    """By the clock of the snapshot, counted from the first record of the partition."""
+    """The clock of the snapshot decides, counted from the first record of the partition."""
     writers = Writers(sink(commit=PartitionCommit(PROCESS_TIME, delay_ms=1_000)))
     writer = writers.start()
     writer.process([row("a", 1)])
@@ -163,7 +163,7 @@ def test_process_time_closes_parts_as_well() -> None:
 
 
 def test_parts_that_were_restored_are_closed_too() -> None:
-    """Otherwise the committer, which has heard of the partition, would commit it without the rows of the part."""
+    """The committer has heard of the partition: otherwise it would commit it without the rows of the part."""
     writers = Writers(sink(commit=PartitionCommit(PARTITION_TIME)))
     before = writers.start()
     before.process([row("2020-05-03", 1)])
@@ -176,7 +176,7 @@ def test_parts_that_were_restored_are_closed_too() -> None:
 
 @pytest.mark.parametrize("parallelism", [1, 2])
 def test_a_second_failure_does_not_lose_what_the_first_one_has_made_committable(parallelism: int) -> None:
-    """Visible since the first restore and in no bucket, it is announced with the next checkpoint."""
+    """The partition is visible since the first restore and in no bucket; the next checkpoint announces it."""
     writers = Writers(sink(commit=PartitionCommit(), rolling_policy=OnCheckpointRollingPolicy()))
     first = writers.start()
     first.process([row("a", 1)])
@@ -223,7 +223,7 @@ def test_a_restored_part_counts_from_its_creation() -> None:
 
 
 def test_an_idle_writer_keeps_nothing_back() -> None:
-    """Its watermark does not count for the committer, so it cannot count for its parts."""
+    """The committer ignores its watermark, so its parts must ignore it, too."""
     writers = Writers(sink(commit=PartitionCommit(PARTITION_TIME)))
     writer = writers.start()
     writer.process([row("2020-05-03", 1)])
@@ -237,7 +237,7 @@ def test_an_idle_writer_keeps_nothing_back() -> None:
 
 
 def test_the_first_time_of_a_partition_counts() -> None:
-    """Also when its bucket is created again while it is in progress."""
+    """The time stays when its bucket is created again while the partition is in progress."""
 
     class Since:
         def is_committable(self, partition: str, created_ms: int, now_ms: int, watermark_ms: int) -> bool:
@@ -291,7 +291,7 @@ def test_the_last_announcement_waits_for_the_checkpoint_behind_the_end() -> None
 
 @pytest.mark.parametrize("compaction", [None, TableCompaction()])
 def test_a_writer_that_ends_early_goes_on_announcing(compaction: TableCompaction | None) -> None:
-    """Whoever counts announcements waits for all writers, also for one that has said that its input has ended."""
+    """The committer waits for the announcements of all writers, also of one that has reported the end of its input."""
     writer = Writers(sink(compaction=compaction)).start(parallelism=2)
     writer.finish()
     for checkpoint_id in (1, 2, 3):
@@ -303,7 +303,7 @@ def test_a_writer_that_ends_early_goes_on_announcing(compaction: TableCompaction
 
 
 def test_the_first_checkpoint_behind_the_end_is_the_last_one() -> None:
-    """Whether another was begun by then or not."""
+    """It does not matter whether another checkpoint had begun by then."""
     writer = Writers(sink()).start()
     writer.process([row("a", 1)])
     writer.finish()
@@ -328,7 +328,7 @@ def test_without_checkpoints_everything_is_announced_at_the_end() -> None:
 
 
 def test_with_compaction_files_are_named_ahead_of_the_barrier() -> None:
-    """With the checkpoint they belong to, and their sizes; committed they are still hidden."""
+    """They are sent with their checkpoint and their sizes; committed, they are still hidden."""
     writers = Writers(sink(compaction=TableCompaction()))
     writer = writers.start(subtask=1, parallelism=2)
     writer.process([row("a", 1), row("b", 22)])
@@ -345,7 +345,7 @@ def test_with_compaction_files_are_named_ahead_of_the_barrier() -> None:
 
 
 def test_going_back_takes_back_what_was_compacted_of_later_checkpoints() -> None:
-    """Restored from an older checkpoint, compacted files of a newer one are hidden: their rows will come again."""
+    """After a restore from an older checkpoint, compacted files of newer ones are hidden: their rows come again."""
     writers = Writers(sink(compaction=TableCompaction()))
     before = writers.start()
     before.process([row("a", 1)])
@@ -422,7 +422,7 @@ def test_a_bad_record_is_shown_and_nothing_of_its_batch_is_written(bad: object, 
     ],
 )
 def test_sinks_that_make_no_sense(wrong: dict[str, Any], why: str) -> None:
-    """Said where the sink is described."""
+    """They are refused where the sink is described."""
     with pytest.raises(ConfigurationError, match=why):
         sink(**wrong)
 
@@ -435,7 +435,7 @@ def test_compactions_that_make_no_sense(wrong: dict[str, Any]) -> None:
 
 
 def test_fingerprints_tell_writers_apart() -> None:
-    """What will be announced is part of what a writer will do."""
+    """The fingerprint includes what a writer will announce."""
     books = PartitionAnnouncements()
     empty = books.fingerprint()
     books.bucket_created("d=a")

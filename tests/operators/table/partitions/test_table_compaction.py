@@ -1,4 +1,4 @@
-"""Compaction of a table's files: who packs what, what a compactor does at each crash point, and nothing twice."""
+"""Compaction of a table's files: how units are packed, what a compactor does at each crash point, nothing twice."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_units_are_numbered_across_partitions_and_anew_in_each_checkpoint() -> N
 
 
 def test_nothing_is_packed_before_all_writers_have_committed() -> None:
-    """The files of the others are not there yet; those of later checkpoints stay."""
+    """The files of the other writers are not there yet; files of later checkpoints stay."""
     coordinator = TableCompactCoordinator(10)
     coordinator.on_file(1, WrittenFile(0, "a", "1", 1))
     coordinator.on_file(2, WrittenFile(0, "a", "2", 1))
@@ -58,7 +58,7 @@ def test_nothing_is_packed_before_all_writers_have_committed() -> None:
 
 
 def test_units_do_not_depend_on_the_order_in_which_writers_come() -> None:
-    """Messages that were in flight may come in another order after a restore, but each writer's in its own."""
+    """After a restore, in-flight messages may come in another order, but those of one writer keep theirs."""
     of_writers = [[WrittenFile(task, "a", f"{task}-{number}", 4) for number in range(3)] for task in range(2)]
     outcomes = []
     for order in ([0, 0, 0, 1, 1, 1], [1, 0, 1, 0, 1, 0], [1, 1, 1, 0, 0, 0]):
@@ -79,7 +79,7 @@ def test_a_file_that_is_named_twice_is_compacted_once() -> None:
 
 
 def test_another_target_size_holds_for_later_checkpoints_only() -> None:
-    """What was packed by the old one may be half done: it must be packed the same way again."""
+    """Units packed by the old size may be half done: they must be packed the same way again."""
     before = Harness(TableCompactCoordinatorOperator(100))
     before.process([written_file(1, 0, "a", name, 10) for name in "12"])
     checkpoint = before.snapshot(1)
@@ -158,21 +158,21 @@ def test_a_unit_becomes_one_file_and_its_partition_is_announced_behind_the_marke
     assert len(table.names()) == 5
     table.compactor.complete(3)
     assert table.names() == ["d=a/compacted-1", "d=b/compacted-3"]
-    # The next checkpoint forgets the sources: a power cut must not bring them back.
+    # The next checkpoint forgets the sources: a power cut must not restore them.
     table.disk.crash()
     assert table.names() == ["d=a/compacted-1", "d=b/compacted-3"]
     assert table.compactor.counter("numFilesCompacted") == 3
 
 
 def test_a_checkpoint_that_never_completed_is_announced_with_the_one_that_did() -> None:
-    """The committer has a watermark of that one, and perhaps none of the other."""
+    """The committer has a watermark of the completed checkpoint, and perhaps none of the other."""
     table = Table()
     table.compactor.process([table.add(0, "d=a", "1"), end_marker(1, 2), table.add(0, "d=b", "2"), end_marker(2, 2)])
     assert table.compactor.take_values() == [announcement(2, 0, 1, ["d=a", "d=b"])]
 
 
 def test_each_unit_has_one_compactor() -> None:
-    """By its number, modulo the parallelism; the others announce, too, for they are counted."""
+    """Its number, modulo the parallelism, decides; the others announce, too, for they are counted."""
     table = Table(subtask=1, parallelism=2)
     table.compactor.process([table.add(number, f"d={number}", str(number)) for number in range(3)])
     table.compactor.process([end_marker(1, 1)])
@@ -181,7 +181,7 @@ def test_each_unit_has_one_compactor() -> None:
 
 
 def test_a_unit_that_comes_again_changes_nothing() -> None:
-    """Whether its sources are still there or not."""
+    """It does not matter whether its sources are still there."""
     table = Table()
     again = table.add(0, "d=a", "1", "2")
     table.compactor.process([again, end_marker(1, 1)])
@@ -194,7 +194,7 @@ def test_a_unit_that_comes_again_changes_nothing() -> None:
 
 
 def test_a_unit_whose_sources_were_being_deleted_is_done() -> None:
-    """The result is durable before the first of them goes, so what is left of them does not matter."""
+    """The result is durable before the first source is deleted, so the remaining sources do not matter."""
     table = Table()
     again = table.add(0, "d=a", "1", "2")
     table.compactor.process([again])
@@ -207,7 +207,7 @@ def test_a_unit_whose_sources_were_being_deleted_is_done() -> None:
 
 
 def test_a_unit_that_is_gone_with_its_result_is_lost() -> None:
-    """Neither the sources nor what they were compacted into are there: both sources are reported."""
+    """Neither the sources nor their compacted file are there: both sources are reported."""
     table = Table()
     gone = unit(0, "d=a", [".uncompacted-1", ".uncompacted-2"])
     table.compactor.process([gone])
@@ -219,7 +219,7 @@ def test_a_unit_that_is_gone_with_its_result_is_lost() -> None:
 
 
 def test_a_unit_of_which_a_part_is_gone_is_lost_data() -> None:
-    """No restart brings it back, and going on would lose rows without a word."""
+    """No restart brings it back, and going on would silently lose rows."""
     table = Table()
     half = table.add(0, "d=a", "1", "2")
     table.disk.delete("/out/table/d=a/.uncompacted-1")
@@ -240,7 +240,7 @@ def test_a_disk_that_is_full() -> None:
 
 
 def test_behind_the_end_sources_are_deleted_at_once() -> None:
-    """No checkpoint need come; the result is durable before."""
+    """They do not wait for a checkpoint; the result is durable before that."""
     table = Table()
     first = table.add(0, "d=a", "1")
     table.compactor.process([first, end_marker(1, 1)])
@@ -254,7 +254,7 @@ def test_behind_the_end_sources_are_deleted_at_once() -> None:
 
 
 def test_files_to_delete_move_with_the_state() -> None:
-    """After a change of parallelism whoever gets the list deletes them."""
+    """After a change of parallelism the subtask that gets the list deletes them."""
     first = Table(subtask=0, parallelism=2)
     first.compactor.process([first.add(0, "d=a", "1"), end_marker(1, 1)])
     checkpoint = first.compactor.snapshot(2)
@@ -314,7 +314,7 @@ def test_whatever_strikes_rows_are_seen_once_and_all_in_the_end(faults: list[tup
 
 
 def test_only_formats_that_can_be_merged_are_compacted() -> None:
-    """Said where the sink is described; compressed lines can be."""
+    """Other formats are refused where the sink is described; compressed lines can be merged."""
 
     class Sealed:
         is_bulk = True
@@ -342,7 +342,7 @@ def test_only_formats_that_can_be_merged_are_compacted() -> None:
 
 
 def test_compaction_takes_virtual_time() -> None:
-    """As much as was asked for, by the size of the sources."""
+    """The time is the configured cost, by the size of the sources."""
     table = Table()
     message = table.add(0, "d=a", "1", "2")
     compactor = Harness(CompactOperator("table", JsonLinesRowFormat(), ns_per_byte=5), fs=table.disk)
