@@ -37,7 +37,7 @@ def test_all_to_all(senders: int, receivers: int) -> None:
 
 @given(parallelisms)
 def test_pointwise_between_equals_is_one_to_one(parallelism: int) -> None:
-    """Sender i reaches only receiver i."""
+    """Sender i reaches receiver i and nobody else."""
     assert [list(targets) for targets in connections(True, parallelism, parallelism)] == [
         [subtask] for subtask in range(parallelism)
     ]

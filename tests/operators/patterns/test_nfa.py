@@ -304,7 +304,7 @@ def test_what_must_not_lie_between_two_stages(pattern: Pattern, text: str, wante
     ],
 )  # fmt: skip
 def test_what_is_forbidden_behind_a_stage_of_several(make: Any, wanted: list[str]) -> None:
-    """A forbidden record ends a match that has enough records, but no shorter one; with not_next only directly after."""
+    """A forbidden record ends a match that has enough records, but no shorter one; not_next only directly after."""
     begun = make(A_B.followed_by_any("b").where(B))
     found = matches(begun.followed_by("d").where(D), "abbbcbbbd")
     if begun.stages[-1].contiguity == NOT_NEXT:

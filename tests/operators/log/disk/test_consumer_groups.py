@@ -138,7 +138,7 @@ def test_a_commit_that_fails_is_counted_and_the_job_goes_on() -> None:
 
 
 def test_lag_is_the_distance_to_what_can_be_read() -> None:
-    """The lag goes to the last stable offset, or to the end with undecided records; without commits from the earliest."""
+    """It goes to the last stable offset, or to the end with undecided records; without commits, from the earliest."""
     fs = MemoryFileSystem()
     log = log_with(fs, 6, 3)
     task = source(fs, subtask=0, parallelism=2)

@@ -388,7 +388,7 @@ def test_clients_whose_first_request_fails_are_closed(broker: Broker, request_th
 
 
 def test_offsets_of_completed_checkpoints_go_to_the_group(broker: Broker) -> None:
-    """No later ones are committed; a commit that fails is counted, and reading goes on; without a group there is none."""
+    """No later ones are committed. A failed commit is counted, and reading goes on. Without a group there is none."""
     fill(broker, *["committed"] * 5)
     task = source(group="watched")
     assert read(task, count=2, turns=1) == [b"0", b"1"]

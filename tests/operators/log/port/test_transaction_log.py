@@ -148,7 +148,7 @@ producers = st.tuples(st.sampled_from(["a", "b"]), st.sampled_from([0, 0, 0, 0, 
 
 
 class LogMachine(RuleBasedStateMachine):
-    """Any producer of any epoch makes any request, and any request may go wrong."""
+    """Any producer of any epoch asks for anything, and any request may go wrong."""
 
     make_log: NewLog = staticmethod(memory_log)
 
@@ -220,7 +220,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(["a", "b"]), end=st.sampled_from([COMMITTED, ABORTED]), records=st.integers(0, 2))
     def one_after_the_other(self, name: str, end: str, records: int) -> None:
-        """The common case: a transaction from its beginning to its end, then the beginning of the next."""
+        """What mostly happens: a transaction from its beginning to its end, then the beginning of the next."""
         if self.model.current(name) is None:
             self.begin((name, 0), port.DELIVERED)
         if records:

@@ -77,7 +77,7 @@ def machine(trigger: str, delay_ms: int = 0) -> PartitionCommitter:
 
 
 def test_process_time_waits_for_longer_than_the_delay() -> None:
-    """The delay begins with the first message that names the partition, and must be exceeded; later ones do not count."""
+    """The delay begins with the first message that names the partition, and must be exceeded; others do not count."""
     one = machine(PROCESS_TIME, 1_000)
     assert one.on_message(1, 0, 1, ["d=a"], 5_000) == []
     assert one.on_message(2, 0, 1, ["d=a"], 6_000) == []
