@@ -3,20 +3,20 @@
 A database is an *external system*: it outlives jobs. Every implementation of the port keeps these rules, and one suite
 of tests checks all of them:
 
-* A transaction is ``begin``, ``write``, ..., ``prepare``, and then ``commit`` or ``abort``. Once prepared, any other
-  session can commit it, whatever happens to its own, and it waits for that without limit. An unprepared transaction
-  may vanish with its session, or stay until a session aborts it.
+* A transaction is ``begin``, ``write``, ..., ``prepare``, and then ``commit`` or ``abort``. Any session can commit a
+  prepared transaction, even after the one that prepared it has died. It waits for that without limit. An unprepared
+  transaction may vanish with its session, or stay until a session aborts it.
 * No row of a transaction is visible before its commit; then all become visible at once.
 * A *ledger* in the same database names every committed transaction. The entry appears in the same step as the rows. So
-  a transaction that is neither prepared nor in the ledger is lost, whatever a state says of it. This makes ``commit``
+  a transaction that is neither prepared nor in the ledger is lost, even if a state contains it. This makes ``commit``
   idempotent without guessing (as the transaction markers of a log do).
 * ``take_over`` raises the *epoch* of a subtask of a writer. Names contain the epoch, so no name is ever used twice,
-  whatever else was run with the same database. A session with an older epoch can no longer write or prepare: fencing,
-  as of Kafka's producers (KIP-98).
+  even by other runs with the same database. A session with an older epoch can no longer write or prepare: it is fenced,
+  as Kafka's producers are (KIP-98).
 * ``upsert`` is atomic and idempotent, and fenced like everything else.
 
 Names: ``{writer}/{subtask}/{epoch}/{incarnation}.{attempt}/{number}``. Of two epochs of one subtask the higher is the
-later; incarnation and attempt are for people who look into the database.
+later. Incarnation and attempt only help people to read the database.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ Row = tuple[Any, ...]
 """One value for each column."""
 
 MAX_WRITER_BYTES = 96
-"""The limit keeps the name of a transaction, with that of its database, within the 199 bytes of PostgreSQL."""
+"""With this limit the names of transaction and database together fit into the 199 bytes of PostgreSQL."""
 
 
 class DatabaseError(StorageError):
-    """A database could not do what was asked of it: it is away, locked, or full. Another attempt may succeed."""
+    """A database could not carry out a request: it is unreachable, locked, or full. Another attempt may succeed."""
 
 
 class FencedError(DatabaseError):
-    """A newer attempt has taken the subtask over: this one may not write any more."""
+    """A newer attempt has taken over the subtask, so this attempt may not write any more."""
 
     def __init__(self, place: str, writer: str, subtask: int, epoch: int, newest: int) -> None:
         self.place, self.writer, self.subtask, self.epoch, self.newest = place, writer, subtask, epoch, newest
@@ -53,7 +53,7 @@ class FencedError(DatabaseError):
 
 
 class RowRefusedError(DatabaseError):
-    """The table refuses a row. Names the table, the column if that is known, and the row."""
+    """The table refuses a row. The message names the table, the column if it is known, and the row."""
 
     def __init__(self, place: str, why: str, row: object, column: str | None = None) -> None:
         self.place, self.why, self.row, self.column = place, why, row, column
@@ -121,12 +121,12 @@ class LedgerRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TableDescription:
-    """The table that a sink writes to, and the sink's name there.
+    """The table of a sink, and the sink's name in it.
 
     ``columns``             their names; a mapping from names to SQL types creates the table if it does not exist;
     ``writer``              distinguishes this sink from every other one that writes to the same table;
     ``transaction_column``  a column of text that gets the name of each row's transaction, or ``None``;
-    ``key``, ``version``    of upserts: the columns that identify a row, and one that tells older from newer rows.
+    ``key``, ``version``    for upserts: the columns that identify a row, and one that orders the versions of a row.
     """
 
     table: str
@@ -143,7 +143,7 @@ class TableDescription:
 
     @property
     def all_names(self) -> tuple[str, ...]:
-        """The same, and that of the transaction."""
+        """The same, and the column of the transaction."""
         return self.names if self.transaction_column is None else (*self.names, self.transaction_column)
 
     def definitions(self) -> list[str] | None:
@@ -230,22 +230,22 @@ class SinkSession(Protocol):
         """Add rows, all or none. Raises :class:`RowRefusedError` when the table refuses one."""
 
     def prepare(self, name: TransactionName, checkpoint_id: int | None) -> None:
-        """From now on the transaction can be committed whatever happens."""
+        """From now on the transaction can be committed, even if this session dies."""
 
     def commit(self, name: TransactionName) -> bool:
-        """Make it visible; ``False`` when it was already. Raises :class:`TransactionGoneError`."""
+        """Make it visible; ``False`` when it was visible already. Raises :class:`TransactionGoneError`."""
 
     def abort(self, name: TransactionName) -> bool:
-        """Abort it, unless that was done; ``False`` when it is committed."""
+        """Abort it, unless it is aborted already; ``False`` when it is committed."""
 
     def unfinished(self) -> list[TransactionName]:
-        """Transactions of this writer that are neither committed nor aborted and outlive their session, in order."""
+        """The undecided transactions of this writer that outlive their session, in order."""
 
     def committed(self) -> list[LedgerRow]:
         """The ledger of this writer, in the order of names."""
 
     def retract(self, names: Sequence[TransactionName]) -> int:
-        """Delete the rows of committed transactions and their entries in the ledger; returns how many rows."""
+        """Delete the rows of committed transactions and their entries in the ledger; returns the number of rows."""
 
     def forget(self, names: Sequence[TransactionName]) -> None:
         """Delete entries of the ledger; the rows stay."""
@@ -253,7 +253,7 @@ class SinkSession(Protocol):
     def upsert(self, holder: EpochHolder, rows: Sequence[Row], deleted: Sequence[Row]) -> None:
         """Insert rows, or replace those with the same key; delete by key (rows of the key columns, then of the version
         if there is one). With a version, an older row never replaces or deletes a newer one. Raises
-        :class:`FencedError` when the holder's epoch is over: late writes of a zombie would replace newer rows."""
+        :class:`FencedError` when a newer epoch has begun, because late writes of a zombie would replace newer rows."""
 
     def close(self) -> None:
         """Release everything, in order."""

@@ -3,21 +3,22 @@
 The protocol is that of :mod:`operators.transactions.two_phase_commit`; the duties of the database are in
 :mod:`operators.databases.database_session`. The sink combines both:
 
-* Each start first takes over: from then on no earlier attempt can write or prepare. Only then does the sink decide the
-  transactions that earlier attempts have left. Each subtask aborts those that no state contains, of all subtasks with
-  its own number modulo the parallelism.
-* A start without state may find committed transactions of its name. They are of *another run*, because this one has
-  completed no checkpoint. The sink refuses (``existing="fail"``), or the rows stay and leave the ledger (``"append"``).
-* A restore may find transactions of later checkpoints, because newer ones could not be read: their rows will come
-  again. The sink refuses (``newer_commits="fail"``), or counts them in ``numTransactionsPublishedAgain``
-  (``"report"``), or deletes them (``"retract"``), counted in ``numCommittedRecordsRetracted``. It finds their rows only
-  by their ``transaction_column``: neither row ids nor the numbers of the transactions that wrote a row are stable.
-* The sink holds rows back until there are ``batch_rows``, and a checkpoint sends the rest: batch ends have no meaning.
+* At each start the sink first takes over: from then on no earlier attempt can write or prepare. Then the sink decides
+  the transactions of earlier attempts. Each subtask aborts those that no state contains, for all subtasks with its own
+  number modulo the parallelism.
+* A start without state may find committed transactions under its name. *Another run* made them, because this one has
+  not completed a checkpoint. The sink refuses (``existing="fail"``), or keeps the rows but not the ledger entries
+  (``"append"``).
+* A restore from an older checkpoint may find transactions of later checkpoints, whose rows will come again. The sink
+  refuses to start (``newer_commits="fail"``), or counts them in ``numTransactionsPublishedAgain`` (``"report"``), or
+  deletes them (``"retract"``), counted in ``numCommittedRecordsRetracted``. It can find their rows only by
+  ``transaction_column``, because neither row ids nor the database's own transaction numbers are stable.
+* The sink holds rows back until it has ``batch_rows``, and a checkpoint sends the rest: batch ends have no meaning.
 * Without checkpoints everything is committed at the end of the input. If another subtask fails after that, a restarted
   subtask commits its rows again; that is counted in ``numTransactionsPublishedAgain``.
-* The ledger keeps the last ``ledger_checkpoints`` checkpoints of each subtask, except with ``"retract"``, which may
-  need all of them. It also keeps the pending transactions in the newest state, which may be older if their
-  notifications came late: a restore commits them again, and must find that they are committed.
+* The ledger keeps the last ``ledger_checkpoints`` checkpoints of each subtask; with ``"retract"`` it keeps all. It also
+  keeps the pending transactions in the newest state, which may be older if their notifications came late. A restore
+  commits them again, and must find out that they are committed.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class DatabaseSink(TableSink):
     """Describes a sink into a table.
 
     ``columns``             their names, or a mapping of names to SQL types, which creates the table if it is missing;
-    ``row``                 turns a record into a row; by default a dict gives its columns, and a tuple or list is one;
+    ``row``                 turns a record into a row; by default a dict, tuple or list is a row;
     ``writer``              distinguishes this sink from others on the same table, by default the operator's uid;
     ``transaction_column``  a column of text for the name of each row's transaction;
     ``existing``, ``newer_commits``, ``ledger_checkpoints``: see the module;
@@ -91,7 +92,7 @@ class DatabaseSink(TableSink):
         return DatabaseSinkOperator(self)
 
     def transactions(self) -> list[tuple[int, int]]:
-        """Subtask and checkpoint of each transaction that is in a ledger in memory, in the order of commits."""
+        """Subtask and checkpoint of each transaction in a ledger in memory, in the order of commits."""
         return self.database.commits() if isinstance(self.database, MemoryDatabase) else []
 
 
@@ -142,13 +143,13 @@ class DatabaseSinkOperator(TwoPhaseCommitSinkOperator):
         """Rows not sent to the database yet."""
         self._number = 0
         self._older_pending: dict[int, int] = {}
-        """By checkpoint: the oldest one of which its state has a transaction, where that is not itself."""
+        """By checkpoint: the oldest checkpoint with a pending transaction in its state, if that is an older one."""
         self._completed_id = 0
 
     # --- recovery -----------------------------------------------------------------------------------------
 
     def initialize_state(self) -> None:
-        """Takes over, decides about commits of earlier attempts, then commits and aborts."""
+        """Take over, check the commits of earlier attempts, then commit and abort."""
         self._writer = self._table.take_over().writer
         restored = self.context.restored_checkpoint_id()
         if restored is None:

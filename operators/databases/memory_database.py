@@ -1,14 +1,14 @@
-"""A model of a database in memory, for the port of sessions: exploration runs it thousands of times.
+"""A model of a database in memory, with the port of database sessions: exploration runs it thousands of times.
 
-It keeps every rule of :mod:`operators.databases.database_session`. Where there is a choice, it takes the one that is
-harder for a sink: an unprepared transaction outlives its session, and must be found and aborted. One suite of
+It keeps every rule of :mod:`operators.databases.database_session`. Where a rule leaves a choice, the model makes it
+harder for sinks: an unprepared transaction outlives its session, so that a sink must find and abort it. One suite of
 tests compares it with SQLite and PostgreSQL.
 
 A ``gate`` decides the fate of each request that changes something:
 
 * it is delivered, lost on its way, or carried out with its answer lost;
-* ``expire``: the transaction is rolled back right before, prepared or not, as only administrators can;
-* ``fence``: another session takes over the subtask right before. Its prepared transactions keep waiting;
+* ``expire``: right before the request the transaction is rolled back, prepared or not. Only administrators can do this;
+* ``fence``: right before the request another session takes over the subtask. Prepared transactions keep waiting;
 * ``late-marker``: a commit or abort arrives a second time, right before the subtask's next request.
 """
 

@@ -1,7 +1,7 @@
-"""Connections to PostgreSQL, which are renewed when they break, and the meaning of its errors.
+"""Connections to PostgreSQL, with renewal of broken ones, and the meaning of its errors.
 
-A request that may be repeated is repeated over a new connection when the old one breaks, because a restarting server
-comes back. A caller that cannot repeat its requests opens a connection and keeps it.
+When a connection breaks, repeatable requests are repeated over a new one, because a restarting server comes back. A
+caller that cannot repeat its requests opens a connection and keeps it.
 """
 
 from __future__ import annotations

@@ -4,16 +4,16 @@
   ``PREPARE TRANSACTION`` detaches both from the connection. From then on they survive the death of the sink, of the
   connection and of the server, hold their locks, and wait for ``COMMIT PREPARED``. The entry is part of the
   transaction, so it exists exactly if the rows do.
-* All other requests use a second connection, because ``COMMIT PREPARED`` cannot run inside a transaction. They are all
-  idempotent. When a connection breaks they are repeated over a new one, up to ``reconnects`` times with pauses,
-  because a restarting server comes back.
+* All other requests use a second connection, because ``COMMIT PREPARED`` cannot run inside a transaction. All of them
+  are idempotent. When a connection breaks, the session repeats them over a new one, up to ``reconnects`` times with
+  pauses, because a restarting server comes back.
 * An open transaction is lost with its connection. The session does not try to save it: the sink reports a failure, and
   the job goes back to its last checkpoint.
-* A name that is no longer in ``pg_prepared_xacts`` is committed if the ledger has it, and lost otherwise: an
+* A transaction that has left ``pg_prepared_xacts`` is committed if the ledger has it. Otherwise it is lost: an
   administrator has rolled it back, or the server was restored from a backup.
-* The holder of an epoch is written down; a takeover terminates it (:mod:`operators.databases.postgres_epochs`).
-* Two transactions that insert the same unique key wait for each other, and waiting for a prepared one could last for
-  ever. ``lock_timeout_ms`` makes an error of it.
+* The database stores the holder of each epoch; a takeover terminates it (:mod:`operators.databases.postgres_epochs`).
+* Two transactions that insert the same unique key wait for each other; the wait for a prepared one could last for ever.
+  After ``lock_timeout_ms`` the wait is an error.
 
 A transaction's global name is ``{database}:{name}``, because all databases of a server share these names.
 """
@@ -51,13 +51,13 @@ _OUR_TABLES = (
     " backend INT, backend_start TIMESTAMPTZ, PRIMARY KEY (writer, subtask))",
 )
 _MAKING_TABLES = 7265_6972
-"""Key of an advisory lock: two sinks that create the same tables at the same time would disturb each other."""
+"""Key of an advisory lock: without it, two sinks that create the same tables at the same time would conflict."""
 
 
 class PostgresDatabase:
     """A database of a server. ``dsn``: how to reach it, as for libpq; ``reconnects``: how often a broken connection is
-    renewed for repeatable requests; ``reconnect_wait_s``: wall time before the first of them, twice as long before
-    each further one, up to 2 s; ``lock_timeout_ms``, ``connect_timeout_s``: wall time."""
+    renewed for repeatable requests; ``reconnect_wait_s``: wall time before the first renewal, doubled before each
+    further one, up to 2 s; ``lock_timeout_ms``, ``connect_timeout_s``: wall time."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class PostgresSession:
             wanted.append(f"CREATE TABLE IF NOT EXISTS {self._target} ({', '.join(definitions)})")
         known = connection.execute("SELECT to_regclass('weir_transactions'), to_regclass('weir_epochs')").fetchone()
         if known is not None and None not in known:
-            # A user that may write need not have the right to create.
+            # A user with the right to write may lack the right to create.
             wanted = [statement for statement in wanted if statement not in _OUR_TABLES]
         if wanted:
             with connection.transaction():
@@ -196,7 +196,7 @@ class PostgresSession:
             except self._psycopg.Error as error:
                 if not self._connection.is_broken(error):
                     raise
-                # No rows are lost with it, so a new transaction does as well.
+                # The lost transaction had no rows, so a new one can replace it.
                 self._hang_up()
             else:
                 return
@@ -248,7 +248,7 @@ class PostgresSession:
             raise
         except self._psycopg.Error as error:
             self._give_up()
-            # Its answer may have been lost. If it was carried out, the prepared transaction exists.
+            # Only the answer may have been lost. If the request was carried out, the prepared transaction exists.
             if not (self._connection.is_broken(error) and name in self.unfinished()):
                 if isinstance(error, self._psycopg.IntegrityError):
                     raise RowRefusedError(self.place, str(error).strip(), "found when all rows were there") from error

@@ -1,7 +1,7 @@
 """Fencing in PostgreSQL: the epoch of each subtask of a writer, and the backend that holds it.
 
-A takeover terminates the backends of earlier epochs, because an open transaction of a zombie would hold locks for
-ever. Where that is forbidden, the zombie is still fenced: its next request that checks its epoch fails.
+A takeover terminates the backends of earlier epochs, because an open transaction of a zombie would hold locks for ever.
+If the server forbids that, the zombie is still fenced: its next request that checks its epoch fails.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class PostgresEpochs:
                 parameters,
             ).fetchall()
             epoch = 1 + max(int(one[0]) for one in held)
-            # The earlier holder stays written down: the takeover may break off here, and is repeated then.
+            # The earlier holder stays stored: the takeover may break off here, and is then repeated.
             connection.execute(f"UPDATE weir_epochs SET epoch = %s WHERE {mine}", (epoch, *parameters))
         for _, backend, started in held:
             if backend is not None:
@@ -40,7 +40,7 @@ class PostgresEpochs:
         return epoch
 
     def hold(self, connection: Connection[Any], holder: TransactionName) -> None:
-        """Write down that this connection has open transactions of ``holder``, if its epoch is the newest."""
+        """Store that this connection has open transactions of ``holder``, if its epoch is the newest."""
         connection.execute(
             "UPDATE weir_epochs SET backend = pg_backend_pid(), backend_start = (SELECT backend_start FROM"
             " pg_stat_activity WHERE pid = pg_backend_pid()) WHERE writer = %s AND subtask = %s AND epoch = %s",

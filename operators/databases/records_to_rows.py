@@ -46,7 +46,7 @@ class RecordsToRows:
 
     def __call__(self, batch: Batch) -> list[Row]:
         """One row for each record. Raises :class:`engine.elements.errors.UserFunctionError` with the first record that
-        cannot be one."""
+        cannot become a row."""
         values = batch.values
         width = len(self._columns)
         try:

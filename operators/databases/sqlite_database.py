@@ -4,10 +4,10 @@ SQLite has no prepared transactions, so they are built from its own features:
 
 * Rows are *staged* in a table beside the target (``weir_staged_<table>``), in short transactions of SQLite: a database
   file has one writer at a time, and several subtasks share it. No call leaves a transaction of SQLite open.
-* ``prepare`` marks the transaction. Before that it inserts the rows into the target once and rolls back, so that a
-  violated constraint is found now: after the checkpoint has completed, the error would come too late. If the target has
-  unique columns, all rows that wait for their commit are tried together. Foreign keys that are checked only at the
-  commit (``DEFERRED``) are checked for the whole target then, so their cost grows with it.
+* ``prepare`` marks the transaction. Before that it inserts the rows into the target and rolls back. This finds violated
+  constraints now; after the checkpoint has completed, the error would come too late. If the target has unique columns,
+  all rows that wait for their commit are tried together. For foreign keys that SQLite checks only at the commit
+  (``DEFERRED``), this checks the whole target, so the cost grows with it.
 * ``commit`` moves the rows into the target, in order, and writes the ledger, in one transaction of SQLite. A second
   commit finds the entry.
 * Every transaction begins with ``BEGIN IMMEDIATE``: upgrading a lock could fail in the middle. SQLite
@@ -54,9 +54,9 @@ _AT_FAULT = (
     sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError, sqlite3.DataError, OverflowError,
     UnicodeError,
 )  # fmt: skip
-"""The errors of SQLite for a row that it refuses. (``InterfaceError`` and ``ProgrammingError``: a value of a type that
-has no form in SQLite, by version of Python; ``OverflowError``: an int beyond 64 bits; ``UnicodeError``: half
-a surrogate pair.)"""
+"""The errors of SQLite for a row that it refuses. (``InterfaceError`` or ``ProgrammingError``, by version of Python: a
+value of a type that SQLite cannot store; ``OverflowError``: an int beyond 64 bits; ``UnicodeError``: half a surrogate
+pair.)"""
 
 
 class SqliteDatabase:
@@ -177,7 +177,7 @@ class SqliteSession:
         return [None] * len(self._description.names)
 
     def _make_staged_table(self) -> None:
-        # With the target's declared types, for their affinity: a staged value is stored in its final form.
+        # Copy the target's declared types, for their affinity: a staged value is stored in its final form.
         self._connection.execute(
             f"CREATE TABLE IF NOT EXISTS {self._staged} AS SELECT '' AS weir_name, 0 AS weir_number, {self._columns}"
             f" FROM {self._target} WHERE 0"
@@ -267,7 +267,7 @@ class SqliteSession:
             )
 
     def _try(self, name: TransactionName) -> None:
-        """Insert into the target what will be committed, and roll back."""
+        """Insert the rows to be committed into the target, and roll back."""
         connection, names = self._connection, [str(name)]
         if self._is_unique:
             waiting = connection.execute(
@@ -379,7 +379,7 @@ class SqliteSession:
         self._connection.close()
 
 
-# --- constraints that SQLite checks only across rows, or at the end: their rows must be tried together ---------
+# --- constraints checked only across rows or at the end: such rows must be tried together ---------------------
 
 
 def _has_unique_columns(connection: sqlite3.Connection, table: str) -> bool:
@@ -390,14 +390,14 @@ def _has_unique_columns(connection: sqlite3.Connection, table: str) -> bool:
 
 
 def _has_deferred_keys(connection: sqlite3.Connection, table: str) -> bool:
-    """Whether a foreign key of the table is checked only at the commit. No pragma says it."""
+    """Whether a foreign key of the table is checked only at the commit. No pragma tells this."""
     ask = "SELECT 1 FROM sqlite_master WHERE name = ? AND sql LIKE '%INITIALLY%DEFERRED%'"
     return connection.execute(ask, (table,)).fetchone() is not None
 
 
 def _broken_key(connection: sqlite3.Connection, table: str, columns: str) -> tuple[str, Row | None] | None:
-    """The table without the row that a row of ``table`` refers to, and the latter if it can be found again;
-    ``columns`` of it, as SQL. Reads all of ``table``."""
+    """If a row of ``table`` refers to a missing row: the table that lacks it, and the ``columns`` (SQL) of the
+    referring row if it can be found again. Reads all of ``table``."""
     found = connection.execute("SELECT parent, rowid FROM pragma_foreign_key_check(?)", (table,)).fetchone()
     if found is None:
         return None

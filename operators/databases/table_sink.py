@@ -36,7 +36,7 @@ def check_function(name: str, value: object) -> None:
 
 
 def writer_name(table: str, writer: str) -> str:
-    """Table and writer together; a digest replaces the part that is too long for names of transactions."""
+    """Table and writer together; a digest replaces the part beyond the limit for names of transactions."""
     name = f"{table}:{writer}"
     encoded = name.encode()
     if len(encoded) <= MAX_WRITER_BYTES:

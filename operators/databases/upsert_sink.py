@@ -1,18 +1,18 @@
 """Sinks that keep one row per key in a table: each record replaces the row of its key, or deletes it.
 
-No transaction waits for a checkpoint. The sink writes rows in batches, and the rest before the checkpoint is
-acknowledged: everything that a completed checkpoint covers is in the table. After a failure the records after the last
-checkpoint come and are written again, which does not change the final result: **each record at least once, each key
-exactly once**. The cost, compared with two-phase commit:
+No transaction waits for a checkpoint. The sink writes rows in batches, and the rest before it acknowledges the
+checkpoint. So the table has everything that a completed checkpoint covers. After a failure the sink gets and writes the
+records after the last checkpoint again. The final result stays the same: **each record at least once, each key exactly
+once**. The cost, compared with two-phase commit:
 
 * Readers see records before their checkpoint has completed.
 * After a restore a row may go back to an older value for a while, until the newer record has come again. A ``version``
-  column prevents this: rows of an older version change nothing. It must only grow for each key, such as a sequence
-  number or an event time. A record must have one; a row of the table without one is older than any. A deleted
-  row leaves no version: an older record that comes again inserts it again, until its deletion has come again,
+  column prevents this: rows of an older version change nothing. The version of a key must only grow; a sequence number
+  or an event time will do. Each record must have a version; a row of the table without one counts as older than any. A
+  deleted row leaves no version: an older record that comes again inserts the row again, until the deletion comes again,
   too.
-* Records of one key must come from one subtask, in the order in which they must win, so key the stream by the same
-  columns. A replay must give a key the same last record, so the job must be deterministic for each key.
+* All records of a key must come from one subtask, the record that must win last. So key the stream by the same columns.
+  A replay must give a key the same last record, so the job must be deterministic for each key.
 
 Source: the upsert mode of Flink's JDBC connector.
 """
@@ -40,10 +40,10 @@ class UpsertSink(TableSink):
     ``writer``             distinguishes this sink from others on the table, by default the operator's uid;
     ``version``            a column that only grows for each key: older rows change nothing; ``None`` = the last wins;
     ``delete``             whether a record deletes the row of its key; by default none does;
-    ``row``                turns a record into a row, deletions too; by default a dict, tuple or list is one;
+    ``row``                turns a record into a row, deletions too; by default a dict, tuple or list is a row;
     ``batch_rows``         how many keys are written at a time;
-    ``flush_interval_ms``  virtual time after which rows are written even if they are few, ``None`` = with the
-                           checkpoint, at the latest;
+    ``flush_interval_ms``  virtual time after which even a few rows are written, ``None`` = at the latest with the
+                           checkpoint;
     ``request_ns``         virtual time that each batch takes.
     """
 
@@ -158,14 +158,14 @@ class UpsertSinkOperator(SinkOperator):
         self._table.spend()
 
     def snapshot_state(self, checkpoint_id: int) -> None:
-        """No state: what the checkpoint covers is in the table before it is acknowledged."""
+        """No state: everything that the checkpoint covers is in the table before it is acknowledged."""
         self._flush()
 
     def finish(self) -> None:
         self._flush()
 
     def close(self) -> None:
-        """Waiting rows came after the last checkpoint, and come again."""
+        """Drop the waiting rows: they came after the last checkpoint, and come again."""
         self._table.close()
 
     def abandon(self) -> None:

@@ -1,8 +1,8 @@
 """The statements of upserts, which SQLite and PostgreSQL share: ``INSERT ... ON CONFLICT (key) DO UPDATE``.
 
 With a version column a row replaces or deletes only a row of the same or an older version. So rows that come again
-after a restore do not change newer ones. A row without a version, such as one from before the column existed, is older
-than any. The guard is part of the statement, not a query before it.
+after a restore do not change newer ones. A row without a version counts as the oldest; it may be from before the column
+existed. The guard is part of the statement, not a query before it.
 """
 
 from __future__ import annotations

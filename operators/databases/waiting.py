@@ -1,4 +1,4 @@
-"""Waits for an external system in wall time: a database server that restarts takes an unknown time.
+"""Waits for an external system in wall time: the time that a database server needs to restart is unknown.
 
 Virtual time stands still meanwhile. This is the border to the real world; no other code belongs here.
 """

@@ -2,20 +2,20 @@
 
 ``exactly-once``   transactions, committed when their checkpoint has completed: see
                    :mod:`operators.transactions.two_phase_commit`;
-``at-least-once``  the sink writes records as they come and waits for every answer. A failure repeats records, and so
-                   does a request that was carried out while its answer was lost;
+``at-least-once``  the sink writes records as they come and waits for every answer. Records are repeated after a
+                   failure, and after a request that was carried out but whose answer was lost;
 ``none``           the sink writes records as they come and does not wait for answers: records may also be lost.
 
 Transactional ids are ``{uid or prefix}/{subtask}/{incarnation}.{attempt}/{slot}``. Each attempt has its own names, so
-a zombie can never take a name from its successor. An attempt uses one name for each transaction it has at a time; the
-slot is free again once its transaction is committed. The successor of a subtask takes over *all* names of older
-attempts, except those pre-committed in the checkpoint it starts from. This fences a zombie. After a change of
-parallelism, a name belongs to the subtask with its number modulo the new parallelism (as in Flink).
+a zombie can never take a name from its successor. Each unfinished transaction of an attempt has its own slot, which is
+free again after the commit. The successor of a subtask takes over *all* names of older attempts, except those
+pre-committed in the checkpoint it starts from. This fences zombies. After a change of parallelism, a name belongs to
+the subtask whose number is the name's modulo the new parallelism (as in Flink).
 
-Each commit stores the number of its checkpoint in the log. A restore that finds a higher number than its own would
+Each commit stores the number of its checkpoint in the log. If a restore finds a higher number than its own, it would
 publish the same records again, and a log cannot take records back. By default the sink refuses the restore
-(``newer_commits="fail"``): perhaps the checkpoint that covers them was only unreadable for a moment. With ``"report"``
-it counts them in ``numTransactionsPublishedAgain``. It never skips records.
+(``newer_commits="fail"``), because the newer checkpoint may be unreadable only for a moment. With ``"report"`` it
+counts them in ``numTransactionsPublishedAgain``. It never skips records.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class LogSink:
     ``partitions``   of the topic, which the sink creates if it does not exist;
     ``partition``    chooses the partition of a record; by default a subtask writes to its own number, modulo;
     ``retries``      how often the sink repeats a request without an answer before the task fails;
-    ``transactional_id_prefix``  replaces the uid, for another run of the same job that writes to the same log;
+    ``transactional_id_prefix``  replaces the uid, if another run of the same job writes to the same log;
     ``transaction_timeout_ns``, ``timeout_warning_ratio``, ``ignore_failures_after_transaction_timeout``: see
     :mod:`operators.transactions.two_phase_commit`; ``newer_commits``: see the module.
     """
@@ -138,7 +138,7 @@ class LogSink:
         return log
 
     def detach(self, log: TransactionLog, metrics: OperatorMetrics, *, is_dead: bool = False) -> None:
-        """Release what :meth:`attach` returned. ``is_dead``: as the death of the process does."""
+        """Release the log from :meth:`attach`. ``is_dead``: as the death of the process does."""
         if not isinstance(self.log, DiskLog):
             return
         assert isinstance(log, DiskTransactionLog), "as attach gave it"
@@ -148,11 +148,11 @@ class LogSink:
         try:
             self.log.release(log)
         except TransactionLogError:
-            # Everything that was promised is durable. Only the snapshot is missing, which shortens the next recovery.
+            # All promised records are durable. Only the snapshot is missing, which would shorten the next recovery.
             metrics.count("numLogsNotClosed")
 
     def live_in(self, files: FileSystem, output_dir: str, logs: dict[str, DiskLog]) -> None:
-        """Take part in a simulation. Rows of a log on disk are read from these files, also while a sink writes to it.
+        """Take part in a simulation. Rows of a log on disk are read from these files, even while a sink writes to it.
         ``logs`` are the logs of the simulation by path: sinks that share a log share its writer."""
         if isinstance(self.log, DiskLog):
             self.log = logs.setdefault(self.log.path, self.log)
@@ -169,7 +169,7 @@ class LogSink:
 
     def committed_rows(self) -> list[str]:
         """The committed records as text, partition by partition, in the order of offsets. An open transaction does not
-        hide the records after it, because it will end at some time."""
+        hide the records after it, because it will end some day."""
         log, topic = self.log, self.topic
         if isinstance(log, DiskLog):
             if self.place is None:
@@ -278,8 +278,8 @@ class TransactionalLogSink(TwoPhaseCommitSinkOperator):
         lingering = [*self._recovered, *(name for name in earlier if name not in names)]
         self._recovered = []
         with self._log.together():
-            # Not only ids with an open transaction: a zombie between two transactions must not begin another one. An
-            # attempt that commits a spared id's pre-committed transaction fences that id.
+            # Fence ids without an open transaction, too: a zombie between two transactions must not begin another one.
+            # Spared ids are fenced when their pre-committed transaction is committed.
             for name in dict.fromkeys(lingering):
                 self._fence(name)
 
@@ -321,8 +321,8 @@ class TransactionalLogSink(TwoPhaseCommitSinkOperator):
         self._idle[following.transactional_id] = following
 
     def recover_and_commit(self, transaction: Transaction, checkpoint_id: int) -> None:
-        # The name belongs to an attempt that is over. After the transaction committed now (or earlier) it may have
-        # begun the next one, or a zombie may be about to. So it is fenced together with the lingering names.
+        # The name belongs to an earlier attempt, which may have begun another transaction after this one, or whose
+        # zombie may be about to. So the name is fenced together with the lingering names.
         self._commit(transaction, checkpoint_id)
         self._recovered.append(transaction[0])
 

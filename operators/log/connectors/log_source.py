@@ -5,11 +5,11 @@ Rules.
 * A partition is a split. The source reads it from the offset in its state; the state alone decides where a restored
   job resumes. The source takes no lock and does not disturb the log's writer.
 * ``read_committed`` (the default) emits records of committed transactions and records without a transaction, up to the
-  last stable offset. ``read_uncommitted`` emits everything that the writer has given to the operating system.
+  last stable offset. ``read_uncommitted`` emits every record that the writer has given to the operating system.
 * The start offset, and the end of a bounded source, are determined once, when a split is first opened. Both are part
   of the position.
-* Data is lost when retention has deleted an offset, or the log ends before the position or holds another record
-  there. A restart does not help.
+* Data is lost if retention has deleted the position, or the log ends before it or holds another record there. A restart
+  does not help.
 * The timestamp of a record is the time when it was appended, in ms. A watermark strategy with its own timestamp
   function replaces it. Watermarks are per split.
 * With a ``group`` the source commits the offsets of completed checkpoints to it, for monitoring from outside
@@ -50,8 +50,8 @@ class LogSource:
     ``log``         a :class:`~operators.log.disk.DiskLog`, or its path, relative to the working directory;
     ``partitions``  the partitions to read, ``None`` = all;
     ``isolation``   ``"read_committed"`` or ``"read_uncommitted"``;
-    ``start``       ``"earliest"``, ``"latest"`` (what is appended from now on), or offsets by partition. Only
-                    partitions that are read may have one; the others begin with the earliest;
+    ``start``       ``"earliest"``, ``"latest"`` (records appended from now on), or offsets by partition, only for
+                    partitions that are read; the others begin with the earliest;
     ``start_at_ms`` replaces ``start``: begin with the first batch appended at this time or later;
     ``bounded``     whether a split ends where the log ended when it was first opened. An unbounded source polls every
                     ``poll_ms`` of virtual time, for ever;
@@ -90,7 +90,7 @@ class LogSource:
     position_shape = staticmethod(row(optional(whole), optional(whole), optional(whole)))
 
     gained_position = (None, None, None)
-    """For partitions added to the topic since the job began: none of their records has been read."""
+    """For partitions added to the topic since the job began: no record of them has been read."""
 
     def splits(self, context: SourceContext) -> Sequence[str]:
         """``topic-0`` .., one per partition. Raises :class:`ConfigurationError` when the topic does not exist."""
@@ -133,7 +133,7 @@ class LogSource:
         else:
             offset, crc, end = position
             if self._is_bounded:
-                # Otherwise a job would wait for ever for records that will never come.
+                # Otherwise the job would wait for ever for records that never come.
                 extent = extent_of(files, directory, where)
                 if end is None:
                     end = extent.stable if self._isolation == READ_COMMITTED else extent.end
@@ -208,7 +208,7 @@ def check_offsets(what: str, topic: str, start: str | Mapping[int, int], numbers
 
 
 def check_start(start: object, start_at_ms: int | None = None) -> None:
-    """Raises :class:`ConfigurationError` unless the two are valid and at most one of them says where to begin."""
+    """Raises :class:`ConfigurationError` unless both are valid and at most one of them is given."""
     check_whole("start_at_ms", start_at_ms, 0, or_none=True)
     if start_at_ms is not None and start != EARLIEST:
         raise ConfigurationError("start and start_at_ms both say where to begin: give one of them")

@@ -48,7 +48,7 @@ class PlainLogSink(SinkOperator):
         self._flush()
 
     def _flush(self) -> None:
-        # Sources do not read the records before a checkpoint again, so those must not be lost any more.
+        # Sources do not read the records before a checkpoint again, so they must now be safe.
         if self._log is not None and self._spec.delivery == AT_LEAST_ONCE:
             self._requests.ask(self._log.flush)
 

@@ -1,9 +1,9 @@
-"""Offsets of consumer groups: how far the jobs that read a log on disk have come, for monitoring from outside.
+"""Offsets of consumer groups: how far jobs have read a log on disk, for monitoring from outside.
 
 Rules (Kafka: ``__consumer_offsets``; Flink: ``KafkaSourceReader`` with ``commit.offsets.on.checkpoint``).
 
-* The offset of a group is that of the newest completed checkpoint, never that of records which may be read again. It
-  is written after the checkpoint is complete, so it may lag; if the job ends in between, it lags for ever.
+* A group commits the offset of its newest completed checkpoint, never one after records that may be read again. It is
+  written after the checkpoint has completed, so it may lag. If the job ends in between, it lags for ever.
 * No job starts from it: the state of a job says where it resumes. A commit that fails is counted
   (``commitsFailed``), and the job goes on.
 * One file for each partition, replaced atomically: ``LOG/groups/<group>/<topic>/<number>``. Two jobs that share a group
@@ -34,7 +34,7 @@ _OFFSET = row(whole, number, number)
 
 
 class GroupOffset(NamedTuple):
-    """``offset``: the first that the group has not read, with its checkpoint and the time of that in virtual ns."""
+    """``offset``: the first that the group has not read; its checkpoint, and the checkpoint's time in virtual ns."""
 
     offset: int
     checkpoint_id: int
@@ -42,8 +42,8 @@ class GroupOffset(NamedTuple):
 
 
 class PartitionLag(NamedTuple):
-    """``committed``: ``None`` when the group has not committed an offset; ``lag`` then counts from the earliest offset
-    that is left. ``end``: the offset up to which the group could read."""
+    """``committed``: ``None`` when the group has not committed an offset; ``lag`` then counts from the earliest
+    remaining offset. ``end``: the offset up to which the group could read."""
 
     partition: int
     committed: GroupOffset | None

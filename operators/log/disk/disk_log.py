@@ -1,7 +1,7 @@
 """Names a log on disk in a job: its path and its settings. The first operator that needs the log opens it.
 
-All operators of a process share the open log, under one lock, until the last one releases it. A process that dies in a
-simulation takes the open log along; its successor opens the log again and recovers it.
+All operators of a process share the open log, under one lock, until the last one releases it. When a process dies in a
+simulation, its open log is gone; its successor opens the log again and recovers it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class DiskLog:
     ``fsync``            ``"append"``, ``"transaction"`` or ``"never"``: what a power cut can take, see
                          :mod:`operators.log.disk.disk_transaction_log`;
     ``segment_bytes``    how large a file becomes before the next begins;
-    ``retain_bytes``, ``retain_records``, ``retain_segments``  how much of each partition is kept at least, ``None`` =
+    ``retain_bytes``, ``retain_records``, ``retain_segments``  the least that is kept of each partition, ``None`` =
                          everything. Retention deletes whole segments, only before the last stable offset;
     ``journal_bytes``    how much the transaction journal grows before a snapshot shortens the next recovery;
     ``max_timeout_ns``   the longest transaction timeout that a sink may ask for;
-    ``transactional_id_expiration_ns``  how long the log remembers an unused transactional id, ``None`` = for ever. A
-                         checkpoint older than that cannot be restored: the outcome of its transactions is unknown.
+    ``transactional_id_expiration_ns``  how long the log remembers an unused transactional id, ``None`` = for ever. An
+                         older checkpoint cannot be restored, because the outcome of its transactions is unknown.
 
     ``gate`` and ``clock`` are those of the log, see
     :class:`operators.log.port.transaction_coordinator.TransactionCoordinator`: set them before the log is opened.
@@ -69,13 +69,13 @@ class DiskLog:
         self._users = 0
 
     def fresh(self) -> DiskLog:
-        """The same log, not opened by any process."""
+        """The same log, not open in any process."""
         other = DiskLog(self.path)
         other.settings = self.settings
         return other
 
     def acquire(self, context: OperatorContext) -> DiskTransactionLog:
-        """The log, opened if this process has not. Each call needs one :meth:`release` or :meth:`abandon`."""
+        """The log, opened if it is not open in this process. Each call needs one :meth:`release` or :meth:`abandon`."""
         files, path = context.file_system(), context.resolve_path(self.path)
         holder = (files, path, context.incarnation)
         found = self._open
@@ -83,7 +83,7 @@ class DiskLog:
             self._users += 1
             return self._watched(found)
         if found is not None:
-            # It belongs to a process that has died, or it has failed.
+            # Its process has died, or the log has failed.
             found.abandon()
         self._open = None
         self._open = found = DiskTransactionLog(files, path, self.settings)
@@ -104,13 +104,13 @@ class DiskLog:
             log.close()
 
     def abandon(self, log: DiskTransactionLog) -> None:
-        """Removes one user whose process has died; what was only in memory is lost with the last one."""
+        """Removes one user whose process has died; with the last one, records that are only in memory are lost."""
         if self._is_last(log):
             log.abandon()
 
     def _is_last(self, log: DiskTransactionLog) -> bool:
         if log is not self._open:
-            # Another user has opened the log again since.
+            # Another user has opened the log again.
             return False
         self._users -= 1
         if self._users:

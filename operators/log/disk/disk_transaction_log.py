@@ -4,25 +4,26 @@ processes.
 Rules (Kafka's, where it has the same problem).
 
 * The journal is the truth about names, the partitions are the truth about records. A change is durable in the journal
-  before anything depends on it. The beginning of a transaction need not be: its records say that it has begun.
-* ``prepare`` makes the records of a transaction durable. Then it writes to the journal how many there are in which
-  partition. ``commit`` does that too, if there was no ``prepare``.
-* A commit has happened when it is in the journal. The log writes the markers afterwards; recovery writes those that
-  are missing. Readers go by markers alone, so they never see a commit that could be undone. Markers are made durable
-  too: a power cut must not take away, before the next recovery, what readers have seen or skipped. Readers recognize
-  their log by the batch before their position.
+  before anything depends on it. Only the beginning of a transaction need not be durable: its records show that it has
+  begun.
+* ``prepare`` makes the records of a transaction durable. Then it writes their number in each partition to the journal.
+  ``commit`` does that too, if there was no ``prepare``.
+* A commit has happened when it is in the journal. The log writes the markers afterwards; recovery writes the missing
+  ones. Readers obey markers alone, so they never see a commit that could be undone. Markers are made durable, too: a
+  power cut must not take away records that readers have seen or skipped, because readers recognize their log by the
+  batch before their position.
 * Recovery reads the names (a snapshot and the changes after it), then the partitions, and compares the two. An open
-  transaction has the records that are there, so that its producer may go on. A prepared one must have as many records
-  as were prepared; otherwise the log is damaged.
+  transaction keeps the records found, and its producer may go on. A prepared one must have as many records as were
+  prepared; otherwise the log is damaged.
 * One process writes and holds a lock on the directory. Any process may read, with :mod:`operators.log.disk.log_reader`.
 * After an error of the file system it is unknown what was written. The log cannot be used until it is opened again.
 
-``fsync`` says what a power cut can lose. The death of the process alone loses only records of transactions that are
-neither prepared nor committed, whatever the setting.
+``fsync`` says what a power cut can lose. The death of the process alone loses, with every setting, only records of
+transactions that are neither prepared nor committed.
 
 ``append``       nothing that was answered;
-``transaction``  records without a transaction since the last ``flush``; of transactions nothing that was answered;
-``never``        anything since the operating system last wrote by itself, and the log may then be damaged.
+``transaction``  records without a transaction since the last ``flush``; no answered request of a transaction;
+``never``        everything that the operating system has not yet written by itself; the log may then be damaged.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ _DURABLE = "durable"
 class DiskTransactionLog(TransactionCoordinator[PartitionLog]):
     """See the module. Opening it recovers it.
 
-    :ivar truncated_bytes: how much recovery has cut off: records that no producer was promised
+    :ivar truncated_bytes: how much recovery has cut off, always records without an answer to their producer
     :ivar completed_markers: how many transaction markers recovery has written
     """
 
@@ -244,7 +245,7 @@ class DiskTransactionLog(TransactionCoordinator[PartitionLog]):
             ) from error
 
     def _arrives(self, request: Request) -> str:
-        # Between two requests: a snapshot must contain the effect of every change in the journal on its name.
+        # Only between two requests: a snapshot must contain the effects of all changes in the journal.
         if self._journal.bytes_since_snapshot > self.settings.journal_bytes:
             self.write_snapshot()
         return super()._arrives(request)
@@ -393,7 +394,7 @@ class DiskTransactionLog(TransactionCoordinator[PartitionLog]):
             self.abandon()
 
     def abandon(self) -> None:
-        """Release everything as the death of the process would: what is only in memory is lost."""
+        """Release everything as the death of the process would: records only in memory are lost."""
         self._broken = self._broken or "it was closed"
         for _, partition in self._places():
             partition.abandon()

@@ -3,13 +3,13 @@
 Rules.
 
 * With ``read_committed`` the reader emits the records of a transaction when it has seen the commit marker, and skips
-  them when it has seen the abort marker. The records after them wait: that is the last stable offset, and the reader
-  finds it by itself. It looks ahead only as far as the next transaction.
-* The end of the log is where a batch is not whole *yet*. A segment that has a successor is finished: an incomplete
-  batch there is damage.
+  them when it has seen the abort marker. Until then the records after them wait: they are above the last stable offset,
+  which the reader finds by itself. It looks ahead only as far as the next transaction.
+* At the end of the log a batch may not be whole *yet*. A segment with a successor is finished: an incomplete batch in
+  it is damage.
 * A position is the offset after the last record emitted or skipped, with the checksum of the batch before it. A reader
-  that comes back must find the same batch before its position. Otherwise this is not the log it has read: it was cut
-  short or replaced (Kafka finds that out by leader epochs, KIP-320).
+  that resumes must find the same batch before its position. Otherwise the log was cut short or replaced since (Kafka
+  detects this by leader epochs, KIP-320).
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _PREAMBLE_BYTES = len(SEGMENT_PREAMBLE)
 
 
 class Extent(NamedTuple):
-    """The offsets of a partition: from ``earliest`` to before ``end``, decided up to ``stable``. ``at_or_after`` is
-    the first offset of a batch not older than the time asked for, ``end`` if there is none."""
+    """The offsets of a partition: from ``earliest`` to before ``end``, decided up to ``stable``. ``at_or_after`` is the
+    first offset of a batch not older than the given time, ``end`` if there is none."""
 
     earliest: int
     end: int
@@ -57,7 +57,7 @@ class PartitionScan:
     """Reads the whole batches of a partition in order, up to its present end."""
 
     def __init__(self, fs: FileSystem, directory: str, where: str, offset: int | None = None) -> None:
-        """``offset``: begin with the segment that has it, ``None`` = with the first."""
+        """``offset``: begin with the segment that contains it, ``None`` = with the first."""
         self._fs, self._directory, self._where = fs, directory, where
         bases = base_offsets(fs, directory)
         # A partition without a segment has not been written to yet.
@@ -85,7 +85,7 @@ class PartitionScan:
                 batches, bad = self._read_segment(self._base)
             except FileNotFoundError:
                 if self._base in base_offsets(self._fs, self._directory):
-                    # The segment exists: its end must not be taken for the end of the partition.
+                    # The segment still exists: do not take this error for the end of the partition.
                     raise
                 continue
             if batches:
@@ -150,14 +150,14 @@ class PartitionReader:
         self._where, self._is_committed_only = where, isolation == READ_COMMITTED
         self.offset, self.crc = offset, crc
         self._start = offset
-        # A reader that comes back has seen the end of every transaction before its offset. A new one must find out
-        # whether an older transaction is still open.
+        # A resumed reader has seen the end of every transaction before its offset. A new one must find out whether an
+        # older transaction is still open.
         self._scan = PartitionScan(fs, directory, where, None if crc is None else offset - 1)
         if offset < self._scan.earliest:
             raise OffsetOutOfRangeError(where, offset, self._scan.earliest, self._scan.next_offset)
         self._queue: deque[RecordBatch] = deque()
         self._committed: dict[Producer, bool] = {}
-        """By producer: whether its transaction commits; for transactions whose marker was read ahead but not passed."""
+        """By producer: whether its transaction commits; for markers that were read ahead and not yet passed."""
         self._current: list[object] = []
         self._first = 0
         """The offset of the first of them."""
@@ -167,7 +167,7 @@ class PartitionReader:
 
     def read(self, max_records: int, before: int | None = None) -> tuple[list[object], list[int]]:
         """Up to ``max_records`` records below offset ``before``, and their append times in ms; empty if there are none
-        now. Raises :class:`DataLossError` when this is not the log that was read before."""
+        now. Raises :class:`DataLossError` when the log was cut short or replaced."""
         values: list[object] = []
         times_ms: list[int] = []
         while len(values) < max_records:
@@ -187,7 +187,7 @@ class PartitionReader:
         return values, times_ms
 
     def is_at(self, offset: int) -> bool:
-        """Whether every record before ``offset`` that can ever be emitted has been."""
+        """Whether all records before ``offset`` are emitted or will never be."""
         if self._next < len(self._current):
             return self._first + self._next >= offset
         if self._queue:

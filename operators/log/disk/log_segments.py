@@ -1,7 +1,7 @@
 """The files of a partition: segments, each named by the offset of its first entry (Kafka: ``LogSegment``).
 
-A segment begins with a preamble that says what it is and in which version; batches follow. Its index is sparse, exists
-only in memory, and is rebuilt from the batches: an index on disk would be one more thing that can be wrong.
+A segment begins with a preamble that names its kind and version; batches follow. Its index is sparse, exists only in
+memory, and is rebuilt from the batches: an index on disk could itself be wrong.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The settings of a log on disk: when files begin and are deleted, and what a power cut can lose (see
+"""The settings of a log on disk: when files begin, when they are deleted, and what a power cut can lose (see
 :mod:`operators.log.disk.disk_transaction_log`)."""
 
 from __future__ import annotations

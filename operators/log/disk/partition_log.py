@@ -4,11 +4,11 @@ Rules.
 
 * Only the last segment is written to. A full segment is fsynced before the next begins, so a torn tail is always in the
   last one. The name of a new segment is made durable at once.
-* Appended records are in memory until ``flush`` gives them to the operating system, where they survive the death of the
+* Appended records are in memory until ``flush`` gives them to the operating system; then they survive the death of the
   process. ``sync`` makes them survive a power cut.
-* Recovery reads the files. The first bad batch is the end, and recovery cuts off what follows, *unless* it had been
-  durable: a whole batch after it says so (see ``record_batches``), or a segment after it, or ``durable_offset``, which
-  the caller has stored elsewhere. Then the log is damaged: :class:`LogCorruptError`.
+* Recovery reads the files. The first bad batch is the end, and recovery cuts off the rest, *unless* that batch had been
+  durable. Three things show that: a whole batch after it (see ``record_batches``), a segment after it, or
+  ``durable_offset``, which the caller has stored elsewhere. Then the log is damaged: :class:`LogCorruptError`.
 * Retention deletes whole segments, the oldest first. It never deletes the last segment, nor anything after the last
   stable offset, because a reader cannot have read that yet.
 """
@@ -34,11 +34,11 @@ from operators.log.port import DATA, LogCorruptError, OffsetOutOfRangeError, Pro
 from state_backends.files import FileSystem, WritableFile
 
 BUFFER_BYTES = 1 << 18
-"""How much may wait in memory before it is given to the operating system."""
+"""How many bytes may wait in memory before the operating system gets them."""
 
 
 class Retention(NamedTuple):
-    """How much of a partition is kept at least, ``None`` = everything. What exceeds one of the limits is deleted."""
+    """The least that is kept of a partition, ``None`` = everything. The excess over any limit is deleted."""
 
     bytes: int | None = None
     records: int | None = None
@@ -51,7 +51,7 @@ class Retention(NamedTuple):
 
 
 class RecoveryPoint(NamedTuple):
-    """Where recovery may begin: everything before it was durable when the point was written."""
+    """Where recovery may begin: everything before was durable when the point was written."""
 
     offset: int
     segment: int
@@ -174,7 +174,7 @@ class PartitionLog:
         pieces = [content[bad.position :], *(self._fs.read_bytes(one) for one in later)]
         known = [whole.durable_offset for piece in pieces for whole in whole_batches_behind(piece, 0)]
         if not self._never_syncs:
-            # A segment begins only once the one before it is durable, even if nothing was written to the new one yet.
+            # A segment begins only after the one before it is durable, even if the new one is still empty.
             known += following
         if max([durable_offset, *known]) > self.end_offset:
             raise LogCorruptError(path, bad.position, f"{bad.why} (offset {self.end_offset})")
@@ -182,7 +182,7 @@ class PartitionLog:
         for one in reversed(later):
             self._fs.delete(one)
         if bad.position < len(SEGMENT_PREAMBLE):
-            # The segment was begun, but nothing in it is durable. Its name stays: it says where the partition ends.
+            # The segment exists, but no batch in it is durable. Its name stays: it shows where the partition ends.
             self._begin_segment(segment.base_offset)
             return
         self._fs.truncate(path, bad.position)
@@ -225,7 +225,7 @@ class PartitionLog:
         if self._file is None:
             self._file = self._fs.open_append(self._segments[-1].path(self._directory))
         data = b"".join(self._waiting)
-        # Nothing waits twice: after an error the log is broken for later calls.
+        # Do not keep them for a second try: after an error later calls find the log broken.
         self._waiting, self._waiting_bytes = [], 0
         self._file.write(data)
         self._file.flush()
@@ -287,7 +287,7 @@ class PartitionLog:
         return deleted
 
     def _is_beyond(self, retention: Retention) -> bool:
-        """Whether the rest would still be enough without the oldest segment."""
+        """Whether the rest suffices without the oldest segment."""
         oldest, following = self._segments[:2]
         return (
             (retention.bytes is not None and self.size_bytes - oldest.size_bytes >= retention.bytes)
@@ -316,7 +316,7 @@ class PartitionLog:
         self._close_file()
 
     def abandon(self) -> None:
-        """Close the file; what was in memory is lost, as when a process dies."""
+        """Close the file; records in memory are lost, as when a process dies."""
         self._waiting, self._waiting_bytes = [], 0
         self._close_file()
 

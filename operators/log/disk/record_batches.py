@@ -6,13 +6,13 @@ fixed head (big endian)::
     magic u16 | length u32 | crc32 u32 | kind u8 | first offset u64 | records u32 | epoch i32 | sequence u32
     | time ns u64 | durable u64 | length of the transactional id u16 || transactional id | records (msgpack list)
 
-``length`` counts the bytes after the checksum, and the checksum covers the same bytes. They check the length as well:
-it has to end inside the file, and the bytes in between have to match.
+``length`` counts the bytes after the checksum, and the checksum covers the same bytes. So the length is checked as
+well: the batch must end inside the file, and its bytes must match the checksum.
 
-A batch says how far its partition was *durable* when it was written: up to which offset everything had been fsynced.
-That is how recovery tells a torn tail from damage. After a power cut, the bytes after the last fsync may be cut
-anywhere and may have holes: recovery cuts the file back to the first bad batch. A bad batch *before* that point had
-been durable, and the log had already answered for it: that is damage, and an error.
+A batch stores up to which offset its partition was *durable* (fsynced) when the batch was written. By this recovery
+tells a torn tail from damage. After a power cut, the bytes after the last fsync may be cut anywhere and may have holes:
+recovery cuts the file back to the first bad batch. If a bad batch is *before* that offset, it had been durable, and the
+log had already answered for it: this is damage, and an error.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MAX_BATCH_BYTES = 1 << 30
 
 
 class UnwritableRecordError(WeirError):
-    """A record has a type that a log cannot hold. The message names the part of the record that is to blame."""
+    """A record has a type that a log cannot hold. The message names the part of the record with that type."""
 
     exit_code = UserFunctionError.exit_code
 
@@ -195,7 +195,7 @@ def _needed_bytes(data: bytes, at: int) -> int:
 def read_batches(
     file: RandomAccessFile, position: int, end: int, next_offset: int | None, chunk_bytes: int = 1 << 18
 ) -> Iterator[RecordBatch | BadBatch]:
-    """The batches of a segment between two positions; last of all the bad one, if there is one.
+    """The batches of a segment between two positions; the last may be a bad one.
 
     With ``next_offset``, a batch with another first offset than expected is bad too.
     """

@@ -2,8 +2,8 @@
 
     LOG/topics/<topic>/topic               how many partitions, with a checksum
     LOG/topics/<topic>/<number>/*.log      the segments of one partition
-    LOG/transactions/*.log, snapshot       what the log knows of its producers
-    LOG/lock                               held by the process that writes
+    LOG/transactions/*.log, snapshot       the names and outcomes of transactions LOG/lock
+    held by the process that writes
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ def write_topic(fs: FileSystem, log: str, topic: str, partitions: int) -> None:
 
 
 def lock_log(fs: FileSystem, directory: str) -> DirectoryLock:
-    """Become the writer. Raises :class:`StorageError` when another process is, or the directory is not writable."""
+    """Become the writer. Raises :class:`StorageError` when there is another writer, or the directory is not
+    writable."""
     try:
         return fs.lock_directory(directory)
     except StorageInUseError as error:

@@ -1,9 +1,9 @@
-"""The journal of a log on disk: what it stores about its transactional ids (Kafka: ``__transaction_state``).
+"""The journal of a log on disk: the changes of its transactional ids (Kafka: ``__transaction_state``).
 
 The journal is a partition of its own. Its records are changes of names, as plain values; a name is the result of all
 its changes. A *snapshot* of the names limits how many changes recovery has to read again. It also stores, for each
-partition, the point from which recovery has to read. The snapshot is one file, replaced atomically. Only then are the
-journal segments before it deleted.
+partition, the point from which recovery has to read. The snapshot is one file, replaced atomically. After that the
+journal segments before it are deleted.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Place = tuple[str, int]
 
 
 class JournalSnapshot(NamedTuple):
-    """``offset``: the first change of the journal that is not in it; ``first_epoch``: the epoch of new names."""
+    """``offset``: the first change of the journal that the snapshot lacks; ``first_epoch``: the epoch of new names."""
 
     offset: int
     now_ns: int
@@ -71,7 +71,7 @@ class TransactionJournal:
         return self._changes.truncated_bytes
 
     def recover(self) -> JournalSnapshot:
-        """The last snapshot; :meth:`changes` gives what came after it."""
+        """The last snapshot; :meth:`changes` gives the changes after it."""
         snapshot = self._read_snapshot()
         self._changes.recover(snapshot.offset)
         if self._changes.earliest_offset > snapshot.offset:
@@ -98,7 +98,7 @@ class TransactionJournal:
                     yield batch.at_ns, record.value
 
     def append(self, change: Sequence[Any], at_ns: int) -> None:
-        """Write a change down, in memory so far."""
+        """Append a change, in memory so far."""
         before = self._changes.size_bytes
         self._changes.append(DATA, None, [tuple(change)], 0, at_ns)
         self.bytes_since_snapshot += max(0, self._changes.size_bytes - before)
