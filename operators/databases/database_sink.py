@@ -6,14 +6,14 @@ The protocol is that of :mod:`operators.transactions.two_phase_commit`; the duti
 * At each start the sink first takes over: from then on no earlier attempt can write or prepare. Then the sink decides
   the transactions of earlier attempts. Each subtask aborts those that no state contains, for all subtasks with its own
   number modulo the parallelism.
-* A start without state may find committed transactions under its name. *Another run* made them, because this one has
-  not completed a checkpoint. The sink refuses (``existing="fail"``), or keeps the rows but not the ledger entries
+* A start without state may find committed transactions under its name. *Another run* made them, as this one has no
+  completed checkpoint. The sink refuses (``existing="fail"``), or keeps the rows but not the ledger entries
   (``"append"``).
-* A restore from an older checkpoint may find transactions of later checkpoints, whose rows will come again. The sink
-  refuses to start (``newer_commits="fail"``), or counts them in ``numTransactionsPublishedAgain`` (``"report"``), or
-  deletes them (``"retract"``), counted in ``numCommittedRecordsRetracted``. It can find their rows only by
-  ``transaction_column``, because neither row ids nor the database's own transaction numbers are stable.
-* The sink holds rows back until it has ``batch_rows``, and a checkpoint sends the rest: batch ends have no meaning.
+* A restore may find transactions of later checkpoints, whose rows will come again. The sink refuses
+  (``newer_commits="fail"``), counts them in ``numTransactionsPublishedAgain`` (``"report"``), or deletes them
+  (``"retract"``, ``numCommittedRecordsRetracted``). It can find their rows only by ``transaction_column``, because
+  neither row ids nor the database's own transaction numbers are stable.
+* The sink holds rows back until it has ``batch_rows``; a checkpoint sends the rest. Batch ends have no meaning.
 * Without checkpoints everything is committed at the end of the input. If another subtask fails after that, a restarted
   subtask commits its rows again; that is counted in ``numTransactionsPublishedAgain``.
 * The ledger keeps the last ``ledger_checkpoints`` checkpoints of each subtask; with ``"retract"`` it keeps all. It also

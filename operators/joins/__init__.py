@@ -1,4 +1,4 @@
-"""Joins of two streams: within a window, within an interval of event time, and of all that either side has ever had."""
+"""Joins of two streams: within a window, within an interval of event time, and over all records of both sides."""
 
 from __future__ import annotations
 

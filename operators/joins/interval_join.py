@@ -3,14 +3,14 @@
 Rules, for a left record at *l* and a right record at *r*.
 
 * They meet iff ``lower <= r - l <= upper``; an exclusive bound is the inclusive one moved by 1 ms.
-* A record is late iff its time is below the watermark (one at the watermark is not): it is joined with nothing and goes
-  to the side output of its side, or is dropped and counted (``numLateRecordsDropped``).
-* A pair leaves at once, when the second of the two comes, with the greater of both times. So every pair leaves once.
+* A record is late iff its time is below the watermark, not at it. It is not joined: it goes to the side output of its
+  side, or is dropped and counted (``numLateRecordsDropped``).
+* A pair is emitted once, when its second record comes, with the greater of both times.
 * A left record is forgotten when the watermark reaches ``l + upper`` (``l`` if ``upper`` is not above 0), a right one
-  at ``r - lower`` (``r`` if ``lower`` is not below 0): nothing in time can meet it any more. State is per key, side and
-  millisecond; timers clean it up.
-* A record looks at the milliseconds in its interval only, however much its key has. (Flink looks at all that the key
-  has.) For that the times of each key are held in order in memory, no more of them than there are timers.
+  at ``r - lower`` (``r`` if ``lower`` is not below 0): a record that could still meet it would be late. State is per
+  key, side and millisecond; timers clean it up.
+* For each record the operator reads only the milliseconds in its interval. (Flink reads all state of the key.) For this
+  it keeps the times of each key in order in memory, at most as many as there are timers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from state_backends.base import MapStateDescriptor
 _LEFT, _RIGHT = "left", "right"
 
 MAX_BOUND_MS = 2**62
-"""A time and a bound together are a time of 64 bits."""
+"""With this limit, a time plus a bound fits into 64 bits."""
 
 
 class Interval(NamedTuple):
@@ -62,7 +62,7 @@ class Interval(NamedTuple):
 
 
 class PairContext:
-    """What the function over a pair may ask (Flink: ``ProcessJoinFunction.Context``)."""
+    """The context of the function over a pair (Flink: ``ProcessJoinFunction.Context``)."""
 
     __slots__ = ("left_timestamp_ms", "right_timestamp_ms", "side", "timestamp_ms")
 
@@ -76,8 +76,8 @@ class PairContext:
 
 
 class _Buffer:
-    """The records of one side, by key and time. Which times a key has is read from the state when it is first asked
-    for, and then held in order beside it: the state itself would have to be read through."""
+    """The records of one side, by key and time. The times of a key are read from the state at their first use, and then
+    kept in order in memory, because a search in the state would read all of it."""
 
     __slots__ = ("_state", "_times")
 
@@ -98,13 +98,13 @@ class _Buffer:
             self._state.put(time_ms, [value])
 
     def between(self, key: Any, first_ms: int, last_ms: int) -> Iterable[tuple[int, list[Any]]]:
-        """The records of the current key with times from the one to the other, both included, in order of time."""
+        """The records of the current key with times from ``first_ms`` to ``last_ms`` (included), in order."""
         times = self._times_of(key)
         found = times[bisect_left(times, first_ms) : bisect_right(times, last_ms)]
         return [(time_ms, self._state.get(time_ms)) for time_ms in found]
 
     def forget(self, key: Any, time_ms: int) -> None:
-        """The records of the current key at this time."""
+        """Forget the records of the current key at this time."""
         self._state.remove(time_ms)
         times = self._times.get(key)
         if times is not None:
@@ -123,7 +123,7 @@ class _Buffer:
 
 
 class _Side(NamedTuple):
-    """One input: its records, those of the other one, and where these lie relative to it in time."""
+    """One input: its records, those of the other input, and the interval of the others' times relative to its own."""
 
     name: str
     own: _Buffer

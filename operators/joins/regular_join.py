@@ -1,16 +1,16 @@
-"""Regular join: all records of two streams that have the same key, whenever they come.
+"""Regular join: all pairs of records of two streams with the same key, at any distance in time.
 
 (Flink: ``StreamingJoinOperator``.)
 
 Rules.
 
 * Both sides are kept, for ever or with a time-to-live; state grows with the input.
-* Results are changes ``(kind, (left, right))``. A record that an outer join keeps and that has met nothing yet is
-  ``(left, None)``; when the first of the other side meets it, that is taken back (``-D``) before the pair is added.
-* With ``changes=True`` the inputs are changes themselves: what takes a row away takes its pairs away, and a row of the
-  other side that has met nothing else comes back with ``None``. A row that is not there (expired, say) is taken away
-  without effect and counted (``numUnknownRetractions``).
-* Rows that are equal are two rows, of which the older one is taken away first.
+* Results are changes ``(kind, (left, right))``. An outer join emits a record without a partner as ``(left, None)``.
+  When the first partner comes, the join deletes that result (``-D``) before it adds the pair.
+* With ``changes=True`` the inputs are changes, too: the retraction of a row deletes its pairs, and a row of the other
+  side that loses its last partner is emitted with ``None`` again. The retraction of an unknown row (expired, say) has
+  no effect and is counted (``numUnknownRetractions``).
+* Equal rows are separate rows; a retraction removes the oldest.
 * Results of one record leave in the order in which the rows of the other side came.
 """
 
@@ -31,13 +31,13 @@ INNER, LEFT, RIGHT, FULL = "inner", "left", "right", "full"
 KINDS = (INNER, LEFT, RIGHT, FULL)
 
 NUMBERED_KEYS = 10_000
-"""Of so many keys of each side the next number is remembered; of others it is read from their rows."""
+"""For this many keys of each side the next number is kept in memory; for others it is read from their rows."""
 
 
 class _Side(NamedTuple):
-    """One input. ``rows``: number of arrival -> (row, how many rows of the other side it has met); ``is_outer``:
-    whether its rows leave even if they meet nothing; ``next_numbers``: what rows of a key that was written lately need
-    not be read for."""
+    """One input. ``rows``: number of arrival -> (row, its number of partners on the other side); ``is_outer``: whether
+    rows without a partner are emitted; ``next_numbers``: the next number of recently written keys, which saves reading
+    their rows."""
 
     rows: MapState
     is_outer: bool
@@ -54,8 +54,8 @@ class _Side(NamedTuple):
 
     def add(self, key: Any, row: Any, met: int) -> None:
         """Keep a row of the current key."""
-        # Not from a counter in state: rows expire one by one, and a counter that expires before the last of them would
-        # give a number twice.
+        # A counter in state would not do: rows expire one by one, and a counter that expires before the last of them
+        # would give a number twice.
         number = self.next_numbers.get(key)
         if number is None:
             # Derived from the rows after a restore, too (mutant "rows of a join numbered anew").
@@ -66,19 +66,19 @@ class _Side(NamedTuple):
         self.rows.put(number, (row, met))
 
     def remove(self, key: Any, number: int) -> None:
-        """Take a row of the current key away. The next one gets the number that its rows say, remembered or not."""
+        """Remove a row of the current key. The next number then follows from the remaining rows."""
         self.rows.remove(number)
         self.next_numbers.pop(key, None)
 
     def find(self, row: Any) -> int | None:
-        """The oldest row that is equal."""
+        """The number of the oldest equal row."""
         entries = self.in_order()
         position = find_row([found for _, (found, _) in entries], row)
         return None if position is None else entries[position][0]
 
 
 class RegularJoinOperator(TwoInputOperator):
-    """``kind``: which sides keep what meets nothing; ``condition(left, right)``: which rows of a key meet."""
+    """``kind``: which sides keep rows without a partner; ``condition(left, right)``: which are partners."""
 
     def __init__(
         self,

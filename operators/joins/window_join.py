@@ -2,14 +2,13 @@
 
 Rules.
 
-* Both streams go into the same window operator, each record with the number of its side, 1 or 2; all kinds of windows,
-  triggers, lateness and side outputs are those of windows. A late record leaves as ``(side, record)``.
-* ``co_group``: for each key and window with a record of either side, the function gets both lists; one may be empty, so
-  that outer joins can be made of it.
-* ``join``: the function gets every pair of the two lists, left by left. A key with one side only gives nothing.
-* Results carry the last millisecond of the window. One that fires again for a late record gives all its pairs again.
-* In the lists, records of one side are in the order in which they came; what the two sides have to do with each other
-  in time does not show.
+* Both streams go into one window operator, each record with the number of its side, 1 or 2. So window kinds, triggers,
+  lateness and side outputs work as for windows. A late record is emitted as ``(side, record)``.
+* ``co_group``: for each key and window with a record of either side, the function gets both lists; one may be empty. So
+  outer joins are possible.
+* ``join``: the function gets every pair of the two lists, left by left. A key with one side only has no result.
+* Results carry the last millisecond of the window. If it fires again for a late record, it emits all its pairs again.
+* In each list, records are in the order of their arrival. The order between the two sides is not known.
 """
 
 from __future__ import annotations

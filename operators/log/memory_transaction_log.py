@@ -1,8 +1,8 @@
-"""A transactional log in memory, with the rules of :mod:`operators.log.port`. It records every request, and faults can
-be injected into each.
+"""A transactional log in memory, with the rules of :mod:`operators.log.port`. It records every request, and exploration
+can inject a fault into each.
 
-The partitions alone decide what readers see, as on a real log: readers go by markers, not by the memory of the
-transaction coordinator. ``validate`` compares the two.
+The partitions alone decide what readers see, as in a real log: readers obey markers, not the memory of the transaction
+coordinator. ``validate`` compares the two.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Patterns over the records of a key: ``sequence`` says which records are looked for, ``nfa`` is the automaton that
-finds them (a pure machine), ``pattern_operator`` runs it in the order of event time (Flink: ``CepOperator``).
+"""Patterns over the records of a key: ``sequence`` describes the wanted records, ``nfa`` is the automaton that finds
+them (a pure machine), ``pattern_operator`` runs it in the order of event time (Flink: ``CepOperator``).
 """
 
 from __future__ import annotations

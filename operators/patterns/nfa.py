@@ -3,19 +3,19 @@
 Theory of operation.
 
 * A *partial match* is an ascending sequence of records with their stages, and the *transitions* that are still open
-  from its last record: to the same stage again, and to every stage that may follow (after it, over optional ones).
-* Each record is shown to each open transition. If its stage takes the record, there is one more partial match. Then the
-  transition closes or not, by its contiguity: strict after one record, relaxed after the first that it took, any never.
-  A partial match without open transitions is forgotten.
+  from its last record: to the same stage again, to the next stage, and over optional stages to later ones.
+* Each record is shown to each open transition. If its stage takes the record, there is one more partial match. The
+  contiguity decides when the transition closes: strict after one record, relaxed after the first record that it took,
+  any never. A partial match without open transitions is forgotten.
 * No transition leads to a stage that forbids (``not_next``, ``not_followed_by``). Such a stage guards the transition
-  after it: a record that it takes ends a partial match from which that transition was open.
-* So each match is made exactly once, from the one partial match that is all of it but its last record.
-* A partial match that is a match is emitted, and may go on; its stage and count tell whether it was emitted.
-* An emitted match prunes, by the skip strategy, partial matches that began at or before a number; see :class:`Pattern`.
-* Time: a partial match is given up when a record, or event time itself, is ``within`` or more later than its beginning.
+  after it: if it takes a record, every partial match with that transition open ends.
+* So each match is made exactly once, from the one partial match that lacks only its last record.
+* A complete partial match is emitted as a match, and may go on; its stage and count tell whether it was emitted.
+* After a match the skip strategy may prune partial matches that began at or before some number; see :class:`Pattern`.
+* Time: a partial match times out when a record, or event time itself, is ``within`` or more later than its beginning.
 
-State is plain: a list of partial matches in the order in which they began, each with its records in it. That is more
-than a shared buffer would need, and nothing in it can be wrong.
+State is plain: a list of partial matches in the order in which they began, each with its own copy of its records. A
+shared buffer would need less space, but could be inconsistent.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _BEFORE_ALL = -1
 
 
 class Partial(NamedTuple):
-    """``stage``: index of that of the last record; ``size``: how many records that stage has; ``open``: indices of the
-    stages to which transitions are open; ``taken``: (number, stage, record) of each record."""
+    """``stage``: the stage of the last record, by index; ``size``: how many records that stage has; ``open``: indices
+    of the stages to which transitions are open; ``taken``: (number, stage, record) of each record."""
 
     start_ms: int
     stage: int
@@ -46,12 +46,12 @@ class Partial(NamedTuple):
 
     @property
     def order(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Which of several comes first."""
+        """The sort key of partial matches."""
         return tuple(number for number, _, _ in self.taken), tuple(stage for _, stage, _ in self.taken)
 
 
 class State(NamedTuple):
-    """All that is known of the records so far. ``pruned``: no match may begin at or before this number any more."""
+    """The state after the records so far. ``pruned``: no match may begin at or before this number any more."""
 
     next_number: int = 0
     pruned: int = _BEFORE_ALL
@@ -78,9 +78,9 @@ class Nfa:
         self._pattern = pattern
         self._stages = [stage for stage in pattern.stages if not stage.is_forbidden]
         self._guards = _guards_behind(pattern.stages)
-        """By the number of a stage: what is forbidden between it and the next one."""
+        """By the number of a stage: the forbidden stages between it and the next one."""
         self._after = [self._reachable(index + 1) for index in range(-1, len(self._stages))]
-        """By the number of a stage, from 1: which may follow it; 0 is before the first."""
+        """By the number of a stage, from 1: the stages that may follow it; 0 is before the first."""
         last = len(self._stages) - 1
         self._may_end = [all(stage.is_optional for stage in self._stages[index + 1 :]) for index in range(last + 1)]
 
@@ -96,8 +96,8 @@ class Nfa:
     # --- events -------------------------------------------------------------------------------------------------------
 
     def on_record(self, state: State, value: Any, time_ms: int) -> tuple[State, list[Match], list[tuple[int, Match]]]:
-        """The next record, at a time that is not before that of the one before: the new state, the matches that it
-        completes, and what it times out as in :meth:`on_time`."""
+        """The next record; its time may not be below the previous one. Returns the new state, the completed matches,
+        and the timed-out partial matches as :meth:`on_time` does."""
         state, timed_out = self.on_time(state, time_ms)
         number = state.next_number
         kept: list[Partial] = []
@@ -126,8 +126,8 @@ class Nfa:
         return State(number + 1, pruned, alive), matches, timed_out
 
     def on_time(self, state: State, time_ms: int) -> tuple[State, list[tuple[int, Match]]]:
-        """Event time has come so far: the new state, and what has timed out, with when it did. What was emitted as a
-        match has not."""
+        """Event time has advanced. Returns the new state and the timed-out partial matches, each with its time; not
+        those that were emitted as matches."""
         within_ms = self._pattern.within_ms
         if within_ms is None:
             return state, []

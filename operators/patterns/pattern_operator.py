@@ -3,13 +3,13 @@
 Rules.
 
 * A record waits until the watermark has reached its time. Then the records of each time are handled in order: by
-  ``order_by``, and as they came where that does not decide.
-* One whose time the watermark has reached already is late: it goes to the side output for late records, or is dropped
-  and counted (``numLateRecordsDropped``).
-* Before the records of a time, what this time ends is timed out; a timer for the end of every beginning sees to it
-  where no record follows. A match carries the time of its last record; what was timed out the time at which that was.
+  ``order_by``, then by arrival.
+* If the watermark has already reached a record's time, the record is late: it goes to the side output for late records,
+  or is dropped and counted (``numLateRecordsDropped``).
+* Partial matches that end at some time are timed out before the records of that time. Each has a timer, in case no
+  record follows. A match carries the time of its last record, a timed-out partial match the time of its end.
 * By processing time (``event_time=False``) records are handled as they come, and time is the virtual clock.
-* A restore with another pattern under the same uid is refused: partial matches know their stages by number.
+* A restore with another pattern under the same uid is refused: partial matches refer to stages by number.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class PatternFunction(KeyedProcessFunction):
         self.operator: Operator
 
     def open(self, ctx: KeyedProcessContext) -> None:
-        """Declare state: what waits, by time, and the automaton."""
+        """Declare state: the waiting records, by time, and the automaton."""
         self._waiting = ctx.map_state("waiting")
         self._state = ctx.value_state("automaton")
 
@@ -70,7 +70,7 @@ class PatternFunction(KeyedProcessFunction):
         return None
 
     def on_timer(self, timestamp_ms: int, ctx: KeyedProcessContext) -> list[Match]:
-        """Time has come to records, or to the end of what was begun."""
+        """Event time has reached waiting records, or the end of a partial match."""
         values = self._waiting.get(timestamp_ms) or []
         if values:
             self._waiting.remove(timestamp_ms)
@@ -87,7 +87,7 @@ class PatternFunction(KeyedProcessFunction):
             assert not late, "time does not pass between records of the same time"
             matches += found
         if state.partials or before.partials:
-            # Without partial matches the numbers mean nothing: such a key has no state.
+            # Without partial matches the numbers have no meaning, so such a key needs no state.
             self._state.update(state.plain() if state.partials else None)
         if self._within_ms is not None and any(one.start_ms == time_ms for one in state.partials):
             register = ctx.register_event_time_timer if self.event_time else ctx.register_processing_time_timer
@@ -99,7 +99,7 @@ class PatternFunction(KeyedProcessFunction):
 
 
 class PatternOperator(KeyedProcessOperator):
-    """A ``PatternFunction`` and the pattern that its state is of."""
+    """A ``PatternFunction``, and the pattern that its state belongs to."""
 
     def __init__(self, pattern: Pattern, function: PatternFunction) -> None:
         super().__init__(function)
@@ -136,8 +136,8 @@ def pattern_operator(
     late_tag: str | None,
     timeout_tag: str | None,
 ) -> Callable[[], PatternOperator]:
-    """What makes the operators of ``KeyedStream.pattern``. Raises :class:`ConfigurationError` for what cannot match or
-    would never be used."""
+    """The factory of operators of ``KeyedStream.pattern``. Raises :class:`ConfigurationError` for invalid options and
+    options without effect."""
     if timeout_tag is not None and pattern.within_ms is None:
         raise ConfigurationError(
             f"pattern: nothing would ever go to timeout_tag={timeout_tag!r}, for nothing runs out of time\n"

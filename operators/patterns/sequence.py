@@ -1,29 +1,30 @@
-"""Patterns: the sequence of records to look for.
+"""Patterns: the sequences of records to find.
 
 (Flink CEP: ``Pattern``, ``Quantifier``, ``AfterMatchSkipStrategy``.)
 
-A pattern is a value: methods return a new one. They refer to the stage that was begun last::
+A pattern is a value: methods return a new one. They change the newest stage::
 
     Pattern.begin("small").where(small).followed_by("big").where(big).times(2).within(60_000)
 
-Meaning. Records of one key in their order have numbers 0, 1, 2, … A *match* gives each of an ascending sequence of them
-a stage, such that
+Meaning. Records of one key in their order have numbers 0, 1, 2, … A *match* is an ascending sequence of records, each
+with a stage, such that
 
-1. the stages come in the order of the pattern, each with as many records as its quantifier says, none only if optional;
+1. the stages come in the order of the pattern, each with as many records as its quantifier says; only optional stages
+may have none;
 2. each record satisfies the condition of its stage, and not its ``until``;
-3. between a record and the next one of the match, with stage *b*, there lies
+3. between a record and the next one of the match, with stage *b*, there may be
 
-   * ``next``, ``consecutive``: nothing;
-   * ``followed_by``, and within a stage by default: nothing that *b* would have taken (rule 2);
-   * ``followed_by_any``, ``allow_combinations``: anything;
+   * ``next``, ``consecutive``: no record;
+   * ``followed_by``, and within a stage by default: no record that *b* would have taken (rule 2);
+   * ``followed_by_any``, ``allow_combinations``: any records;
 
-4. from one record of a stage with ``until`` to the next of the same stage, that one included, none satisfies ``until``;
+4. after a record of a stage with ``until``, up to and including its next one, no record satisfies ``until``;
 5. the time from the first to the last record is less than ``within``;
-6. after each record with which its stage may end, up to and including the next one of the match, there is none that a
-   ``not_followed_by`` after the stage would take, and the very next one is none that a ``not_next`` would take.
+6. after each record that may be the last of its stage, up to and including the next one of the match, no record
+   satisfies a ``not_followed_by`` after the stage, and the very next record does not satisfy a ``not_next``.
 
-Rule 6 treats a stage of several records as Flink does: once there are enough, a forbidden record ends everything that
-has begun, even if the stage could have gone on. Unlike in Flink, a record that is both forbidden and wanted is always
+Rule 6 treats a stage of several records as Flink does: once there are enough, a forbidden record ends the partial
+match, even if the stage could have gone on. Unlike in Flink, a record that is both forbidden and wanted is always
 forbidden, even at the end of the pattern. The contiguity of a stage also holds when optional stages before it are left
 out. Any record may begin a match.
 """
@@ -42,7 +43,7 @@ NO_SKIP, SKIP_TO_NEXT, SKIP_PAST_LAST_EVENT = "no_skip", "skip_to_next", "skip_p
 SKIP_STRATEGIES = (NO_SKIP, SKIP_TO_NEXT, SKIP_PAST_LAST_EVENT)
 
 MAX_WITHIN_MS = 2**62
-"""A time and a duration together are a time of 64 bits."""
+"""With this limit, a time plus a duration fits into 64 bits."""
 
 Condition = Callable[[Any], Any]
 Matched = Mapping[str, list[Any]]
@@ -52,8 +53,8 @@ Matched = Mapping[str, list[Any]]
 @dataclass(frozen=True, slots=True)
 class Stage:
     """One stage. ``conditions``: alternatives, each a conjunction; ``against``: conditions that look at the match so
-    far; ``contiguity``: what may lie between the stage before and this one, or that records of it may not; ``inner``:
-    what may lie between two records of it."""
+    far; ``contiguity``: which records may lie between the stage before and this one, or that this stage is forbidden;
+    ``inner``: which may lie between two records of it."""
 
     name: str
     contiguity: str
@@ -67,7 +68,7 @@ class Stage:
 
     @property
     def is_forbidden(self) -> bool:
-        """Whether it says what there must not be."""
+        """Whether it is a ``not_next`` or ``not_followed_by``."""
         return self.contiguity in (NOT_NEXT, NOT_FOLLOWED)
 
     def ends(self, value: Any) -> bool:
@@ -75,7 +76,7 @@ class Stage:
         return self.until is not None and bool(self.until(value))
 
     def takes(self, value: Any, matched: Matched) -> bool:
-        """Whether a record may be one of this stage, after the records matched so far."""
+        """Whether the stage takes a record, after the records matched so far."""
         return (
             any(all(condition(value) for condition in together) for together in self.conditions)
             and not self.ends(value)
@@ -92,7 +93,7 @@ def _check_ms(value: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A sequence of stages; see the module for what it means. Begun with :meth:`begin`."""
+    """A sequence of stages; its meaning is in the module. Begin with :meth:`begin`."""
 
     stages: tuple[Stage, ...]
     within_ms: int | None = None
@@ -100,14 +101,14 @@ class Pattern:
 
     @classmethod
     def begin(cls, name: str, *, skip: str = NO_SKIP) -> Pattern:
-        """The first stage. ``skip`` says which matches are left out once one was found:
+        """The first stage. ``skip`` says which matches are left out after a match was found:
 
-        ``no_skip``                none;
+        ``no_skip``                no match;
         ``skip_to_next``           those that begin with the same record as the one found, or before it;
         ``skip_past_last_event``   those that begin before it or inside it.
 
-        Of matches that end with the same record those that begin earlier are found first, of these those that are less,
-        as a list of numbers and then of stages.
+        Among matches that end with the same record, the earlier beginning is found first; then the lesser list of
+        numbers, then the lesser list of stages.
         """
         if skip not in SKIP_STRATEGIES:
             raise ConfigurationError(f"pattern: skip must be one of {', '.join(SKIP_STRATEGIES)}, got {skip!r}")
@@ -126,11 +127,11 @@ class Pattern:
         return self._then(name, ANY)
 
     def not_next(self, name: str) -> Pattern:
-        """What the very next record must not be."""
+        """The very next record must not satisfy this stage."""
         return self._then(name, NOT_NEXT)
 
     def not_followed_by(self, name: str) -> Pattern:
-        """What no record may be until the next stage begins."""
+        """No record may satisfy this stage until the next stage begins."""
         return self._then(name, NOT_FOLLOWED)
 
     def where(self, condition: Condition) -> Pattern:
@@ -149,7 +150,7 @@ class Pattern:
         return self._with(against=(*self.stages[-1].against, _callable("where_matched", condition)))
 
     def times(self, least: int, most: int | None = None) -> Pattern:
-        """So many records; with two numbers, from the one to the other."""
+        """Exactly ``least`` records; with two numbers, ``least`` to ``most``."""
         most = least if most is None else most
         if type(least) is not int or type(most) is not int or not 1 <= least <= most:
             raise ConfigurationError(
@@ -158,7 +159,7 @@ class Pattern:
         return self._quantified("times", least=least, most=most)
 
     def times_or_more(self, least: int) -> Pattern:
-        """So many records, or more."""
+        """``least`` records or more."""
         return self.times(least)._with(most=None)
 
     def one_or_more(self) -> Pattern:
@@ -166,15 +167,15 @@ class Pattern:
         return self._quantified("one_or_more", least=1, most=None)
 
     def optional(self) -> Pattern:
-        """Or none."""
+        """The stage may have no record."""
         return self._quantified("optional", is_optional=True)
 
     def consecutive(self) -> Pattern:
-        """Nothing may lie between the records of the stage."""
+        """No other record may lie between the records of the stage."""
         return self._quantified("consecutive", inner=STRICT)
 
     def allow_combinations(self) -> Pattern:
-        """Anything may lie between the records of the stage, others that suit it included."""
+        """Any records may lie between the records of the stage, even records that suit it."""
         return self._quantified("allow_combinations", inner=ANY)
 
     def until(self, condition: Condition) -> Pattern:
@@ -184,13 +185,13 @@ class Pattern:
         return self._with(until=_callable("until", condition))
 
     def within(self, duration_ms: int) -> Pattern:
-        """From the first record to the last less than so many ms may pass."""
+        """From the first to the last record less than ``duration_ms`` may pass."""
         _check_ms(duration_ms)
         return replace(self, within_ms=duration_ms)
 
     def check(self) -> None:
-        """Refuse a pattern that no record at all would match, or of which it never shows that it does not: raises
-        :class:`ConfigurationError`."""
+        """Raises :class:`ConfigurationError` for a pattern that matches even without a record, or that ends with a
+        forbidden stage, whose absence is never certain."""
         if all(stage.is_optional for stage in self.stages if not stage.is_forbidden):
             raise ConfigurationError("pattern: every stage is optional, so that no record at all would be a match")
         if self.stages[-1].is_forbidden:
@@ -202,7 +203,7 @@ class Pattern:
             )
 
     def text(self) -> str:
-        """The stages without their conditions: what must be the same for partial matches of a checkpoint to go on."""
+        """The stages without their conditions: these must be the same for partial matches of a checkpoint to go on."""
         return f"{self.skip} {self.within_ms} " + " ".join(
             f"{stage.contiguity}:{stage.name}[{stage.least},{stage.most}]{stage.inner}{'?' * stage.is_optional}"
             for stage in self.stages

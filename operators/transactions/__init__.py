@@ -1,4 +1,4 @@
-"""Sinks that commit in another system. ``two_phase_commit`` is within one operator. ``committing_sink`` is several:
+"""Sinks that commit in another system. ``two_phase_commit`` uses one operator. ``committing_sink`` uses several:
 writers, ``committer`` operators around ``committer_machine`` and ``global_committer_machine``, and their books
 (``committables``, ``committable_collector``). ``commit_rules`` are the rules that differ between versions of Flink.
 """

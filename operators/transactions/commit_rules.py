@@ -1,15 +1,15 @@
-"""The rules of committers, where they differ between versions of Flink and from ours.
+"""The rules of committers that differ between versions of Flink, or from ours.
 
-Ours differ in three points, each because of an error that the others allow:
+Our rules differ in three points; in each, Flink's rules allow an error:
 
 * **At the end of the input** writers name the checkpoint after the last one that they have seen. Only that checkpoint
-  or a later one commits what they name. Where "the next notification" commits everything, a late notification of a
-  checkpoint from *before* the end publishes what a restore from it produces again.
-* **After a restore** from checkpoint ``n`` the books of later checkpoints are dropped. They exist only where barriers
-  are not aligned (at-least-once), and their records are read again. They must not be kept, because a file that they
-  name may have been cut and may be written to again.
+  or a later one commits these committables. Where "the next notification" commits everything, a late notification for a
+  checkpoint from *before* the end publishes records that a restore from that checkpoint produces again.
+* **After a restore** from checkpoint ``n`` the books of later checkpoints are dropped. They exist only with unaligned
+  barriers (at-least-once), and their records are read again. A file in them may have been cut and written to again, so
+  they must not be kept.
 * **Late committables**, of a checkpoint that is complete already, are committed when their subtask has sent all that it
-  has announced. Before that they are not an error.
+  has announced. Until then they wait, without an error.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from engine.elements.errors import check_whole
 
 @dataclass(frozen=True, slots=True)
 class CommitRules:
-    """``max_retries``              how often a request may be put off, in rounds without a delay; then the task fails.
-                                 With a delay there is no limit;
+    """``max_retries``              how often a request may be postponed, in rounds without a delay; then the task
+                                 fails. With a delay there is no limit;
     ``retry_delay_ms``           ``None``, or how long a postponed request waits for its next round;
     ``waits_for_late``           whether complete subtasks are committed without the others, and the others when they
                                 are complete; otherwise an incomplete checkpoint is an error;

@@ -4,8 +4,8 @@ Rules:
 
 * State is one element for each book, so a change of parallelism redistributes whole books, never parts of one.
 * A restore merges its books under one label, because other subtasks may send now. By Flink's rules the label is the
-  number of the committer. By ours it is a label that no writer has; but a book with committables still on their way
-  keeps its own label, so that these find it.
+  number of the committer. By ours no writer has this label. But a book with committables still in flight keeps its own
+  label, so that they find it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from operators.transactions.committables import (
 from state_backends.base import Shape, list_of, number, positive, row, whole
 
 RESTORED = -1
-"""The subtask under which whole books are filed after a restore."""
+"""The label (subtask) of complete books after a restore."""
 
 BookState = tuple[Any, ...]
 """``(checkpoint, subtask, subtasks, expected, drained, failed, [(payload, retries), ...])``"""
@@ -106,7 +106,7 @@ class CommittableCollector:
         ]
 
     def restore(self, state: Iterable[BookState], label: int | None = None) -> None:
-        """Take over books. ``label``: the subtask under which all of them are filed; ``None`` = by our rules."""
+        """Take over books. ``label``: the subtask that all of them are filed under; ``None`` = by our rules."""
         for checkpoint_id, subtask, subtasks, expected, drained, failed, requests in state:
             book = SubtaskCommittables(
                 expected, [CommitRequest(payload, retries) for payload, retries in requests], drained, failed
@@ -122,7 +122,7 @@ class CommittableCollector:
                 checkpoint.books[subtask] = book
 
     def drop_behind(self, checkpoint_id: int) -> int:
-        """Forget the books of later checkpoints; returns how many committables that were."""
+        """Forget the books of later checkpoints; returns their number of committables."""
         later = [checkpoint for known, checkpoint in self._checkpoints.items() if known > checkpoint_id]
         for checkpoint in later:
             self.remove(checkpoint)

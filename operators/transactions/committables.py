@@ -5,8 +5,8 @@ Rules:
 
 * Before each barrier a writer sends a *summary* (checkpoint, subtask, number of writers, how many committables) and
   then exactly that many *committables*. Both are plain tuples, because they may be in flight during a snapshot.
-* A committable is booked by the checkpoint that **it** names, never by the last barrier: where barriers are not
-  aligned, committables of the next checkpoint come before the barrier of this one.
+* A committable is booked by the checkpoint that **it** names, never by the last barrier: with unaligned barriers,
+  committables of the next checkpoint come before the barrier of this one.
 * The book of a subtask counts announced committables. Committed ones are *drained* from it; those that failed for a
   known reason are counted and dropped. The book is finished when every announced one is drained or failed.
 * A second summary for a subtask and checkpoint is an error, and so is an unannounced committable. Only the committables
@@ -27,7 +27,7 @@ SUMMARY, COMMITTABLE = "summary", "committable"
 """The first field of a message."""
 
 END_OF_INPUT = 2**63 - 1
-"""The checkpoint that a writer names when nothing more will come from it (Flink: ``EOI``)."""
+"""The checkpoint that a writer names in its last message (Flink: ``EOI``)."""
 
 Message = tuple[Any, ...]
 """``(SUMMARY, checkpoint, subtask, subtasks, count)`` or ``(COMMITTABLE, checkpoint, subtask, payload)``."""
@@ -40,8 +40,8 @@ class _KindOfStateError(StateError):
 
 
 class CommittableProtocolError(_KindOfStateError):
-    """Summaries and committables do not match: something between the writers and the committer has added or lost some.
-    ``kind`` says how, in one word."""
+    """Summaries and committables do not match: between the writers and the committer some were added or lost. ``kind``
+    names the mismatch in one word."""
 
 
 class CommitFailedError(_KindOfStateError):
@@ -72,7 +72,7 @@ class CommitRequest:
     """One committable in the hands of a committer (Flink: ``Committer.CommitRequest``).
 
     :ivar committable: the payload to commit
-    :ivar retries: how often it was put off so far
+    :ivar retries: how often it was postponed so far
     """
 
     __slots__ = ("_state", "_told", "committable", "retries")
@@ -155,7 +155,7 @@ class SubtaskCommittables:
     def add(self, payload: Any) -> None:
         """A committable has come.
 
-        :raises CommittableProtocolError: when all that were announced had come before
+        :raises CommittableProtocolError: when all announced ones had come before
         """
         if self.is_fully_received:
             raise CommittableProtocolError(
@@ -209,7 +209,7 @@ class SubtaskCommittables:
 class CheckpointCommittables:
     """The books of one checkpoint, by subtask.
 
-    :ivar subtasks: how many subtasks send committables, by what they say
+    :ivar subtasks: how many subtasks send committables, as their summaries say
     """
 
     __slots__ = ("books", "checkpoint_id", "is_end_of_input", "subtasks")
@@ -253,7 +253,7 @@ class CheckpointCommittables:
 
     @property
     def is_fully_received(self) -> bool:
-        """Whether everything that was announced has come. (Not whether every subtask has announced something.)"""
+        """Whether all announced committables have come. (Not whether every subtask has announced some.)"""
         return all(book.is_fully_received for book in self.books.values())
 
     @property
@@ -267,7 +267,8 @@ class CheckpointCommittables:
         return all(book.is_finished for book in self.books.values())
 
     def requests(self, *, only_fully_received: bool) -> list[CommitRequest]:
-        """Those without an outcome, by subtask; of subtasks that have sent all they announced, or of all."""
+        """The requests without an outcome, by subtask: of all subtasks, or only of those that have sent all they
+        announced."""
         return [
             request
             for _, book in sorted(self.books.items())
@@ -276,7 +277,7 @@ class CheckpointCommittables:
         ]
 
     def drain(self) -> list[Any]:
-        """Take out what was committed, by subtask."""
+        """Take out the committed ones, by subtask."""
         return [payload for _, book in sorted(self.books.items()) for payload in book.drain()]
 
     def describe_missing(self) -> str:

@@ -3,10 +3,11 @@
 
 Rules:
 
-* The state is everything that is booked and not committed.
-* What a restore commits is sent downstream with the first element, because downstream operators open later.
-* A committer may send more after the end of its input: what the last checkpoint covers is committed only when that is
-  complete. Its task stays until then, and so does that of the global committer.
+* The state is every committable that is booked and not committed.
+* Committables that a restore commits are sent downstream with the first element, because downstream operators open
+  later.
+* A committer may send more after the end of its input, because it commits the last checkpoint's committables only after
+  that checkpoint has completed. Its task and that of the global committer stay until then.
 * Timers do not fire after the end of the input. Postponed requests are then tried again at once, ``max_retries`` times.
 """
 
@@ -87,7 +88,7 @@ class _CommittingOperator(SinkOperator):
         self._committed(self._machine.end_of_input(checkpoint_follows=self.context.checkpointing_enabled))
 
     def _committed(self, done: list[CommittedCheckpoint]) -> None:
-        """Called with what was committed."""
+        """Called with the committed checkpoints."""
 
     def close(self) -> None:
         close = getattr(self._committer, "close", None)
@@ -102,7 +103,7 @@ class _CommittingOperator(SinkOperator):
 
 
 class CommitterOperator(_CommittingOperator):
-    """The committer of one subtask. ``emits``: whether it sends downstream what it has committed."""
+    """The committer of one subtask. ``emits``: whether it sends its committed committables downstream."""
 
     def __init__(self, sink: CommittingSink, *, emits: bool = False) -> None:
         super().__init__(sink, sink.create_committer)
@@ -116,7 +117,7 @@ class CommitterOperator(_CommittingOperator):
         return CommitterMachine(committer, self._rules, self.context.metrics.count)
 
     def open(self) -> None:
-        """Try again what the restore has put off."""
+        """Try the requests that the restore has postponed again."""
         self._retry_if_needed()
 
     def process_batch(self, batch: Batch) -> None:
@@ -126,7 +127,7 @@ class CommitterOperator(_CommittingOperator):
         self._retry_if_needed()
 
     def prepare_snapshot_pre_barrier(self, checkpoint_id: int) -> None:
-        """Send what a restore has committed before the next barrier at the latest."""
+        """At the latest before the next barrier, send the committables that a restore has committed."""
         self._tell()
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:

@@ -1,15 +1,15 @@
 """When a committer commits (Flink: ``CommitterOperator`` with ``CheckpointCommittableManagerImpl.commit``).
 
-Rules (:mod:`operators.transactions.commit_rules` says where they differ):
+Rules (for the differences between versions see :mod:`operators.transactions.commit_rules`):
 
-* The notification of checkpoint ``n`` commits everything booked up to the greatest checkpoint that was ever notified,
-  oldest first. A notification may be lost or late, and the next makes up for it.
+* A notification commits all books up to the greatest checkpoint notified so far, oldest first. So if a notification is
+  lost or late, the next one makes up for it.
 * A checkpoint is committed in rounds; the next round has only unfinished requests. If some stay unfinished, the task
   fails, and the restore begins again. Requests committed in one round are not repeated.
-* A restore from checkpoint ``n`` commits at once everything booked up to ``n``, whether or not the notification
-  came through: **a committer must be idempotent**.
-* The end of the input commits nothing that a checkpoint will still cover. Without checkpoints, and in batch
-  jobs, it commits everything.
+* A restore from checkpoint ``n`` commits all books up to ``n`` at once. The notification may or may not have arrived
+  before the failure, so **a committer must be idempotent**.
+* The end of the input does not commit committables that a checkpoint will still cover. Without checkpoints, and in
+  batch jobs, it commits all.
 """
 
 from __future__ import annotations
@@ -50,8 +50,7 @@ def count_nothing(name: str, amount: int) -> None:
 
 
 class CommittingMachine:
-    """The books of one committer, and which checkpoints are known to be complete. ``count``: gets names and amounts for
-    metrics."""
+    """The books of one committer, and the known complete checkpoints. ``count``: gets names and amounts for metrics."""
 
     def __init__(
         self, committer: Committer, rules: CommitRules | None = None, count: Callable[[str, int], None] = count_nothing
@@ -65,7 +64,7 @@ class CommittingMachine:
         self._ended = False
 
     def add(self, message: Message) -> list[CommittedCheckpoint]:
-        """A message has come; commit it if it was waited for."""
+        """A message has come; commit the committables that it completes."""
         raise TypeError(f"{type(self).__name__} books no messages")
 
     def commit_covered(self) -> list[CommittedCheckpoint]:
@@ -136,8 +135,8 @@ class CommitterMachine(CommittingMachine):
         done = []
         for checkpoint in self.books.up_to(self.completed_id):
             self.commit(checkpoint, self._waits(checkpoint))
-            # Until everything is committed, all of it stays booked: downstream gets it once, even with a restore in
-            # between. (By Flink's rules each part is sent by itself.)
+            # Until all of it is committed, the whole checkpoint stays booked: downstream gets it once, even with a
+            # restore in between. (By Flink's rules each part is sent by itself.)
             if checkpoint.is_settled or self.rules.keeps_uncovered:
                 done.append(CommittedCheckpoint(checkpoint.checkpoint_id, checkpoint.drain()))
             if checkpoint.is_finished:
@@ -153,8 +152,8 @@ class CommitterMachine(CommittingMachine):
     def commit(self, checkpoint: CheckpointCommittables, only_fully_received: bool) -> None:
         """Commit a checkpoint, or only the subtasks that have sent everything.
 
-        :raises CommittableProtocolError: when something is missing, and the rules do not wait for it
-        :raises CommitFailedError: when something could not be committed
+        :raises CommittableProtocolError: when a committable is missing, and the rules do not wait for it :raises
+        CommitFailedError: when a request could not be committed
         """
         if not self.rules.waits_for_late:
             _check_complete(checkpoint, "is complete, but its committables are not")

@@ -6,13 +6,14 @@
 Rules:
 
 * A writer keeps no committables. Before every barrier it hands them out, and the committer's snapshot of that
-  checkpoint holds them. So one place decides what is published, whatever happens to the writers.
+  checkpoint holds them. So one place decides what is published, even if writers fail.
 * There are as many committers as writers, connected one to one, so they run in the same tasks. The edge to the
   global committer is also one to one from every subtask: on such edges barriers never overtake records.
 * At the end of the input a writer hands out the rest for the checkpoint after the last one that it has seen. Every
-  later checkpoint begins after the end, so it contains the rest; no earlier one may commit it. Then the writer says
-  that nothing more comes. Without checkpoints the committers commit the rest at the end of their input.
-* The global committer gets what the committers have committed, or the committables themselves if there are none.
+  later checkpoint begins after the end, so it contains the rest; no earlier one may commit it. Then the writer
+  announces its end. Without checkpoints the committers commit the rest at the end of their input.
+* The global committer gets the committables that committers have committed or, without committers, those of the
+  writers.
 """
 
 from __future__ import annotations
@@ -58,26 +59,25 @@ class SinkWriter:
         """A timer registered through the context is due."""
 
     def prepare_commit(self, end_of_input: bool) -> list[Any]:
-        """Hand out, as plain values, what must become visible when the next checkpoint is complete. From now on it must
-        be possible to commit these values, whatever happens to this process. ``end_of_input``: no records
-        follow."""
+        """Hand out committables, plain values that must become visible when the next checkpoint is complete. From now
+        on it must be possible to commit them, even if this process dies. ``end_of_input``: no records follow."""
         raise TypeError(f"{type(self).__name__} does not say what is to be committed")
 
     def snapshot_state(self, checkpoint_id: int) -> list[Any]:
-        """The state that a writer needs to resume, as plain values; without what was handed out."""
+        """The state that a writer needs to resume, as plain values; without committables already handed out."""
         return []
 
     def close(self) -> None:
         """Release resources; do not publish."""
 
     def fingerprint(self) -> object:
-        """Everything beyond the state that makes two writers behave differently."""
+        """All values beyond the state that make two writers behave differently."""
         return None
 
 
 class CommittingSink:
-    """Base of sinks in several operators. Subclasses create a writer, and a committer, a global committer, or both.
-    Methods that they do not override leave their operator out."""
+    """Base of sinks in several operators. Subclasses create a writer, and a committer, a global committer, or both. A
+    method that is not overridden leaves its operator out."""
 
     name = "sink"
     """Stem of the operators' names."""
@@ -157,7 +157,7 @@ class SinkPart:
 
 
 def part_options(options: Any, part: str) -> dict[str, Any]:
-    """The options for an operator after the writer: names made from the stem that the user has given, if any."""
+    """The options for an operator after the writer: names made from the user's stem, if given."""
     return {key: f"{options[key]}-{part}" for key in ("name", "uid") if options.get(key) is not None}
 
 
@@ -202,13 +202,13 @@ class WriterOperator(SinkOperator):
             self._opened().on_processing_time(time_ms)
 
     def prepare_snapshot_pre_barrier(self, checkpoint_id: int) -> None:
-        """Hand out what belongs to this checkpoint, before its barrier."""
+        """Hand out the committables of this checkpoint, before its barrier."""
         self._last_checkpoint_id = checkpoint_id
         if not self._finished:
             self._emit(checkpoint_id, self._opened().prepare_commit(False))
 
     def snapshot_state(self, checkpoint_id: int) -> None:
-        """Store what the writer needs to resume."""
+        """Store the writer's state."""
         self._state.update(self._opened().snapshot_state(checkpoint_id))
 
     def finish(self) -> None:

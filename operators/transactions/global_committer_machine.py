@@ -2,15 +2,17 @@
 
 Rules:
 
-* A checkpoint is committed as a whole: when it is complete, all committables of *all* subtasks are here, and all older
-  checkpoints are committed. Committers send only what a complete checkpoint covers. So after committers it is committed
-  when its last committable comes, without a notification (``commit_on_input``). After writers the notification decides.
-* All committables of a subtask are here when it has sent a summary for this checkpoint or a later one, and all that it
+* A checkpoint is committed as a whole: when it is complete, all committables of *all* subtasks have come, and all older
+  checkpoints are committed. Committers send only committables of complete checkpoints. So after committers it is
+  committed when its last committable comes, without a notification (``commit_on_input``). After writers the
+  notification decides.
+* All committables of a subtask have come when it has sent a summary for this checkpoint or a later one, and all that it
   announced. A subtask that never saw the barrier of an aborted checkpoint sends nothing for it. A subtask whose input
-  has ended says so, and is not waited for.
+  has ended announces it, and the machine does not wait for it.
 * Committables that come after the notification of their checkpoint are committed with the next one.
-* A restore commits what its checkpoint covers. After committers only some of that may be in the state, because they
-  sent it on its way to the *next* checkpoint. An incomplete checkpoint waits until each of them has sent it again.
+* A restore commits the committables of its checkpoint. After committers the state may have only some of them, because
+  committers send them later, towards the *next* checkpoint. An incomplete checkpoint waits until each committer has
+  sent its part again.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ from operators.transactions.committer_machine import (
 class GlobalCommitterMachine(CommittingMachine):
     """The machine of the global committer.
 
-    ``commit_on_input``  whether all input is of complete checkpoints, because it comes from committers, not writers.
+    ``commit_on_input``  whether all input belongs to complete checkpoints, because it comes from committers, not
+                         writers.
     """
 
     def __init__(
@@ -49,9 +52,9 @@ class GlobalCommitterMachine(CommittingMachine):
         super().__init__(committer, rules, count)
         self._commit_on_input = commit_on_input
         self._reported: dict[int, int] = {}
-        """By subtask: the newest checkpoint for which a summary has come from it."""
+        """By subtask: the checkpoint of its newest summary."""
         self._senders: int | None = None
-        """How many subtasks there are, once one has said it."""
+        """The number of subtasks, once a summary has told it."""
         self._restored_whole: set[int] = set()
         """Checkpoints that the restored state held completely."""
 
@@ -68,7 +71,7 @@ class GlobalCommitterMachine(CommittingMachine):
 
     def restore(self, state: Iterable[BookState], subtask: int, checkpoint_id: int) -> list[CommittedCheckpoint]:
         state = list(state)
-        # Books that an earlier restore has filed under one label do not tell how many subtasks have sent them.
+        # Books that an earlier restore has filed under one label do not show how many subtasks have sent them.
         senders = Counter(book[0] for book in state if book[1] != RESTORED)
         self._restored_whole = {
             booked_id for booked_id, _, subtasks, *_ in state

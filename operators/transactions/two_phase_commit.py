@@ -2,26 +2,26 @@
 
 Rules, with their reasons:
 
-* One transaction is current. A checkpoint *pre-commits* it: from then on the other system must be able to commit it
-  whatever happens to us. It becomes pending for that checkpoint, and the next one begins at once, even if nothing was
-  written. The state holds the new current transaction and everything pending.
+* One transaction is current. A checkpoint *pre-commits* it: from then on the other system must be able to commit it,
+  even if our process dies. It becomes pending for that checkpoint, and the next one begins at once, even if it gets no
+  records. The state holds the new current transaction and all pending ones.
 * Only when the checkpoint has completed are the pending transactions of it *and of all before it* committed: a
-  notification may never come, and the next one makes up for it. Committing with the barrier instead would publish what
-  the restore of an older checkpoint produces again.
-* A transaction leaves the pending ones even if its commit failed. The error fails the task, and the restored state has
-  it again.
-* A restore from checkpoint ``n`` commits everything that was pending in ``n``, because it is unknown whether the
-  notification came through: **commit must be idempotent**. It aborts the transaction that was current in ``n``. The
-  records of that come again, even if a later checkpoint, not completed, has pre-committed it. Where ``abort_lingering``
-  finds it as well, this adds nothing; after a restore under another writer only the state knows it.
-* Attempts that died leave transactions that no state contains: begun with a checkpoint that did not complete. They
-  block readers until they time out, and zombies may still write to them; ``abort_lingering`` aborts them. It must spare
-  the pending transactions of *other* subtasks, which is why all pending transactions are in a union list.
-* After ``finish`` the last checkpoint pre-commits the last transaction, and none begins. Without checkpoints it is
+  notification may never come, and the next one makes up for it. A commit at the barrier would publish records that the
+  restore of an older checkpoint produces again.
+* Even a transaction whose commit failed is no longer pending: the error fails the task, and the restored state has it
+  again.
+* A restore from checkpoint ``n`` commits all transactions pending in ``n``. The notification may or may not have
+  arrived before, so **commit must be idempotent**. The restore aborts the transaction that was current in ``n``,
+  because its records come again, even if a later, uncompleted checkpoint has pre-committed it. Usually
+  ``abort_lingering`` finds it as well; after a restore under another writer only the state knows it.
+* Dead attempts leave transactions that no state contains: begun with a checkpoint that did not complete. They block
+  readers until they time out, and zombies may still write to them; ``abort_lingering`` aborts them. It must spare the
+  pending transactions of *other* subtasks, so all pending transactions are in a union list.
+* After ``finish`` the last checkpoint pre-commits the last transaction, and no other begins. Without checkpoints it is
   committed at the end.
 * The other system aborts transactions that stay open for too long: its timeout must be longer than the longest
-  checkpoint together with the longest restart. A pending transaction that it has aborted is *lost data*, an error that
-  a restart cannot help. ``ignore_failures_after_transaction_timeout`` lets a restore go on without it, if it is older
+  checkpoint together with the longest restart. If it has aborted a pending transaction, *data is lost*: an error that a
+  restart cannot repair. With ``ignore_failures_after_transaction_timeout`` a restore goes on without it if it is older
   than the timeout. It counts in ``numTransactionsLost`` and is reported as a loss, so the verdict on the run is
   *violated*. This never happens silently, and never in a notification.
 
@@ -52,9 +52,9 @@ class TransactionLostError(Exception):
 
 class TwoPhaseCommitSinkOperator(SinkOperator):
     """Drives the transactions. Subclasses talk to the other system: ``begin``, ``invoke``, ``pre_commit``, ``commit``
-    and ``abort``, and those for recovery where it differs.
+    and ``abort``, and the methods for recovery if that differs.
 
-    ``transaction_timeout_ns``  after which the other system aborts a transaction, ``None`` = never;
+    ``transaction_timeout_ns``  the other system aborts a transaction after this time, ``None`` = never;
     ``timeout_warning_ratio``   of it, from 0 to 1: a commit of an older transaction is counted in
                                 ``numTransactionsNearTimeout`` and passed to ``transaction_near_timeout``,
                                 ``None`` = never;
@@ -121,7 +121,7 @@ class TwoPhaseCommitSinkOperator(SinkOperator):
     # --- life cycle ---------------------------------------------------------------------------------------
 
     def initialize_state(self) -> None:
-        """Decide all transactions of earlier attempts, before the first transaction of this one."""
+        """Decide all transactions of earlier attempts before the first one of this attempt."""
         backend = self.context.operator_backend()
         one = self.transaction_shape
         state_shape = row(optional(row(one, number)), list_of(row(whole, one, number)))
@@ -171,7 +171,7 @@ class TwoPhaseCommitSinkOperator(SinkOperator):
         self._everybodys.update([transaction for _, transaction, _ in self._pending])
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Commit what this checkpoint covers."""
+        """Commit the transactions that this checkpoint covers."""
         covered = [one for one in self._pending if one[0] <= checkpoint_id]
         self._pending = [one for one in self._pending if one[0] > checkpoint_id]
         first_error: Exception | None = None

@@ -4,8 +4,7 @@ processes.
 Rules (Kafka's, where it has the same problem).
 
 * The journal is the truth about names, the partitions are the truth about records. A change is durable in the journal
-  before anything depends on it. Only the beginning of a transaction need not be durable: its records show that it has
-  begun.
+  before anything depends on it. The beginning of a transaction need not be: its records prove it.
 * ``prepare`` makes the records of a transaction durable. Then it writes their number in each partition to the journal.
   ``commit`` does that too, if there was no ``prepare``.
 * A commit has happened when it is in the journal. The log writes the markers afterwards; recovery writes the missing

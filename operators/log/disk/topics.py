@@ -74,8 +74,7 @@ def write_topic(fs: FileSystem, log: str, topic: str, partitions: int) -> None:
 
 
 def lock_log(fs: FileSystem, directory: str) -> DirectoryLock:
-    """Become the writer. Raises :class:`StorageError` when there is another writer, or the directory is not
-    writable."""
+    """Become the writer. Raises :class:`StorageError` if there is another, or the directory is not writable."""
     try:
         return fs.lock_directory(directory)
     except StorageInUseError as error:

@@ -1,4 +1,4 @@
-"""What the Kafka connector needs of its client library (``confluent-kafka``, extra ``[kafka]``). Its errors mean:
+"""The Kafka connector's use of its client library (``confluent-kafka``, extra ``[kafka]``). The errors mean:
 
 * another producer has the transactional id: :class:`ProducerFencedError`;
 * no answer, or an answer that allows a retry: :class:`LogTimeoutError`;

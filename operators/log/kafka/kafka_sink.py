@@ -2,18 +2,18 @@
 
 ``exactly-once``   records wait in the state. When their checkpoint is complete they become one transaction, which also
                    stores the number of the checkpoint: see :mod:`operators.log.kafka.publisher`. A restore publishes
-                   the records in its checkpoint, unless this mark says that they are published;
+                   the records in its checkpoint, unless this mark shows that they are published;
 ``at-least-once``  the sink sends records as they come; every checkpoint waits until all of them are answered;
 ``none``           the sink sends records as they come and does not wait for answers.
 
 Rules of exactly-once.
 
 * A transactional id is ``{transactional_id_prefix}-{subtask}``, the same for every attempt. The successor of a subtask
-  takes it over, which aborts a zombie's open transaction and fences it. After a change of parallelism, a name belongs
-  to the subtask with its number modulo the new one. That subtask publishes restored records under their old name,
-  where their mark is. No other subtask may use a name: so the state is a union list, and each subtask takes its own.
-* A mark newer than the restored checkpoint means that the job goes back to before records that are published. The sink
-  refuses, because a topic cannot take records back. Without state, any mark is refused: it is another run's.
+  takes it over, which aborts a zombie's open transaction and fences it. After a rescale, a name belongs to the subtask
+  whose number is the name's modulo the new parallelism. It publishes restored records under their old name, which has
+  their mark. No other subtask may use that name: so the state is a union list, and each takes its own part.
+* If a mark is newer than the restored checkpoint, later records are published already. The sink refuses to start,
+  because a topic cannot take records back. Without state it refuses any mark, because another run has made it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class KafkaSink:
     ``value``       ``record -> bytes``; by default see :func:`encode_value`;
     ``key``         ``record -> bytes | None``; by default records have no key;
     ``partition``   ``record -> number``; by default by the key, or else the subtask's number modulo ``partitions``;
-    ``partitions``  how many the topic has, for records without a key;
+    ``partitions``  the number in the topic, for records without a key;
     ``transactional_id_prefix``  for exactly-once; it must differ from that of any other job or run on the cluster;
     ``transaction_timeout_ms``   after this time the broker aborts a transaction; not above the broker's
                     ``transaction.max.timeout.ms``;
@@ -149,7 +149,7 @@ class _PlainKafkaSink(_KafkaSinkOperator):
             self._deliveries.wait()
 
     def finish(self) -> None:
-        # Without this, records could be lost although nothing has failed.
+        # Without this, records could be lost without any failure.
         self._deliveries.wait()
 
 

@@ -2,13 +2,13 @@
 
 Rules.
 
-* One split per partition, assigned, never subscribed: the state says where to resume, not a group. With a ``group``
-  the source commits the offsets of completed checkpoints to it, for monitoring from outside. A commit that fails is
-  counted (``commitsFailed``), and the job goes on.
+* One split per partition, assigned, never subscribed: the state decides where to resume, not a group. With a ``group``
+  the source commits the offsets of completed checkpoints to it, for monitoring from outside. A failed commit is counted
+  (``commitsFailed``), and the job goes on.
 * The start offset, and the end of a bounded source, are determined once, when a split is first opened. Both are part
-  of the position. The high watermark counts transaction markers too. So a bounded split has ended when the broker
-  says that nothing follows, or at the first record at or after its end.
-* An offset that the broker no longer has, or does not have yet, is a loss of data: the source does not skip records.
+  of the position. The high watermark counts transaction markers too. So a bounded split ends when the broker reports
+  the end of the partition, or at the first record at or after its end.
+* If the broker no longer has an offset, or does not have it yet, data is lost: the source does not skip records.
 * A read waits up to ``wait_ms`` of real time for records; runs are as repeatable as the topic is.
 """
 
@@ -88,7 +88,7 @@ class KafkaSource:
         return None if self._group is None else _GroupCommits(self, context)
 
     gained_position = (None, None)
-    """For partitions added to the topic since the job began: none of their records has been read."""
+    """For partitions added to the topic since the job began: no record of them has been read."""
 
     position_shape = staticmethod(row(optional(whole), optional(whole)))
 
@@ -147,7 +147,7 @@ class KafkaSource:
 
 
 class _GroupCommits:
-    """Commits the offsets in completed checkpoints. It has its own consumer: those of splits are closed with them."""
+    """Commits the offsets in completed checkpoints. It has its own consumer, because a split closes its consumer."""
 
     def __init__(self, spec: KafkaSource, context: SourceContext) -> None:
         self._spec, self._context = spec, context

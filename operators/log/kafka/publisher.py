@@ -1,13 +1,12 @@
 """Publishes the records of checkpoints to Kafka, each exactly once, by one transactional id.
 
 The same transaction holds the records and a *mark*: the number of the checkpoint, as the committed offset of a consumer
-group that is not used for reading (``send_offsets_to_transaction``, KIP-447). Either both exist or neither does. After
-a crash during a commit, the mark tells whether the commit happened; if not, the publisher repeats it.
+group that never reads (``send_offsets_to_transaction``, KIP-447). Either both exist or neither does. After a crash
+during a commit, the mark tells whether the commit happened; if not, the publisher repeats it.
 
-Flink does it differently: it pre-commits the transaction at the checkpoint and *resumes* it after a failure, by the
-number of its producer and its epoch. The Python client has no such call: ``init_transactions`` of a successor aborts
-what was pre-committed. So records wait in the state until their checkpoint is complete, and only then become a
-transaction.
+Flink pre-commits the transaction at the checkpoint and *resumes* it after a failure, by the number and epoch of its
+producer. The Python client has no such call: ``init_transactions`` of a successor aborts the pre-committed transaction.
+So records wait in the state until their checkpoint is complete, and only then become a transaction.
 """
 
 from __future__ import annotations
@@ -154,7 +153,7 @@ class Publisher:
         self._repeated(lambda: self._producer.commit_transaction(self._timeout_s), "committing")
 
     def _repeated(self, ask: Any, what: str) -> None:
-        """Retry when no answer came; the client knows which of its transactions is meant."""
+        """Retry when no answer came; the client knows the transaction."""
         for attempt in range(self._retries + 1):
             try:
                 with kafka_errors(self._client, f"{what}, as {self._id!r}"):
@@ -172,5 +171,5 @@ class Publisher:
             return
 
     def close(self) -> None:
-        """The broker aborts what is open."""
+        """The broker aborts an open transaction."""
         self._marks.close()

@@ -1,6 +1,6 @@
-"""The port of a log with transactions, and what its implementations share. ``transaction_log`` has the requests and
-their answers. ``transaction_coordinator`` checks requests, over ``transaction_names`` and ``known_names``.
-``log_entries`` says what entries mean; ``log_requests`` is how a sink asks.
+"""The port of a log with transactions, and the common part of its implementations. ``transaction_log`` has the requests
+and their answers. ``transaction_coordinator`` checks requests, over ``transaction_names`` and ``known_names``.
+``log_entries`` interprets entries; ``log_requests`` sends the requests of sinks.
 """
 
 from __future__ import annotations

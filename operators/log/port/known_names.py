@@ -1,8 +1,8 @@
-"""What a log knows of its transactional ids, and for how long.
+"""The transactional ids that a log remembers, and for how long.
 
-A name is the result of all its changes so far. The log forgets a name, and the outcomes of its transactions, when it
-was unused for long. Later names get epochs above those of all forgotten ones. So a zombie, or any other producer that
-still holds a forgotten name, is detected.
+A name is the result of all its changes so far. After a long time without use the log forgets a name and the outcomes of
+its transactions. Later names get epochs above those of all forgotten ones. So the log detects a zombie, or any other
+producer that still holds a forgotten name.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class KnownNames:
                 name = self._names[transactional_id] = Name(epoch, rest[0], used_ns=self._now_ns)
             else:
                 if name.ended.last_epoch == name.epoch - 1:
-                    # Otherwise names that every restart takes over, but that are never used, would live for ever.
+                    # Otherwise names that every restart takes over but never uses would live for ever.
                     name.used_ns = self._now_ns
                 name.epoch, name.timeout_ns = epoch, rest[0]
             self._next_expiry_ns = min(self._next_expiry_ns, self._due_ns(name))

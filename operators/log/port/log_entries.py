@@ -1,4 +1,4 @@
-"""What the entries of a partition mean, and what must always hold between them and the names of the coordinator."""
+"""The meaning of the entries of a partition, and the invariants between them and the names of the coordinator."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def aborted_ranges(entries: Sequence[LogEntry]) -> list[tuple[Producer, int, int
 
 
 def decided(entries: Sequence[LogEntry], end: int) -> Iterator[LogEntry]:
-    """Records below offset ``end`` that a marker commits, and those without a transaction."""
+    """The records below offset ``end`` that a marker commits or that have no transaction."""
     committed = {entry.producer for entry in entries if entry.kind == COMMIT_MARKER}
     return (
         entry
@@ -71,7 +71,7 @@ def validate_partition(
             continue
         ended = name.ended.get(producer.epoch)
         if ended is None:
-            # Its name may have been forgotten and registered again since.
+            # The log may have forgotten its name and registered it again.
             is_over = name.epoch != producer.epoch
             assert (producer in marked) == is_over, f"{where}: {producer} is {'over' if is_over else 'open'}, {marked}"
         else:

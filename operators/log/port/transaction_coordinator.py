@@ -6,8 +6,8 @@ each request. A caller without an answer does not know whether its request was c
 has its own clock, or else uses the latest time that it was ever told.
 
 The coordinator holds names, epochs, states and counts, but no records. Records go to partitions, which subclasses keep:
-records by ``_write``, transaction markers by ``_mark``. Every change of a name goes to ``_record_change`` first, so
-that a subclass can write it down before it is applied. A change that is not written down did not happen.
+records by ``_write``, transaction markers by ``_mark``. Before a change of a name is applied it goes to
+``_record_change``, where a subclass can store it. A change that was not stored did not happen.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class TransactionCoordinator(KnownNames, Generic[P]):
     def together(self) -> Iterator[None]:
         yield
 
-    # --- topics and what is in them -----------------------------------------------------------------------
+    # --- topics and their entries -----------------------------------------------------------------------
 
     def partitions(self, topic: str) -> int:
         return len(self._partitions(topic))
@@ -170,8 +170,8 @@ class TransactionCoordinator(KnownNames, Generic[P]):
         return aborted_ranges(self._entries(self._partition(topic, partition)))
 
     def committed(self, topic: str, partition: int) -> Sequence[LogRecord]:
-        """The records that are committed now, also after the last stable offset: what a reader sees once every open
-        transaction has been aborted."""
+        """The records that are committed now, also after the last stable offset: a reader would see them if every open
+        transaction were aborted."""
         found = self._partition(topic, partition)
         return [LogRecord(one.offset, one.value, one.producer) for one in decided(self._entries(found), len(found))]
 
@@ -297,7 +297,7 @@ class TransactionCoordinator(KnownNames, Generic[P]):
         """Transactions that are neither committed nor aborted, as of the last request."""
         return [self._describe(key, name) for key, name in self._names.items() if name.state is not None]
 
-    # --- what becomes of a request ------------------------------------------------------------------------
+    # --- the fate of a request ------------------------------------------------------------------------
 
     @staticmethod
     def _of(kind: str, producer: Producer, now_ns: int, note: int | None = None) -> Request:
@@ -375,11 +375,11 @@ class TransactionCoordinator(KnownNames, Generic[P]):
         # Compare epochs: a late end must not hit the transaction that is open now (mutant "late marker obeyed").
         ended = name.ended.get(producer.epoch)
         if ended is not None:
-            # A second abort is fine, also after another's; to commit what others have ended is a loss.
+            # A second abort is fine, even after another's. A commit of a transaction that others ended is a loss.
             if ended == outcome or (outcome == ABORTED and ended in ENDED_BY_OTHERS):
                 return REPEATED
             return REFUSED if outcome == ABORTED else LOST
-        # An epoch that was taken over before it began a transaction has nothing to end.
+        # An epoch that was taken over before its first transaction has none to end.
         if producer.epoch < name.epoch or name.state is None:
             return REPEATED if outcome == ABORTED else REFUSED
         self._end(producer.transactional_id, name, outcome, name.note if note is None else note)

@@ -1,25 +1,25 @@
-"""A partitioned, append-only log with transactions, seen from its producers: the port, and its plain data.
+"""A partitioned, append-only log with transactions, as producers see it: the port, and its plain data.
 
-The log is an *external system*: it outlives jobs and is told its time. It answers requests; each request may be lost,
-or carried out while its answer is lost. A writer follows the rules of Kafka's producers:
+The log is an *external system*: it outlives jobs, and callers tell it the time. It answers requests; a request may be
+lost, or carried out while its answer is lost. A writer follows the rules of Kafka's producers:
 
 * A *transactional id* names a producer over its incarnations. ``init_transactions`` raises the *epoch* of the id and
-  aborts what an older epoch has left open. From then on the log refuses requests of older epochs: fencing (KIP-98).
-* A transaction is ``begin``, ``append``, ..., ``prepare``, ``commit`` or ``abort``. Its end is written as a *marker*
-  into every partition that it wrote to, with the epoch of the transaction. The epoch rises with every transaction that
-  ends. So a late commit or abort can never end a newer transaction (KIP-890).
+  aborts an open transaction of an older epoch. From then on the log refuses requests of older epochs: fencing (KIP-98).
+* A transaction is ``begin``, ``append``, ..., ``prepare``, ``commit`` or ``abort``. At its end the log writes a
+  *marker* with the transaction's epoch into every partition that the transaction wrote to. The epoch rises with every
+  end. So a late commit or abort can never end a newer transaction (KIP-890).
 * Ends are idempotent: a repeated commit succeeds. A commit of a transaction that was aborted, by its producer or by
-  others, always raises an error, because it means that data was lost.
+  others, always raises an error, because data was lost.
 * Appends carry a sequence number per partition, from 0 in every epoch, so a repeated append is not written twice
   (KIP-98: the idempotent producer). Appends without a producer have none, and are written twice.
 * The log aborts a transaction that is open for longer than its timeout, prepared or not.
 * The log forgets a name whose last transaction ended long ago, and the outcomes of its transactions
   (``transactional.id.expiration.ms``). Later names get epochs above those of all forgotten ones.
-* A reader with ``READ_COMMITTED`` sees records of committed transactions and those without, up to the *last stable
-  offset*: the first record of the oldest transaction that is still open.
+* A reader with ``READ_COMMITTED`` sees records of committed transactions and records without one, up to the *last
+  stable offset*: the first record of the oldest open transaction.
 
-Unlike in Kafka, a producer has no number besides its name. The number would save bytes in records, but it depends on
-the order in which producers come. Two runs of the same job could then differ.
+Unlike in Kafka, a producer has no number besides its name. Such a number would save bytes in records, but depends on
+the order in which producers come: two runs of the same job could differ.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ class Exchange(NamedTuple):
 class TransactionDescription(NamedTuple):
     """A transactional id as the log knows it (Kafka: ``describeTransactions``, KIP-664).
 
-    ``state`` is that of its newest transaction; ``records`` is the number of records in that one; ``newest_note`` is
-    the highest note of all its committed transactions.
+    ``state`` and ``records`` (their number) are those of its newest transaction; ``newest_note`` is the highest note of
+    all its committed transactions.
     """
 
     producer: Producer
@@ -188,7 +188,7 @@ class OffsetOutOfRangeError(StorageError):
 
 
 class TransactionLog(Protocol):
-    """What a sink needs of a log, whether that is in memory, on disk or elsewhere.
+    """The requests of sinks to a log in memory, on disk or elsewhere.
 
     Times are ns of the caller's clock. Every request may raise :class:`LogTimeoutError`.
     """
@@ -201,7 +201,7 @@ class TransactionLog(Protocol):
         """How many partitions a topic has."""
 
     def init_transactions(self, transactional_id: str, timeout_ns: int, now_ns: int) -> Producer:
-        """A producer with a new epoch; aborts what an older epoch has left open."""
+        """A producer with a new epoch; aborts an open transaction of an older one."""
 
     def begin(self, producer: Producer, now_ns: int) -> None:
         """Begin the transaction of this epoch; its timeout runs from here."""
@@ -218,10 +218,10 @@ class TransactionLog(Protocol):
         """Append records; ``sequence`` counts those that the epoch has appended to the partition before."""
 
     def prepare(self, producer: Producer, now_ns: int, note: int | None = None) -> None:
-        """Make everything appended durable; no more appends may follow. Idempotent."""
+        """Make all appended records durable; no more may follow. Idempotent."""
 
     def together(self) -> AbstractContextManager[None]:
-        """Make all requests inside durable together, when the block ends. Until then the answers promise nothing.
+        """Make all requests inside durable together, when the block ends. Until then the answers promise no durability.
         For taking over many names."""
 
     def commit(self, producer: Producer, now_ns: int, note: int | None = None) -> Producer:
@@ -237,7 +237,7 @@ class TransactionLog(Protocol):
         """
 
     def flush(self) -> None:
-        """Make everything appended without a transaction durable, as far as the log ever does."""
+        """Make all records without a transaction durable, if the log ever does so."""
 
     def outcome(self, producer: Producer, now_ns: int) -> str:
         """The state of the transaction of this epoch, or how it ended."""

@@ -1,7 +1,7 @@
-"""Transactional ids as the coordinator of a log knows them: plain values that changes are applied to.
+"""The coordinator's view of a transactional id: a plain value, to which changes are applied.
 
-A name is the result of all its changes, in order. That is how a log on disk restores its names: it writes every change
-down before it applies it.
+A name is the result of all its changes, in order. A log on disk stores every change before it applies it, and restores
+its names from these changes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from operators.log.port.transaction_log import COMMITTED
 REGISTERED, BEGUN, IS_PREPARED, ENDED, FORGOTTEN = "registered", "begun", "prepared", "ended", "forgotten"
 
 Change = tuple[Any, ...]
-"""What changes about a name, as plain values: ``(registered, id, epoch, timeout_ns)``, ``(begun, id, epoch, at_ns)``,
+"""A change of a name, as plain values: ``(registered, id, epoch, timeout_ns)``, ``(begun, id, epoch, at_ns)``,
 ``(prepared, id, epoch, note)``, ``(ended, id, epoch, outcome, note)`` and ``(forgotten, id, epoch)``."""
 
 
@@ -29,13 +29,13 @@ class Run(NamedTuple):
 
 
 class Outcomes:
-    """How the transactions of one name ended, by epoch. Kept as long as the name lives, because a repeated commit may
-    come late. Most end alike, so a name that lives long needs no more space than a young one."""
+    """How the transactions of one name ended, by epoch. Kept as long as the name, because a repeated commit may come
+    late. Most transactions end alike, so even an old name needs little space."""
 
     __slots__ = ("newest_note", "runs")
 
     def __init__(self, runs: Iterable[Run] = (), newest_note: int | None = None) -> None:
-        """``newest_note``: the highest note of those that were committed."""
+        """``newest_note``: the highest note of the committed ones."""
         self.runs, self.newest_note = list(runs), newest_note
 
     def add(self, epoch: int, outcome: str, note: int | None) -> None:
