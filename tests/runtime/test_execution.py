@@ -201,7 +201,7 @@ class Keeper(Operator):
 
 
 def test_operator_state_that_nobody_asks_for_is_refused() -> None:
-    """It may hold data that waits for its checkpoint: the error names it, no restart follows; if allowed, it is lost."""
+    """It may hold data that waits for its checkpoint: the error names it, no restart follows; if allowed it is lost."""
     files = MemoryFileSystem()
     seen: list[Any] = []
 
