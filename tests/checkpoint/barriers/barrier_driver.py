@@ -24,7 +24,7 @@ def replay(
     source_channels: tuple[int, ...] = (),
     handler: Callable[[int, InputCapture], BarrierHandler] | None = None,
 ) -> InputReplay:
-    """A task's input side that has seen nothing yet; see ``InputReplay.apply``."""
+    """The input side of a new task; see ``InputReplay.apply``."""
     vector: dict[str, Any] = {
         "mode": mode,
         "scope": "input",
@@ -42,6 +42,6 @@ def replay(
 def handler_of(
     channels: int, after_tasks_finish: bool = True, source_channels: tuple[int, ...] = ()
 ) -> SingleCheckpointHandler:
-    """The handler alone, as an unaligned or an alternating task has it."""
+    """The handler alone, as in an unaligned or an alternating task."""
     capture = InputCapture(channels)
     return SingleCheckpointHandler(channels, after_tasks_finish, capture=capture, source_channels=source_channels)

@@ -34,7 +34,7 @@ class LoopHead(InputReplay):
             return SingleCheckpointHandler(count, after_tasks_finish, capture=capture, back_edges=back_edges)
 
         vector: dict[str, Any] = {
-            # Back edges are captured whatever the mode; barriers say themselves what they are.
+            # Back edges are captured in every mode; the barriers state their own form.
             "mode": "aligned_timeout",
             "scope": "input",
             "channels": channels,

@@ -1,4 +1,4 @@
-"""Random streams of records, barriers, cancel markers and ends, and what of them is ahead of a barrier."""
+"""Random streams of records, barriers, cancel markers and ends, and their records before a barrier."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WHAT = 5 * ["rec"] + 4 * ["barrier"] + ["cancel"]
 def streams(
     draw: st.DrawFn, kinds_of_barriers: Sequence[str], channels: int, longest: int, one_ends_in: int
 ) -> list[Operations]:
-    """For each channel what is sent on it: ids grow, and nothing follows its end."""
+    """The elements sent on each channel: ids grow, and no element follows the end of its channel."""
     kinds = st.sampled_from(kinds_of_barriers)
     kind_of: dict[int, dict[str, Any]] = {}
     per_channel: list[Operations] = []
@@ -46,7 +46,7 @@ def streams(
 
 
 def drain(driver: InputReplay) -> None:
-    """Consume whatever can be."""
+    """Consume every element that can be consumed."""
     before = -1
     while before != driver.waiting:
         before = driver.waiting
@@ -59,7 +59,7 @@ def names(order: list[Any], channel: int) -> list[str]:
 
 
 def ahead_of(operations: Operations, channel: int, checkpoint_id: int) -> list[str]:
-    """The records on ``channel`` ahead of its barrier of that id, or of its end if there is none."""
+    """The records on ``channel`` before its barrier of that id, or before its end if there is none."""
     ahead = []
     for operation in operations:
         if operation[:3] == ["barrier", channel, checkpoint_id]:

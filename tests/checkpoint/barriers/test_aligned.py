@@ -40,7 +40,7 @@ def test_snapshot_comes_before_the_resume() -> None:
 
 
 def test_resume_comes_before_the_abort_is_told() -> None:
-    """A cancel marker resumes the blocked channels and only then tells the task."""
+    """A cancel marker resumes the blocked channels before it tells the task."""
     handler = SingleCheckpointHandler(3)
     handler.on_barrier(0, barrier(1), 0)
     handler.on_barrier(2, barrier(1), 0)
@@ -69,7 +69,7 @@ def test_obsolete_barrier_frees_its_channel_at_once(late_id: int) -> None:
 
 
 def test_older_barrier_leaves_the_pending_checkpoint_alone() -> None:
-    """An older barrier during an alignment counts for nothing."""
+    """An older barrier during an alignment has no effect."""
     handler = SingleCheckpointHandler(2)
     handler.on_barrier(0, barrier(5), 0)
 
@@ -98,7 +98,7 @@ def test_cancel_after_completion_is_ignored() -> None:
 
 
 def test_cancel_of_a_newer_id_drops_the_pending_one_silently() -> None:
-    """Only the newer id is reported; the pending one is released without a word."""
+    """Only the newer id is reported; the pending one is released without a report."""
     handler = SingleCheckpointHandler(2)
     handler.on_barrier(0, barrier(1), 0)
 
@@ -108,7 +108,7 @@ def test_cancel_of_a_newer_id_drops_the_pending_one_silently() -> None:
 
 
 def test_end_of_partition_aborts_when_ends_do_not_count() -> None:
-    """With checkpoints after tasks finish switched off, any end aborts, even behind the channel's own barrier."""
+    """With checkpoints after tasks finish switched off, any end aborts, even after the channel's own barrier."""
     handler = SingleCheckpointHandler(3, checkpoints_after_tasks_finish=False)
     handler.on_barrier(0, barrier(1), 0)
 
@@ -171,7 +171,7 @@ def test_metrics_of_an_alignment() -> None:
 
 
 def test_end_behind_the_own_barrier_does_not_restart_the_clock() -> None:
-    """The alignment began with the barrier; that its channel ends afterwards changes nothing."""
+    """The alignment began with the barrier; the end of its channel afterwards changes nothing."""
     handler = SingleCheckpointHandler(3)
     handler.on_barrier(0, barrier(1), 10)
     handler.on_end_of_partition(0, 20)
@@ -217,7 +217,7 @@ def test_barriers_of_another_mode_are_a_bug() -> None:
 
 
 def test_barrier_from_a_blocked_channel_is_a_bug() -> None:
-    """A driver that lets a blocked channel yield is caught."""
+    """A driver that lets a blocked channel yield an element is caught."""
     handler = SingleCheckpointHandler(3)
     handler.on_barrier(0, barrier(1), 0)
 
@@ -226,7 +226,7 @@ def test_barrier_from_a_blocked_channel_is_a_bug() -> None:
 
 
 def test_fingerprint_tells_states_apart_but_not_times() -> None:
-    """Two handlers that will act alike have one fingerprint, whenever their barriers were created."""
+    """Two handlers that will act alike have one fingerprint, whatever the creation times of their barriers."""
     early, late, other = (SingleCheckpointHandler(2) for _ in range(3))
     early.on_barrier(0, barrier(1, 10), 20)
     late.on_barrier(0, barrier(1, 500), 700)
@@ -238,7 +238,7 @@ def test_fingerprint_tells_states_apart_but_not_times() -> None:
 
 
 def test_announcements_and_timeouts_are_not_for_the_aligned_handler() -> None:
-    """Neither starts, subsumes or triggers anything."""
+    """Neither starts, subsumes or triggers a checkpoint."""
     handler = SingleCheckpointHandler(2)
     handler.on_barrier(0, barrier(1), 0)
     before = handler.fingerprint()
@@ -259,7 +259,7 @@ def test_forced_aligned_barriers_align() -> None:
 
 
 def test_a_chained_source_is_blocked_by_its_own_trigger() -> None:
-    """A source whose trigger comes first waits for the barriers of the channels; coming last, it waits for nobody."""
+    """A source triggered first waits for the barriers of the channels; a source triggered last does not wait."""
     first, last = (SingleCheckpointHandler(2, source_channels=(1,)) for _ in range(2))
 
     assert first.on_barrier(1, barrier(1), 0) == (BlockChannel(1),)
@@ -278,7 +278,7 @@ def test_an_obsolete_barrier_does_not_free_a_channel_that_is_blocked() -> None:
 
 
 def test_a_direct_trigger_subsumes() -> None:
-    """A trigger of a newer id aborts what is pending, then takes its snapshot; of an older one, nothing happens."""
+    """A trigger of a newer id aborts the pending checkpoint, then takes its snapshot; an older one has no effect."""
     handler = SingleCheckpointHandler(2)
     handler.on_barrier(0, barrier(1), 0)
 
@@ -291,7 +291,7 @@ def test_a_direct_trigger_subsumes() -> None:
 
 
 def test_id_zero_is_a_checkpoint() -> None:
-    """Nothing is pending before the first barrier, and the first id may be 0."""
+    """No checkpoint is pending before the first barrier, and the first id may be 0."""
     handler = SingleCheckpointHandler(1)
     assert handler.pending_checkpoint_ids == ()
     assert handler.latest_checkpoint_id == -1
@@ -300,7 +300,7 @@ def test_id_zero_is_a_checkpoint() -> None:
 
 
 def test_close_forgets_what_is_pending() -> None:
-    """A task that ends has nothing pending, and resumes nobody."""
+    """A task that ends has no pending checkpoint, and resumes no channel."""
     handler = SingleCheckpointHandler(2)
     handler.on_barrier(0, barrier(1), 0)
     handler.close()
@@ -311,7 +311,7 @@ def test_close_forgets_what_is_pending() -> None:
 
 
 def test_many_channels_cost_no_more_each() -> None:
-    """A barrier is handled without a look at all other channels: 50,000 of them take no time to speak of."""
+    """A barrier is handled without a look at all other channels: 50,000 of them take negligible time."""
     channels = 50_000
     handler = SingleCheckpointHandler(channels)
     started = process_time()

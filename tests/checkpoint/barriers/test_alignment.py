@@ -1,4 +1,4 @@
-"""What the handlers are made of: the one checkpoint that is being aligned, and the back edges of a loop."""
+"""The parts of the handlers: the one checkpoint that is being aligned, and the back edges of a loop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def barrier(checkpoint_id: int) -> CheckpointBarrier:
 
 
 def pending(channels: int, *aligned: int) -> BarrierAlignment:
-    """Checkpoint 1, whose barrier has come on some channels, and has blocked them."""
+    """Checkpoint 1, whose barrier has come on some channels and blocked them."""
     alignment = BarrierAlignment(channels)
     alignment.start_if_new(barrier(1), [])
     for channel in aligned:
@@ -31,7 +31,7 @@ def pending(channels: int, *aligned: int) -> BarrierAlignment:
 
 
 def test_the_last_missing_channel_completes() -> None:
-    """Channels count once each, and one that ends has to be aligned like the others: the target stays."""
+    """Channels count once each, and one that ends counts as aligned: the target stays."""
     alignment = pending(3, 0)
     alignment.end_channel(1)
 
@@ -54,7 +54,7 @@ def test_a_finished_checkpoint_is_obsolete() -> None:
 
 
 def test_a_newer_checkpoint_subsumes() -> None:
-    """What the older one held is given back in order, and then the task is told; a further barrier starts nothing."""
+    """The older one's channels are resumed in order before the task is told; a further barrier starts nothing."""
     alignment = pending(3, 2, 0)
     alignment.state = AlignmentState.UNALIGNED_COLLECTING
     out: list[HandlerInstruction] = []
@@ -66,7 +66,7 @@ def test_a_newer_checkpoint_subsumes() -> None:
 
 
 def test_only_what_is_blocked_is_resumed() -> None:
-    """Resuming is told once, and never for a channel that has ended."""
+    """Each resume is emitted once, and never for a channel that has ended."""
     alignment = pending(4, 0, 1)
     alignment.align(2, barrier(1), 15)
     alignment.end_channel(1)
@@ -78,7 +78,7 @@ def test_only_what_is_blocked_is_resumed() -> None:
 
 
 def test_the_snapshot_comes_before_the_resume() -> None:
-    """A record that a resume lets through is after the cut."""
+    """A record that a resume lets through comes after the cut."""
     alignment, out = pending(2, 0), list[HandlerInstruction]()
     alignment.align(1, barrier(1), 15)
     alignment.block(1, out)
@@ -102,7 +102,7 @@ def test_what_cannot_be_is_noticed() -> None:
 
 
 def test_the_cut_is_made_by_the_forward_channels() -> None:
-    """Open ones must be aligned; of the back edges those are awaited that are open and not aligned."""
+    """Open forward channels must be aligned; awaited are the back edges that are open and not aligned."""
     edges, alignment = BackEdges(4, (3, 1)), pending(4, 0)
     assert (edges.channels, edges.forward) == ((1, 3), (0, 2))
     assert not edges.is_cut(alignment)

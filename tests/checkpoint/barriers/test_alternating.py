@@ -1,4 +1,4 @@
-"""The alternating handler: each cell of its table, its two clocks, and what the recorded scenarios leave open."""
+"""The alternating handler: each cell of its table, its two clocks, and gaps in the recorded scenarios."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_in_time_it_is_an_aligned_checkpoint() -> None:
 
 
 def test_one_channel_arms_no_timer() -> None:
-    """A checkpoint that is complete with its first barrier has nothing to wait for."""
+    """A checkpoint that is complete with its first barrier has no further barrier to wait for."""
     assert (BlockChannel(0), TriggerSnapshot(timed(1), NONE), ResumeChannels((0,))) == handler_of(1).on_barrier(
         0, timed(1), 0
     )
@@ -81,7 +81,7 @@ def test_the_timer_counts_from_the_creation_of_the_barrier(now_ns: int, at_ns: i
 
 
 def test_only_the_first_sight_arms_the_timer() -> None:
-    """A further announcement or barrier of the id arms nothing."""
+    """A further announcement or barrier of the id does not arm a timer."""
     handler = handler_of(3)
     handler.on_announcement(0, timed(1), 0)
 
@@ -91,7 +91,7 @@ def test_only_the_first_sight_arms_the_timer() -> None:
 
 @pytest.mark.parametrize("barrier", [savepoint(1), forced(1), CheckpointBarrier(1, 0)])
 def test_what_cannot_time_out_never_does(barrier: CheckpointBarrier) -> None:
-    """Savepoints, plain aligned and forced-aligned barriers arm no timer and may be as late as they like."""
+    """Savepoints, plain aligned and forced-aligned barriers arm no timer; they may come at any time."""
     handler = handler_of(2)
 
     assert handler.on_barrier(0, barrier, 1_000_000) == (BlockChannel(0),)
@@ -116,7 +116,7 @@ def test_an_announcement_starts_and_subsumes() -> None:
 
 
 def test_an_obsolete_announcement_does_nothing() -> None:
-    """The notice of an older or finished checkpoint starts nothing."""
+    """The announcement of an older or finished checkpoint has no effect."""
     handler = handler_of(2)
     handler.on_cancel(0, cancel(5), 0)
 
@@ -135,7 +135,7 @@ def test_a_merely_announced_checkpoint_is_not_cancelled_by_its_marker() -> None:
 
 
 def test_an_end_after_an_announcement_counts_and_starts_the_clock() -> None:
-    """The first aligned channel may be one that ended: measured from there, with the announced barrier's timestamp."""
+    """The first aligned channel may be one that ended: the clock starts there, with the announced timestamp."""
     handler = handler_of(2)
     handler.on_announcement(0, timed(1, 1), 2)
     assert handler.on_end_of_partition(1, 4) == ()
@@ -190,7 +190,7 @@ def test_a_barrier_that_is_here_is_not_promoted() -> None:
 
 
 def test_late_announcements_are_promoted_at_once() -> None:
-    """Once unaligned, an announced barrier goes to the front as soon as one hears of it, before and after the first."""
+    """Once unaligned, an announced barrier goes to the front at its announcement, before and after the first one."""
     handler = handler_of(3)
     handler.on_announcement(0, timed(1), 0)
     handler.on_timeout(1, TIMEOUT)
@@ -236,7 +236,7 @@ def test_an_unaligned_barrier_may_complete_what_it_switches() -> None:
 
 @pytest.mark.parametrize(("now_ns", "is_late"), [(TIMEOUT, False), (TIMEOUT + 1, True)])
 def test_a_late_barrier_times_out_by_itself(now_ns: int, is_late: bool) -> None:
-    """After its deadline, and not the last, a barrier triggers unaligned; exactly at the deadline it is in time."""
+    """After its deadline a barrier that is not the last triggers unaligned; exactly at the deadline it is in time."""
     decided = handler_of(2).on_barrier(0, timed(1), now_ns)
 
     assert (StartCapture(1) in decided) == is_late
@@ -244,7 +244,7 @@ def test_a_late_barrier_times_out_by_itself(now_ns: int, is_late: bool) -> None:
 
 
 def test_the_last_barrier_is_never_too_late() -> None:
-    """Whether all are here is asked before whether they are late: still aligned."""
+    """The handler checks whether all barriers are here before it checks the deadline: still aligned."""
     handler = handler_of(2)
     handler.on_barrier(0, timed(1), 0)
 
@@ -286,7 +286,7 @@ def test_the_last_end_completes_aligned_even_when_late() -> None:
 
 
 def test_an_end_before_any_barrier_is_only_counted() -> None:
-    """However late, an end in front of the first barrier converts nothing."""
+    """However late, an end before the first barrier does not convert the checkpoint."""
     handler = handler_of(3)
     handler.on_announcement(0, timed(1), 0)
 
@@ -358,7 +358,7 @@ def test_a_refused_capture_aborts_at_a_late_end() -> None:
 
 
 def test_an_abort_before_the_switch_stops_no_capture() -> None:
-    """Only what was started is stopped, also when the mode has changed already."""
+    """Only a capture that was started is stopped, also when the mode has changed already."""
     waiting = handler_of(3)
     waiting.on_announcement(0, timed(1), 0)
     waiting.on_timeout(1, TIMEOUT)
@@ -371,7 +371,7 @@ def test_an_abort_before_the_switch_stops_no_capture() -> None:
 
 
 def test_an_aborted_checkpoint_leaves_no_announcement_behind() -> None:
-    """What was announced for one checkpoint is not promoted for the next."""
+    """Announcements of one checkpoint are not promoted for the next."""
     handler = handler_of(2)
     handler.on_announcement(0, timed(1), 0)
     handler.on_announcement(1, timed(2), 0)
@@ -383,7 +383,7 @@ def test_an_aborted_checkpoint_leaves_no_announcement_behind() -> None:
 
 
 def test_savepoints_align_between_unaligned_checkpoints() -> None:
-    """Each barrier's own options decide, whatever the checkpoint before did."""
+    """Each barrier's own options decide, whatever the mode of the checkpoint before."""
     handler = handler_of(2)
     handler.on_barrier(0, unaligned(1), 0)
     handler.on_barrier(1, unaligned(1), 0)
@@ -463,7 +463,7 @@ def timeoutable(channel: int, checkpoint_id: int) -> list[object]:
 
 
 def test_records_a_barrier_was_promoted_past_go_on() -> None:
-    """The promoted barrier still blocks its sender, but what it overtook is with the receiver and is captured."""
+    """The promoted barrier still blocks its sender; the records it overtook are with the receiver and are captured."""
     driver = replay("aligned_timeout", 2, delivery="manual")
     for operation in (
         ["rec", 0, "a"],

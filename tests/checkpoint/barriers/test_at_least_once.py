@@ -41,7 +41,7 @@ def test_oldest_of_too_many_is_forgotten() -> None:
 
 
 def test_completion_drops_older_ones_without_a_word() -> None:
-    """When a newer checkpoint completes the older ones vanish unreported, and their last barriers are ignored."""
+    """When a newer checkpoint completes the older ones are dropped unreported, and their last barriers are ignored."""
     tracker = AtLeastOnceTracker(2)
     tracker.on_barrier(0, barrier(1), 0)
     tracker.on_barrier(0, barrier(2), 0)
@@ -61,7 +61,7 @@ def test_single_channel_triggers_at_once_and_remembers_nothing() -> None:
 
 
 def test_cancel_reports_each_older_one_once() -> None:
-    """A cancel aborts everything older and its own id, each with one report."""
+    """A cancel aborts its own id and all older checkpoints, with one report each."""
     tracker = AtLeastOnceTracker(3)
     for checkpoint_id in (1, 2, 3):
         tracker.on_barrier(0, barrier(checkpoint_id), 0)
@@ -73,7 +73,7 @@ def test_cancel_reports_each_older_one_once() -> None:
 
 
 def test_barriers_of_a_cancelled_checkpoint_are_swallowed() -> None:
-    """After a cancel for a new id its barriers lead to nothing, however many come."""
+    """After a cancel for a new id its barriers trigger no snapshot, however many come."""
     tracker = AtLeastOnceTracker(3)
 
     assert (AbortCheckpoint(1, CANCELLED),) == tracker.on_cancel(0, cancel(1), 0)
@@ -97,7 +97,7 @@ def test_end_of_partition_aborts_everything_when_ends_do_not_count() -> None:
 
 
 def test_end_of_partition_completes_the_newest_possible() -> None:
-    """The end counts from the newest entry down; the first complete one goes with all older, newer ones stay."""
+    """The end counts from the newest entry down; the first complete one is removed with all older, newer ones stay."""
     tracker = AtLeastOnceTracker(3)
     for channel, checkpoint_id in ((0, 1), (1, 1), (0, 2), (1, 2), (0, 3)):
         tracker.on_barrier(channel, barrier(checkpoint_id), 0)
@@ -108,7 +108,7 @@ def test_end_of_partition_completes_the_newest_possible() -> None:
 
 
 def test_only_the_newest_is_measured() -> None:
-    """An older checkpoint that completes meanwhile reports zeros and leaves the running clock alone."""
+    """An older checkpoint that completes meanwhile reports zeros and does not stop the running clock."""
     tracker = AtLeastOnceTracker(2)
     tracker.on_barrier(0, barrier(1, 0), 10)
     tracker.on_barrier(0, barrier(2, 0), 20)
@@ -153,7 +153,7 @@ def test_trigger_counts_for_every_open_channel() -> None:
 
 
 def test_barriers_of_another_mode_are_a_bug() -> None:
-    """An aligned barrier would block its sender for ever, since the tracker resumes nobody."""
+    """An aligned barrier would block its sender for ever, since the tracker resumes no channel."""
     tracker = AtLeastOnceTracker(1)
 
     with pytest.raises(AssertionError, match="at-least-once handler got a barrier"):
@@ -173,7 +173,7 @@ def test_fingerprint_tells_states_apart() -> None:
 
 
 def test_announcements_and_timeouts_are_not_for_the_tracker() -> None:
-    """Neither counts for anything."""
+    """Neither has an effect."""
     tracker = AtLeastOnceTracker(2)
     tracker.on_barrier(0, barrier(1), 0)
     before = tracker.fingerprint()
@@ -204,7 +204,7 @@ def test_a_pending_cancelled_id_is_finished_through_its_entry() -> None:
 
 
 def test_close_forgets_what_is_pending() -> None:
-    """A task that ends has nothing pending."""
+    """A task that ends has no pending checkpoint."""
     tracker = AtLeastOnceTracker(2)
     tracker.on_barrier(0, barrier(1), 0)
     tracker.close()
@@ -214,7 +214,7 @@ def test_close_forgets_what_is_pending() -> None:
 
 
 def test_cancelled_entries_go_once_every_channel_has_spoken() -> None:
-    """A marker counts like a barrier: after the last channel's, nothing is remembered."""
+    """A marker counts like a barrier: after the last channel's, the entry is dropped."""
     tracker, fresh = AtLeastOnceTracker(2), AtLeastOnceTracker(2)
     tracker.on_cancel(0, cancel(1), 0)
     before = tracker.fingerprint()
@@ -226,7 +226,7 @@ def test_cancelled_entries_go_once_every_channel_has_spoken() -> None:
 
 
 def test_a_late_cancel_leaves_newer_ones_alone() -> None:
-    """A marker for an id that is not tracked any more flags no other."""
+    """A marker for an id that is no longer tracked flags no other id."""
     tracker = AtLeastOnceTracker(2)
     tracker.on_barrier(0, barrier(5), 0)
 

@@ -1,6 +1,6 @@
 """The head of a loop, at-least-once: scenarios, by the instructions that each event leads to.
 
-Channels 0 and 1 come from outside, 2 and 3 lead back.
+Channels 0 and 1 are forward channels, 2 and 3 are back edges.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def logging(checkpoint_id: int = 1) -> Head:
 
 
 def test_the_snapshot_waits_for_the_forward_channels_only() -> None:
-    """Then the back edges are logged until their barrier has come round; what was measured goes on until then."""
+    """Then the back edges are logged until their barrier has come round; until then bytes and duration still count."""
     head = Head()
     head.now_ns = 10
     assert head.barrier(0, 1) == ()
@@ -76,7 +76,7 @@ def test_the_snapshot_waits_for_the_forward_channels_only() -> None:
 
 
 def test_a_back_edge_whose_barrier_comes_early_needs_no_log() -> None:
-    """Nothing blocks it: what is behind the barrier may be counted twice."""
+    """Its channel is not blocked: records that follow the barrier may be counted twice."""
     head = Head()
     assert head.barrier(2, 1) == ()
     head.barrier(0, 1)
@@ -96,7 +96,7 @@ def test_without_anything_to_log_the_snapshot_is_an_ordinary_one() -> None:
 
 
 def test_a_newer_snapshot_subsumes_the_log() -> None:
-    """There is one log at a time."""
+    """There is only one log at a time."""
     head = logging()
     assert head.barrier(0, 2) == ()
     assert head.handler.pending_checkpoint_ids == (1, 2)
@@ -112,7 +112,7 @@ def test_a_newer_snapshot_subsumes_the_log() -> None:
 
 
 def test_a_newer_barrier_on_a_back_edge_ends_a_log_that_nothing_else_would_end() -> None:
-    """Its own barrier was dropped on the way round, without a word; where it has come already, nothing is lost."""
+    """Its own barrier was dropped on the way round, without a report; where it has come already, no record is lost."""
     head = logging()
     assert head.barrier(2, 1) == ()
     assert head.barrier(2, 2) == ()
@@ -123,7 +123,7 @@ def test_a_newer_barrier_on_a_back_edge_ends_a_log_that_nothing_else_would_end()
 
 
 def test_a_newer_barrier_that_waits_on_a_back_edge_refuses_the_log() -> None:
-    """It has arrived, but was not taken yet: the end of the log could not be told any more."""
+    """It has arrived, but was not taken yet: the end of the log would no longer be recognised."""
     head = Head()
     head.barrier(0, 1)
     head.capture.channels[3].barrier_arrived(2)
@@ -133,7 +133,7 @@ def test_a_newer_barrier_that_waits_on_a_back_edge_refuses_the_log() -> None:
 
 
 def test_a_cancel_marker_goes_round_once() -> None:
-    """It ends the log; when it comes back it says nothing new, though a single open channel remembers nothing."""
+    """It ends the log; when it comes back it has no effect, although a single open channel keeps no notes."""
     head = logging()
     head.end(1)
 
@@ -148,7 +148,7 @@ def test_a_cancel_marker_goes_round_once() -> None:
 
 
 def test_a_cancel_marker_from_outside_ends_the_log_of_its_checkpoint_and_of_older_ones() -> None:
-    """For the one that is logged, and for a newer one, which is reported last."""
+    """The marker may cancel the checkpoint that is logged, or a newer one, which is reported last."""
     same, newer = logging(), logging()
 
     assert same.cancel(0, 1) == (StopCapture(1, failed=True), AbortCheckpoint(1, CANCELLED))
@@ -160,7 +160,7 @@ def test_a_cancel_marker_from_outside_ends_the_log_of_its_checkpoint_and_of_olde
 
 
 def test_a_cancel_marker_on_a_back_edge_ahead_of_the_snapshot_is_remembered() -> None:
-    """The checkpoint is given up when its snapshot is due; older ones are not concerned."""
+    """The checkpoint is aborted when its snapshot is due; older ones are not affected."""
     head = Head()
     assert head.cancel(2, 2) == ()
     head.barrier(0, 1)
@@ -204,7 +204,7 @@ def test_ends_abort_everything_when_they_do_not_count_as_barriers() -> None:
 
 
 def test_a_trigger_is_the_cut_when_no_forward_channel_is_open() -> None:
-    """The loop goes on when all input has ended, and takes checkpoints."""
+    """The loop goes on after all input has ended, and takes checkpoints."""
     head = Head()
     head.end(0)
     head.end(1)
@@ -216,7 +216,7 @@ def test_a_trigger_is_the_cut_when_no_forward_channel_is_open() -> None:
 
 
 def test_notes_are_few() -> None:
-    """Barriers that come round for nothing do not pile up; the oldest is forgotten."""
+    """Barriers that come round without effect do not accumulate; the oldest note is dropped."""
     head = Head()
     for checkpoint_id in range(MAX_PENDING_CHECKPOINTS + 1):
         head.barrier(2, checkpoint_id)
@@ -227,7 +227,7 @@ def test_notes_are_few() -> None:
 
 
 def test_closing_forgets_the_log() -> None:
-    """Nobody is told."""
+    """The task is not told."""
     head = logging()
     head.handler.close()
 

@@ -1,6 +1,6 @@
 """The head of a loop, exactly-once: scenarios, by the instructions that each event leads to.
 
-Channels 0 and 1 come from outside, 2 and 3 lead back.
+Channels 0 and 1 are forward channels, 2 and 3 are back edges.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def finished(checkpoint_id: int, start_delay_ns: int = 0, alignment_ns: int = 0)
 
 @pytest.mark.parametrize("options", [ALIGNED, SAVEPOINT, FORCED, TIMED])
 def test_the_snapshot_waits_for_the_forward_channels_only(options: CheckpointOptions) -> None:
-    """With the last forward barrier the log of the back edges begins and the aligned snapshot is due."""
+    """The last forward barrier starts the log of the back edges and makes the aligned snapshot due."""
     head = Head()
     timer = (ArmAlignmentTimer(1, 100),) if options is TIMED else ()
 
@@ -122,7 +122,7 @@ def test_the_snapshot_waits_for_the_forward_channels_only(options: CheckpointOpt
 
 
 def test_the_log_ends_when_the_barrier_has_come_round_on_every_back_edge() -> None:
-    """Each back edge goes on at once; the last one completes the checkpoint and ends the alignment."""
+    """Each back edge is resumed at once; the last one completes the checkpoint and ends the alignment."""
     head = Head()
     head.now_ns = 10
     head.barrier(0, 1)
@@ -136,7 +136,7 @@ def test_the_log_ends_when_the_barrier_has_come_round_on_every_back_edge() -> No
 
 
 def test_a_back_edge_whose_barrier_comes_early_waits_for_the_snapshot() -> None:
-    """What is behind that barrier is behind the cut; the channel needs no log."""
+    """Records that follow that barrier come after the cut; the channel needs no log."""
     head = Head()
 
     assert head.barrier(2, 1) == (BlockChannel(2),)
@@ -147,7 +147,7 @@ def test_a_back_edge_whose_barrier_comes_early_waits_for_the_snapshot() -> None:
 
 
 def test_without_anything_to_log_the_snapshot_is_an_ordinary_one() -> None:
-    """All back edges were early: nothing is in flight on them."""
+    """All back edges were early: no records are in flight on them."""
     head = Head()
     head.barrier(2, 1)
     head.barrier(3, 1)
@@ -158,7 +158,7 @@ def test_without_anything_to_log_the_snapshot_is_an_ordinary_one() -> None:
 
 
 def test_an_unaligned_barrier_triggers_wherever_it_comes_from() -> None:
-    """A back edge is like any other channel then, and all of them are captured."""
+    """A back edge is then like any other channel, and all of them are captured."""
     head = Head()
 
     assert head.barrier(3, 1, UNALIGNED) == (StartCapture(1), trigger(1, UNALIGNED))
@@ -168,7 +168,7 @@ def test_an_unaligned_barrier_triggers_wherever_it_comes_from() -> None:
 
 
 def test_a_forced_aligned_barrier_comes_back_to_an_unaligned_snapshot() -> None:
-    """It blocks nobody behind the snapshot; a forward channel stays blocked until the checkpoint ends, as always."""
+    """After the snapshot a back edge is resumed at once; a forward channel stays blocked until the checkpoint ends."""
     head = Head()
     head.barrier(0, 1, UNALIGNED)
 
@@ -191,7 +191,7 @@ def test_a_timeout_ahead_of_the_snapshot_goes_unaligned() -> None:
 
 
 def test_a_late_barrier_that_makes_the_cut_still_makes_an_aligned_one() -> None:
-    """Whether all forward barriers are here is asked before whether they are late; a late one before that is not."""
+    """Completeness of the forward barriers is checked before lateness; an earlier late barrier goes unaligned."""
     head = Head()
     head.barrier(0, 1, TIMED)
     head.now_ns = 101
@@ -203,7 +203,7 @@ def test_a_late_barrier_that_makes_the_cut_still_makes_an_aligned_one() -> None:
 
 
 def test_a_timeout_during_the_log_changes_nothing() -> None:
-    """The snapshot is taken; only a barrier that is announced on a back edge from now on is promoted."""
+    """The snapshot is taken; only barriers announced on a back edge from now on are promoted."""
     head = Head()
     head.barrier(0, 1, TIMED)
     head.barrier(1, 1, TIMED)
@@ -215,7 +215,7 @@ def test_a_timeout_during_the_log_changes_nothing() -> None:
 
 
 def test_a_newer_checkpoint_subsumes_the_one_that_is_logged() -> None:
-    """One checkpoint at a time: the log is worthless, and the newer one begins."""
+    """One checkpoint at a time: the log is dropped, and the newer checkpoint begins."""
     head = Head()
     head.barrier(0, 1)
     head.barrier(1, 1)
@@ -226,7 +226,7 @@ def test_a_newer_checkpoint_subsumes_the_one_that_is_logged() -> None:
 
 
 def test_a_newer_barrier_that_waits_on_a_back_edge_refuses_the_log() -> None:
-    """The end of the log could not be told any more."""
+    """The end of the log would no longer be recognised."""
     head = Head()
     head.barrier(0, 1)
     head.capture.channels[2].barrier_arrived(2)
@@ -236,7 +236,7 @@ def test_a_newer_barrier_that_waits_on_a_back_edge_refuses_the_log() -> None:
 
 
 def test_a_cancel_marker_goes_round_once() -> None:
-    """It ends the log and is passed on by the task; when it comes back it says nothing new."""
+    """It ends the log and is passed on by the task; when it comes back it has no effect."""
     head = Head()
     head.barrier(0, 1)
     head.barrier(1, 1)
@@ -247,7 +247,7 @@ def test_a_cancel_marker_goes_round_once() -> None:
 
 
 def test_an_abort_ahead_of_the_snapshot_frees_the_back_edges() -> None:
-    """What waited for the snapshot waits no more."""
+    """Back edges that waited for the snapshot are resumed."""
     head = Head()
     head.barrier(2, 1)
 
@@ -268,7 +268,7 @@ def test_the_end_of_the_last_forward_channel_makes_the_cut() -> None:
 
 
 def test_the_end_of_a_back_edge_ends_its_log() -> None:
-    """Nothing more will come back on it."""
+    """No further record will come back on it."""
     head = Head()
     head.barrier(0, 1)
     head.barrier(1, 1)
@@ -287,7 +287,7 @@ def test_ends_abort_the_log_when_they_do_not_count_as_barriers() -> None:
 
 
 def test_a_trigger_of_the_coordinator_stands_for_the_forward_barriers() -> None:
-    """It blocks nobody, and the back edges are still awaited."""
+    """It blocks no channel, and the back edges are still awaited."""
     head = Head()
     head.end(0)
 
@@ -299,7 +299,7 @@ def test_a_trigger_of_the_coordinator_stands_for_the_forward_barriers() -> None:
 
 @pytest.mark.parametrize("options", [ALIGNED, UNALIGNED])
 def test_a_trigger_is_the_cut_when_no_forward_channel_is_open(options: CheckpointOptions) -> None:
-    """The loop goes on when all input has ended, and takes checkpoints."""
+    """The loop goes on after all input has ended, and takes checkpoints."""
     head = Head()
     head.end(0)
     head.end(1)
@@ -326,7 +326,7 @@ def test_a_barrier_on_a_back_edge_triggers_when_no_forward_channel_is_open() -> 
 
 
 def test_a_closed_task_takes_its_own_snapshot() -> None:
-    """No channel is open at all: as in any task."""
+    """No channel is open: the coordinator's trigger works as in any task."""
     head = Head()
     for channel in range(4):
         head.end(channel)

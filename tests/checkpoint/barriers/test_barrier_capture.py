@@ -1,4 +1,4 @@
-"""The capture of one input channel: which barrier ends it, which start is refused, what a stop leaves alone."""
+"""The capture of one input channel: which barrier ends it, which start is refused, what a stop leaves unchanged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_capture_runs_from_its_start_to_its_barrier() -> None:
 
 
 def test_a_barrier_that_came_before_the_start_leaves_nothing_to_wait_for() -> None:
-    """The start of an id whose barrier is here captures only what is queued."""
+    """The start of an id whose barrier is here captures only the queued records."""
     capture = ChannelCapture()
     assert capture.barrier_arrived(3)
     capture.start(3)
@@ -42,7 +42,7 @@ def test_an_obsolete_barrier_ends_nothing(obsolete: int) -> None:
 
 
 def test_a_newer_barrier_ends_the_capture_of_an_older_id() -> None:
-    """Barriers come in order: behind that of a newer id nothing of the older one can follow."""
+    """Barriers come in order: after that of a newer id no record of the older one can follow."""
     capture = ChannelCapture()
     capture.start(5)
 
@@ -63,7 +63,7 @@ def test_an_older_start_is_refused_behind_a_newer_barrier() -> None:
 
 
 def test_a_newer_start_waits_although_an_older_barrier_is_here() -> None:
-    """What is queued behind the barrier of an older checkpoint is in flight for the newer one."""
+    """Records queued behind the barrier of an older checkpoint are in flight for the newer one."""
     capture = ChannelCapture()
     capture.barrier_arrived(1)
     capture.start(2)
@@ -83,7 +83,7 @@ def test_stopping_an_old_id_leaves_a_newer_barrier_alone() -> None:
 
 
 def test_stopping_ends_a_capture() -> None:
-    """Once its checkpoint is over, nothing is captured any more, and an older start would not be refused."""
+    """Once its checkpoint is over, no record is captured, and an older start would not be refused."""
     capture = ChannelCapture()
     capture.start(4)
     capture.stop(4)
@@ -105,7 +105,7 @@ def test_the_late_barrier_of_a_stopped_checkpoint_is_not_recognised() -> None:
 
 
 def test_the_late_barrier_of_a_checkpoint_never_started_is_recognised() -> None:
-    """It delimits nothing but itself: the next checkpoint captures as usual."""
+    """It has no further effect: the next checkpoint captures as usual."""
     capture = ChannelCapture()
     assert capture.barrier_arrived(1)
     capture.start(2)

@@ -34,7 +34,7 @@ KINDS = {
 
 @st.composite
 def runs(draw: st.DrawFn, modes: tuple[str, ...] = MODES, delivery: str = "eager") -> Run:
-    """An input side that has seen a random interleaving of random streams, and what it has seen."""
+    """An input side after a random interleaving of random streams, and the elements it has seen."""
     mode, channels = draw(st.sampled_from(modes)), draw(CHANNELS)
     local = tuple(channel for channel in range(channels) if draw(st.integers(0, 3)) == 0)
     driver = replay(mode, channels, draw(st.booleans()), delivery=delivery, timeout_ms=TIMEOUT_MS, local_channels=local)
@@ -64,7 +64,7 @@ def interludes(draw: st.DrawFn, delivery: str) -> Operations:
 
 
 def cut(driver: InputReplay, checkpoint_id: int) -> list[Any]:
-    """What was processed before the snapshot."""
+    """The records processed before the snapshot."""
     return driver.observed.output[: driver.observed.output.index(["ckpt", checkpoint_id])]
 
 
@@ -76,7 +76,7 @@ def assert_consistent(driver: InputReplay, operations: Operations) -> None:
             in_flight = names(driver.observed.inflight.get(checkpoint_id, []), channel)
             ahead = ahead_of(operations, channel, checkpoint_id)
             if channel in driver.local_channels:
-                # What the barrier overtook was still with the sender, and is the channel state of its output.
+                # The records that the barrier overtook were still with the sender: they are its output's channel state.
                 ahead = ahead[: len(processed + in_flight)]
             assert processed + in_flight == ahead
 

@@ -54,7 +54,7 @@ def test_one_channel_starts_triggers_and_stops_at_once() -> None:
 
 
 def test_the_first_barrier_triggers_and_the_last_one_completes() -> None:
-    """The barriers in between say nothing, for nobody is blocked."""
+    """The barriers in between cause no instruction, for no channel is blocked."""
     handler = handler_of(3)
 
     assert (StartCapture(1), TriggerSnapshot(barrier(1), NONE)) == handler.on_barrier(2, barrier(1), 0)
@@ -76,7 +76,7 @@ def test_metrics_are_complete_only_at_the_end() -> None:
 
 
 def test_an_obsolete_barrier_needs_no_resume() -> None:
-    """An unaligned barrier blocks nobody; one in aligned form still has to be resumed."""
+    """An unaligned barrier does not block its sender; one in aligned form still has to be resumed."""
     handler = handler_of(2)
     handler.on_barrier(0, barrier(5), 0)
 
@@ -86,7 +86,7 @@ def test_an_obsolete_barrier_needs_no_resume() -> None:
 
 
 def test_an_abort_stops_the_capture_then_resumes_then_tells() -> None:
-    """A triggered checkpoint can still be cancelled; what was captured is worthless."""
+    """A triggered checkpoint can still be cancelled; the captured records are dropped."""
     handler = handler_of(3)
     handler.on_barrier(0, barrier(1), 0)
     handler.on_barrier(1, aligned(1), 0)
@@ -111,7 +111,7 @@ def test_a_newer_barrier_aborts_and_starts_over() -> None:
 
 
 def test_a_cancel_of_a_newer_id_fails_the_capture_of_the_pending_one() -> None:
-    """The pending checkpoint vanishes without an abort of its own: its failed capture is all that tells."""
+    """The pending checkpoint is dropped without an abort of its own: only its failed capture reports it."""
     handler = handler_of(2)
     handler.on_barrier(0, barrier(1), 0)
 
@@ -146,7 +146,7 @@ def test_an_end_cannot_be_the_trigger() -> None:
 
 @pytest.mark.parametrize("ending", [0, 1])
 def test_any_end_aborts_when_ends_do_not_count(ending: int) -> None:
-    """With checkpoints after tasks finish switched off, an end aborts, even behind the channel's own barrier."""
+    """With checkpoints after tasks finish switched off, an end aborts, even after the channel's own barrier."""
     handler = handler_of(3, after_tasks_finish=False)
     handler.on_barrier(0, barrier(1), 0)
 
@@ -154,7 +154,7 @@ def test_any_end_aborts_when_ends_do_not_count(ending: int) -> None:
 
 
 def test_an_announcement_subsumes_a_capture() -> None:
-    """It starts the checkpoint of a newer barrier; an obsolete one does nothing."""
+    """It starts the checkpoint of a newer barrier; an obsolete one has no effect."""
     handler = handler_of(2)
     handler.on_barrier(1, barrier(1), 0)
 
@@ -168,7 +168,7 @@ def test_an_announcement_subsumes_a_capture() -> None:
 
 
 def test_a_notice_behind_its_own_barrier_promotes_nothing() -> None:
-    """When the barrier was taken first, there is nothing left to move."""
+    """When the barrier was taken first, there is no barrier left to move."""
     handler = handler_of(2)
     handler.on_barrier(0, barrier(1), 0)
 
@@ -176,7 +176,7 @@ def test_a_notice_behind_its_own_barrier_promotes_nothing() -> None:
 
 
 def test_a_refused_capture_aborts_and_still_resumes() -> None:
-    """A channel that holds the barrier of a newer checkpoint refuses: no trigger, an abort, nobody stays blocked."""
+    """A channel that holds the barrier of a newer checkpoint refuses: no trigger, an abort, all channels resume."""
     capture = InputCapture(2)
     handler = SingleCheckpointHandler(2, capture=capture)
     capture.channels[0].barrier_arrived(9)
@@ -226,7 +226,7 @@ def test_an_aligned_trigger_finds_its_source_blocked() -> None:
 
 
 def test_source_records_are_never_in_flight() -> None:
-    """Captured are the open channels without the chained sources; a source that has ended is not blocked either."""
+    """All open channels except the chained sources are captured; a source that has ended is not blocked either."""
     handler = handler_of(4, source_channels=(1, 3))
     assert handler.captured_channels == (0, 2)
     handler.on_end_of_partition(1, 0)
@@ -238,7 +238,7 @@ def test_source_records_are_never_in_flight() -> None:
 
 
 def test_a_direct_trigger_blocks_nobody() -> None:
-    """The coordinator's trigger counts for every open channel: first the snapshot, with the last the end."""
+    """The coordinator's trigger counts for every open channel: first the snapshot, and the end with the last one."""
     assert (
         StartCapture(1),
         TriggerSnapshot(barrier(1), NONE),
@@ -263,7 +263,7 @@ def test_a_task_without_open_channels_still_opens_channel_state() -> None:
 
 
 def test_close_forgets_what_is_pending() -> None:
-    """A task that ends has nothing pending; nobody is told."""
+    """A task that ends has no pending checkpoint; the task is not told."""
     handler = handler_of(2)
     handler.on_barrier(0, barrier(1), 0)
     handler.close()
@@ -273,7 +273,7 @@ def test_close_forgets_what_is_pending() -> None:
 
 
 def test_fingerprint_knows_whether_a_capture_runs() -> None:
-    """A promoted barrier and a captured one leave the handler in different states."""
+    """A promoted barrier and a running capture leave the handler in different states."""
     announced, captured = handler_of(3), handler_of(3)
     announced.on_announcement(0, barrier(1), 0)
     announced.on_end_of_partition(1, 0)
@@ -286,7 +286,7 @@ def test_fingerprint_knows_whether_a_capture_runs() -> None:
 
 @pytest.mark.parametrize("timed_out", [False, True])
 def test_ends_alone_trigger_nothing(timed_out: bool) -> None:
-    """Should every channel end without the announced barrier, the checkpoint is over and no capture is stopped."""
+    """If every channel ends without the announced barrier, the checkpoint is over and no capture is stopped."""
     handler = handler_of(2)
     handler.on_announcement(0, timed(1), 0)
     if timed_out:

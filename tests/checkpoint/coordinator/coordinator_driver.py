@@ -52,7 +52,7 @@ START_NS = 1_000_000 * 1_000_000
 
 @dataclass
 class Logbook:
-    """Everything the coordinator said."""
+    """Every instruction of the coordinator."""
 
     triggered: dict[TaskId, list[int]] = field(default_factory=lambda: defaultdict(list))
     trigger_kinds: dict[TaskId, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -101,7 +101,7 @@ class CoordinatorDriver:
     # --- events ---------------------------------------------------------------------------------------------------
 
     def tell(self, instructions: CoordinatorInstructions) -> None:
-        """Carry out what an event led to, and, if prompt, all that follows."""
+        """Carry out the instructions of an event, and, if prompt, all that follow from them."""
         self.last = instructions
         self._carry_out(instructions)
         while self._prompt and self.outstanding:
@@ -221,7 +221,7 @@ class CoordinatorDriver:
                 log.failures.append(instruction)
 
     def deleted_files(self) -> set[object]:
-        """Names of all files deleted so far: private ones, uploads that nobody registered, and unused shared ones."""
+        """Names of all files deleted so far: private ones, unregistered uploads, and unused shared ones."""
         uploads = [handle for ack in self.log.discarded_states for handle in ack.discardable_shared]
         return {*self.private_files(), *uploads, *self.log.discarded_shared}
 

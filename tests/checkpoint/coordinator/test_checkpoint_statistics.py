@@ -1,4 +1,4 @@
-"""The checkpoint table: what is told of each checkpoint, and what of all of them."""
+"""The checkpoint table: its values for each checkpoint, and for all of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CHECKPOINT, SAVEPOINT = SnapshotKind.CHECKPOINT, SnapshotKind.SAVEPOINT
 
 
 def completed(statistics: CheckpointStatistics, checkpoint_id: int, kind: SnapshotKind = CHECKPOINT) -> None:
-    """A checkpoint of nobody, from trigger to end."""
+    """A checkpoint without any task, from trigger to end."""
     statistics.on_triggered(checkpoint_id, kind, 0, 0)
     statistics.on_completed(checkpoint_id, 1)
 
@@ -58,7 +58,7 @@ def test_a_completed_row() -> None:
 
 
 def test_a_failed_row() -> None:
-    """A failed checkpoint lasts until its failure and says why, in words."""
+    """A failed checkpoint lasts until its failure and gives the reason in words."""
     statistics = CheckpointStatistics()
     statistics.on_triggered(1, CHECKPOINT, 100, 2)
     statistics.on_acknowledged(1, (0, 0), SubtaskCheckpointMetrics(), 150)
@@ -127,7 +127,7 @@ def test_a_subtask_of_an_aborted_checkpoint_tells_what_it_measured(fails_first: 
 
 
 def test_a_completed_checkpoint_takes_no_report_of_an_abort() -> None:
-    """Nor does one that nobody knows."""
+    """A checkpoint that the table does not know takes none either."""
     statistics = CheckpointStatistics()
     completed(statistics, 1)
     statistics.on_incomplete(1, (0, 0), SubtaskCheckpointMetrics(full_bytes=1), 5)
@@ -157,7 +157,7 @@ def test_types(kind: SnapshotKind, is_synchronous: bool, persisted: int, expecte
 
 
 def test_rows_by_vertex_are_in_order() -> None:
-    """Whatever order the subtasks report in."""
+    """Whatever the order in which the subtasks report."""
     statistics = CheckpointStatistics()
     statistics.on_triggered(1, CHECKPOINT, 0, 4)
     for task in ((1, 1), (0, 0), (1, 0), (0, 1)):
@@ -173,7 +173,7 @@ def test_rows_by_vertex_are_in_order() -> None:
 
 
 def test_history_is_bounded_but_counts_and_summary_are_not() -> None:
-    """The oldest row is forgotten; what still happens to it counts, and late news about it do no harm."""
+    """The oldest row is dropped; its later events still count, and late reports about it do no harm."""
     statistics = CheckpointStatistics(history_size=2)
     for checkpoint_id in (1, 2, 3):
         statistics.on_triggered(checkpoint_id, CHECKPOINT, 0, 1)
@@ -194,7 +194,7 @@ def test_history_is_bounded_but_counts_and_summary_are_not() -> None:
 
 
 def test_a_forgotten_checkpoint_takes_reports_until_its_end() -> None:
-    """Also of subtasks that did not complete their part; its failure is the latest one, with all that was told."""
+    """Also of subtasks that did not complete their part; its failure is the latest one, with all that was reported."""
     statistics = CheckpointStatistics(history_size=1)
     for checkpoint_id in (1, 2):
         statistics.on_triggered(checkpoint_id, CHECKPOINT, 0, 2)
@@ -207,7 +207,7 @@ def test_a_forgotten_checkpoint_takes_reports_until_its_end() -> None:
 
 
 def test_old_subtask_rows_are_dropped_but_their_sums_stay() -> None:
-    """The checkpoints that ended first lose their details first; one in progress has them all."""
+    """The checkpoints that ended first lose their details first; one in progress keeps them all."""
     statistics = CheckpointStatistics(subtask_rows=3)
     for checkpoint_id in (1, 2, 3):
         statistics.on_triggered(checkpoint_id, CHECKPOINT, 0, 2)
@@ -239,7 +239,7 @@ def test_a_checkpoint_larger_than_the_bound_keeps_its_details() -> None:
 
 
 def test_a_row_without_details_takes_no_reports() -> None:
-    """Nobody could tell any more whether the subtask has reported already."""
+    """The table no longer records whether the subtask has reported already."""
     statistics = CheckpointStatistics(subtask_rows=1)
     for checkpoint_id in (1, 2):
         statistics.on_triggered(checkpoint_id, CHECKPOINT, 0, 1)
@@ -253,7 +253,7 @@ def test_a_row_without_details_takes_no_reports() -> None:
 
 
 def test_the_latest_of_each_sort() -> None:
-    """By id, not by the order of completion; savepoints are no latest checkpoint, and outlive the history."""
+    """By id, not by the order of completion; a savepoint is never the latest checkpoint, and outlives the history."""
     statistics = CheckpointStatistics(history_size=1)
     for checkpoint_id, kind in ((1, SAVEPOINT), (2, CHECKPOINT), (3, CHECKPOINT), (4, CHECKPOINT)):
         statistics.on_triggered(checkpoint_id, kind, 0, 0)
@@ -280,7 +280,7 @@ def test_restores_are_counted() -> None:
 
 
 def test_the_summary_covers_completed_checkpoints_only() -> None:
-    """Failed ones do not blur it, nor does one that nobody had to acknowledge; savepoints count."""
+    """Failed ones do not count, nor do those that no task had to acknowledge; savepoints count."""
     statistics = CheckpointStatistics()
     for checkpoint_id, size, kind in ((1, 10, CHECKPOINT), (2, 30, SAVEPOINT)):
         statistics.on_triggered(checkpoint_id, kind, 0, 1)
@@ -319,7 +319,7 @@ EVENTS = st.lists(
 
 @dataclass
 class Naive:
-    """Everything that was told of one checkpoint, as it was told."""
+    """All reports about one checkpoint, as they came."""
 
     trigger_ns: int
     kind: SnapshotKind
@@ -380,7 +380,7 @@ def play(
     task: TaskId,
     metrics: SubtaskCheckpointMetrics,
 ) -> int:
-    """One event, told to both; returns how many triggers failed before they got an id."""
+    """One event, given to both; returns how many triggers failed before they got an id."""
     if event == "trigger":
         kind = SAVEPOINT if which == 0 else CHECKPOINT
         known[len(known) + 1] = Naive(now, kind)

@@ -1,4 +1,4 @@
-"""The coordinator's timer, triggers and completions, where the recorded sequences leave a gap."""
+"""The coordinator's timer, triggers and completions, where the recorded sequences have a gap."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_first_firing_comes_after_one_interval_and_firings_do_not_drift() -> Non
 
 
 def test_outdated_timer_is_ignored() -> None:
-    """A timer that fires before its plan, or after a stop, triggers nothing."""
+    """A timer that fires before its planned time, or after a stop, does not trigger a checkpoint."""
     driver = driver_of(interval_ns=100)
     driver.tell(driver.coordinator.start(START_NS, 1))
     assert driver.coordinator.on_timer(START_NS + 99) == ()
@@ -120,7 +120,7 @@ def test_starting_again_aborts_what_is_pending() -> None:
 
 
 def test_timeout_is_armed_before_the_location_exists() -> None:
-    """A storage that never answers costs one checkpoint, not the coordinator."""
+    """A storage that never answers costs one checkpoint; the coordinator goes on."""
     driver = driver_of(prompt=False, timeout_ns=50)
     trigger(driver)
     assert [type(one) for one in driver.last] == [ArmTimeout, InitializeLocation]
@@ -132,7 +132,7 @@ def test_timeout_is_armed_before_the_location_exists() -> None:
 
 
 def test_location_that_comes_too_late_is_deleted() -> None:
-    """When the location is made after its checkpoint was aborted, it is deleted again and nobody is triggered."""
+    """When the location is made after its checkpoint was aborted, it is deleted again and no task is triggered."""
     driver = driver_of(prompt=False, timeout_ns=50)
     trigger(driver)
     driver.advance(50)
@@ -145,7 +145,7 @@ def test_location_that_comes_too_late_is_deleted() -> None:
 
 
 def test_a_request_that_waited_is_triggered_with_the_time_of_the_trigger() -> None:
-    """Time in the queue counts for no timeout; metadata and barrier carry the time of the trigger."""
+    """The timeout does not include the time in the queue; metadata and barrier carry the time of the trigger."""
     driver = driver_of(timeout_ns=100, tolerable_failures=9)
     trigger(driver)
     trigger(driver)
@@ -164,7 +164,7 @@ def test_a_request_that_waited_is_triggered_with_the_time_of_the_trigger() -> No
 
 
 def test_outdated_timeout_is_ignored() -> None:
-    """A timeout that fires before its time, or for a checkpoint that has ended, does nothing."""
+    """A timeout that fires before its time, or for a checkpoint that has ended, has no effect."""
     driver = driver_of(timeout_ns=100)
     trigger(driver)
 
@@ -174,7 +174,7 @@ def test_outdated_timeout_is_ignored() -> None:
 
 
 def test_failing_location_counts_as_io_error() -> None:
-    """An I/O error before the trigger uses up the budget; nothing is left to delete."""
+    """An I/O error before the trigger uses up the budget; there are no files to delete."""
     driver = driver_of(prompt=False)
     trigger(driver, "r")
 
@@ -209,7 +209,7 @@ def test_one_trigger_at_a_time() -> None:
 
 
 def test_slow_deletions_throttle() -> None:
-    """With more than ``max_concurrent`` deletions outstanding nothing new is triggered until one ends."""
+    """With more than ``max_concurrent`` deletions outstanding no checkpoint is triggered until one ends."""
     driver = driver_of(prompt=False, tolerable_failures=None)
     for checkpoint_id in (1, 2):
         trigger(driver)
@@ -256,7 +256,7 @@ def test_unaligned_savepoint_waits_but_overtakes_the_queue() -> None:
 
 
 def test_tasks_hear_of_it_only_when_it_is_durable() -> None:
-    """All acknowledgements alone notify nobody; the written metadata does."""
+    """Acknowledgements of all tasks do not yet notify the tasks; the written metadata does."""
     driver = driver_of(prompt=False)
     trigger(driver)
     driver.answer(0)
@@ -272,7 +272,7 @@ def test_tasks_hear_of_it_only_when_it_is_durable() -> None:
 
 
 def test_metadata_lists_the_parts_in_task_order() -> None:
-    """The bytes of the metadata do not depend on who acknowledged first."""
+    """The bytes of the metadata do not depend on the order of the acknowledgements."""
     driver = driver_of()
     trigger(driver)
     ack(driver, 1, SINK, SOURCE)
@@ -302,7 +302,7 @@ def test_order_of_a_completion() -> None:
 
 
 def test_nothing_aborts_a_checkpoint_that_is_being_made_durable() -> None:
-    """Neither timeout, decline, abort of all, failure nor stop end it: its metadata may exist already."""
+    """Timeout, decline, abort of all, failure and stop do not end it: its metadata may exist already."""
     driver = driver_of(prompt=False, timeout_ns=50)
     coordinator = driver.coordinator
     trigger(driver)
@@ -370,7 +370,7 @@ def test_checkpoint_leaves_an_older_savepoint_alone() -> None:
 
 
 def test_plain_savepoint_disturbs_nobody() -> None:
-    """It notifies no task, subsumes nothing and is not retained: it belongs to the user."""
+    """It notifies no task, subsumes no checkpoint and is not retained: it belongs to the user."""
     driver = driver_of(max_concurrent=2)
     trigger(driver)
     driver.tell(driver.coordinator.trigger_savepoint("sp", driver.now_ns))
@@ -383,7 +383,7 @@ def test_plain_savepoint_disturbs_nobody() -> None:
 
 
 def test_unclaimed_checkpoint_is_not_told_as_subsumed() -> None:
-    """Tasks may drop what they keep for a subsumed checkpoint, so they only hear of those that are ours to delete."""
+    """Tasks may drop data they keep for a subsumed checkpoint, so they hear only of those that the job may delete."""
     driver = driver_of()
     driver.tell(driver.coordinator.recover([CompletedCheckpoint(1, is_unclaimed=True)], START_NS))
     trigger(driver)
@@ -396,7 +396,7 @@ def test_unclaimed_checkpoint_is_not_told_as_subsumed() -> None:
 
 
 def test_failed_metadata_deletes_the_parts() -> None:
-    """When the metadata surely does not exist, what was acknowledged is deleted and the budget is charged."""
+    """When the metadata surely does not exist, the acknowledged files are deleted and the budget is charged."""
     driver = driver_of(prompt=False)
     trigger(driver)
     driver.answer(0)
@@ -411,7 +411,7 @@ def test_failed_metadata_deletes_the_parts() -> None:
 
 
 def test_uncertain_metadata_deletes_nothing() -> None:
-    """When the metadata may exist, no file that it refers to is touched."""
+    """When the metadata may exist, no file that it refers to is deleted."""
     driver = driver_of(prompt=False)
     trigger(driver)
     driver.answer(0)
@@ -449,7 +449,7 @@ def test_finished_tasks_are_recorded() -> None:
 
 
 def test_checkpoint_without_any_task_completes() -> None:
-    """When all tasks have finished there is nothing to wait for."""
+    """When all tasks have finished there is no acknowledgement to wait for."""
     driver = driver_of()
     for task in (SOURCE, SINK):
         driver.coordinator.on_task_status(task, TaskStatus.FINISHED)

@@ -1,6 +1,6 @@
-"""The coordinator dies at any point of any schedule, and a new one goes on from what is durable.
+"""The coordinator dies at any point of any schedule, and a new one goes on from durable state.
 
-The world below is all that survives: metadata, files, tasks with their protocols, and messages that are under way. Two
+Only the world below survives: metadata, files, tasks with their protocols, and messages that are under way. Two
 tasks write one private file per snapshot and share files as an incremental backend would: they upload one new file
 each time and refer to those of the newest checkpoint they know to be complete.
 """
@@ -54,7 +54,7 @@ Message = NotifyComplete | NotifyAborted | CheckpointBarrier
 
 @dataclass
 class Durable:
-    """One snapshot whose metadata is there."""
+    """One snapshot whose metadata is durable."""
 
     kind: SnapshotKind
     private: tuple[str, ...]
@@ -67,7 +67,7 @@ class Durable:
 
 @dataclass
 class Task:
-    """One attempt of one task: its protocol, what it was told, and which files it may refer to."""
+    """One attempt of one task: its protocol, the messages it got, and the files it may refer to."""
 
     task: TaskId
     attempt: int
@@ -111,7 +111,7 @@ class World:
     def _carry_out(self, instruction: CoordinatorInstruction) -> None:
         match instruction:
             case InitializeLocation(checkpoint_id):
-                # Whoever reads storage after a crash finds at least a trace of every id.
+                # Storage holds at least a trace of every id after a crash.
                 self.highest_id = checkpoint_id
                 self.outstanding.append(instruction)
             case WriteMetadata() | DiscardPendingCheckpoint():
@@ -154,7 +154,7 @@ class World:
     # --- storage --------------------------------------------------------------------------------------------------
 
     def _perform(self, work: CoordinatorInstruction) -> None:
-        """Do what an instruction asks of storage, without telling the coordinator."""
+        """Do the storage work of an instruction, without telling the coordinator."""
         match work:
             case WriteMetadata(checkpoint_id):
                 if checkpoint_id not in self.durable:
@@ -179,7 +179,7 @@ class World:
             self.crash()
 
     def answer(self, work: CoordinatorInstruction, *, fails: bool = False) -> None:
-        """Tell the coordinator what has become of a piece of work."""
+        """Tell the coordinator the outcome of a piece of work."""
         match work:
             case InitializeLocation(id_) if fails:
                 self.tell(self.coordinator.on_location_failed(id_, IO_ERROR, self.now_ns))
@@ -195,7 +195,7 @@ class World:
     # --- crashes and restarts -------------------------------------------------------------------------------------
 
     def crash(self) -> None:
-        """The coordinator is gone, with all that it had not done yet; a new one starts from what is durable."""
+        """The coordinator is lost, with all its unfinished work; a new one starts from durable state."""
         self.outstanding.clear()
         self.timeouts.clear()
         self._delete_leftovers()
@@ -209,7 +209,7 @@ class World:
         self._start_attempt(self.coordinator.restore_point())
 
     def _delete_leftovers(self) -> None:
-        """Storage at start: private files outside of any snapshot are deleted, whoever may still report them."""
+        """Storage at start: private files that belong to no snapshot are deleted, even if late messages report them."""
         kept = {name for snapshot in self.durable.values() for name in snapshot.private}
         for name in [name for name in self.files if str(name).startswith("private") and name not in kept]:
             del self.files[name]
@@ -268,7 +268,7 @@ class World:
         shared: tuple[SharedState, ...] = ()
         if barrier.options.kind is not SnapshotKind.SAVEPOINT:
             self.files.update([uploaded])
-            # The newest two files are all that a small state needs.
+            # A small state needs only its newest two files.
             kept = task.base[-1:]
             shared = (*(SharedState(key) for key in kept), SharedState(uploaded, uploaded))
             task.written[checkpoint_id] = (*kept, uploaded)
@@ -276,7 +276,7 @@ class World:
         self.in_flight.append(Acknowledge(checkpoint_id, task.attempt, task.task, private, shared=shared))
 
     def acknowledgement_arrives(self, position: int, *, comes_again: bool = False) -> None:
-        """From whatever attempt, maybe not for the last time."""
+        """From any attempt, possibly again later."""
         ack = self.in_flight[position] if comes_again else self.in_flight.pop(position)
         self.tell(self.coordinator.on_acknowledge(ack, self.now_ns))
 
@@ -313,7 +313,7 @@ class World:
                 self._assert_whole(checkpoint_id)
 
     def what_is_being_written_is_whole(self) -> None:
-        """Every file that a checkpoint is about to be made durable with exists."""
+        """Every file of a checkpoint whose metadata is being written exists."""
         for work in self.outstanding:
             if isinstance(work, WriteMetadata):
                 for ack in work.acknowledgements:
@@ -321,7 +321,7 @@ class World:
                     assert all(self.files[name] for name in names), (work.checkpoint_id, names)
 
     def completed_means_durable(self) -> None:
-        """The store holds nothing that a restart would not find, and never a savepoint."""
+        """The store holds only checkpoints that a restart would find, and never a savepoint."""
         for checkpoint_id in self.coordinator.retained.ids:
             assert self.durable[checkpoint_id].kind is not SnapshotKind.SAVEPOINT
 
@@ -332,7 +332,7 @@ class World:
         self.completed_means_durable()
 
     def end(self) -> None:
-        """In the end no private file is left but those of snapshots and of messages that never arrived."""
+        """In the end the only private files left are those of snapshots and of messages that never arrived."""
         self.tell(self.coordinator.stop(self.now_ns))
         while self.outstanding:
             work = self.outstanding.pop(0)
@@ -346,7 +346,7 @@ class World:
 
 
 def next_step(world: World, draw: Callable[[st.SearchStrategy[Any]], Any]) -> None:
-    """One event of those that may come now; whatever makes progress comes more often than what undoes it."""
+    """One event of those that may come now; events that make progress are more frequent than those that undo it."""
     readers = [task for task in world.tasks if task.inbox]
     weights = {
         "storage": 12 if world.outstanding else 0,
@@ -432,7 +432,7 @@ def plain_schedule(world: World) -> Iterator[None]:
 
 
 def run_dry(world: World) -> Iterator[None]:
-    """Everything that waits is done, oldest first, one thing at a time; storage works in two steps."""
+    """Do all waiting work, oldest first, one piece at a time; storage works in two steps."""
     while world.outstanding or world.in_flight or any(task.inbox for task in world.tasks):
         for task in world.tasks:
             while task.inbox:

@@ -1,4 +1,4 @@
-"""The coordinator's messages, restores, ends, settings and table, where the recorded sequences leave a gap."""
+"""The coordinator's messages, restores, ends, settings and table, where the recorded sequences have a gap."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_acknowledgement_of_an_older_attempt_is_fenced() -> None:
 
 
 def test_messages_from_the_future_are_a_bug() -> None:
-    """Nobody can send in an attempt that has not begun."""
+    """No task can send in an attempt that has not begun."""
     driver = driver_of()
 
     with pytest.raises(AssertionError, match="future"):
@@ -122,7 +122,7 @@ def test_ids_are_never_used_twice() -> None:
 
 
 def test_restore_aborts_leftovers_and_goes_on_with_the_ids() -> None:
-    """What is pending when the job is restored dies with that reason; the id counter does not go back."""
+    """Checkpoints pending when the job is restored are aborted with that reason; the id counter does not go back."""
     driver = driver_of(max_concurrent=2)
     trigger(driver)
     ack(driver, 1)
@@ -153,7 +153,7 @@ def test_restore_from_an_older_checkpoint_forgets_newer_ones() -> None:
 
 
 def test_restart_from_nothing_is_no_restore() -> None:
-    """An attempt that begins anew is not counted as restored."""
+    """An attempt that begins from nothing is not counted as restored."""
     driver = driver_of()
     driver.tell(driver.coordinator.start(driver.now_ns, 2))
 
@@ -163,7 +163,7 @@ def test_restart_from_nothing_is_no_restore() -> None:
 
 
 def test_shutdown_deletes_by_policy() -> None:
-    """With a policy that keeps nothing after a finished job the completed checkpoint goes."""
+    """With a policy that retains no checkpoint after a finished job the completed checkpoint is deleted."""
     driver = driver_of(retention=RetentionPolicy.RETAIN_ON_FAILURE)
     trigger(driver)
     ack(driver, 1)
@@ -281,7 +281,7 @@ def two_regions(**settings: Any) -> CoordinatorDriver:
 
 
 def test_a_region_that_fails_takes_pending_checkpoints_with_it() -> None:
-    """The reason is the failover; queued requests stay, fail as long as the region is down, and no id is consumed."""
+    """The reason is the failover; queued requests stay and fail as long as the region is down; no id is consumed."""
     driver = two_regions(tolerable_failures=0)
     coordinator = driver.coordinator
     driver.tell(coordinator.start(driver.now_ns, 1))
@@ -302,7 +302,7 @@ def test_a_region_that_fails_takes_pending_checkpoints_with_it() -> None:
 
 
 def test_attempts_belong_to_tasks() -> None:
-    """After the restart of a region its tasks speak in the new attempt, the others in theirs; the old one is fenced."""
+    """After the restart of a region its tasks send in the new attempt, the others in theirs; the old one is fenced."""
     driver = two_regions()
     coordinator = driver.coordinator
     driver.tell(coordinator.start(driver.now_ns, 1))
@@ -321,7 +321,7 @@ def test_attempts_belong_to_tasks() -> None:
 
 
 def test_a_region_that_is_deployed_but_does_not_run_is_waited_for() -> None:
-    """Deploying is not running: triggers fail until the last task of the region says that it runs."""
+    """Deploying is not running: triggers fail until the last task of the region reports that it runs."""
     driver = two_regions()
     coordinator = driver.coordinator
     driver.tell(coordinator.start(driver.now_ns, 1))
@@ -356,7 +356,7 @@ def slow_in_backlog(slow_ns: int | None) -> CoordinatorDriver:
 
 
 def test_a_backlog_slows_the_schedule_down() -> None:
-    """What is planned stays planned; from then on the long interval counts."""
+    """The planned trigger stays; from then on the long interval counts."""
     driver = slow_in_backlog(300)
     driver.advance(150)
     backlog(driver, True)
@@ -366,7 +366,7 @@ def test_a_backlog_slows_the_schedule_down() -> None:
 
 
 def test_the_end_of_a_backlog_brings_the_next_trigger_forward() -> None:
-    """Planned was 500: at 250 + 100 the short interval asks for it earlier."""
+    """The plan was 500: the short interval puts the next trigger at 250 + 100."""
     driver = slow_in_backlog(300)
     driver.advance(150)
     backlog(driver, True)
@@ -378,7 +378,7 @@ def test_the_end_of_a_backlog_brings_the_next_trigger_forward() -> None:
 
 
 def test_a_backlog_never_postpones_a_trigger() -> None:
-    """At 180 + 300 is later than what is planned for 200."""
+    """180 + 300 is later than the planned 200."""
     driver = slow_in_backlog(300)
     driver.advance(180)
     backlog(driver, True)
@@ -388,7 +388,7 @@ def test_a_backlog_never_postpones_a_trigger() -> None:
 
 
 def test_no_checkpoints_during_a_backlog() -> None:
-    """0: what is planned still comes, and then nothing until the backlog is worked off; requests are served."""
+    """0: the planned trigger still comes, then none until the backlog is worked off; requests are served."""
     driver = slow_in_backlog(0)
     driver.advance(150)
     backlog(driver, True)
@@ -416,7 +416,7 @@ def test_a_backlog_lasts_until_the_last_source_has_worked_it_off() -> None:
 
 
 def test_a_backlog_ends_with_the_attempt() -> None:
-    """A source that is deployed anew has none until it says so."""
+    """A source that is deployed anew has no backlog until it reports one."""
     driver = slow_in_backlog(0)
     backlog(driver, True)
     driver.tell(driver.coordinator.on_job_failure(driver.now_ns))
@@ -449,7 +449,7 @@ def test_the_pause_raises_the_backlog_interval_too() -> None:
 
 @pytest.mark.parametrize("stop", [None, *StopMode])
 def test_barriers_of_a_savepoint_say_what_it_is(stop: StopMode | None) -> None:
-    """Its format, and how the job stops with it; a checkpoint's say neither."""
+    """Its format, and how the job stops with it; the barriers of a checkpoint carry neither."""
     driver = CoordinatorDriver(CoordinatorConfig(), GRAPH, CheckpointOptions.configured(unaligned=True))
     driver.tell(
         driver.coordinator.trigger_savepoint("saved", driver.now_ns, stop=stop, savepoint_format=SavepointFormat.NATIVE)
@@ -467,7 +467,7 @@ def test_barriers_of_a_savepoint_say_what_it_is(stop: StopMode | None) -> None:
 
 
 def test_locations_are_asked_for_under_the_label() -> None:
-    """Whoever carries out the instruction finds out where the requester wants his savepoint."""
+    """The driver looks up under the label where the requester wants the savepoint."""
     driver = driver_of(prompt=False)
     driver.tell(driver.coordinator.trigger_savepoint("mine", driver.now_ns))
 
@@ -476,7 +476,7 @@ def test_locations_are_asked_for_under_the_label() -> None:
 
 
 def test_a_coordinator_goes_on_with_the_table_of_a_dead_one() -> None:
-    """Counts and rows are those of the run; everything else begins anew."""
+    """Counts and rows are those of the run; all other state begins anew."""
     driver = driver_of()
     trigger(driver)
     ack(driver, 1)
@@ -491,7 +491,7 @@ def test_a_coordinator_goes_on_with_the_table_of_a_dead_one() -> None:
 
 
 def test_a_decline_may_bring_numbers() -> None:
-    """A task that gave up tells how far it had come: its row says that it was aborted."""
+    """A task that aborted reports how far it had come: its row says that it was aborted."""
     driver = driver_of(tolerable_failures=None)
     trigger(driver)
     metrics = SubtaskCheckpointMetrics(sync_ns=7)

@@ -91,7 +91,7 @@ class Story:
             self.driver.answer(0)
 
     def finish(self) -> None:
-        """All tasks and the storage do their duty until nothing is left."""
+        """All tasks and the storage finish their work."""
         coordinator = self.driver.coordinator
         self.driver.tell(coordinator.stop(self.driver.now_ns))
         self.answer_all()

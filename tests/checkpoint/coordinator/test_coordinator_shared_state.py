@@ -1,4 +1,4 @@
-"""Shared state in the coordinator: registered first, deleted last, and what restores make of it."""
+"""Shared state in the coordinator: registered first, deleted last, and the effect of restores on it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def complete(driver: CoordinatorDriver, checkpoint_id: int, *files: str, refers_
 
 
 def test_placeholders_are_resolved_in_the_metadata() -> None:
-    """What is written down names files, never "as before"."""
+    """The metadata names files and contains no placeholder."""
     driver = driver_of()
     complete(driver, 1, "a", "b")
     complete(driver, 2, "c", refers_to=("b",))
@@ -74,7 +74,7 @@ def test_placeholders_are_resolved_in_the_metadata() -> None:
 
 
 def test_shared_files_are_deleted_after_everything_else() -> None:
-    """A crash at any point leaves files too many rather than a checkpoint without its files."""
+    """A crash at any point leaves too many files rather than a checkpoint without its files."""
     driver = driver_of(prompt=False)
     for checkpoint_id in (1, 2):
         trigger(driver)
@@ -89,7 +89,7 @@ def test_shared_files_are_deleted_after_everything_else() -> None:
 
 
 def test_a_message_of_a_stranger_registers_too() -> None:
-    """Its uploads live until the next completion; only its private files go at once."""
+    """Its uploads stay until the next completion; only its private files are deleted at once."""
     driver = driver_of()
     trigger(driver)
     deliver(driver, 1, "a", task=(9, 9), private="p")
@@ -99,7 +99,7 @@ def test_a_message_of_a_stranger_registers_too() -> None:
 
 
 def test_a_late_message_registers_too() -> None:
-    """A task may build on a file whose checkpoint is gone: it learns of that only later."""
+    """A task may build on a file whose checkpoint is aborted: it learns of the abort only later."""
     driver = driver_of(tolerable_failures=None)
     trigger(driver)
     decline(driver, 1)
@@ -125,7 +125,7 @@ def test_a_message_that_comes_twice_changes_nothing() -> None:
 
 
 def test_an_older_attempt_registers_too() -> None:
-    """What it uploaded is collected by the next completion."""
+    """The next completion deletes its uploads."""
     driver = driver_of()
     driver.tell(driver.coordinator.start(driver.now_ns, 2))
     trigger(driver)
@@ -140,7 +140,7 @@ def test_an_older_attempt_registers_too() -> None:
 
 
 def test_files_of_a_savepoint_are_its_own() -> None:
-    """They are not registered, and go with the savepoint when it fails."""
+    """They are not registered, and are deleted with the savepoint when it fails."""
     driver = driver_of(tolerable_failures=None)
     driver.tell(driver.coordinator.trigger_savepoint("s", driver.now_ns))
     deliver(driver, 1, "a", private="p")
@@ -151,7 +151,7 @@ def test_files_of_a_savepoint_are_its_own() -> None:
 
 
 def test_a_reference_to_nothing_costs_the_checkpoint_not_the_job() -> None:
-    """The message does not count, what it uploaded is looked after or deleted, and the checkpoint expires."""
+    """The message does not count, its uploads are registered or deleted, and the checkpoint expires."""
     driver = driver_of(timeout_ns=50, tolerable_failures=None)
     trigger(driver)
     message = Acknowledge(
@@ -170,7 +170,7 @@ def test_a_reference_to_nothing_costs_the_checkpoint_not_the_job() -> None:
 
 
 def test_a_late_message_with_a_dead_reference_deletes_nothing_of_a_completed_checkpoint() -> None:
-    """Its placeholder is unknown by then, and its private files are part of a checkpoint that is retained."""
+    """Its placeholder is unknown by then, and its private files belong to a checkpoint that is retained."""
     driver = driver_of(num_retained=2)
     complete(driver, 1, "a")
     trigger(driver)
@@ -188,7 +188,7 @@ def test_a_late_message_with_a_dead_reference_deletes_nothing_of_a_completed_che
 
 
 def test_another_state_for_a_completed_checkpoint_is_discarded() -> None:
-    """It is part of nothing: only a message that comes twice, and whatever is sent for a savepoint, is left alone."""
+    """No snapshot refers to it. Files of a repeated message, and all files sent for a savepoint, are kept."""
     driver = driver_of(num_retained=2)
     trigger(driver)
     deliver(driver, 1, private="taken")
@@ -243,7 +243,7 @@ def entry(checkpoint_id: int, *files: str, **fields: Any) -> CompletedCheckpoint
 
 
 def test_recovered_checkpoints_are_registered_before_anything_is_subsumed() -> None:
-    """The first completion may refer to their files, and deletes those that nobody uses any more."""
+    """The first completion may refer to their files, and deletes those that are no longer used."""
     driver = recovered(entry(3, "a", "b"), entry(4, "b", "c"))
     complete(driver, 5, refers_to=("c",))
 
@@ -253,7 +253,7 @@ def test_recovered_checkpoints_are_registered_before_anything_is_subsumed() -> N
 
 
 def test_an_unclaimed_snapshot_is_not_registered() -> None:
-    """Nothing may refer to it: the first checkpoint is full, and its files are left alone for ever."""
+    """No checkpoint may refer to it: the first checkpoint is full, and its files are never deleted."""
     driver = recovered(entry(3, "a", is_unclaimed=True))
     assert driver.coordinator.retained.shared_keys == ()
     complete(driver, 4, "b")
@@ -265,7 +265,7 @@ def test_an_unclaimed_snapshot_is_not_registered() -> None:
 
 
 def test_a_legacy_savepoint_may_be_referred_to_and_is_never_deleted() -> None:
-    """Neither it nor its files, not even once nothing uses them."""
+    """Neither it nor its files, not even once no checkpoint uses them."""
     driver = recovered(entry(3, "a", "b", kind=SnapshotKind.SAVEPOINT))
     complete(driver, 4, "c", refers_to=("a",))
     complete(driver, 5)
@@ -317,7 +317,7 @@ NEVER, ALWAYS = RetentionPolicy.NEVER_RETAIN_AFTER_TERMINATION, RetentionPolicy.
 def test_the_end_of_the_job_releases_what_nothing_uses(
     completes: bool, retention: RetentionPolicy, status: JobStatus, deleted: set[str]
 ) -> None:
-    """With the last checkpoint go all files, those of aborted ones too; a job that only pauses loses nothing."""
+    """With the last checkpoint all files are deleted, those of aborted ones too; a suspended job keeps its files."""
     driver = driver_of(retention=retention, tolerable_failures=None)
     if completes:
         complete(driver, 1, "a")
@@ -329,7 +329,7 @@ def test_the_end_of_the_job_releases_what_nothing_uses(
 
 
 def test_files_of_somebody_else_do_not_keep_ours() -> None:
-    """An unclaimed snapshot that stays behind has no part in what this job shares."""
+    """An unclaimed snapshot that stays has no part in the files that this job shares."""
     driver = recovered(entry(3, "a", is_unclaimed=True), retention=NEVER, num_retained=2)
     complete(driver, 4, "b")
     driver.tell(driver.coordinator.shut_down(JobStatus.FINISHED, driver.now_ns))
@@ -339,7 +339,7 @@ def test_files_of_somebody_else_do_not_keep_ours() -> None:
 
 
 def test_after_the_end_uploads_go_with_their_message() -> None:
-    """The registry is closed: whatever a straggler brings is deleted whole, but never what it refers to."""
+    """The registry is closed: the uploads of a late message are deleted, but never the files it refers to."""
     driver = driver_of()
     complete(driver, 1, "a")
     driver.tell(driver.coordinator.shut_down(JobStatus.FINISHED, driver.now_ns))
@@ -349,7 +349,7 @@ def test_after_the_end_uploads_go_with_their_message() -> None:
 
 
 def test_a_claimed_savepoint_in_use_goes_at_the_end_of_a_job_that_retains_nothing() -> None:
-    """What waited for a newer checkpoint need not wait any more."""
+    """It waited for a newer checkpoint and need not wait any more."""
     driver = recovered(entry(3, "a", restored_sharing=NO_SHARING), retention=NEVER)
     complete(driver, 4, refers_to=("a",))
     driver.tell(driver.coordinator.shut_down(JobStatus.FINISHED, driver.now_ns))
@@ -359,7 +359,7 @@ def test_a_claimed_savepoint_in_use_goes_at_the_end_of_a_job_that_retains_nothin
 
 
 def test_a_refused_id_costs_one_request_and_no_id() -> None:
-    """Whoever hands out ids cannot be reached: the next trigger fails, and the one after it gets the id."""
+    """The source of ids cannot be reached: the next trigger fails, and the one after it gets the id."""
     driver = driver_of()
     before = driver.coordinator.fingerprint(0)
     driver.coordinator.refuse_next_id(CheckpointFailureReason.TRIGGER_CHECKPOINT_FAILURE)
@@ -373,7 +373,7 @@ def test_a_refused_id_costs_one_request_and_no_id() -> None:
 
 
 def test_a_message_to_a_dead_coordinator_touches_nothing() -> None:
-    """Its savepoint may be complete: whoever takes over cannot know, and deletes and registers nothing."""
+    """Its savepoint may be complete: the successor cannot know, so it neither deletes nor registers a file."""
     driver = CoordinatorDriver(CoordinatorConfig(), GRAPH)
     driver.coordinator = type(driver.coordinator)(GRAPH, CoordinatorConfig())
     driver.tell(driver.coordinator.recover([entry(3, "a")], START_NS, next_id=6))

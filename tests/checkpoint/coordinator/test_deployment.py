@@ -1,4 +1,4 @@
-"""Checkpoint plans: whom to trigger, to wait for, to notify; what is recorded about finished tasks."""
+"""Checkpoint plans: which tasks to trigger, to wait for, to notify; what is recorded about finished tasks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def statuses_of(graph: CheckpointGraph, finished: list[TaskId]) -> dict[TaskId, 
 
 
 def test_all_to_all_predecessor_counts_while_any_subtask_runs() -> None:
-    """Over an all-to-all edge barriers trigger a task while one sender is left, the coordinator afterwards."""
+    """Over an all-to-all edge barriers trigger a task while one sender runs; after that the coordinator does."""
     graph = CheckpointGraph((2, 1), (CheckpointEdge(0, 1),))
 
     half = compute_checkpoint_plan(graph, statuses_of(graph, [(0, 0)]))
@@ -137,14 +137,14 @@ def test_union_state_must_not_be_partly_finished(how: str) -> None:
 
 
 def test_finished_operators_do_not_mark_their_task() -> None:
-    """Its state is that of a task at the end of its data; restored, it finds nothing more to do."""
+    """Its state is that of a task at the end of its data; a restored one finds no more work."""
     plan = CheckpointPlan(((0, 0),), ((0, 0), (0, 1)), parallelisms=(2,))
 
     assert FinishedState() == finished_state(plan, acknowledgements(at_the_end=((0, 0),), wait=plan.wait))
 
 
 def test_tasks_finished_and_restored_as_finished_count_together() -> None:
-    """One that has ended since and one that never ran make a wholly finished vertex of two."""
+    """One that has ended since and one that was restored as finished make a wholly finished vertex of two."""
     plan = CheckpointPlan((), ((0, 1),), ((0, 0),), parallelisms=(2,))
 
     assert FinishedState((0,)) == finished_state(plan, acknowledgements((0, 1), wait=plan.wait))

@@ -34,7 +34,7 @@ def test_one_checkpoint_counts_once() -> None:
 
 
 def test_completion_clears_the_count() -> None:
-    """Only failures in a row count; one completed checkpoint begins a new row."""
+    """Only consecutive failures count; one completed checkpoint clears the count."""
     manager = CheckpointFailureManager(1)
     manager.on_failure(EXPIRED, 1)
     manager.on_completed(2)
@@ -44,7 +44,7 @@ def test_completion_clears_the_count() -> None:
 
 
 def test_failure_of_a_completed_checkpoint_is_ignored() -> None:
-    """Bad news about the newest completed checkpoint itself comes too late to count."""
+    """A failure report about the newest completed checkpoint itself comes too late to count."""
     manager = CheckpointFailureManager(0)
     manager.on_completed(5)
 
@@ -53,7 +53,7 @@ def test_failure_of_a_completed_checkpoint_is_ignored() -> None:
 
 
 def test_older_completion_does_not_clear() -> None:
-    """A completion below the newest completed id says nothing new."""
+    """A completion below the newest completed id has no effect."""
     manager = CheckpointFailureManager(1)
     manager.on_completed(5)
     manager.on_failure(EXPIRED, 6)
@@ -88,7 +88,7 @@ def test_fingerprint_changes_with_the_count() -> None:
     [(False, 5, "ALIGNED"), (True, None, "UNALIGNED"), (True, 0, "UNALIGNED"), (True, 5, "ALIGNED")],
 )
 def test_timeout_decides_how_unaligned_begins(unaligned: bool, timeout_ns: int | None, alignment: str) -> None:
-    """Without unaligned checkpoints the timeout means nothing; without a timeout they are unaligned at once."""
+    """Without unaligned checkpoints the timeout has no effect; without a timeout they are unaligned at once."""
     options = CheckpointOptions.configured(unaligned=unaligned, aligned_timeout_ns=timeout_ns)
 
     assert AlignmentType[alignment] is options.alignment

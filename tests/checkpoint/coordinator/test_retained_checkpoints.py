@@ -43,7 +43,7 @@ def test_policies_at_the_end_of_the_job(policy: RetentionPolicy, deleted_when: l
 
 
 def test_unclaimed_checkpoint_is_subsumed_but_never_deleted() -> None:
-    """Somebody else's files are left alone."""
+    """Files of another owner are not deleted."""
     store = CompletedCheckpointStore(1)
     store.recover([entry(4, unclaimed=True)])
 
@@ -52,7 +52,7 @@ def test_unclaimed_checkpoint_is_subsumed_but_never_deleted() -> None:
 
 
 def test_recovered_entries_are_sorted_and_not_subsumed() -> None:
-    """What an earlier process left is taken over whole; the next completion tidies up."""
+    """All checkpoints of an earlier process are taken over; the next completion deletes what is too old."""
     store = CompletedCheckpointStore(1)
     store.recover([entry(3), entry(1)])
 

@@ -55,7 +55,7 @@ def test_worked_example_with_one_retained_checkpoint() -> None:
 
 
 def test_worked_example_of_an_aborted_upload() -> None:
-    """What a declined checkpoint uploaded falls with the next completion, not before."""
+    """The uploads of a declined checkpoint are deleted with the next completion, not before."""
     registry = registry_with(1, upload("s1"))
     registry.register(upload("s2"), 2)
 
@@ -65,14 +65,14 @@ def test_worked_example_of_an_aborted_upload() -> None:
 
 
 def test_a_placeholder_becomes_the_registered_file() -> None:
-    """What comes back can be written into the metadata."""
+    """The returned state can be written into the metadata."""
     registry = registry_with(1, upload("a"))
 
     assert registry.register(placeholder("a"), 2) == upload("a")
 
 
 def test_a_placeholder_for_nothing_is_refused() -> None:
-    """The message says which file and what happens now; the registry is as before."""
+    """The message names the file and the consequence; the registry is unchanged."""
     registry = registry_with(1, upload("a"))
     before = registry.fingerprint()
     message = "checkpoint 2 refers to shared state 'b', which is not registered"
@@ -91,7 +91,7 @@ def test_an_equal_file_may_come_again() -> None:
 
 
 def test_another_file_under_a_known_key_is_refused() -> None:
-    """A key names one file for ever; nothing changes, and both names are told."""
+    """A key names one file for ever; the registry stays unchanged, and the error tells both names."""
     registry = registry_with(1, upload("a"))
     before = registry.fingerprint()
 
@@ -103,7 +103,7 @@ def test_another_file_under_a_known_key_is_refused() -> None:
 
 
 def test_a_marker_gives_way_to_a_file() -> None:
-    """It has nothing to delete itself; the file that replaces it has."""
+    """It has no file to delete itself; the file that replaces it has."""
     registry = registry_with(1, marker("whole"))
     assert registry.register(marker("whole"), 2) == marker("whole")
     assert registry.register(placeholder("whole"), 2) == marker("whole")
@@ -124,7 +124,7 @@ def test_last_used_never_goes_back() -> None:
 
 @pytest.mark.parametrize("mode", [NO_CLAIM, LEGACY])
 def test_files_of_an_unclaimed_snapshot_are_never_deleted(mode: RestoreMode) -> None:
-    """Nor are those of older ones; what is created later is ours."""
+    """Nor are those of older ones; files created later are ours."""
     registry = SharedStateRegistry()
     registry.register_restored([upload("a")], 3, mode, BOTH)
     registry.register(upload("b"), 4)
@@ -133,7 +133,7 @@ def test_files_of_an_unclaimed_snapshot_are_never_deleted(mode: RestoreMode) -> 
 
 
 def test_files_of_a_claimed_snapshot_are_deleted_when_unused() -> None:
-    """Claiming means deleting."""
+    """A claimed snapshot is the job's to delete."""
     registry = SharedStateRegistry()
     registry.register_restored([upload("a"), upload("b")], 3, CLAIM, BOTH)
     registry.register(placeholder("b"), 4)
@@ -142,7 +142,7 @@ def test_files_of_a_claimed_snapshot_are_deleted_when_unused() -> None:
 
 
 def test_the_highest_unclaimed_snapshot_counts() -> None:
-    """Registering an older one afterwards does not give up the newer one."""
+    """Registering an older one afterwards does not release the newer one."""
     registry = SharedStateRegistry()
     registry.register_restored([upload("a")], 5, LEGACY, BOTH)
     registry.register_restored([upload("b")], 3, LEGACY, BOTH)
@@ -163,7 +163,7 @@ def test_a_claimed_savepoint_is_in_use_while_anything_of_it_is() -> None:
 
 
 def test_a_restored_checkpoint_is_in_use_only_when_asked_for() -> None:
-    """A checkpoint shares its files, so that its private ones may go, unless somebody says that he uses them."""
+    """A checkpoint shares its files, so its private ones may be deleted, unless a message says that they are used."""
     registry = SharedStateRegistry()
     registry.register_restored([upload("a"), upload("b", keeps_creator=True)], 1, CLAIM, BOTH)
     registry.register_all([placeholder("a"), placeholder("b")], 2)
@@ -189,7 +189,7 @@ def test_nothing_left_means_everything_goes() -> None:
 
 
 def test_a_closed_registry_refuses() -> None:
-    """Whoever registers after the end of the job discards; what is there can still be released."""
+    """A registration after the end of the job is refused; registered files can still be released."""
     registry = registry_with(1, upload("a"))
     registry.close()
 
@@ -200,7 +200,7 @@ def test_a_closed_registry_refuses() -> None:
 
 
 def test_fingerprints_tell_states_apart() -> None:
-    """Everything that decides what happens next is in the fingerprint."""
+    """All state that determines future behaviour is in the fingerprint."""
     restored = SharedStateRegistry()
     restored.register_restored([upload("a")], 1, CLAIM, BOTH)
     legacy = SharedStateRegistry()
@@ -259,7 +259,7 @@ def cleaner_with(*entries: CompletedCheckpoint) -> CheckpointsCleaner:
 
 
 def test_only_what_is_below_and_unused_is_deleted() -> None:
-    """What is still in use is looked at again the next time."""
+    """Snapshots that are still in use are checked again the next time."""
     cleaner = cleaner_with(CompletedCheckpoint(1), CompletedCheckpoint(2), CompletedCheckpoint(3))
 
     assert cleaner.clean(3, in_use=[1]) == (2,)
@@ -269,7 +269,7 @@ def test_only_what_is_below_and_unused_is_deleted() -> None:
 
 
 def test_what_is_not_ours_leaves_undeleted() -> None:
-    """It is not looked at twice either."""
+    """It is not checked twice either."""
     cleaner = cleaner_with(CompletedCheckpoint(1, is_unclaimed=True), CompletedCheckpoint(2))
 
     assert cleaner.clean(9) == (2,)
@@ -282,7 +282,7 @@ def test_everything_goes_without_a_bound() -> None:
 
 
 def test_an_entry_may_be_taken_back() -> None:
-    """It was needed after all: it is not deleted, and others are as before."""
+    """It was needed after all: it is not deleted, and the others stay as before."""
     cleaner = cleaner_with(CompletedCheckpoint(1), CompletedCheckpoint(2))
 
     assert cleaner.take_back(1) == CompletedCheckpoint(1)

@@ -1,4 +1,4 @@
-"""Stopping with a savepoint: the order of the steps and what a half failure means."""
+"""Stopping with a savepoint: the order of the steps and the meaning of a partial failure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_scheduler_stops_before_the_savepoint_is_triggered(stop: StopMode) -
 
 
 def test_a_blocking_output_refuses() -> None:
-    """The request fails before anything was touched."""
+    """The request fails before any task is affected."""
     machine = StopWithSavepoint(StopMode.SUSPEND)
 
     (told,) = machine.begin(has_blocking_output=True)
@@ -58,7 +58,7 @@ def test_success_is_the_path_once_all_tasks_have_finished() -> None:
 
 
 def test_a_failed_savepoint_lets_the_job_go_on() -> None:
-    """The scheduler starts again, the requester hears the reason, and later ends of tasks mean nothing."""
+    """The scheduler starts again, the requester hears the reason, and later ends of tasks have no effect."""
     machine = begun()
 
     told = machine.on_savepoint_failed(DECLINED, "disk full")
@@ -98,7 +98,7 @@ def answers(order: tuple[str, ...], savepoint: bool, ends: dict[TaskId, TaskTerm
 @pytest.mark.parametrize("savepoint", [True, False])
 @pytest.mark.parametrize("ends", [FINISHED, BROKEN])
 def test_the_order_of_the_outcomes_does_not_matter(savepoint: bool, ends: dict[TaskId, TaskTermination]) -> None:
-    """Tasks may end before the savepoint is known to be complete; the answer is the same, and there is one."""
+    """Tasks may end before the savepoint is known to be complete; the answer is the same, and comes once."""
     first, second = (answers(order, savepoint, ends) for order in itertools.permutations(("tasks", "savepoint")))
 
     assert first == second
@@ -106,7 +106,7 @@ def test_the_order_of_the_outcomes_does_not_matter(savepoint: bool, ends: dict[T
 
 
 def test_an_answered_request_answers_no_more() -> None:
-    """A second report of the tasks changes nothing; a second outcome of the savepoint is a bug."""
+    """A second report of the tasks has no effect; a second outcome of the savepoint is a bug."""
     machine = begun()
     machine.on_savepoint_completed(7, "/sp")
     machine.on_tasks_terminated(FINISHED)
@@ -125,7 +125,7 @@ def test_nothing_is_reported_to_a_request_that_has_not_begun() -> None:
 
 
 def test_fingerprints_tell_states_apart() -> None:
-    """Everything that decides what happens next is in the fingerprint."""
+    """All state that determines future behaviour is in the fingerprint."""
     machines = [StopWithSavepoint(StopMode.SUSPEND), begun(), begun(StopMode.TERMINATE), begun(), begun(), begun()]
     machines[3].on_savepoint_completed(7, "")
     machines[4].on_tasks_terminated(FINISHED)

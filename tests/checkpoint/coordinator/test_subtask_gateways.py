@@ -44,7 +44,7 @@ def closed_for(*checkpoint_ids: int) -> SubtaskGateway[str]:
 
 
 def test_events_pass_until_the_state_is_taken() -> None:
-    """What is sent between the request and the state belongs to the checkpoint and goes straight through."""
+    """Events sent between the request and the state belong to the checkpoint and pass at once."""
     gateway: SubtaskGateway[str] = SubtaskGateway()
     gateway.mark(1)
 
@@ -82,7 +82,7 @@ def test_an_abort_before_the_state_closes_nothing() -> None:
 
 
 def test_an_event_waits_for_all_checkpoints_that_were_closed_when_it_was_sent() -> None:
-    """Opening the newer one first hands its events to the older one, behind those of the older one."""
+    """Opening the newer checkpoint first moves its events to the older one, after that one's own events."""
     gateway = closed_for(1)
     gateway.send("a")
     gateway.mark(2)
@@ -94,7 +94,7 @@ def test_an_event_waits_for_all_checkpoints_that_were_closed_when_it_was_sent() 
 
 
 def test_opening_the_older_one_first_keeps_what_the_newer_one_keeps() -> None:
-    """Only what was sent before the newer state is delivered by the barrier of the older one."""
+    """The barrier of the older one delivers only events sent before the newer state."""
     gateway = closed_for(1)
     gateway.send("a")
     gateway.mark(2)
@@ -123,7 +123,7 @@ def test_a_checkpoint_that_never_began_is_not_opened() -> None:
 
 
 def test_a_failed_task_loses_what_was_kept_for_it() -> None:
-    """Only for that subtask; the others get their events when they report the barrier."""
+    """Only events for that subtask; the others get their events when they report the barrier."""
     gateways: CoordinatorGateways[str] = CoordinatorGateways(2)
     gateways.begin(1)
     assert gateways.on_state_taken(1)
@@ -137,7 +137,7 @@ def test_a_failed_task_loses_what_was_kept_for_it() -> None:
 
 
 def test_an_abort_opens_towards_all_subtasks() -> None:
-    """Each gets what was kept for it; those for whom nothing was kept are not named."""
+    """Each gets the events held back for it; subtasks without such events are not named."""
     gateways: CoordinatorGateways[str] = CoordinatorGateways(3)
     gateways.begin(1)
     gateways.on_state_taken(1)
@@ -202,7 +202,7 @@ def test_any_sequence_keeps_order_and_epochs(steps: list[tuple[str, int]]) -> No
 
 
 class Helpers(CoordinatorDriver):
-    """A driver that keeps what the coordinator asks of operator coordinators and hooks instead of carrying it out."""
+    """A driver that records the coordinator's requests to operator coordinators and hooks instead of serving them."""
 
     def __init__(self, coordinators: tuple[str, ...] = ("enumerator", "committer"), hooks: tuple[str, ...] = ("hook",)):
         super().__init__(CoordinatorConfig(tolerable_failures=None, max_concurrent=2), GRAPH)
@@ -230,7 +230,7 @@ class Helpers(CoordinatorDriver):
 
 
 def test_coordinators_then_hooks_then_tasks() -> None:
-    """No hook is called before all operator coordinators have delivered, no task is triggered before all hooks have."""
+    """No hook is called before all operator coordinators have answered, no task is triggered before all hooks have."""
     driver = Helpers()
     trigger(driver)
     assert driver.seen(SnapshotOperatorCoordinators) == [SnapshotOperatorCoordinators(1, ("enumerator", "committer"))]
@@ -270,7 +270,7 @@ def test_without_hooks_the_tasks_follow_the_coordinators() -> None:
 
 @pytest.mark.parametrize("reason", [IO_ERROR, TRIGGER_FAILED])
 def test_a_failing_part_aborts_before_any_task_is_triggered(reason: CheckpointFailureReason) -> None:
-    """The id is spent, the place is deleted, what the others deliver late is ignored."""
+    """The id is spent, the location is deleted, and late answers of the others are ignored."""
     driver = Helpers()
     trigger(driver)
     driver.tell(driver.coordinator.on_preparation_failed(1, "committer", reason, driver.now_ns, "no leader"))
@@ -287,7 +287,7 @@ def test_a_failing_part_aborts_before_any_task_is_triggered(reason: CheckpointFa
 
 
 def test_a_failure_that_comes_after_the_trigger_is_late() -> None:
-    """Everything was delivered by then: the checkpoint goes on."""
+    """All answers were there by then: the checkpoint goes on."""
     driver = Helpers(("enumerator",), ())
     trigger(driver)
     driver.deliver("enumerator")
@@ -297,7 +297,7 @@ def test_a_failure_that_comes_after_the_trigger_is_late() -> None:
 
 
 def test_a_slow_coordinator_runs_into_the_timeout() -> None:
-    """The timeout runs from the registration, and nothing else is triggered meanwhile."""
+    """The timeout runs from the registration, and no other checkpoint is triggered meanwhile."""
     driver = Helpers()
     trigger(driver)
     trigger(driver)
@@ -310,7 +310,7 @@ def test_a_slow_coordinator_runs_into_the_timeout() -> None:
 
 
 def test_coordinators_see_the_abort_before_the_completion_that_caused_it() -> None:
-    """An older checkpoint is aborted towards them before the newer one is told to be complete, and after the tasks."""
+    """They hear of the older one's abort before all else, and of the newer one's completion after the tasks."""
     driver = Helpers(("enumerator",), ())
     for checkpoint_id in (1, 2):
         trigger(driver)
@@ -329,7 +329,7 @@ def test_coordinators_see_the_abort_before_the_completion_that_caused_it() -> No
 
 
 def test_a_plain_savepoint_tells_coordinators_nothing() -> None:
-    """It is notified to nobody."""
+    """No component is notified of it."""
     driver = Helpers(("enumerator",), ())
     driver.tell(driver.coordinator.trigger_savepoint("s", driver.now_ns))
     driver.deliver("enumerator")
@@ -340,7 +340,7 @@ def test_a_plain_savepoint_tells_coordinators_nothing() -> None:
 
 
 def test_a_checkpoint_refuses_what_it_does_not_wait_for() -> None:
-    """A part that comes twice, from a stranger or too early is a bug of the driver."""
+    """A part that comes twice, from an unknown task or too early is a bug of the driver."""
     plan = CheckpointPlan((SOURCE,), (SOURCE,))
     pending = PendingCheckpoint(CheckpointBarrier(1, 0), TriggerRequest(0, 0), plan, ("a",), ("h",))
     with pytest.raises(AssertionError):

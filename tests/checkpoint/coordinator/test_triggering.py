@@ -15,7 +15,7 @@ def periodic(sequence: int, timestamp_ns: int = 0) -> TriggerRequest:
 
 
 def test_too_early_periodic_request_is_dropped_and_the_rest_armed() -> None:
-    """A periodic request within the pause fails, alone, and the timer gets exactly what is left of the pause."""
+    """A periodic request within the pause fails, alone, and the timer gets exactly the rest of the pause."""
     decider = CheckpointRequestDecider(1, min_pause_ns=100)
     decider.submit(periodic(0), Situation(50, is_triggering=True))
 
@@ -98,5 +98,5 @@ def test_drain_empties_the_queue_in_order() -> None:
     ],
 )
 def test_kind_of_snapshot(request_: TriggerRequest, full_required: bool, kind: SnapshotKind) -> None:
-    """A checkpoint that must not refer to earlier files is full whatever was asked for; a savepoint stays one."""
+    """A checkpoint that must not refer to earlier files is full, whatever was requested; a savepoint stays one."""
     assert request_.kind(full_required) is kind

@@ -1,1 +1,1 @@
-"""Claims about what comes after a failure: restarts, and who gets which state."""
+"""Claims about recovery from a failure: restarts, and which subtask gets which state."""

@@ -47,7 +47,7 @@ def test_worked_example_with_one_name() -> None:
 
 
 def test_worked_example_with_two_names() -> None:
-    """The extra item of the second name goes to the target behind the extra of the first."""
+    """The extra item of the second name goes to the target after the one that got the extra item of the first."""
     old = [one("h", SPLIT, a=[0, 1, 2, 3], b=[100, 101])]
 
     assert layout(redistribute_operator_state(old, 3)) == [
@@ -133,7 +133,7 @@ def test_every_key_group_is_restored_once(sizes: tuple[int, int, int]) -> None:
 
 
 def test_subtasks_that_wrote_nothing_are_skipped() -> None:
-    """A subtask without keyed state contributes nothing."""
+    """A subtask without keyed state is skipped."""
     ranges = [None, KeyGroupRange(4, 7)]
 
     assert ((), (KeyedStatePart(1, KeyGroupRange(4, 7)),)) == keyed_state_parts(8, ranges, 2)

@@ -20,7 +20,7 @@ STEADY = ExponentialDelayRestart(10, 100, 2.0, reset_after_ns=1_000, jitter=0)
 
 
 def delays(strategy: RestartStrategy, times_ns: list[int]) -> list[int | None]:
-    """The answer after each of the failures."""
+    """The strategy's answer after each of the failures."""
     return [strategy.restart_delay_ns(times_ns[: count + 1]) for count in range(len(times_ns))]
 
 
@@ -35,28 +35,28 @@ def test_fixed_delay_allows_so_many_attempts() -> None:
 
 
 def test_fixed_delay_without_limit_never_gives_up() -> None:
-    """``None`` attempts are any number."""
+    """With ``None`` the number of attempts is unlimited."""
     assert FixedDelayRestart(None, 0).restart_delay_ns([0] * 1000) == 0
 
 
 def test_exponential_delays_grow_to_the_maximum() -> None:
-    """Each failure in a row doubles the delay, until it stays at the maximum."""
+    """Each consecutive failure doubles the delay, until it stays at the maximum."""
     assert delays(STEADY, [0, 100, 300, 500, 800, 1_200]) == [10, 20, 40, 80, 100, 100]
 
 
 def test_exponential_delays_begin_again_after_a_quiet_time() -> None:
-    """A job that ran for the reset threshold since its restart is as good as new; one instant less is not enough."""
+    """A job that ran for the reset threshold since its restart begins anew; one instant less is not enough."""
     assert delays(STEADY, [0, 100, 100 + 20 + 1_000]) == [10, 20, 10]
     assert delays(STEADY, [0, 100, 100 + 20 + 999]) == [10, 20, 40]
 
 
 def test_a_failure_before_the_restart_is_part_of_the_one_before() -> None:
-    """It moves neither the planned restart nor the back-off."""
+    """It changes neither the planned restart nor the back-off."""
     assert delays(STEADY, [0, 3, 10, 60]) == [10, 7, 0, 20]
 
 
 def test_exponential_attempts_count_failures_in_a_row() -> None:
-    """Two attempts: the third failure in a row is final, unless a quiet time came before."""
+    """Two attempts: the third consecutive failure is final, unless a quiet time came before."""
     strategy = ExponentialDelayRestart(10, 100, 2.0, reset_after_ns=1_000, jitter=0, attempts=2)
 
     assert delays(strategy, [0, 100, 300]) == [10, 20, None]
@@ -140,7 +140,7 @@ def test_failure_rate_is_a_sliding_window(times_ns: list[int], most: int, interv
     ],
 )
 def test_senseless_settings_are_refused(make: Any, settings: dict[str, Any], message: str) -> None:
-    """A setting that makes no sense is refused by name."""
+    """The error names the setting."""
     with pytest.raises(ConfigurationError, match=message):
         make(**settings)
 

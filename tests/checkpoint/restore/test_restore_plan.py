@@ -111,7 +111,7 @@ def test_union_state_goes_to_all_subtasks_unscaled() -> None:
 
 
 def test_unmatched_state_is_named_uid_by_uid() -> None:
-    """The error lists every uid whose state nobody claims, what it is, and who starts empty instead."""
+    """The error lists every uid whose state no operator claims, its kind, and the operators that start empty."""
     old = [
         operator("gone", SubtaskSnapshot(keyed(KeyGroupRange(0, 7)))),
         operator("also-gone", SubtaskSnapshot(operator=listed(b"x", offsets=[0], files=[4]))),
@@ -134,7 +134,7 @@ def test_unmatched_state_is_named_uid_by_uid() -> None:
 
 
 def test_unmatched_state_may_be_dropped_on_purpose() -> None:
-    """With the permission of the user the rest is restored, and the plan says what was dropped and what is new."""
+    """With the user's permission the rest is restored; the plan says which state was dropped and which uids are new."""
     state = SubtaskSnapshot(keyed(KeyGroupRange(0, 7)))
 
     plan = plan_restore(
@@ -150,7 +150,7 @@ def test_unmatched_state_may_be_dropped_on_purpose() -> None:
 
 
 def test_operator_without_state_may_vanish() -> None:
-    """A stateless operator of the checkpoint is missed by nobody."""
+    """A stateless operator of the checkpoint need not be in the job."""
     plan = plan_restore([operator("map", SubtaskSnapshot(), max_parallelism=4)], [target("map2", 1)])
 
     assert plan.dropped == ()
@@ -189,7 +189,7 @@ def test_misfits_are_refused_by_name(parallelism: int, max_parallelism: int, der
 
 
 def test_state_from_before_the_uid_was_given_is_found() -> None:
-    """An operator that has got a uid since claims what stands under the generated one."""
+    """An operator that has got a uid since claims the state under its generated uid."""
     old = operator("map", SubtaskSnapshot(keyed(KeyGroupRange(0, 7))))
     renamed = RestoreTarget("sum", "sum", 1, 8, generated_uid="map")
 
@@ -201,7 +201,7 @@ def test_state_from_before_the_uid_was_given_is_found() -> None:
 
 
 def test_the_given_uid_comes_first() -> None:
-    """State under the given uid is taken; that under the generated one is then nobody's."""
+    """State under the given uid is taken; no operator claims the state under the generated one."""
     old = [operator(uid, SubtaskSnapshot(operator=listed(uid.encode(), s=[0]))) for uid in ("map", "sum")]
     target_of_both = RestoreTarget("sum", "sum", 1, 8, generated_uid="map")
 
@@ -213,7 +213,7 @@ def test_the_given_uid_comes_first() -> None:
 
 
 def test_a_generated_uid_gives_way_to_its_owner() -> None:
-    """Where another operator of the job has that uid, its state is its own."""
+    """Where another operator of the job has that uid, the state belongs to it."""
     old = operator("map", SubtaskSnapshot(keyed(KeyGroupRange(0, 7))))
 
     plan = plan_restore([old], [RestoreTarget("sum", "sum", 1, 8, generated_uid="map"), target("map", 1)])
@@ -223,7 +223,7 @@ def test_a_generated_uid_gives_way_to_its_owner() -> None:
 
 
 def test_records_in_flight_are_state() -> None:
-    """An operator that only had records in flight is missed when it is gone, and its max parallelism is checked."""
+    """An operator that only had records in flight must be in the job, and its max parallelism is checked."""
     piece = ChannelStatePiece(ChannelName("a>>b", 0, 0), 1, 0)
     channels = ChannelStateHandle((piece,), ByteStreamStateHandle(b"r"))
     old = operator("map", SubtaskSnapshot(input_channels=channels))
@@ -266,7 +266,7 @@ TO_ALL, POINTWISE = None, ((0,), (1,))
 def test_finished_vertices_have_finished_predecessors(
     before: tuple[bool, ...], after: tuple[bool, ...], connections: tuple[tuple[int, ...], ...] | None, fine: bool
 ) -> None:
-    """What had finished is fed only by what had finished as much, as far as the edge connects them."""
+    """All predecessors of a finished vertex must have finished too, as far as the edge connects them."""
     operators = [marked("source", *before), marked("sink", *after)]
     vertices = [RestoreVertex("source", ("source",)), RestoreVertex("sink", ("sink",))]
     edges = [CheckpointEdge(0, 1, connections)]
@@ -289,14 +289,14 @@ def test_operators_of_one_vertex_agree(other: tuple[bool, ...] | None) -> None:
 
 
 def test_a_new_operator_starts_behind_a_finished_one() -> None:
-    """Behind a finished vertex anything may be added; it starts running."""
+    """After a finished vertex any operator may be added; it starts running."""
     vertices = [RestoreVertex("a", ("a",)), RestoreVertex("new", ("new",))]
 
     assert check_finished_markers([marked("a", *ALL)], vertices, [CheckpointEdge(0, 1)]) == (0,)
 
 
 def test_stateless_subtasks_that_ran_are_not_finished() -> None:
-    """A subtask that the checkpoint says nothing about was running."""
+    """A subtask without an entry in the checkpoint was running."""
     partly = OperatorSnapshot("a", "a", 2, 8, {0: SubtaskSnapshot(finished=True)})
 
     assert finished_status(partly) is FinishedStatus.PARTIALLY_FINISHED

@@ -80,7 +80,7 @@ def test_a_sender_is_moved_to_one_sender(old: int, new: int) -> None:
 
 
 def test_every_partitioner_has_its_mappers() -> None:
-    """None is without mappers; those that refuse unaligned barriers are the pointwise ones and broadcast."""
+    """Every partitioner has mappers; those that refuse unaligned barriers are the pointwise ones and broadcast."""
     names = {}
     for _, cls in inspect.getmembers(partitioners, inspect.isclass):
         if cls.__name__.endswith("Partitioner") and cls is not partitioners.Partitioner:
@@ -97,7 +97,7 @@ def test_every_partitioner_has_its_mappers() -> None:
 
 @pytest.mark.parametrize("partitioner", sorted(PARTITIONER_STATE_MAPPINGS))
 def test_unchanged_ends_get_back_their_own(partitioner: str) -> None:
-    """With the same parallelism at both ends everybody reads what was his, unfiltered, whatever the partitioner."""
+    """With the same parallelism at both ends each subtask reads its own records, unfiltered, in any partitioner."""
     old = {(1, 0): "x", (0, 1): "y"}
     same = edge(partitioner, (2, 2), (2, 2))
 
@@ -108,7 +108,7 @@ def test_unchanged_ends_get_back_their_own(partitioner: str) -> None:
 
 
 def test_hash_edge_scaled_up() -> None:
-    """Receivers that share the key groups of an old one all read it and filter; senders are dealt out."""
+    """Receivers that share the key groups of an old one all read its records and filter; senders are distributed."""
     scaled = edge("hash", (1, 2), (2, 3))
 
     plan = plan_channel_state(scaled, {(0, 0): "a", (0, 1): "b"})
@@ -125,7 +125,7 @@ def test_hash_edge_scaled_down_filters_only_what_is_shared() -> None:
 
 
 def test_pieces_of_a_pair_come_in_the_order_of_the_old_pairs() -> None:
-    """Whatever the order in which they were written down, one new channel reads them by old sender, then receiver."""
+    """Whatever the order in which they were stored, one new channel reads them by old sender, then receiver."""
     scaled = edge("rebalance", (3, 3), (1, 1))
     shuffled = dict(sorted(one_piece_each(3, 3).items(), key=lambda item: item[1][::-1], reverse=True))
 
@@ -136,7 +136,7 @@ def test_pieces_of_a_pair_come_in_the_order_of_the_old_pairs() -> None:
 
 
 def test_plans_are_in_the_order_of_the_new_pairs() -> None:
-    """Whatever the order in which old pairs map to new ones: a plan is the same, byte for byte."""
+    """Whatever the order in which old pairs map to new ones: the plan is the same, byte for byte."""
     scaled = edge("rebalance", (4, 1), (3, 1))
 
     planned = plan_channel_state(scaled, {(1, 0): "x", (3, 0): "y"})
@@ -145,14 +145,14 @@ def test_plans_are_in_the_order_of_the_new_pairs() -> None:
 
 
 def test_global_edge_reads_at_the_first_receiver() -> None:
-    """All of a global edge goes to receiver 0."""
+    """All records of a global edge go to receiver 0."""
     scaled = edge("global", (2, 3), (1, 2))
 
     assert plan_channel_state(scaled, {(0, 0): "a", (1, 0): "b"}) == {(0, 0): (((0, 0), "a"), ((1, 0), "b"))}
 
 
 def test_custom_edge_is_read_by_all_when_only_its_senders_changed() -> None:
-    """Nothing is known of a custom partitioner, so that every receiver reads all and filters."""
+    """A custom partitioner may send anywhere, so every receiver reads all records and filters."""
     scaled = edge("custom", (2, 2), (1, 2))
 
     plan = plan_channel_state(scaled, {(0, 0): "a", (1, 1): "b"})
@@ -164,7 +164,7 @@ def test_custom_edge_is_read_by_all_when_only_its_senders_changed() -> None:
 
 
 def test_a_single_reader_filters_nothing() -> None:
-    """One receiver left takes everything as it is, also behind a custom partitioner."""
+    """A single receiver takes all records as they are, also after a custom partitioner."""
     scaled = edge("custom", (2, 3), (2, 1))
 
     assert not any(needs_filter(scaled, receiver) for receiver in range(3))
@@ -172,7 +172,7 @@ def test_a_single_reader_filters_nothing() -> None:
 
 @pytest.mark.parametrize("partitioner", ["forward", "rescale", "broadcast"])
 def test_unsupported_edges_say_what_to_do(partitioner: str) -> None:
-    """Records on a pointwise or broadcast edge whose parallelism changed are an error that names edge and remedy."""
+    """Records on a pointwise or broadcast edge whose parallelism changed raise an error that names edge and remedy."""
     changed = edge(partitioner, (2, 2), (3, 3))
     message = (
         "edge 'map -> sum': the checkpoint holds records that were under way from 2 to 2 subtasks, and the job now has "
@@ -187,7 +187,7 @@ def test_unsupported_edges_say_what_to_do(partitioner: str) -> None:
 
 
 def test_an_unsupported_edge_without_records_may_change() -> None:
-    """Where nothing was under way there is nothing to move."""
+    """Without records in flight there are none to move."""
     assert plan_channel_state(edge("forward", (2, 2), (3, 3)), {}) == {}
 
 

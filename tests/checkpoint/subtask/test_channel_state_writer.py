@@ -1,4 +1,4 @@
-"""Channel state is collected per checkpoint: opened before, ended once on each side, thrown away when aborted."""
+"""Channel state is collected per checkpoint: opened before, ended once on each side, dropped when aborted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def opened(*checkpoint_ids: int) -> ChannelStateWriter:
 
 
 def test_what_was_collected_is_taken_in_order_and_by_channel() -> None:
-    """Input and output apart, each channel for itself, in the order in which it was added."""
+    """Input and output apart, per channel, in the order in which records were added."""
     writer = opened(1)
     writer.add_input(1, 7, [batch(1), batch(2, 3)])
     writer.add_output(1, 7, [batch("out")])
@@ -100,7 +100,7 @@ def test_reserved_slots_keep_the_output_part_open() -> None:
 
 
 def test_a_slot_that_fails_spoils_the_checkpoint() -> None:
-    """It can never be complete, whatever else ends."""
+    """It can never be complete, whichever parts end later."""
     writer = opened(1)
     writer.finish_input(1)
     writer.reserve_output(1, 4)
@@ -125,7 +125,7 @@ def test_a_slot_is_reserved_once_per_channel() -> None:
 
 
 def test_filling_what_was_not_reserved_is_a_bug() -> None:
-    """Nobody would have waited for it."""
+    """Its checkpoint would not have waited for it."""
     writer = opened(1)
 
     with pytest.raises(KeyError):
@@ -147,7 +147,7 @@ ADDITIONS: dict[str, Callable[[ChannelStateWriter, int], None]] = {
 
 @pytest.mark.parametrize("name", ADDITIONS)
 def test_nothing_may_be_added_before_the_checkpoint_is_opened(name: str) -> None:
-    """Whoever captures has forgotten to say so first."""
+    """The capturing side must open the checkpoint first."""
     writer = opened(1)
 
     with pytest.raises(AssertionError, match="checkpoint 2 was never opened"):
@@ -159,7 +159,7 @@ def test_nothing_may_be_added_before_the_checkpoint_is_opened(name: str) -> None
     [("add_input", "finish_input"), ("add_output", "finish_output"), ("reserve_output", "finish_output")],
 )
 def test_nothing_may_be_added_after_its_part_has_ended(name: str, end: str) -> None:
-    """It would be missing from what was written."""
+    """It would be missing from the written state."""
     writer = opened(1)
     getattr(writer, end)(1)
 
@@ -169,7 +169,7 @@ def test_nothing_may_be_added_after_its_part_has_ended(name: str, end: str) -> N
 
 @pytest.mark.parametrize("name", ADDITIONS)
 def test_what_comes_for_an_aborted_checkpoint_is_thrown_away(name: str) -> None:
-    """The abort may be known here before it is known to everybody who captures."""
+    """The writer may learn of the abort before every capturing channel does."""
     writer = opened(1)
     writer.add_input(1, 0, [batch(1)])
     writer.abort(1)
@@ -222,7 +222,7 @@ def test_only_so_many_may_be_open() -> None:
 
 
 def test_the_fingerprint_tells_how_far_each_part_is() -> None:
-    """Every step that changes what may happen next changes it."""
+    """Every step that affects later behaviour changes it."""
 
     def after(*steps: str) -> object:
         writer = opened(1)
@@ -249,7 +249,7 @@ def test_the_fingerprint_tells_how_far_each_part_is() -> None:
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """Two channels on each side, several checkpoints, compared with plain dicts that hold nothing back."""
+    """Two channels on each side, several checkpoints, compared with plain dicts."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -74,7 +74,7 @@ def test_alignment_abort_declines_first_then_cancels_downstream() -> None:
 
 
 def test_alignment_abort_forgets_older_notes() -> None:
-    """Notes below the aborted id can never be asked for again."""
+    """Notes below the aborted id can never be needed again."""
     protocol = TaskCheckpointProtocol()
     for checkpoint_id in (2, 3, 5):
         protocol.on_abort(checkpoint_id)
@@ -116,14 +116,14 @@ def test_failed_upload_declines() -> None:
 
 @pytest.mark.parametrize(("is_closing", "reason"), [(False, "NOT_READY"), (True, "CLOSING")])
 def test_trigger_at_a_task_that_does_not_run(is_closing: bool, reason: str) -> None:
-    """Such a trigger is declined, with the reason that says why."""
+    """The trigger is declined, with the reason."""
     (decline,) = TaskCheckpointProtocol().on_trigger_refused(1, is_closing)
 
     assert CheckpointFailureReason[f"CHECKPOINT_DECLINED_TASK_{reason}"] is decline.reason  # type: ignore[union-attr]
 
 
 def test_complete_comes_before_aborted() -> None:
-    """An abort notification first repairs the completion that was overtaken; the late one is then ignored."""
+    """An abort notification first repairs the completion that it overtook; the late completion is then ignored."""
     protocol = TaskCheckpointProtocol()
 
     assert (NotifyOperatorsComplete(2), NotifyOperatorsAborted(1)) == protocol.on_abort(1, 2)
@@ -131,7 +131,7 @@ def test_complete_comes_before_aborted() -> None:
 
 
 def test_subsumed_follows_complete() -> None:
-    """Operators hear of the completion, then of what it subsumed; nothing is told twice."""
+    """Operators hear of the completion, then of the subsumed checkpoint, each once."""
     protocol = TaskCheckpointProtocol()
 
     assert (NotifyOperatorsComplete(4), NotifyOperatorsSubsumed(3)) == protocol.on_complete(4, 3)
@@ -185,7 +185,7 @@ def test_a_lost_completion_of_a_stopping_savepoint_is_repaired() -> None:
 
 
 def test_abort_of_a_stopping_savepoint_fails_the_task() -> None:
-    """The task has given up its work for it; the abort of another id does nothing of the kind."""
+    """The task has given up its work for it; the abort of another id does not fail the task."""
     protocol = TaskCheckpointProtocol()
     due(protocol, 1)
     stopping(protocol, 2)
@@ -205,7 +205,7 @@ def test_an_ordinary_savepoint_stops_nobody() -> None:
 
 
 def test_a_task_is_stopped_by_one_savepoint_only() -> None:
-    """A second stopping savepoint is a bug, and an aborted one before its barrier makes nobody wait."""
+    """A second stopping savepoint is a bug; one aborted before its barrier makes no task wait."""
     protocol = TaskCheckpointProtocol()
     protocol.on_abort(1)
     stopping(protocol, 1)

@@ -31,12 +31,12 @@ def test_a_second_marker_of_one_channel_is_a_bug() -> None:
 
 
 def test_a_task_without_channels_has_nothing_to_wait_for() -> None:
-    """A source is recovered from the start."""
+    """A source has recovered from the start."""
     assert UpstreamRecoveryTracker(0).is_recovered
 
 
 def test_the_fingerprint_is_what_is_still_to_come() -> None:
-    """Who has delivered first makes no difference any more."""
+    """The order of the markers before makes no difference."""
 
     def after(*channels: int) -> object:
         tracker = UpstreamRecoveryTracker(3)
