@@ -16,7 +16,7 @@ _HEAD = struct.Struct(">BHI")
 OTHERS: tuple[Any, ...] = (
     None, True, -1, 1 << 40, 1.5, "?", b"?", [], [1], {}, {"?": 1}, msgpack.ExtType(99, b"?"),
 )  # fmt: skip
-"""What takes the place of a node: values of each type, and one of a type that nobody has registered."""
+"""What takes the place of a node: values of each type, and one of an unregistered type."""
 
 
 def variants(plain: Any) -> Iterator[Any]:

@@ -4,8 +4,8 @@ any other server of the machine.
 Root may not run PostgreSQL, so as root the server runs as the user ``postgres``, who comes with Debian's package.
 Without the binaries the tests that need a server are skipped, except under continuous integration, where they fail.
 
-No server outlives the process that has started it, however that dies: the kernel stops it then (Linux; elsewhere, and
-for what it leaves on the disk, whoever starts the next server looks for directories whose owner is gone).
+No server outlives the process that started it, however that dies: on Linux the kernel stops it then. Elsewhere, and
+for files left on the disk, the start of the next server looks for directories whose owner is gone.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ def remove_orphans(temporary: Path | None = None) -> list[Path]:
 def _kill_server_of(data: Path) -> None:
     with suppress(OSError, ValueError, IndexError):
         postmaster = int((data / "postmaster.pid").read_text().split()[0])
-        # By its directory: the number may be somebody else's by now.
+        # By its directory: the number may belong to another process by now.
         if str(data) in Path(f"/proc/{postmaster}/cmdline").read_text().split("\0"):
             os.kill(postmaster, signal.SIGKILL)
 
@@ -274,7 +274,7 @@ def _is_alive(process: int) -> bool:
         status = Path(f"/proc/{process}/stat").read_text()
     except OSError:
         return False
-    # Dead ones that nobody has buried hold nothing any more.
+    # Dead ones that no parent has reaped hold nothing any more.
     return status.rpartition(")")[2].split()[0] not in "ZX"
 
 

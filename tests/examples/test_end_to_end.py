@@ -97,7 +97,7 @@ def test_an_older_row_of_a_key_is_booked() -> None:
 
 
 def test_a_row_is_covered_by_the_checkpoint_whose_barrier_came_behind_it() -> None:
-    """Three records, a barrier, one more: behind the checkpoint three rows may be seen, and the fourth is early."""
+    """Three records, a barrier, one more: after the checkpoint three rows may be seen, and the fourth is early."""
     rows = end_to_end.rows_by_number()
     target: Any = Views(rows[:3], rows[:4])
     reader = end_to_end.Reader(target, False, frozenset([0]))

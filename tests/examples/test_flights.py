@@ -46,7 +46,7 @@ def truth(files: FlightFiles) -> dict[str, int]:
 
 
 def test_the_small_part_is_worth_running(small_flights: FlightFiles) -> None:
-    """It has all splits, two months, cancelled flights, several carriers, and flights that are far behind."""
+    """It has all splits, two months, cancelled flights, several carriers, and flights that are far out of order."""
     rows = list(flights_of(small_flights))
 
     assert 500 < small_flights.flights == len(rows) < 800
@@ -69,7 +69,7 @@ def test_the_answers_are_right(small_flights: FlightFiles, undisturbed: Run) -> 
 @pytest.mark.parametrize("seed", range(1, 6))
 @pytest.mark.parametrize("target", ["count[0]", "spark-routes", "flights[1]"])
 def test_a_kill_does_not_show(small_flights: FlightFiles, undisturbed: Run, target: str, seed: int) -> None:
-    """Exactly-once: whoever dies, the committed files of all answers hold the lines of the undisturbed run."""
+    """Exactly-once: after any kill, the committed files of all answers hold the lines of the undisturbed run."""
     killed = run_small(small_flights, seed=seed, kill=f"{target}@{60 + 23 * seed}us")
 
     assert killed.result.attempts == 2
@@ -149,7 +149,7 @@ def test_a_search_reads_the_first_flights_only(small_flights: FlightFiles, tmp_p
 
 
 def behind_by_hand(files: FlightFiles, bound_ms: int) -> int:
-    """Flights more than a bound behind the newest of their split before them."""
+    """Number of flights more than a bound older than the newest flight before them in their split."""
     behind = 0
     for split in files.splits:
         newest_ms = 0
@@ -174,7 +174,7 @@ def dropped_by_hand(rows: list[dict[str, Any]], bound_ms: int) -> list[int]:
 
 
 def test_flights_behind_a_bound_are_counted(small_flights: FlightFiles) -> None:
-    """Behind the bound: as many as plain Python finds, split by split; none at 22 hours, and then none is dropped."""
+    """Older than the bound: as many as plain Python finds, split by split; none at 22 hours; then none is dropped."""
     for hours in (1, 6):
         found = measure_lateness(small_flights, hours).behind_the_bound
         assert found == behind_by_hand(small_flights, hours * HOUR_MS) > 0

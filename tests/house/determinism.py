@@ -200,7 +200,7 @@ class _Checker(ast.NodeVisitor):
         return False
 
     def _dotted(self, node: ast.expr) -> str:
-        """The full name behind an alias (`dt.now` is `datetime.datetime.now`); empty when not imported."""
+        """The full name of an alias (`dt.now` is `datetime.datetime.now`); empty when not imported."""
         if isinstance(node, ast.Name):
             return self.imported.get(node.id, "")
         if isinstance(node, ast.Attribute):

@@ -1,4 +1,4 @@
-"""Collecting the tests is quick: whoever asks for one test waits for it, too."""
+"""Collecting the tests is quick: a developer who asks for one test waits for it, too."""
 
 from __future__ import annotations
 

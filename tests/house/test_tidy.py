@@ -86,7 +86,7 @@ def test_every_package_directory_is_a_package() -> None:
 
 
 def test_text_is_free_of_leftovers() -> None:
-    """No file names a path of somebody's machine or carries marks of unfinished work."""
+    """No file names a path of one developer's machine or carries marks of unfinished work."""
     findings: list[Finding] = []
     for name in _text_files():
         findings += text_rules.check_text((ROOT / name).read_text("utf-8"), name)

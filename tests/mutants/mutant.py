@@ -1,4 +1,4 @@
-"""A mutant: the engine with one mistake that somebody really made, switched on for the length of a ``with``.
+"""A mutant: the engine with one mistake that a developer really made, switched on for the length of a ``with``.
 
 The switch replaces functions of the shipped code from outside; nothing in the shipped code knows of it. A mutant says
 what it was made after, how a search for it looks (a job and a mix of cases), and which invariants may name it.

@@ -134,7 +134,7 @@ def merge_in_the_log() -> object:
 
 
 def restored_idleness() -> object:
-    """A split that was idle holds nobody back after a restore."""
+    """A split that was idle does not hold back the watermark after a restore."""
 
     def two_splits() -> PeriodicWatermarks:
         periodic = PeriodicWatermarks(lambda: BoundedOutOfOrdernessGenerator(0), 1_000, 1, 0)
@@ -388,7 +388,7 @@ def tree_with_a_child() -> object:
 
 
 def timed_out_root() -> object:
-    """A root that nobody answers for has failed."""
+    """A root without an answer has failed."""
     book: SpoutBook[str] = SpoutBook("spout")
     book.track("record", 7, 3)
     return [*book.tick(), *book.tick()]

@@ -94,7 +94,7 @@ def test_without_its_mutant_the_same_search_finds_nothing(mutant: Mutant) -> Non
 
 
 def test_a_mutant_ends_with_its_block() -> None:
-    """Behind the ``with`` the engine is what it was."""
+    """After the ``with`` the engine is what it was."""
     for mutant in CATALOGUE:
         before = campaign_members(mutant)
         with mutant.patch():

@@ -334,7 +334,7 @@ def test_finished_subtasks_are_marked(statistics: CheckpointStatistics) -> None:
 
 
 def test_dropped_details_leave_no_tasks(statistics: CheckpointStatistics) -> None:
-    """Rather than tasks of which nobody seems to have acknowledged."""
+    """Rather than a list of tasks in which none seems to have acknowledged."""
     statistics = CheckpointStatistics(subtask_rows=1)
     for checkpoint_id in (1, 2):
         statistics.on_triggered(checkpoint_id, CHECKPOINT, 0, 1)

@@ -146,7 +146,7 @@ def test_columns_that_say_something_are_shown(change: dict[str, Any], heading: s
 
 
 def test_types_have_short_names() -> None:
-    """Every type that a row can have, in the column behind the id."""
+    """Every type that a row can have, in the column after the id."""
     report = copy.deepcopy(killed())
     for row, type_ in zip(report["checkpoints"]["history"], CheckpointType, strict=True):
         row["checkpoint_type"] = type_.value

@@ -60,7 +60,7 @@ def test_a_loss_that_a_sink_reports_is_a_violation(error: Exception | None) -> N
 
 
 def test_acking_is_judged_by_what_was_acknowledged() -> None:
-    """A job ends when everything was; without ackers nobody knows; and after a death state is not spoken for."""
+    """A job ends once all records are acknowledged; without ackers none is known; state after a death is not judged."""
     def reason(attempts: int = 1, replayed: int = 0, **counts: int) -> str:
         ended = Ended()
         ended.acking = AckingStatistics(**counts)

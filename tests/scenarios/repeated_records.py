@@ -2,7 +2,7 @@
 
 At-least-once barriers block nothing, so a receiver's snapshot may hold records that its sender had not sent before its
 own: the restored sender sends them again. They are the records between the sender's and the receiver's counter in the
-cut. Nothing else is repeated, and what a task makes of a repeated record comes to the tasks behind it as if it were a
+cut. Nothing else is repeated, and what a task makes of a repeated record comes to the tasks after it as if it were a
 record of its own. A restore from a cut of an attempt that was itself restored repeats what that one had repeated too.
 """
 

@@ -4,7 +4,7 @@ Whatever happens to the state on the way (a restore, another parallelism) shows 
 Each kind keeps them in another mode of operator state:
 
 ``hold split``      a split list: elements are dealt out anew when the parallelism changes;
-``hold union``      a union list: after a restore everybody has everything, and keeps what is its own by number;
+``hold union``      a union list: after a restore every subtask has everything, and keeps its own by number;
 ``hold broadcast``  a map that all subtasks fill alike, from broadcast edges; each emits its own by number;
 ``own``             no state: of what is broadcast to all, each subtask passes its own on at once.
 """

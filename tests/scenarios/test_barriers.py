@@ -118,7 +118,7 @@ class Tag(Operator):
     [("broadcast", ["xyz", "xyz", "xyz"]), ("rebalance", ["x", "y", "z"]), ("global", ["xyz", "", ""])],
 )
 def test_barriers_go_to_every_subtask(spread: str, gets: list[str]) -> None:
-    """Whoever gets the records, every receiver gets the barrier: the checkpoint completes and is consistent."""
+    """Whichever receiver gets the records, all get the barrier: the checkpoint completes and is consistent."""
     story = Story()
     words = story.source("a", "x", "y", "z", CHECKPOINT, Wait(3), "x", "y", "z")
     routed = {"broadcast": words.broadcast, "rebalance": words.rebalance, "global": words.global_}[spread]()

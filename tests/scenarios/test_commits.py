@@ -44,7 +44,7 @@ def test_a_commit_whose_notification_was_lost_is_made_up_for() -> None:
     """A sink that died between completion and notification commits when it is restored."""
     story = Story(restart_ms=5)
     story.commit(story.source("a", "x", CHECKPOINT, "y", Wait(10), "z"))
-    # At the instant of the checkpoint, in the order of the seed: before, between and behind its steps.
+    # At the instant of the checkpoint, in the order of the seed: before, between and after its steps.
     story.also_kill("a", at_ms=0.5)
 
     told = story.tell()

@@ -2,8 +2,8 @@
 
 An undisturbed run tells which steps there are: triggers, blocked channels, snapshots, captured records,
 acknowledgements, metadata, one after the other. Then the job is run once for each of them and for each victim, which
-dies right then: before a checkpoint, in the middle of an alignment, between the synchronous part and the upload, behind
-the last acknowledgement, behind the metadata and ahead of the commit, behind the last record, and while the next
+dies right then: before a checkpoint, in the middle of an alignment, between the synchronous part and the upload, after
+the last acknowledgement, after the metadata and before the commit, after the last record, and while the next
 attempt recovers.
 """
 
@@ -67,7 +67,7 @@ def counting(results: CollectedResults) -> Job:
 
 
 class Striker:
-    """An instrument that has somebody killed at the ``number``-th step."""
+    """An instrument that has its victim killed at the ``number``-th step."""
 
     def __init__(self, number: int | None = None, victim: str = "") -> None:
         self.steps = 0
@@ -116,7 +116,7 @@ def number_of_steps(mode: str) -> int:
 @pytest.mark.parametrize("victim", VICTIMS)
 @pytest.mark.parametrize("mode", EXACTLY_ONCE)
 def test_killed_at_any_step_each_record_is_counted_once(mode: str, victim: str) -> None:
-    """Whoever dies and whenever: the committed counts are those of one pass, and every checkpoint was consistent."""
+    """Any victim, any step: the committed counts are those of one pass, and every checkpoint was consistent."""
     steps, restored = number_of_steps(mode), 0
     for number in range(1, steps + 1):
         result, results, oracle = ran(mode, Striker(number, victim), number)
@@ -150,7 +150,7 @@ def test_killed_again_while_it_recovers(mode: str) -> None:
     """The second kill comes at each of the first steps of the next attempt."""
 
     class Twice(Striker):
-        """Strikes in the middle, and again ``later`` steps behind the start of the next attempt."""
+        """Strikes in the middle, and again ``later`` steps after the start of the next attempt."""
 
         def __init__(self, later: int) -> None:
             super().__init__(half, "count[1]")

@@ -24,8 +24,8 @@ WRITE_NS, LINK_NS = 9 * US, 2 * US
 
 
 def short_and_long(results: CollectedResults) -> Job:
-    """One pipeline ends long before the other; its sink has a snapshot to write that takes longer than a barrier and
-    the end of its source behind it are apart."""
+    """One pipeline ends long before the other. Its sink takes longer to write a snapshot than its source takes from a
+    barrier to the end of its input."""
     job = Job("short and long")
     for name, records in (("short", 10), ("long", 90)):
         numbers = job.source(SequenceSource(0, records), name=name)

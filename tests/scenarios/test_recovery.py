@@ -8,7 +8,7 @@ from tests.scenarios.story import CHECKPOINT, Kill, Story, Wait
 
 
 def test_killed_behind_a_checkpoint() -> None:
-    """What came behind the checkpoint is read again; what came before is not."""
+    """Records after the checkpoint are read again; records before it are not."""
     story = Story()
     story.count(story.source("a", "x", "x", CHECKPOINT, "x", Kill("count"), "x"))
 
@@ -73,7 +73,7 @@ def test_killed_over_and_over_it_still_gets_on() -> None:
 
 
 def test_the_source_is_killed_with_records_under_way() -> None:
-    """Records that had left the source but reached nobody are sent again, and none arrives twice."""
+    """Records that had left the source but reached no task are sent again, and none arrives twice."""
     story = Story()
     story.count(story.source("a", "x", CHECKPOINT, "y", "y", Wait(2), Kill("a"), "z", delay_ms=5))
 

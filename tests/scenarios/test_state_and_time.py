@@ -102,7 +102,7 @@ class Sort(ProcessFunction):
 
 
 def test_side_outputs_commit_with_the_main_output() -> None:
-    """Records of both outputs lie before or behind the same barrier, and none is lost or repeated by a kill."""
+    """The same barrier divides the records of both outputs, and a kill does not lose or repeat one."""
     story = Story()
     mixed = story.source("mixed", "x", 1, CHECKPOINT, 2, "y", Kill("sort"), "z", 3)
     sort = mixed.process(Sort(), name="sort")

@@ -1,4 +1,4 @@
-"""Somebody else's token: which job file it has loaded, that is to say run, and which only the user can have loaded."""
+"""A token of another user: which job file it may have loaded (that is, run), and which only the user may."""
 
 from __future__ import annotations
 

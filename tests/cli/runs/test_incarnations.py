@@ -86,7 +86,7 @@ def test_the_snapshot_alone_tells_what_is_used_up(weir: Weir, stopped: str) -> N
 
 
 def test_so_does_the_storage_directory_of_a_checkpoint(weir: Weir) -> None:
-    """Starts behind the checkpoint may have left something, though they have completed none."""
+    """Starts after the checkpoint may have left files, though they completed no checkpoint."""
     answer = weir("run", "sums.py", *BRISK, "--storage", "first", "--kill", "sum@100us", "--restart", "none")
     assert answer.exit_code == 18, answer.stderr
     for _ in range(2):

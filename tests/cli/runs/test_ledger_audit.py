@@ -78,7 +78,7 @@ def test_a_finding_that_the_mode_forbids_is_a_violation(weir: Weir, monkeypatch:
 
 
 def test_a_start_from_a_snapshot_is_refused(weir: Weir) -> None:
-    """What is in a snapshot that was taken without a ledger nobody knows."""
+    """A snapshot that was taken without a ledger does not tell what it holds."""
     weir("run", "sums.py", "--storage", "state")
     answer = weir("run", "sums.py", "--ledger", "--from", "state")
     assert answer.exit_code == 11

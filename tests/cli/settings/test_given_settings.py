@@ -40,7 +40,7 @@ def test_a_file_counts_less_than_a_definition_and_that_less_than_an_option(tmp_p
 
 
 def test_keys_of_file_and_command_line_decide_together(tmp_path: Path) -> None:
-    """One enables what the other sets; and a mode that is typed leaves the rest of another mode behind."""
+    """One enables what the other sets; and a typed mode drops the other settings of another mode."""
     path = written(tmp_path, "execution.checkpointing:\n  unaligned.enabled: true\n  aligned-checkpoint-timeout: 3s\n")
 
     assert given_settings((), path).values == {"mode": "aligned-timeout", "aligned_timeout": "3s"}
@@ -117,7 +117,7 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_definition_that_does_nothing_is_an_error(definition: str, message: str) -> None:
-    """On the command line, whoever types a key means it."""
+    """On the command line, a user who types a key means it."""
     with pytest.raises(ConfigurationError, match=message):
         given_settings((definition,))
 

@@ -60,7 +60,7 @@ def test_a_function_may_take_any_parameters(tmp_path: Path) -> None:
 
 
 def test_a_variable_is_a_job_too(tmp_path: Path) -> None:
-    """Without parameters, for there is nobody to take them."""
+    """Without parameters, for there is no function to take them."""
     path = write(tmp_path, HEAD + "job = Job('plain')\n")
 
     assert load_job(path, {}).job.name == "plain"
@@ -90,7 +90,7 @@ def test_default_parallelism_is_put_back_after_a_failure(tmp_path: Path) -> None
 
 
 def test_helpers_beside_the_job_can_be_imported(tmp_path: Path) -> None:
-    """Its directory is searched, behind everything else, so that it hides none of our packages."""
+    """Its directory is searched last, so that it does not hide any of our packages."""
     (tmp_path / "helper_of_job.py").write_text("NAME = 'helped'\n")
     (tmp_path / "operators").mkdir()
     (tmp_path / "operators/__init__.py").write_text("raise RuntimeError('the wrong operators')\n")

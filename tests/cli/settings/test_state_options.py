@@ -186,7 +186,7 @@ def test_options_that_make_no_sense_are_refused(weir: Weir, options: tuple[str, 
 
 
 def test_storage_may_be_a_url(weir: Weir) -> None:
-    """Checkpoints lie behind it, and a run that failed is resumed from there; output is on this machine."""
+    """Checkpoints lie at the URL, and a failed run is resumed from there; output is on this machine."""
     pytest.importorskip("fsspec")
     url = f"memory://weir-{weir.directory.name}"
     run = ("run", "sums.py", *BRISK, "--storage", url, "--out", "state/out", "--state-backend", "lsm")

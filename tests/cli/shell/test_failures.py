@@ -66,7 +66,7 @@ def test_the_line_is_not_one_of_ours_that_a_link_leads_to(tmp_path: Path) -> Non
 
 
 def test_a_place_that_is_ours_is_not_shown() -> None:
-    """Nobody would look for his mistake there."""
+    """A user would not look for a mistake of his own there."""
     with pytest.raises(NotADirectoryError) as caught:
         LocalFileSystem().make_dirs("/dev/null/x")
     refused = StorageError("cannot be written")

@@ -47,7 +47,7 @@ def test_a_folder_in_front_is_named(tmp_path: Path, package: str) -> None:
 
 
 def test_a_folder_without_init_does_not_hide_a_package(tmp_path: Path) -> None:
-    """Python prefers a real package further behind, so such a folder is harmless."""
+    """Python prefers a real package later on the path, so such a folder is harmless."""
     (tmp_path / "operators").mkdir()
 
     assert version_in(tmp_path, str(tmp_path)).stdout.startswith("weir 0.")

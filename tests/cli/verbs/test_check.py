@@ -101,7 +101,7 @@ def test_a_wrong_ending_is_told_and_can_be_replayed(small: Weir) -> None:
 
 @pytest.mark.slow
 def test_one_search_two_judgements(small: Weir) -> None:
-    """At-least-once counts twice behind a crash; that its own promise holds is said, too."""
+    """At-least-once counts twice after a crash; the output also says that its own promise holds."""
     options = ("--mode", "at-least-once", "--param", "records=2", "--time", "3m")
     answer = small("check", "small.py", *options, "--json")
     assert answer.exit_code == 1, answer.stderr

@@ -33,7 +33,7 @@ def job(records: str = "24", wrong: str = "") -> Job:
 FAILING = ("--mode", "at-least-once", "--promise", "exactly-once", "--fault", "crash",
            "--set", "checkpoint_interval=6us", "--set", "batch_size=1",
            "--set", "cost.slow_links.numbers[0]=9000", "--seed", "s1", "--runs", "40", "--no-shrink")  # fmt: skip
-"""At-least-once counts records twice behind a crash, and exactly-once is asked for: with this seed, soon."""
+"""At-least-once counts records twice after a crash, and exactly-once is asked for: with this seed, soon."""
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ def test_a_fault_that_never_strikes_is_said_to_have_not(weir: Weir) -> None:
 
 
 def test_the_death_of_the_process_is_gone_on_from(weir: Weir) -> None:
-    """Dead right behind the rename of a checkpoint's metadata, the run goes on from that checkpoint."""
+    """After a death right after the rename of a checkpoint's metadata, the run resumes from that checkpoint."""
     weir("run", "sums.py", *BRISK, "--out", "calm")
     died = weir("run", "sums.py", *BRISK, "--storage", "state", "--fault", "crash:process@after:manifest.rename#3")
     assert died.exit_code == 18

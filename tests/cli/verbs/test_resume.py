@@ -116,7 +116,7 @@ def test_a_damaged_checkpoint_is_reported_and_an_older_one_used(weir: Weir) -> N
 
 
 def test_nothing_usable_is_refused_rather_than_committed_twice(weir: Weir) -> None:
-    """Beginning again behind committed output would double it; the output is left alone."""
+    """Beginning again after committed output would double it; the output is left alone."""
     crash(weir)
     for checkpoint in checkpoints(weir):
         flip_byte(checkpoint / "_metadata")

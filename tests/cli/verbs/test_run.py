@@ -135,7 +135,7 @@ def test_out_is_taken_literally_and_never_twice(weir: Weir) -> None:
 
 
 def test_trace_lies_beside_the_report_or_where_told(weir: Weir) -> None:
-    """Every event of the digest is a line, behind one with the version."""
+    """Every event of the digest is a line, after one with the version."""
     report = weir("run", "sums.py", "--json", "--trace").json()
     lines = Path(report["run"]["trace_file"]).read_text().splitlines()
     weir("run", "sums.py", "--trace", "here.jsonl")
@@ -234,7 +234,7 @@ def test_a_job_killed_too_often_has_failed(weir: Weir) -> None:
 def test_wrong_options_are_refused_before_anything_is_made(
     weir: Weir, arguments: tuple[str, ...], exit_code: int, message: str
 ) -> None:
-    """The message says what was wrong and what would do; no directory is left behind."""
+    """The message says what was wrong and what would do; no directory is left."""
     answer = weir("run", "sums.py", "--storage", "state", *arguments)
 
     assert answer.exit_code == exit_code, answer.stderr
@@ -243,7 +243,7 @@ def test_wrong_options_are_refused_before_anything_is_made(
 
 
 def test_the_place_of_an_error_is_a_line_of_a_file(weir: Weir) -> None:
-    """Not one of what a package has compiled, which nobody can look at."""
+    """Not one of a package's compiled code, which the user cannot look at."""
     (weir.directory / "a.parquet").write_text("no")
     (weir.directory / "odd.py").write_text(
         "from engine import FileSource, Job, ParquetInputFormat\n"
@@ -354,7 +354,7 @@ def test_exactly_once_is_another_name_of_aligned(weir: Weir) -> None:
 
 
 def test_a_job_of_many_operators_runs_and_is_searched(weir: Weir) -> None:
-    """500 in a row, none of them behind a shuffle: each adds one to every record, and Python's stack is deep enough."""
+    """500 in a row, without a shuffle between them: each adds one to every record, and Python's stack is deep enough."""
     (weir.directory / "long.py").write_text(LONG)
     answer = weir("run", "long.py")
 

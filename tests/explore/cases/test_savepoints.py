@@ -94,7 +94,7 @@ def test_a_job_is_drained_and_another_goes_on() -> None:
 
 
 def test_a_user_cancels_the_job_once_the_savepoint_is_complete() -> None:
-    """Nobody has told the sinks that it is complete; they commit what it covers when the next job starts."""
+    """The sinks have not heard that it is complete; they commit what it covers when the next job starts."""
     finished = carried_out("cancel@8us->no-claim")
     assert finished.view.job == 2
 
@@ -168,7 +168,7 @@ def test_a_table_that_is_filled_at_the_end_takes_nothing_more_after_a_drain() ->
     ],
 )  # fmt: skip
 def test_crashes_around_a_stop(fault: str) -> None:
-    """Whoever dies, and whenever: the rows of all jobs together are those of one run."""
+    """A crash of any victim at any time: the rows of all jobs together are those of one run."""
     finished = carried_out("stop@8us->no-claim,parallelism=3", faults=(fault,), checkpoint_interval="7us")
     assert [str(one) for one in finished.faults] == [fault]
 

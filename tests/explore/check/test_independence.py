@@ -13,7 +13,7 @@ DRAINED = ("count[1]", "out[0]", "count[1]", "out[0]")
 
 
 def _state(machine: Machine, *names: str) -> CaseState:
-    """A state behind the next events of these, and behind everything that nobody is awake for."""
+    """The state after the next events of these actors, and after all events for which no actor is awake."""
     state = machine.start()
     for name in ("count[0]", "count[1]", "out[0]", *names):
         position = next(
@@ -52,7 +52,7 @@ def test_who_may_read_at_once(mode: str, checkpoints: int, before: tuple[str, ..
 
 @pytest.mark.parametrize(("transactional", "alone"), [(True, "out[0]"), (False, None)])
 def test_a_sink_that_shows_rows_at_once_is_never_alone(transactional: bool, alone: str | None) -> None:
-    """What it shows is there before or behind whatever else is lasting, and a crash tells."""
+    """Its rows are there before or after any other lasting effect, and a crash shows which."""
     machine = Machine(straight(2, transactional=transactional), calm_case(1))
     assert _alone(machine, _state(machine, "numbers[0]")) == alone
     machine.close()

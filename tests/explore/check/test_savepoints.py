@@ -23,7 +23,7 @@ def checked(subject: Subject, *kinds: str, faults: int = 1, checkpoints: int = 0
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_moment_of_a_savepoint_is_tried(kind: str) -> None:
-    """Whoever dies, and whenever: what readers see in the end is what they would see without a savepoint."""
+    """A crash of any victim at any time: in the end readers see what they would see without a savepoint."""
     report = checked(straight(1), kind)
     assert report.verdict[0] == "valid", report.verdict
     assert report.found.is_complete

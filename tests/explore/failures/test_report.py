@@ -87,7 +87,7 @@ def test_the_token_is_that_of_the_smallest_case(report: FailureReport) -> None:
 
 
 def test_the_text_tells_story_difference_and_minimality(report: FailureReport) -> None:
-    """Behind the first line: the violation, the case, the story with its mark, the passing run, how small it is."""
+    """After the first line: the violation, the case, the story with its mark, the passing run, how small it is."""
     headings = [heading for heading, _ in report.sections()]
 
     assert headings[:2] == ["What was violated", "The case"]
@@ -263,7 +263,7 @@ def test_a_case_with_chance_in_it_is_reported_as_it_is() -> None:
 
 
 def test_there_is_no_report_on_a_run_that_passes() -> None:
-    """Whoever asks for one learns that the case does not fail."""
+    """Asking for one raises an error: the case does not fail."""
     assert failure_report(subject(), _FAILING, invariants_for=judges) is None
     assert failure_report(subject(), replace(_FAILING, scheduler="random"), invariants_for=judges) is None
     assert run_case(subject(), _FAILING, judges(_FAILING)).violations == []

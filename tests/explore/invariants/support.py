@@ -112,7 +112,7 @@ def healthy(name: str = "counting", mode: str = "aligned") -> FinishedCase:
 
 
 def told(name: str, *events: Any, view: CaseView | None = None) -> Invariant:
-    """The invariant of that name, behind some forged events of a healthy process."""
+    """The invariant of that name, after some forged events of a healthy process."""
     (invariant,) = invariants_for(only=[name])
     invariant.process_started(healthy().view if view is None else view)
     handlers = invariant.handlers()

@@ -75,7 +75,7 @@ def test_at_least_once_may_count_twice_and_may_not_lose() -> None:
 
 
 def test_records_behind_a_barrier_wait_for_the_other_barriers() -> None:
-    """Taken before the last barrier is here, they are a violation; behind it they are not."""
+    """Taken before the last barrier is here, they are a violation; after it they are not."""
     assert texts(told("V4", barrier(FIRST, 1), records(SECOND), barrier(SECOND, 1), records(FIRST))) == []
     assert texts(told("V4", barrier(FIRST, 1), records(FIRST))) == [
         "out[0] takes 1 record(s) from count[0]->out[0] sent after barrier 1, before its snapshot: the barrier has not"
@@ -104,13 +104,13 @@ def test_attempts_align_for_themselves() -> None:
 
 
 def test_unaligned_barriers_hold_nothing_back() -> None:
-    """In other modes than aligned records go on behind barriers."""
+    """In modes other than aligned, a task takes records from behind a barrier."""
     invariant: Any = told("V4", barrier(FIRST, 1), records(FIRST), view=healthy(mode="unaligned").view)
     assert (texts(invariant), invariant.skipped) == ([], "nothing is aligned in mode unaligned")
 
 
 def test_an_engine_that_does_not_align_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A channel that goes on at once behind its barrier: V4 sees the record, V3 the cut."""
+    """A channel that goes on at once after its barrier: V4 sees the record, V3 the cut."""
 
     def block(alignment: Any, channel: int, out: list[Any]) -> None:
         out += [BlockChannel(channel), ResumeChannels((channel,))]
@@ -133,7 +133,7 @@ def sent(number: int, attempt: int = 1) -> Send:
 
 
 def test_snapshots_of_a_task_come_in_order() -> None:
-    """An older one behind a newer one, or the same twice, is wrong. Skipped ones and other attempts are not."""
+    """An older one after a newer one, or the same twice, is wrong. Skipped ones and other attempts are not."""
     assert texts(told("V5", snapshot(1), snapshot(3), snapshot(2, attempt=2))) == []
     assert texts(told("V5", snapshot(3), snapshot(2))) == [
         "count[0] takes its snapshot for checkpoint 2 after that for 3"

@@ -1,4 +1,4 @@
-"""V7, V8 and V14 of sinks that write to a database: commits in time, fences, and what is left behind."""
+"""V7, V8 and V14 of sinks that write to a database: commits in time, fences, and prepared transactions that are left."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_transaction_that_is_left_is_found() -> None:
 
 
 def test_a_transaction_whose_abort_got_lost_is_for_the_next_run() -> None:
-    """Nobody could have taken it back."""
+    """No task could have rolled it back."""
     table = Table()
     name = table.prepared(1)
     table.database.gate = lambda request: "request-lost"

@@ -107,7 +107,7 @@ def test_what_a_task_still_holds_is_found(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_timer_behind_the_end_of_data_is_found() -> None:
-    """What it emitted would come behind the end of its stream."""
+    """Its records would come after the end of its stream."""
     over, timer = TaskState(1, 1, "count[0]", "end_of_data", None), TimerFired(2, 1, "count[0]", "count", 2)
     assert texts(told("V14", timer, over)) == []
     assert texts(told("V14", over, timer)) == ["a timer of count is called in count[0] after the end of its data"]

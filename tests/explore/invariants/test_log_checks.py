@@ -135,7 +135,7 @@ def test_a_commit_that_vanishes_with_the_power_is_found(monkeypatch: pytest.Monk
 
 
 def test_records_of_nobody_who_committed_are_found() -> None:
-    """A marker that nobody asked for makes them visible: an aborted read."""
+    """A marker that no producer asked for makes them visible: an aborted read."""
     watched = Watched()
     producer = watched.write("1.1", 1)
     watched.log._topics["rows"][0].append("commit", producer, (), 0, 0)
@@ -179,7 +179,7 @@ def test_what_retention_has_deleted_is_not_missed() -> None:
 
 
 def test_a_log_that_cannot_be_read_is_found() -> None:
-    """Damage before its end, without anybody having damaged it on purpose."""
+    """Damage before its end that no fault has caused."""
     watched = Watched(segment_bytes=300)
     for number in range(1, 10):
         watched.log.commit(watched.write(f"1.{number}", number), 0)

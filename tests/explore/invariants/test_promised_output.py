@@ -113,7 +113,7 @@ def test_at_least_once_state_fails_the_promise_of_exactly_once() -> None:
 
 
 def test_there_is_no_such_promise() -> None:
-    """A promise nobody knows is refused by name."""
+    """An unknown promise is refused by name."""
     with pytest.raises(ConfigurationError, match="there is no promise 'exactly'; there are: exactly-once"):
         invariants_for("exactly")
 

@@ -92,7 +92,7 @@ def test_a_savepoint_that_counts_as_retained(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_savepoint_that_subsumes_pending_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody has heard that anything newer is complete."""
+    """No task has heard that anything newer is complete."""
 
     def mistaken(complete: Any) -> Any:
         def subsume(ending: Any, pending: Any, pointer: object, now_ns: int, out: Any) -> None:
@@ -141,7 +141,7 @@ def test_a_savepoint_that_is_claimed_though_nobody_gave_it_away(mode: str, monke
 
 
 def test_a_savepoint_that_is_left_though_it_was_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The claim mode is not looked at: nobody deletes it any more."""
+    """The claim mode is not looked at: the savepoint is never deleted."""
     replaced(monkeypatch, AdoptedSnapshot, "entry", _as(RestoreMode.NO_CLAIM))
     assert found("stop@5us->claim", "V18") == ["left"]
 

@@ -78,7 +78,7 @@ def test_an_aborted_checkpoint_is_neither_completed_nor_restored() -> None:
     ]
     aborted = CheckpointAborted(1, 1, number, "FINALIZE_CHECKPOINT_FAILURE")
     assert texts(told("V6", triggered, aborted, AttemptStarted(3, 2, number))) == []
-    # The number of one that nobody has heard of is free.
+    # The number of a checkpoint that never became known is free.
     assert texts(told("V6", aborted, *acknowledged(number, *tasks()), completed(number))) == []
 
 
@@ -188,7 +188,7 @@ def test_state_that_is_read_otherwise_than_written_is_found(monkeypatch: pytest.
 
 
 def restarted(**settings: Any) -> Case:
-    """The usual case, with a task that dies behind some checkpoints."""
+    """The usual case, with a task that dies after some checkpoints."""
     return replace(usual(**settings), faults=(parse_fault("crash:count[0]@17us"),))
 
 

@@ -161,7 +161,7 @@ def test_a_transaction_that_the_log_has_given_up_is_a_loss_that_is_reported() ->
 
 
 def test_ids_say_whose_they_are() -> None:
-    """A uid may hold slashes; other names are nobody's."""
+    """A uid may hold slashes; other names have no owner."""
     assert owner_of("a/b/3/2.5/0") == Owner("a/b", 3, 2, 5)
     assert owner_of("somebody") is None
 
@@ -260,7 +260,7 @@ def test_a_gap_is_found() -> None:
 
 
 def test_an_aborted_read_is_found() -> None:
-    """Records whose transaction nobody has committed are visible."""
+    """Records of an uncommitted transaction are visible."""
 
     def visible(entries: list[LogEntry], log: Any) -> None:
         entries[-1] = entries[-1]._replace(kind="commit")

@@ -108,7 +108,7 @@ def test_records_that_go_round_a_loop_keep_their_causes() -> None:
 
 
 def test_a_loop_stops_with_a_savepoint_under_a_ledger() -> None:
-    """Records that come back behind the savepoint are passed over, whatever class their batch has."""
+    """Records that come back after the savepoint are passed over, whatever class their batch has."""
     settings = RunConfig(
         mode="unaligned",
         seed="1",

@@ -159,7 +159,7 @@ def test_of_two_crashes_the_one_is_named_that_did_it() -> None:
 
 
 class _Hasty(SinkOperator):
-    """Shows what it has at the barrier, before anybody knows whether the checkpoint will be complete."""
+    """Shows what it has at the barrier, before it is known whether the checkpoint will be complete."""
 
     def __init__(self, results: CollectedResults) -> None:
         self._results = results
@@ -251,7 +251,7 @@ def test_output_behind_an_older_checkpoint_is_taken_back() -> None:
 
 
 def test_what_finished_tasks_have_done_stays_done() -> None:
-    """A process that is resumed from a checkpoint behind the end of part of the job keeps the effects of that part."""
+    """A process resumed from a checkpoint that was taken after part of the job ended keeps the effects of that part."""
 
     def halves(results: CollectedResults) -> Job:
         job = Job("halves", max_parallelism=16)
@@ -401,7 +401,7 @@ def test_checkpoints_of_long_ago_are_forgotten() -> None:
 
 
 def test_a_run_without_a_ledger_is_built_as_ever() -> None:
-    """With nobody attached no receiver, output or router is another one."""
+    """Without a ledger attached, every receiver, output and router is of the usual class."""
     execution = Execution(counting(CollectedResults()).plan(), RunConfig(), output_dir="/out")
     execution.manager.start(None)
     for task in execution.manager.tasks.values():

@@ -445,7 +445,7 @@ def test_lateness_that_is_a_matter_of_time_is_dependence_on_order() -> None:
 
 
 def test_keyed_subtasks_that_meet_again_are_an_order_of_their_own() -> None:
-    """Which key comes first behind several subtasks is left open."""
+    """Which key comes first after several subtasks is left open."""
 
     def build(job: Job) -> None:
         pairs = job.source(CollectionSource([("a", "1"), ("b", "2"), ("c", "3"), ("d", "4")]), parallelism=1)
@@ -476,7 +476,7 @@ class AsksForTheClock(KeyedProcessFunction):
 
 
 def test_only_what_comes_after_is_unknown() -> None:
-    """One sink is behind a function that asks for the clock, the other is not."""
+    """One sink is downstream of a function that asks for the clock, the other is not."""
 
     def build(job: Job) -> None:
         pairs = job.source(CollectionSource([("a", 1)]))

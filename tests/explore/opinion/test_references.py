@@ -52,7 +52,7 @@ def from_inputs(inputs: Any) -> dict[str, list[int]]:
 
 
 def test_each_sink_is_judged_by_what_can_speak_for_it() -> None:
-    """The operator of the job's own is known to its own code only; the sink beside it is not behind it."""
+    """The opinion does not know the job's own operator; the sink beside it does not depend on that operator."""
     reference = doubling().reference()
     assert reference.judges == {"plain": OPINION, "out": RUNS}
     assert "'twice'" in reference.not_evaluated["out"]

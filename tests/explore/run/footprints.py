@@ -1,4 +1,4 @@
-"""``python -m tests.explore.run.footprints SEED...``: what the standard scenario leaves behind, one line for each seed.
+"""``python -m tests.explore.run.footprints SEED...``: what the standard scenario leaves, one line for each seed.
 
 The case of a seed is drawn like a run of a campaign: configuration, schedule and faults. A line holds one digest over
 choices, events, files and output. Two processes that print other lines for one seed are not deterministic.

@@ -42,7 +42,7 @@ def written(finished: FinishedCase) -> list[list[object]]:
 
 
 def test_nothing_befalls_it(orders: str) -> None:
-    """Aborted orders are in no sum, the sums are in order, V9 has judged the log, and the group is not behind."""
+    """Aborted orders are in no sum, the sums are in order, V9 has judged the log, and the group has no lag."""
     finished = run(orders)
     assert (finished.outcome, finished.violations) == ("finished", [])
     assert written(finished) == EXPECTED

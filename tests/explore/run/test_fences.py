@@ -119,7 +119,7 @@ def test_the_collector_of_garbage_may_be_watched() -> None:
 
 
 def test_the_fence_ends_with_its_block() -> None:
-    """Behind the block nothing is watched, also when an error has left it."""
+    """After the block nothing is watched, also when an error has left it."""
     with pytest.raises(JobFailedError):
         mapped(FORBIDDEN["time.time"])
 

@@ -241,7 +241,7 @@ def test_an_invariant_hears_each_kind_once() -> None:
 
 
 def test_checkpoints_are_triggered_at_the_instants_that_are_named() -> None:
-    """Named instants take the place of the interval; the checkpoint behind the end of input comes by itself."""
+    """Named instants replace the interval; the checkpoint after the end of input comes by itself."""
     trace: list[TraceEvent] = []
     run_case(SUBJECT, Case(config=SETTINGS, checkpoints=(3_500, 7_000)), instruments=[trace.append])
     triggered = [event.time_ns - START_NS for event in trace if isinstance(event, CheckpointTriggered)]
@@ -319,7 +319,7 @@ def test_a_rescaled_process_has_another_parallelism() -> None:
 
 
 def test_records_in_flight_between_what_is_one_task_now_are_refused_rightly() -> None:
-    """Resumed with one subtask, counter and sink are chained: nobody can take the records that were between them."""
+    """Resumed with one subtask, counter and sink are chained: no channel can take the records that were between them."""
 
     def build(parallelism: int | None) -> Job:
         made = Job("chains", parallelism=parallelism or 2)
@@ -366,7 +366,7 @@ def test_processes_that_die_one_after_the_other_are_bounded() -> None:
 
 
 def test_the_callers_world_is_used() -> None:
-    """What the case leaves behind can be looked at."""
+    """The files of the case can be looked at."""
     world = World()
     run_case(SUBJECT, Case(config=SETTINGS), world=world)
     assert any(path.endswith("_metadata") for path in world.checkpoints.walk_files("/"))

@@ -64,7 +64,7 @@ def ran(subject: Subject, case: Case) -> tuple[FinishedCase, FaultInjector]:
 
 
 def visits(subject: Subject, mode: str, *before: str) -> dict[tuple[str, str], int]:
-    """How often anybody comes by at which point in which phase: in a run without faults, or behind some."""
+    """How often tasks come to each point in each phase: in a run without faults, or after some."""
     _, injector = ran(subject, case_of(mode, *before))
     return {key: count for key, count in sorted(injector.points.items()) if key[0] in POINTS}
 
@@ -81,7 +81,7 @@ def places(subject: Subject, mode: str, *before: str) -> list[Place]:
 
 
 def deaths(places_: list[Place], victims: tuple[str, ...] = ("*", PROCESS)) -> Iterator[Fault]:
-    """Of whoever comes by, and of the whole process, at each place."""
+    """Deaths of the task that comes by, and of the whole process, at each place."""
     for place in places_:
         for victim in victims:
             death = Fault("crash", victim, point=place.point, phase=place.phase, number=place.number)

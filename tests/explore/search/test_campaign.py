@@ -1,4 +1,4 @@
-"""Campaigns: the same report whoever makes the runs, coverage that adds up, and verdicts with three values."""
+"""Campaigns: the same report from any number of processes, coverage that adds up, verdicts with three values."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_time_ends_a_campaign() -> None:
 
 
 def test_real_files_give_the_same_runs(tmp_path: Path) -> None:
-    """On a real disk each run has the trace that it has in memory, and leaves nothing behind."""
+    """On a real disk each run has the trace that it has in memory, and deletes its files."""
     order = replace(ORDER, runs=6, swarm=Swarm(kinds=("crash",)))
     real = explore(counting_subject, replace(order, files=str(tmp_path)))
     assert real.coverage.behaviours == explore(counting_subject, order).coverage.behaviours
@@ -222,7 +222,7 @@ def _maker(broken_at: int) -> object:
 
 
 def test_chunks_come_in_the_order_of_their_numbers() -> None:
-    """Whoever is faster."""
+    """Whichever process is faster."""
     spans = [(number * 3, 3) for number in range(11)]
     with Pool(3, partial(_maker, -1)) as pool:  # type: ignore[arg-type]
         assert list(pool.in_order(iter(spans))) == spans

@@ -28,7 +28,7 @@ MODES = ("aligned", "unaligned", "aligned-timeout")
 
 
 def test_the_reference_is_what_a_loop_over_the_input_gives() -> None:
-    """What the runs are compared with is right itself, and depends on nobody's order."""
+    """The reference for the runs is right itself, and does not depend on any order of records."""
     reference = SUBJECT.reference()
     expected = event_job.expected_rows(RECORDS)
 

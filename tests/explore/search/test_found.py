@@ -53,7 +53,7 @@ def test_a_checkpoint_that_the_disk_has_lost_need_not_be_committed() -> None:
 
 
 def test_a_sink_that_is_ahead_of_the_job_ends_it_at_once() -> None:
-    """The newest checkpoint is damaged behind its commit: the sink refuses the older one, as often as it is asked."""
+    """The newest checkpoint is damaged after its commit: the sink refuses the older one, as often as it is asked."""
     config: dict[str, Setting] = {"batch_size": 1, "checkpoint_interval": "1rec", "cost.link_latency_ns": 5_000}
     config |= {"retained": 2, "cost.record_ns": 200, "inline_state_bytes": 0, "max_concurrent": 2}
     case = Case("0", config, (parse_fault("delete-referenced:*@16601ns=15"), parse_fault("crash:out[0]@17us")))
@@ -66,7 +66,7 @@ def test_a_sink_that_is_ahead_of_the_job_ends_it_at_once() -> None:
 
 
 def test_a_last_checkpoint_that_fails_is_made_up_for_by_the_next_one() -> None:
-    """Also when nobody may finish early: checkpoints go on, and the job does not take thousands of them to end."""
+    """Also when no task may finish early: checkpoints go on, and the job does not take thousands of them to end."""
     config: dict[str, Setting] = {"mode": "aligned", "checkpoint_interval": "1333ns", "batch_size": 2}
     config |= {"checkpoints_after_tasks_finish": False, "inline_state_bytes": 0}
     config |= {"tolerable_failures": 3, "cost.link_latency_ns": 5_000}
@@ -126,7 +126,7 @@ def test_input_files_lie_in_every_world_as_they_were_at_first(tmp_path: Path) ->
 
 
 def test_records_in_flight_of_another_region_are_not_those_of_the_checkpoint() -> None:
-    """One pipeline restarts and the other ones go on: their channels hold newer records, and nobody is to blame."""
+    """One pipeline restarts and the others go on: their channels hold newer records, which is no violation."""
     subject = load_subject(str(SCENARIOS / "fenced_writers.py"), {})
     config: dict[str, Setting] = {"mode": "unaligned", "failover": "region", "batch_size": 2, "cost.record_ns": 500}
     config |= {"cost.link_latency_ns": 300, "checkpoint_interval": "5rec", "channel_capacity": 6}

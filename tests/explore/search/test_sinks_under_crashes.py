@@ -56,7 +56,7 @@ def test_the_process_dies_again_while_it_recovers(sink: str) -> None:
 
 @a_few_sinks
 def test_lost_notifications_and_another_parallelism(sink: str) -> None:
-    """Whoever is not told commits with the next checkpoint; one of three commits what one of two has left."""
+    """A sink that misses a notification commits with the next checkpoint; one of three commits what one of two has left."""
     subject = subject_of(sink)
     assert problem(subject, case_of("aligned", "lose:notify_checkpoint_complete *#1")) is None
     assert problem(subject, case_of("aligned", "rescale:process@before:notify.send#2=3")) is None
@@ -136,7 +136,7 @@ def test_an_announced_table_may_get_more_rows_from_an_at_least_once_job() -> Non
 @pytest.mark.parametrize("mode", MODES)
 @each_sink
 def test_every_sink_survives_every_death(sink: str, mode: str) -> None:
-    """Whoever comes by, or the whole process, dies at the first, a middle and the last visit of every step."""
+    """The task at the step, or the whole process, dies at the first, a middle and the last visit of every step."""
     subject = subject_of(sink)
     problems = [problem(subject, case_of(mode, death)) for death in deaths(places(subject, mode))]
     assert len(problems) > 100
@@ -147,7 +147,7 @@ def test_every_sink_survives_every_death(sink: str, mode: str) -> None:
 @pytest.mark.parametrize("mode", MODES)
 @each_sink
 def test_every_sink_survives_a_second_death(sink: str, mode: str) -> None:
-    """The same at every step of a recovery, and behind it."""
+    """The same at every step of a recovery, and after it."""
     subject = subject_of(sink)
     problems = [
         problem(subject, case_of(mode, first, death))

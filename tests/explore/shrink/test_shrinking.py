@@ -170,7 +170,7 @@ def test_records_are_counted_where_nothing_goes_wrong() -> None:
 
 
 def test_a_budget_that_ends_is_said() -> None:
-    """With few runs the case is not minimal, and each thing that nobody could try to remove is named."""
+    """With few runs the case is not minimal, and the result names each thing whose removal was not tried."""
     fake = _Fake(_needs(_FAULTS[2], _FAULTS[4]))
 
     shrunk = _shrunk(_with_faults(*_FAULTS), run=fake, budget=Budget(runs=6, seconds=100))

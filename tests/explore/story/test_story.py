@@ -134,7 +134,7 @@ def test_no_record_comes_from_behind_a_barrier_in_modes_that_count_once(mode: st
 
 
 def test_an_aborted_checkpoint_has_no_snapshot_to_be_in_front_of() -> None:
-    """Records behind the barriers of a checkpoint that is given up are told of like all others from then on."""
+    """Once a checkpoint is aborted, the story tells of records behind its barriers as of all other records."""
     standard, scenario = load_subject_and_scenario(str(ROOT / "examples/standard_scenario.py"), {})
     late = {"cost.slow_links.second": 50_000, "checkpoint_timeout_ns": 20_000, "tolerable_failures": 99}
     text = _whole(tell(standard, scenario.case("at-least-once", **late))[0])
@@ -149,7 +149,7 @@ def test_an_aborted_checkpoint_has_no_snapshot_to_be_in_front_of() -> None:
 
 
 def test_a_record_that_is_counted_twice_is_told_from_its_barrier_to_its_second_reading() -> None:
-    """It is taken from behind the barrier of one input, is in the snapshot, and is read again after the restore."""
+    """The task takes it from behind the barrier of one input; the snapshot holds it; the restored source reads it again."""
     lines = _lines_of_counting("crash:process@after:manifest.rename#1")
 
     at = 0
@@ -172,7 +172,7 @@ def test_the_story_is_the_same_each_time() -> None:
 
 
 def test_steps_cover_the_trace_in_order() -> None:
-    """Each step tells of events behind those of the step before, and the last one of the last event."""
+    """Each step tells of events after those of the previous step; the last step tells of the last event."""
     story, _, witness = tell(subject(), _SMALL)
 
     assert [step.number for step in story.steps] == list(range(1, len(story.steps) + 1))
@@ -238,7 +238,7 @@ def test_nothing_is_marked_behind_the_end() -> None:
 
 
 def test_what_is_blocked_and_let_go_at_once_is_not_mentioned() -> None:
-    """The last barrier of an alignment stands in nobody's way."""
+    """The last barrier of an alignment does not hold up any record."""
     step = StoryStep(1, 0, ["count[0]"], SNAPSHOT, [], 0, 1)
     for verb, what in (("blocks", "a[1]"), ("takes its snapshot of", "checkpoint 1"), ("unblocks", "a[0]")):
         step.say(verb, what)

@@ -1,8 +1,8 @@
 """The check of the Markdown pages: links lead somewhere, commands and paths named in them exist.
 
-A page that names a command nobody can type is worse than no page, and pages rot silently; so they are read
-like code. Looked at are links, fenced shell blocks (`sh`, `bash`, `console`) and inline code that starts with
-`make` or `weir`.
+A page that names a command that does not exist is worse than no page, and pages rot silently. So the check reads
+them like code: links, fenced shell blocks (`sh`, `bash`, `console`) and inline code that starts with `make` or
+`weir`.
 """
 
 from __future__ import annotations

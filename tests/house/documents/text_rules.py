@@ -1,6 +1,6 @@
-"""Rules about text and structure: what every file of the project keeps to, whatever it does.
+"""Rules about text and structure: every file of the project keeps to them, whatever it does.
 
-* `path`        no absolute path of somebody's machine;
+* `path`        no absolute path of one developer's machine;
 * `unfinished`  no marks of unfinished work, no `raise NotImplementedError` in the packages;
 * `dangling`    comments and docstrings name only pages of this project, and no section numbers;
 * `docstring`   every module says what lives there; every test function says what it claims;

@@ -33,7 +33,7 @@ _FILE_NAME = re.compile(r"# ([\w-]+\.py)\b")
 class Block:
     """A fenced block of a page.
 
-    :ivar language: what stands behind the fence
+    :ivar language: the word after the opening fence
     :ivar text: what is in it
     :ivar line: of the page, where it begins
     :ivar follows: whether nothing but an empty line is between it and the block before

@@ -63,7 +63,7 @@ def offset_one_late() -> Iterator[None]:
 
 @contextmanager
 def older_snapshot_after_newer() -> Iterator[None]:
-    """A task obeys the trigger of an older checkpoint behind that of a newer one."""
+    """A task obeys the trigger of an older checkpoint after that of a newer one."""
     on_snapshot_due = TaskCheckpointProtocol.on_snapshot_due
 
     def is_obsolete(alignment: Any, checkpoint_id: int) -> bool:

@@ -15,7 +15,7 @@ _Sink: Any = sinks._TransactionalCollect
 
 @contextmanager
 def commit_on_barrier() -> Iterator[None]:
-    """A sink commits with its snapshot, before anybody knows whether the checkpoint completes."""
+    """A sink commits with its snapshot, before it is known whether the checkpoint completes."""
     snapshot_state = _Sink.snapshot_state
 
     def committing(sink: Any, checkpoint_id: int) -> None:

@@ -1,4 +1,4 @@
-"""Mistakes about files: what is on the disk when somebody relies on it."""
+"""Mistakes about files: what is on the disk when a reader relies on it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class _WithoutFsync:
 
 @contextmanager
 def deleted_while_referenced() -> Iterator[None]:
-    """A shared file goes with the checkpoint that brought it, whoever else uses it."""
+    """A shared file is deleted with the checkpoint that brought it, though other checkpoints use it."""
 
     def unregister(registry: Any, lowest_id: int | None) -> Unused:
         unused = []

@@ -18,8 +18,8 @@ from tests.mutants.mutant import replaced, together
 
 @contextmanager
 def zombie_not_fenced() -> Iterator[None]:
-    """A partition takes records without asking whose name it is by now: those of an older producer begin a transaction
-    that nobody knows of."""
+    """A partition takes records without asking which producer has the name now: records of an older producer begin
+    a transaction that no sink knows of."""
     log: Any = MemoryTransactionLog
     append = log.append
 

@@ -14,7 +14,7 @@ from tests.mutants.mutant import replaced
 
 @contextmanager
 def in_flight_data_lost_on_downscale() -> Iterator[None]:
-    """Records in flight to subtasks that there are no more are nobody's."""
+    """Records in flight to subtasks that no longer exist are dropped."""
     edge: Any = restored_channels._Edge
     spread = edge.spread
 
@@ -28,7 +28,7 @@ def in_flight_data_lost_on_downscale() -> Iterator[None]:
 
 @contextmanager
 def custom_partitioner_not_asked() -> Iterator[None]:
-    """Each new channel takes all records in flight of the old ones that it is given, whoever they were meant for."""
+    """Each new channel takes all records in flight of the old ones it is given, whichever subtask they were meant for."""
     with replaced(restored_channels, needs_filter=lambda edge, old_receiver: False):
         yield
 

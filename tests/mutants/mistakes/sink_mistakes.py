@@ -116,7 +116,7 @@ def moved_at_the_end_of_the_input() -> Iterator[None]:
 
 @contextmanager
 def prepared_rows_taken_for_committed() -> Iterator[None]:
-    """Whoever restores takes what its checkpoint covers to be committed, and asks the database for nothing."""
+    """A restored sink takes the rows that its checkpoint covers to be committed, and does not ask the database."""
     with replaced(DatabaseSinkOperator, recover_and_commit=lambda sink, transaction, checkpoint_id: None):
         yield
 

@@ -1,4 +1,4 @@
-"""Records that are late in every run, for the watermarks of their one source tell so: nobody may count them."""
+"""Records that are late in every run, for the watermarks of their one source tell so: no task may count them."""
 
 from __future__ import annotations
 

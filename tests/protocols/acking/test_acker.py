@@ -38,7 +38,7 @@ def test_a_late_init_turns_a_failed_tree_into_a_complete_one() -> None:
 
 
 def test_a_failed_tree_is_told_as_soon_as_the_spout_is_known() -> None:
-    """FAIL before INIT waits; FAIL behind it is told at once."""
+    """FAIL before INIT waits; FAIL after it is told at once."""
     early = Acker()
     early.receive(Fail(1))
     assert early.receive(Init(1, 9, SPOUT)) == Reply(FAIL, SPOUT, 1)

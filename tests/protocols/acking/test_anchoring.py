@@ -74,7 +74,7 @@ def test_several_roots_have_a_message_each() -> None:
 
 
 def test_without_anchors_nothing_is_tracked() -> None:
-    """Neither a tuple without anchors nor one whose anchors have no roots is, and nobody says anything of it."""
+    """A tuple without anchors is not tracked, nor one whose anchors have no roots; no message tells of it."""
     assert child_of([], _ids()) is UNTRACKED
     assert child_of([UNTRACKED], _ids()) is UNTRACKED
     assert acks_of(UNTRACKED) == []

@@ -43,7 +43,7 @@ def test_a_root_times_out_between_one_and_two_timeouts() -> None:
 
 
 def test_without_a_message_id_nothing_is_tracked() -> None:
-    """Nothing is said, and nobody is ever told."""
+    """The spout sends no message to the ackers, and is never told of an outcome."""
     emission = SpoutBook[str](SPOUT).emit(None, 2, IdStream("x"))
     assert emission.tuples == [UNTRACKED, UNTRACKED]
     assert emission.init is None

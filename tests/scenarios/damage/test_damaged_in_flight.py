@@ -241,7 +241,7 @@ def malformed() -> list[bytes]:
 
 
 def is_of_unknown_type(data: bytes) -> bool:
-    """Whether a record holds a value of a type that nobody has registered, which is no damage."""
+    """Whether a record holds a value of an unregistered type, which is no damage."""
     try:
         read_channel_state(Substitute(data), pieces()[0][1])
     except StateSchemaError:

@@ -234,7 +234,7 @@ def test_a_chain_of_claims_deletes_what_nothing_uses_any_more() -> None:
 
 
 def test_what_a_run_may_only_refer_to_is_not_deleted_by_who_claims_it() -> None:
-    """The first belongs to nobody (LEGACY): claiming the second gives no right to its files."""
+    """The first has no owner (LEGACY): claiming the second gives no right to its files."""
     first, _, third = chain(RestoreMode.LEGACY)
     before = everything_in(first.files, first.storage.job_dir)
 

@@ -22,7 +22,7 @@ from operators.table.staging.staged_sink import StagedFileSink
 from state_backends.files import MemoryFileSystem
 
 STRIKES_AT = 2
-"""The checkpoint behind which files vanish."""
+"""The checkpoint after which files vanish."""
 
 
 class Thief:

@@ -143,7 +143,7 @@ def run(name: str, files: FileSystem, *, resume: bool = False, kill_ns: int | No
 
 @functools.cache
 def left(name: str) -> dict[str, bytes]:
-    """All files of a run that was killed behind a checkpoint."""
+    """All files of a run that was killed after a checkpoint."""
     files = MemoryFileSystem()
     put(files, LINES, b"".join(b"%04d\n" % number for number in range(RECORDS)))
     write_log(files)

@@ -73,7 +73,7 @@ def keyed_loop(tokens: Stream, feedback: str, *, head: int, body: int) -> Stream
 
 
 def chained_loop(tokens: Stream, feedback: str, *, head: int, body: int) -> Stream:
-    """The whole loop is one task, which feeds itself; the state is behind it."""
+    """The whole loop is one task, which feeds itself; the state is downstream of it."""
     loop = tokens.iterate(name="loop", parallelism=head)
     trip = loop.map(lambda token: (token[0], token[1] - 1), name="trip", parallelism=head)
     loop.close_with(FEEDBACK[feedback](trip.filter(lambda token: token[1] > 0, parallelism=head)))
@@ -101,7 +101,7 @@ def nested_loop(tokens: Stream, feedback: str, *, head: int, body: int) -> Strea
 
 
 def counted(trips: Stream, parallelism: int) -> Stream:
-    """Trips of each key, counted behind the loop."""
+    """Trips of each key, counted downstream of the loop."""
     pairs = trips.key_by(key_of, value=lambda token: (key_of(token), 1))
     return pairs.reduce(lambda one, other: (one[0], one[1] + other[1]), name="count", parallelism=parallelism)
 

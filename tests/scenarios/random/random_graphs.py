@@ -396,7 +396,7 @@ class _Drawing:
             self.add(node)
 
     def add_sinks(self) -> None:
-        """Everything that nobody reads is committed."""
+        """Every output without a reader is committed."""
         for edge in list(self.unread):
             parallelism = self.draw(st.integers(1, self._most_subtasks))
             self.add(Node("sink", (replace(edge, spread="rebalance"),), parallelism, self.draw(st.booleans())))
@@ -413,7 +413,7 @@ def graphs(
     most_nodes: int = 6,
     most_subtasks: int = 3,
 ) -> Graph:
-    """Sources, a few nodes behind them and behind each other, and a sink for whatever nobody reads."""
+    """Sources, a few nodes downstream of them and of each other, and a sink for each output without a reader."""
     drawing = _Drawing(draw, spreads, most_subtasks)
     for _ in range(draw(st.integers(1, 3))):
         drawing.add_source()
@@ -453,7 +453,7 @@ STATEFUL = ("count", "count", "join", *IN_EVENT_TIME, *HELD)
 
 
 def describe(graph: Graph) -> str:
-    """A graph in a few lines, for whoever has to understand a failure."""
+    """A graph in a few lines, for a person who has to understand a failure."""
     lines = []
     for at, node in enumerate(graph.nodes):
         inputs = ", ".join(f"{one.node}{'/' + one.tag if one.tag else ''} {one.spread}" for one in node.inputs)

@@ -74,7 +74,7 @@ def plans(draw: st.DrawFn, mode: str) -> Plan:
         cost=cost,
         **special,
     )
-    # Some right behind a checkpoint, while the next one is on its way: sampled, for plain numbers would be small ones.
+    # Some right after a checkpoint, while the next one is on its way: sampled, for plain numbers would be small ones.
     delays = st.sampled_from((0, 1, 300, 900, 2_100, 4_000, 7_700, 12_000, 20_000, 33_000))
     targets = st.one_of(names, names, st.just(JOB_MANAGER))
     kills = draw(st.lists(st.builds(Kill, targets, st.integers(0, 4), delays), max_size=3))

@@ -62,7 +62,7 @@ def path_of(driven: Driven, snapshot: int) -> str:
 
 
 def stopped_in_vain(driven: Driven) -> bool:
-    """A task died after sinks had committed the savepoint: the job commits what comes behind its checkpoint again."""
+    """A task died after sinks had committed the savepoint: the job commits what comes after its checkpoint again."""
     is_complete = any(one.order.stop is not None and one.path is not None for one in driven.result.savepoints)
     return is_complete and driven.result.state != "stopped"
 
@@ -72,7 +72,7 @@ def go_on(continued: Continued) -> Counter[str]:
     before = drive(continued.before)
     if stopped_in_vain(before):
         return Counter()
-    # Of a savepoint that became durable while the job manager died nobody knows where it is.
+    # If a savepoint became durable while the job manager died, its path is unknown.
     snapshots = [one for one in sorted(before.ledger.completed) if before.files.exists(path_of(before, one))]
     snapshot = snapshots[continued.snapshot % len(snapshots)]
     restore = SavepointRestore(path_of(before, snapshot), continued.restore_mode)

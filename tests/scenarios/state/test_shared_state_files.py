@@ -23,7 +23,7 @@ INCREMENTAL = [name for name, snapshot in FORMS if snapshot == "incremental"]
 
 
 def failed(name: str, **more: Any) -> Ran:
-    """A run that dies in the middle and leaves two incremental checkpoints behind."""
+    """A run that dies in the middle and leaves two incremental checkpoints."""
     ran = Ran(settings(name, "incremental", restart=NoRestart(), **more), kills=[("everything[0]", 3_500_000)])
     with pytest.raises(JobFailedError):
         ran.run()
@@ -221,7 +221,7 @@ def test_a_shared_file_goes_with_the_last_checkpoint_that_used_it(name: str, mon
 
 
 def test_uploads_of_a_snapshot_that_is_given_up_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One operator's part was finished, and nobody has heard of its files, when another part failed."""
+    """One operator's part was finished, and its files were not acknowledged, when another part failed."""
     files = MemoryFileSystem()
     rules = [FaultRule(FileFault.ERROR_BEFORE, "open_write", "*/chk-3/windows-0-operator*", 1)]
     ran = Ran(settings("lsm", "incremental"), files=FaultInjectingFileSystem(files, rules))

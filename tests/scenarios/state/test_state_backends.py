@@ -111,7 +111,7 @@ def test_a_store_compacts_while_the_job_runs() -> None:
 
 
 def test_a_changelog_is_materialised_in_virtual_time() -> None:
-    """Every two virtual ms; checkpoints behind it refer to fewer log segments than without."""
+    """Every two virtual ms; checkpoints after it refer to fewer log segments than without."""
     ran, watcher = watched(settings("changelog", "full"))
 
     assert ran.committed == expected()

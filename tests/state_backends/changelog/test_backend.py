@@ -45,7 +45,7 @@ CANONICAL = SnapshotOptions(SnapshotType.CANONICAL_SAVEPOINT)
 
 @pytest.mark.parametrize("inner", ["heap", "lsm, incremental"])
 def test_the_differential_suite_holds(monkeypatch: pytest.MonkeyPatch, inner: str) -> None:
-    """All operations on all kinds of state, through all that the suite of the backends does, behind a log."""
+    """All operations on all kinds of state, through all that the suite of the backends does, under a log."""
     changelog = ChangelogStateBackend(differential.BACKENDS[inner], segment_bytes=200)
     monkeypatch.setitem(differential.BACKENDS, "changelog", changelog)
     run_state_machine_as_test(

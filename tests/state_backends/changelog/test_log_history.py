@@ -73,7 +73,7 @@ def test_what_only_aborted_checkpoints_have_is_uploaded_again() -> None:
 
 
 def test_a_materialisation_of_aborted_checkpoints_is_given_up() -> None:
-    """C4, C5: checkpoints go back to the confirmed one, and the log behind that is still there."""
+    """C4, C5: checkpoints go back to the confirmed one, and the log after that is still there."""
     history = LogHistory()
     logged(history)
     number = materialized(history)
@@ -133,7 +133,7 @@ def test_files_that_nobody_knows_are_deleted_and_no_others() -> None:
 
 
 def test_a_superseded_materialisation_that_was_never_handed_is_deleted() -> None:
-    """C5: nobody else knows it, and the backend below is told that it will never be."""
+    """C5: no checkpoint knows it, and the backend below is told that it will never complete."""
     history = LogHistory()
     logged(history)
     first = materialized(history)
@@ -214,7 +214,7 @@ def test_a_restored_log_is_referred_to() -> None:
 
 
 def test_dispose_deletes_what_was_never_handed() -> None:
-    """A backend leaves nothing that nobody knows."""
+    """A backend leaves no file that no checkpoint knows."""
     history = LogHistory()
     logged(history)
     handed(history, 1)
@@ -427,7 +427,7 @@ class HistoryMachine(RuleBasedStateMachine):
                 assert one.files <= self.existing
 
     def teardown(self) -> None:
-        """In the end nothing is left that nobody knows."""
+        """In the end no file is left that no checkpoint knows."""
         for number in list(self.checkpoints):
             self.finish(number, True)
         if self.history.running is not None:

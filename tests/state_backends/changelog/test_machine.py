@@ -169,7 +169,7 @@ class ChangelogMachine(DifferentialMachine):
     @precondition(lambda self: any(one.is_acknowledged and not one.is_aborted for one in self.under_way))
     @rule(which=st.integers(0, 5))
     def complete(self, which: int) -> None:
-        """A checkpoint completes: older ones are aborted, the oldest retained one is subsumed, and what nobody needs
+        """A checkpoint completes: older ones are aborted, the oldest retained one is subsumed, and unneeded data
         is deleted."""
         ready = [one for one in self.under_way if one.is_acknowledged and not one.is_aborted]
         one = ready[which % len(ready)]

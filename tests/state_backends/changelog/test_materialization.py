@@ -43,7 +43,7 @@ def test_without_streams_segments_wait_for_the_checkpoint() -> None:
 
 
 def test_a_background_upload_that_fails_is_done_by_the_checkpoint() -> None:
-    """The disk's refusal is nobody's problem until the checkpoint meets it too."""
+    """The disk's refusal does not matter until the checkpoint meets it too."""
     world = World()
     queue = DeferredExecutor()
     backend = world.backend(executor=queue, segment_bytes=100)

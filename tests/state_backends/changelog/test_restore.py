@@ -1,4 +1,4 @@
-"""Restoring from a log: rescaled, migrated, of somebody else; and what the next checkpoint refers to."""
+"""Restoring from a log: rescaled, migrated, of another job; and what the next checkpoint refers to."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_restored_files_are_referred_to_and_never_brought() -> None:
 
 
 def test_restored_files_of_somebody_else_are_not_referred_to() -> None:
-    """A log whose files belong to the restored snapshot alone, as that of another job, is read and left behind."""
+    """A log whose files belong to the restored snapshot alone, as that of another job, is read and left there."""
     world = World()
     old = filled(world)
     handle = world.checkpoint(old, 1)

@@ -1,4 +1,4 @@
-"""The file-system port: the same contract on disk, in memory, and behind an empty fault plan."""
+"""The file-system port: the same contract on disk, in memory, and under an empty fault plan."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_written_file_can_be_read(fs: FileSystem, root: str) -> None:
 
 
 def test_writing_replaces_and_appending_continues(fs: FileSystem, root: str) -> None:
-    """open_write empties a file, open_append goes on behind its end or creates it."""
+    """open_write empties a file, open_append continues at its end or creates it."""
     path = f"{root}/a"
     write(fs, path, b"long content")
     write(fs, path, b"x")

@@ -55,7 +55,7 @@ def test_the_error_names_the_directory_and_the_process_that_holds_it(tmp_path: P
 
 
 def test_a_lock_makes_its_directory(tmp_path: Path) -> None:
-    """A missing directory is created; the lock file is left behind for the next holder."""
+    """A missing directory is created; the lock file stays for the next holder."""
     LocalFileSystem().lock_directory(f"{tmp_path}/new/deep").release()
 
     assert os.listdir(f"{tmp_path}/new/deep") == [LOCK_FILE_NAME]

@@ -244,7 +244,7 @@ def test_urls_and_what_is_behind_them_are_the_same(bucket: FsspecFileSystem) -> 
 
 
 def test_an_object_appears_whole_when_it_is_closed(bucket: FsspecFileSystem) -> None:
-    """Nobody sees half of it; an older one of that name stays until then."""
+    """No reader sees half of it; an older one of that name stays until then."""
     write(bucket, "b/d/a", b"old")
     file = bucket.open_write("b/d/a")
     file.write(b"new and longer")
@@ -380,7 +380,7 @@ def test_storage_that_cannot_be_written_is_not_locked(bucket: FsspecFileSystem) 
 
 
 def held_by(fs: FileSystem, directory: str, text: str) -> None:
-    """A lock that somebody else has left."""
+    """A lock that another holder has left."""
     write(fs, f"{directory}/lock", text.encode())
 
 
@@ -466,7 +466,7 @@ def test_paths_of_this_machine_are_on_the_real_file_system(text: str, directory:
     ],
 )
 def test_other_urls_go_through_fsspec(text: str, directory: str) -> None:
-    """The directory begins every path; slashes at its end are dropped, but not those behind the colon."""
+    """The directory begins every path; slashes at its end are dropped, but not those after the colon."""
     fs, found = file_system_for(text)
 
     assert isinstance(fs, FsspecFileSystem)

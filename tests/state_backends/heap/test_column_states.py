@@ -70,7 +70,7 @@ class Twins:
         assert add(self.columns, keys, values) == add_rows(self.rows, keys, values)
 
     def check(self) -> None:
-        """They are equal to whoever looks."""
+        """They are equal to every reader."""
         left, right = self.columns, self.rows
         assert left.fingerprint() == right.fingerprint()
         assert left.keys("sum") == right.keys("sum")

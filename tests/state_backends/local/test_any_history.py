@@ -112,6 +112,6 @@ class History(RuleBasedStateMachine):
     [("heap", False), ("heap", True), ("lsm", False), ("lsm", True), ("changelog:lsm", True)],
 )
 def test_state_is_that_of_the_checkpoint(backend: str, incremental: bool) -> None:
-    """Over every backend: copies make no difference, whatever befalls them, and none of them stays behind."""
+    """Over every backend: copies make no difference, whatever befalls them, and all of them are deleted."""
     history = type("OverBackend", (History,), {"backend": backend, "incremental": incremental})
     run_state_machine_as_test(history, settings=settings(max_examples=60, stateful_step_count=30))

@@ -180,7 +180,7 @@ def test_copies_that_are_only_made_are_not_given_back() -> None:
 
 
 def damages(data: bytes) -> list[tuple[str, bytes]]:
-    """Torn at every byte, any byte flipped, something behind it, empty."""
+    """Torn at every byte, any byte flipped, bytes appended, empty."""
     flipped = [bytes([*data[:at], data[at] ^ 0x40, *data[at + 1 :]]) for at in range(len(data))]
     torn = [data[:size] for size in range(len(data))]
     return [("flipped", one) for one in flipped] + [("torn", one) for one in torn] + [("longer", data + b"\0")]

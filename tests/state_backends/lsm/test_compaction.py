@@ -296,7 +296,7 @@ def test_universal_rules(sizes: list[int], merged: list[int] | None, level: int 
 
 
 def test_a_universal_result_stands_where_its_files_stood() -> None:
-    """A result within level 0 keeps newer runs in front and older ones behind."""
+    """A result within level 0 keeps newer runs in front of it and older ones behind it."""
     before = runs_of(10, 50, 52, 1000)
     task = pick(before, universal(size_ratio_percent=10))
     assert task is not None

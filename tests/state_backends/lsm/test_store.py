@@ -174,7 +174,7 @@ def test_a_snapshot_released_too_late_deletes_nothing() -> None:
 
 
 def test_an_abandoned_scan_holds_no_file() -> None:
-    """A scan that nobody reads to its end, or at all, keeps files only as long as it lives."""
+    """A scan that is not read to its end, or not at all, keeps files only as long as it lives."""
     fs = MemoryFileSystem()
     store = open_store(fs)
     fill(store, range(60))

@@ -80,7 +80,7 @@ class World:
     def snapshot(
         self, backend: StoreKeyedStateBackend, number: int, snapshot_type: SnapshotType = SnapshotType.CHECKPOINT
     ) -> KeyedStateHandle | None:
-        """A snapshot from beginning to end; nobody is notified."""
+        """A snapshot from beginning to end, without notifications."""
         options = SnapshotOptions(snapshot_type)
         strategy = backend.snapshot_strategy(options)
         unique = f"{backend._environment.unique}-{number}"

@@ -87,7 +87,7 @@ class Checkpoint:
 @dataclass
 class Job:
     """One subtask and what the job manager does for it, by the rules of the coordinator: register at the
-    acknowledgement, complete, subsume, then delete what nobody uses.
+    acknowledgement, complete, subsume, then delete unused files.
 
     :ivar notices: for the subtask: (what, checkpoint), not delivered yet
     """
@@ -123,7 +123,7 @@ class Job:
             self.registry.register(SharedState(file.path, file if is_new else None), number)
 
     def complete(self, number: int) -> None:
-        """Everybody has acknowledged: it is retained, older ones go, and what nobody uses is deleted."""
+        """All subtasks have acknowledged: it is retained, older ones are subsumed, and unused files are deleted."""
         self.retained[number] = self.pending.pop(number).handle
         for older in [one for one in self.pending if one < number]:
             self.abort(older)
@@ -140,7 +140,7 @@ class Job:
         checkpoint = self.pending.pop(number)
         checkpoint.task.cancel()
         for file, is_new in () if checkpoint.handle is None else checkpoint.handle.shared():
-            # What was never registered nobody else will delete.
+            # No other actor will delete files that were never registered.
             if is_new and file.path not in self.registry.keys:
                 self.file_system.delete(self.storage.location(number).full_path(file))
         self.storage.discard(number)

@@ -148,7 +148,7 @@ def test_a_native_savepoint_shares_nothing() -> None:
 
 
 def test_private_files_go_with_their_checkpoint() -> None:
-    """I3: nothing private lies among the shared files, so an aborted checkpoint leaves none behind."""
+    """I3: no private file lies among the shared files, so an aborted checkpoint leaves none there."""
     job, _ = job_over("1.sst", *PRIVATE)
     job.start(1)
     job.upload(1)

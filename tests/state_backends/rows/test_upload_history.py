@@ -150,7 +150,7 @@ def test_a_confirmation_makes_the_base_and_forgets_what_is_older() -> None:
 
 
 def test_a_late_confirmation_changes_nothing() -> None:
-    """I6: complete(1) behind complete(2) leaves the base at 2."""
+    """I6: complete(1) after complete(2) leaves the base at 2."""
     history = history_with(1, 2)
     history.complete(2)
     before = (history.tracked, history.base_checkpoint, history.base())
@@ -204,7 +204,7 @@ def test_an_upload_that_ends_after_a_newer_confirmation_is_not_remembered() -> N
 
 
 def test_an_empty_snapshot_ends_the_chain_for_those_under_way_too() -> None:
-    """A checkpoint older than an empty one is no base behind it, however late it is confirmed."""
+    """A checkpoint older than an empty one is no base after it, however late it is confirmed."""
     history = history_with(1)
     history.complete(1)
     history.restart(3)

@@ -61,7 +61,7 @@ PLACES: dict[str, Callable[[StreamStateHandle], SubtaskSnapshot]] = {
 
 
 def write(fs: MemoryFileSystem, directory: str, snapshot: SubtaskSnapshot) -> str:
-    """Metadata as anybody can write it, checksum included."""
+    """Metadata as any program can write it, checksum included."""
     operators = (OperatorSnapshot("uid", "name", 1, 4, {0: snapshot}),)
     fs.make_dirs(directory)
     write_atomically(fs, f"{directory}/_metadata", CheckpointMetadata(7, 0, 1, {}, operators).to_bytes())

@@ -181,7 +181,7 @@ def test_a_single_candidate_fails_with_its_own_error() -> None:
 
 
 def test_a_cancelled_task_stops_trying() -> None:
-    """A failure after the cancellation is not followed by another attempt, even behind the last candidate."""
+    """A failure after the cancellation is not followed by another attempt, even after the last candidate."""
     for ends in ((OSError("closed"), None), (OSError("closed"),)):
         tries = Tries(*ends)
         with pytest.raises(RestoreCancelledError):

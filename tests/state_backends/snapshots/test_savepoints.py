@@ -125,7 +125,7 @@ def test_a_copy_needs_nothing_of_the_checkpoint() -> None:
 
 
 def test_a_damaged_file_makes_no_savepoint() -> None:
-    """Damage is not copied: the error names the file, and nothing is left behind."""
+    """Damage is not copied: the error names the file, and no file of the savepoint is left."""
     fs = MemoryFileSystem()
     where, metadata = checkpoint(fs)
     with fs.open_write("/base/job/shared/op-0") as file:

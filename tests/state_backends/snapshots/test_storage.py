@@ -202,7 +202,7 @@ def test_a_name_that_is_taken_is_not_overwritten() -> None:
 
 
 def test_a_file_is_durable_before_there_is_a_handle() -> None:
-    """After a crash that keeps names, the bytes behind a handle are there."""
+    """After a crash that keeps names, the bytes that a handle names are there."""
     fs = MemoryFileSystem()
     where = storage(fs).initialize_location(1)
     handle = write_stream(where, b"abc")
@@ -482,7 +482,7 @@ def test_the_incarnation_only_rises() -> None:
 
 
 def test_an_incarnation_can_be_one_behind_another_directory() -> None:
-    """A run that goes on from elsewhere begins behind what is used up there, but never goes back."""
+    """A run that resumes from elsewhere begins after the incarnations used there, but never goes back."""
     fs = MemoryFileSystem()
 
     assert [storage(fs).next_incarnation(behind) for behind in (4, 4, 0, 9)] == [5, 6, 7, 10]

@@ -14,7 +14,7 @@ from state_backends.snapshots import CheckpointStorage
 
 @pytest.fixture
 def job_dir(tmp_path: Path) -> Path:
-    """The directory of a job, and beside it one of somebody else with a file in it."""
+    """The directory of a job, and beside it a foreign one with a file in it."""
     (tmp_path / "base/job").mkdir(parents=True)
     (tmp_path / "others").mkdir()
     (tmp_path / "others/precious").write_text("precious")

@@ -138,7 +138,7 @@ def test_a_key_of_another_subtask_is_refused() -> None:
 
 
 def test_what_was_deleted_before_leaves_no_row(backend: KeyedStateBackend) -> None:
-    """Rows go with what they stood for: no state leaves anything behind when it is emptied."""
+    """Rows go with what they stood for: no state leaves a row when it is emptied."""
     backend.set_current_key(1)
     maps, lists, sums = backend.map_state(MAP), backend.list_state(LIST), backend.reducing_state(SUM)
     timers = backend.timer_service("t")

@@ -154,7 +154,7 @@ def test_a_full_snapshot_of_what_has_all_expired_is_empty(name: str) -> None:
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_without_the_option_a_full_snapshot_holds_everything(name: str) -> None:
-    """What has expired is still there behind a restore."""
+    """Expired entries are still there after a restore."""
     clock = Clock()
     keyed, _ = filled(name, clock)
     clock.now_ms = 160

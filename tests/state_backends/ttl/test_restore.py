@@ -49,7 +49,7 @@ def written(name: str, kind: SnapshotType, ttl: StateTtlConfig | None) -> tuple[
 
 @forms
 def test_the_last_access_survives(name: str, kind: SnapshotType) -> None:
-    """What was written or read before the snapshot expires behind the restore when it would have without it."""
+    """A value written or read before the snapshot expires after the restore at the time it would have without one."""
     ttl = StateTtlConfig(100, UpdateType.ON_READ_AND_WRITE)
     handle, reader = written(name, kind, ttl)
     for now, expected in ((99, list(range(10))), (100, [None] * 3 + [3] + [None] * 6), (160, [None] * 10)):
