@@ -1,5 +1,5 @@
-"""A small job, a judge that needs no reference run, and a sink that loses a row: what shrinking and reports are tested
-with, for it fails for one known reason and needs one known minimal case."""
+"""A small job, a judge that needs no reference run, and a sink that loses a row. Tests of shrinking and reports use
+them, because the job fails for one known reason and has one known minimal case."""
 
 from __future__ import annotations
 

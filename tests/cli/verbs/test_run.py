@@ -354,7 +354,7 @@ def test_exactly_once_is_another_name_of_aligned(weir: Weir) -> None:
 
 
 def test_a_job_of_many_operators_runs_and_is_searched(weir: Weir) -> None:
-    """500 in a row, without a shuffle between them: each adds one to every record, and Python's stack is deep enough."""
+    """500 in a row without a shuffle, each of which adds one to every record: Python's stack is deep enough."""
     (weir.directory / "long.py").write_text(LONG)
     answer = weir("run", "long.py")
 

@@ -44,7 +44,7 @@ def carried_out(savepoints: str, faults: tuple[str, ...] = (), **settings: Setti
     assert finished.violations == []
     assert finished.outcome == "finished"
     assert len(finished.committed["out"]) == 24
-    # Whatever was judged: nothing of it was left out because of savepoints.
+    # No rule was left out because of savepoints.
     assert {"V18", "V19"}.isdisjoint(skipped(invariants))
     return finished
 
@@ -57,20 +57,20 @@ def saved(finished: FinishedCase) -> list[str]:
 
 
 def test_a_savepoint_is_taken_and_the_job_goes_on() -> None:
-    """Nothing becomes of it, and it is there in the end."""
+    """The job does not delete it: it is there in the end."""
     finished = carried_out("savepoint@8us")
     assert finished.view.job == 1
     assert [path.rpartition("/")[2] for path in saved(finished)].count("_metadata") == 1
 
 
 def test_a_savepoint_while_checkpoints_are_pending() -> None:
-    """It waits for nothing, and takes nothing from them."""
+    """The savepoint does not wait for them, and does not disturb them."""
     slow: dict[str, Setting] = {"checkpoint_interval": "1us", "max_concurrent": 3, "cost.storage_latency_ns": 3_000}
     assert saved(carried_out("savepoint@8us", (), **slow))
 
 
 def test_a_job_that_fails_after_a_savepoint_recovers_from_a_checkpoint() -> None:
-    """The savepoint is the newest snapshot and is passed over: it is its user's."""
+    """The savepoint is the newest snapshot, but it belongs to the user: the job passes it over."""
     finished = carried_out("savepoint@8us", faults=("crash:count[0]@9us",), checkpoint_interval="7us")
     _, restore = finished.result.restores
     taken = finished.result.savepoints[0].checkpoint_id
@@ -122,7 +122,7 @@ def test_another_state_backend_and_another_parallelism(backend: str) -> None:
 
 
 def test_a_native_savepoint_is_refused_by_another_state_backend() -> None:
-    """With the reason; to refuse is right, and breaks no invariant."""
+    """With the reason; the refusal is right, and does not break an invariant."""
     order = parse_savepoint("stop:native@8us->no-claim,state_backend=heap")
     case = Case(config={**CONFIG, "state_backend": "lsm"}, savepoints=(order,))
     finished = run_case(counting_subject(), case, invariants_for())
@@ -132,7 +132,7 @@ def test_a_native_savepoint_is_refused_by_another_state_backend() -> None:
 
 
 def test_a_table_that_is_filled_at_the_end_takes_nothing_more_after_a_drain() -> None:
-    """It is complete. Searches do not drain such a job; a user is told what to do."""
+    """The table is complete. Searches do not drain such a job; the error tells the user what to do."""
 
     def build(_parallelism: int | None) -> Job:
         job = Job("staged")
@@ -174,7 +174,7 @@ def test_crashes_around_a_stop(fault: str) -> None:
 
 
 def test_the_news_that_stops_a_task_is_repeated_until_it_is_heard() -> None:
-    """Cut off while the job stops, a task hears of its savepoint when that ends, and of no later one."""
+    """A task that is cut off while the job stops hears of its savepoint once it is back, and of no later one."""
     # Acknowledged by then, but not complete: what comes from count is under way to the sink for another microsecond.
     slow: dict[str, Setting] = {"cost.link_latency_ns": 1_000, "checkpoint_timeout_ns": 100_000}
     faults = ("partition:count[1]@9500ns~50us",)
@@ -184,7 +184,7 @@ def test_the_news_that_stops_a_task_is_repeated_until_it_is_heard() -> None:
 
 
 def test_a_silent_task_that_is_given_up_has_not_stopped() -> None:
-    """A sink falls silent while the job stops, and is declared dead: the job has not stopped properly, and restarts."""
+    """A sink falls silent while the job stops and is declared dead: the job has not stopped properly, and restarts."""
     case = Case(
         config={**CONFIG, "failover": "region", "heartbeat_timeout_ns": 9_000, "checkpoint_interval": "7us"},
         savepoints=(parse_savepoint("stop@8us->no-claim"),),
@@ -266,7 +266,7 @@ def test_savepoints_are_removed_one_by_one_and_written_into_tests() -> None:
 
 
 def test_the_story_tells_of_savepoints() -> None:
-    """Who takes one, what becomes of the job, and from where the next one goes on."""
+    """It tells who takes a savepoint, how the job ends, and where the next job resumes."""
     orders = ("drain@5us->claim,parallelism=3", "cancel@10us->no-claim")
     case = Case(config={**CONFIG, "checkpoint_interval": "7us"}, savepoints=tuple(map(parse_savepoint, orders)))
     story = "\n".join(tell(counting_subject(), case)[0].lines(1_000))
@@ -304,7 +304,7 @@ def test_a_swarm_draws_savepoints_for_some_runs() -> None:
 
 
 def test_settings_that_are_fixed_stay_fixed_in_every_job() -> None:
-    """--set parallelism=2 is about the second job, too; and a mode without snapshots has no savepoints."""
+    """--set parallelism=2 also sets the second job; a mode without snapshots has no savepoints."""
     measure = counting_subject().measure()
     swarm = Swarm(fixed={"parallelism": 2, "state_backend": "heap"}, savepoints=ALL)
     for number in range(100):

@@ -1,4 +1,4 @@
-"""Fingerprints tell apart what behaves differently, and nothing else."""
+"""Fingerprints differ exactly for states that behave differently."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_what_decides_the_future_shows(change: Callable[[CaseState], None]) -> N
 
 
 def test_checkpoints_do_not_show_once_nothing_can_fail() -> None:
-    """With no fault left, it is all one what one could start again from."""
+    """With no fault left, it does not matter which checkpoint the job could restore."""
     machine = Machine(counting(2, 2), calm_case())
     state = _run(machine, machine.start(), "left[0]", "count[0]")
     before = machine.fingerprint(state)
@@ -125,7 +125,7 @@ def test_every_step_of_a_snapshot_shows() -> None:
 
 @pytest.mark.parametrize(("phase", "rows"), [("before", []), ("after", ["0"])])
 def test_a_victim_dies_at_the_very_point(phase: str, rows: list[str]) -> None:
-    """A sink that dies before it commits has committed nothing, and one that dies after it everything."""
+    """A sink that dies before its commit has committed nothing; one that dies after it has committed everything."""
     machine = Machine(straight(), calm_case(), faults=1)
     state = machine.start(counts=True)
     occasion = Occasion("sink.commit", phase, "out[0]")

@@ -11,7 +11,7 @@ from tests.explore.check.jobs import calm_case, counting, windowed
 
 
 def _step(machine: Machine, state: CaseState, turns: int) -> bool:
-    """One event, of one of those whose turn it could be; whether there was one."""
+    """Execute one of the events whose turn it could be; returns whether there was one."""
     alternatives = machine.alternatives(state)
     if alternatives:
         machine.execute(state, alternatives[turns % len(alternatives)][0])
@@ -48,7 +48,7 @@ def test_copies_go_on_alike_and_apart(state_backend: str) -> None:
 
 
 def test_windows_of_copies_are_apart() -> None:
-    """What a copy adds to a window is in no window of the original."""
+    """A record that a copy adds to a window is not in any window of the original."""
     machine = Machine(windowed(), calm_case())
     ends = []
     with forking():
@@ -64,7 +64,7 @@ def test_windows_of_copies_are_apart() -> None:
 
 
 def test_a_copy_has_a_world_of_its_own() -> None:
-    """What one copy commits or writes is not in the other's sinks, files and plan."""
+    """One copy's commits and writes are not in the other's sinks, files and plan."""
     machine = Machine(counting(1, 1), calm_case())
     with forking():
         state = machine.start()
@@ -99,7 +99,7 @@ def test_what_is_shared_is_the_same_object() -> None:
 
 
 def test_a_state_that_is_nested_too_deep_is_refused() -> None:
-    """Copying goes down from object to object: where that is deeper than the stack, the error says what to do."""
+    """Copying goes down from object to object: if that is deeper than the stack, the error says what to do."""
     state: list[object] = []
     for _ in range(100_000):
         state = [state]

@@ -1,4 +1,4 @@
-"""What may be taken alone, and what may not; that nothing is lost by it is for the tests of the search."""
+"""Which events may be taken alone, and which not. The tests of the search show that no ending is lost by it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_sink_that_shows_rows_at_once_is_never_alone(transactional: bool, alon
 
 
 def test_after_the_last_fault_the_job_manager_is_fastest() -> None:
-    """Then a checkpoint that is due begins at once, and barriers overtake nothing."""
+    """Then a checkpoint that is due begins at once, and barriers do not overtake records."""
     machine = Machine(counting(3, 3), calm_case(1, mode="unaligned"))
     assert _alone(machine, _state(machine, "left[0]"), is_calm=True) == "checkpoint driver"
     machine.close()

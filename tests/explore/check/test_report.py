@@ -1,4 +1,4 @@
-"""What endings are worth: promises, verdicts, and the case of a wrong ending."""
+"""How endings are judged: promises, verdicts, and the case of a wrong ending."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_all_endings_of_an_aligned_job_are_right() -> None:
 
 
 def test_a_wrong_ending_comes_with_the_case_that_ends_so() -> None:
-    """The case of a wrong ending is first come, first served but for what it says; its run ends so, by itself."""
+    """The case of a wrong ending is first come, first served except where it says otherwise; its run ends so too."""
     report = check(hasty(), CheckOrder(calm_case()))
     name, reason, code = report.verdict
     assert (name, reason, code) == ("violated", "with one fault the output is not exactly-once", 1)
@@ -123,7 +123,7 @@ def test_a_bound_makes_the_verdict_unknown() -> None:
 
 
 def test_wrong_output_is_told_rather_than_a_job_that_fails() -> None:
-    """With one fault the job fails first, and a few events later shows a row twice: that is what users do not see."""
+    """With one fault the job fails first; a few events later it shows a row twice, which users would overlook."""
     report = check(failing_once_restored(transactional=False), CheckOrder(calm_case(1), victims=("process",)))
     bad = [one for one in report.found.endings if one.faults]
     assert bad[0].state == "failed"
@@ -136,7 +136,7 @@ def test_wrong_output_is_told_rather_than_a_job_that_fails() -> None:
 
 
 def test_a_job_that_fails_is_told_when_no_wrong_output_is_near() -> None:
-    """The search looks as far again as it had to for the failure, and not to its end."""
+    """After the failure the search makes as many steps again as it took to find it, and then stops."""
     report = check(failing_once_restored(transactional=True), CheckOrder(calm_case(1), faults=2))
     assert report.wrong is not None
     assert report.wrong.state == "failed"
@@ -146,7 +146,7 @@ def test_a_job_that_fails_is_told_when_no_wrong_output_is_near() -> None:
 
 @pytest.mark.slow
 def test_a_search_for_wrong_output_is_soon_over() -> None:
-    """As far again as for the failure is less than half of the way to the end."""
+    """As many steps again as for the failure are less than half of the whole search."""
     subject, order = failing_once_restored(transactional=True), CheckOrder(calm_case(1), faults=2)
     whole = Search(subject, order)
     assert list(whole.endings())
@@ -154,7 +154,7 @@ def test_a_search_for_wrong_output_is_soon_over() -> None:
 
 
 def test_a_search_tells_how_far_it_is() -> None:
-    """Every number grows, the last telling is the whole, and to be asked changes nothing."""
+    """Every number grows, the last report is the total, and asking does not change the search."""
     told: list[tuple[int, int, int, int]] = []
 
     def tell(found: Found) -> None:

@@ -47,7 +47,7 @@ def test_two_sources_stop_and_go_on() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["stop", "savepoint"])
 def test_reduction_loses_no_ending_of_savepoints(kind: str) -> None:
-    """Tried at every event, the endings are the same."""
+    """A search that tries savepoints at every event finds the same endings."""
     case = replace(calm_case(), savepoints=(Savepoint(kind, 0),))
     order = CheckOrder(case, faults=0, seconds=600)
     assert outcomes(straight(1), order)[0] == outcomes(straight(1), replace(order, reduction=False))[0]

@@ -66,7 +66,7 @@ class _NothingIsKnown(set[bytes]):
 
 @pytest.mark.parametrize("faults", [0, 1])
 def test_recognising_states_loses_no_ending(faults: int) -> None:
-    """The endings are those of a search that goes every way to its end, whether it has been at a state or not."""
+    """The endings are those of a search that follows every path to its end, through known states too."""
     order = CheckOrder(calm_case(mode="none"), faults=faults, victims=("task",))
     subject = straight(transactional=False) if faults else merging()
     known, fast = outcomes(subject, order)
@@ -89,7 +89,7 @@ def test_the_first_wrong_ending_is_a_shortest() -> None:
 
 
 def test_every_fault_of_a_kind_is_tried() -> None:
-    """Without a checkpoint to go back to, a crash shows rows that were shown before again; without a crash never."""
+    """Without a checkpoint to restore, a crash shows earlier rows again; without a crash none is shown twice."""
     order = CheckOrder(calm_case(mode="none"))
     found, _ = outcomes(straight(transactional=False), order)
     assert {TWICE, ONCE} <= found

@@ -1,4 +1,4 @@
-"""Comparing runs: where they part, and which passing run is the nearest to one that fails."""
+"""Comparing runs: where they part, and which passing run is nearest to a failing one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MINIMAL = Case(
     checkpoints=(0,),
     dropped={SPLITS[0]: ((0, 1), (3, 20)), SPLITS[1]: ((0, 20),)},
 )
-"""What the sink that loses a row needs: two records and a checkpoint before them."""
+"""The minimal case of the sink that loses a row: two records and a checkpoint before them."""
 
 _COUNTS = dict.fromkeys(SPLITS, 20)
 
@@ -49,7 +49,7 @@ def test_a_seed_that_draws_nothing_makes_no_difference() -> None:
 
 
 def test_two_runs_part_at_the_first_event_that_differs() -> None:
-    """Everything before is common; the step on either side is what is said there."""
+    """All events before it are common; the difference shows the step on either side."""
     difference = compare_cases(subject(), _MINIMAL, replace(_MINIMAL, checkpoints=(2_000,)))
 
     assert not difference.same
@@ -85,7 +85,7 @@ def test_schedules_are_compared_with_their_output() -> None:
 
 @pytest.mark.usefixtures("sabotaged")
 def test_the_nearest_passing_run_stays_the_same_for_longest() -> None:
-    """Without the second record it is the same until that is read; without the checkpoint not even then."""
+    """Without the second record the run is the same until that is read; without the checkpoint it parts earlier."""
     difference = nearest_passing(subject(), _MINIMAL, judges, records=_COUNTS)
 
     assert difference is not None

@@ -78,7 +78,7 @@ def test_the_command_names_the_place_of_the_report(report: FailureReport) -> Non
 
 
 def test_the_token_is_that_of_the_smallest_case(report: FailureReport) -> None:
-    """What the first line says to type runs exactly the case that the report is about."""
+    """The command on the first line runs exactly the case of the report."""
     token = parse_token(str(report.token))
 
     assert token == report.token
@@ -142,7 +142,7 @@ def test_the_json_file_holds_every_choice_and_reads_back(report: FailureReport) 
     ],
 )
 def test_what_is_no_failure_file_is_refused(text: str, problem: str) -> None:
-    """With what is wrong, instead of a run of something else."""
+    """The error says what is wrong, instead of a run of another case."""
     with pytest.raises(ConfigurationError, match=problem):
         read_failure(text)
 
@@ -159,7 +159,7 @@ def _made(source: str) -> Callable[..., None]:
 def test_the_regression_test_fails_while_the_mistake_is_there(report: FailureReport) -> None:
     """What is generated runs, fails with the mistake, and says what is wrong."""
     test, job = _made(report.regression_test()), subject()
-    # The reference is of a run without the mistake.
+    # The reference comes from a run without the mistake.
     assert job.reference(report.case.dropped).rows
 
     with losing_sink(), pytest.raises(AssertionError, match="V1"):
@@ -176,7 +176,7 @@ def test_the_regression_test_passes_once_the_mistake_is_gone() -> None:
 
 
 def test_a_case_is_spelled_out_as_python() -> None:
-    """Evaluating what is generated gives the case back, with everything that it says."""
+    """Evaluating the generated Python gives the case back, with all its fields."""
     case = Case(
         seed="17",
         config={"mode": "unaligned", "parallelism": 3, "batch_size": 1},
@@ -270,7 +270,7 @@ def test_there_is_no_report_on_a_run_that_passes() -> None:
 
 
 def test_the_page_shows_what_the_program_prints(tmp_path: Path) -> None:
-    """The example of the page on failure reports, run alone, prints exactly what stands below it."""
+    """The example of the page on failure reports, run alone, prints exactly the text below it."""
     page = (ROOT / "docs" / "failure-reports.md").read_text("utf-8")
     found = list(transcripts.printing_programs(page))
 

@@ -1,1 +1,1 @@
-"""Invariants: each fires at what it is about, and is silent on healthy runs."""
+"""Invariants: each reports what it forbids, and is silent on healthy runs."""

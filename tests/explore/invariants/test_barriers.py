@@ -65,7 +65,7 @@ def test_a_cut_is_consistent_or_says_what_would_become_of_records() -> None:
 
 
 def test_at_least_once_may_count_twice_and_may_not_lose() -> None:
-    """Orphans are what the mode is about; a loss is none of it."""
+    """The mode allows orphans; it does not allow losses."""
     view = healthy(mode="at-least-once").view
     assert texts(told("V3", cut((4, 3, 5)), view=view)) == []
     assert "would be lost" in texts(told("V3", cut((4, 5, 3)), view=view))[0]
@@ -88,7 +88,7 @@ def test_records_behind_a_barrier_wait_for_the_other_barriers() -> None:
     [cancel(SECOND, 1), cancel(SECOND, 2), barrier(SECOND, 2), Receive(2, 1, SECOND, 4, "EndOfPartition", 0, None, 0)],
 )
 def test_an_alignment_that_is_over_holds_nothing_back(between: Receive) -> None:
-    """It was cancelled, a newer one has begun, or the other channel has ended."""
+    """The alignment was cancelled, a newer one has begun, or the other channel has ended."""
     assert texts(told("V4", barrier(FIRST, 1), between, records(FIRST))) == []
 
 
@@ -98,7 +98,7 @@ def test_a_newer_alignment_holds_its_own_channels_back() -> None:
 
 
 def test_attempts_align_for_themselves() -> None:
-    """A barrier of an older attempt closes nothing in a newer one, and a zombie says nothing about it."""
+    """A barrier of an older attempt does not block channels of a newer one; events of a zombie do not count."""
     assert texts(told("V4", barrier(FIRST, 1), records(FIRST, attempt=2))) == []
     assert texts(told("V4", barrier(FIRST, 1, attempt=2), records(FIRST, attempt=1))) == []
 
@@ -148,7 +148,7 @@ def test_barriers_on_a_channel_come_in_order() -> None:
 
 
 def test_numbers_of_checkpoints_grow_over_processes() -> None:
-    """A resumed process goes on counting; attempts it counts from 1 again."""
+    """A resumed process continues the numbers of checkpoints, but counts attempts from 1 again."""
     invariant = told("V5", CheckpointTriggered(1, 1, 1), snapshot(1))
     invariant.process_started(healthy().view)
     invariant.handlers()[SnapshotTaken](snapshot(1))

@@ -1,4 +1,4 @@
-"""V7, V8 and V14 of sinks that write to a database: commits in time, fences, and prepared transactions that are left."""
+"""V7, V8 and V14 of sinks that write to a database: commits in time, fences, and transactions that are left."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Table:
         return texts(invariant)
 
     def covered(self, *, late_by: TransactionName | None = None) -> Invariant:
-        """V7, told of a checkpoint 1 that is complete, by then or before ``late_by`` is committed."""
+        """V7, told that checkpoint 1 is complete; after that, transaction ``late_by`` is committed, if given."""
         invariant = told("V7", snapshot(1), CheckpointCompleted(2, 1, 1, 0), view=self.view)
         if late_by is not None:
             self.session.commit(late_by)
@@ -72,7 +72,7 @@ def test_a_database_gets_its_commits_behind_the_completion() -> None:
 
 
 def test_what_a_completed_checkpoint_holds_is_committed_in_the_end() -> None:
-    """A notification that got lost and was not made good for."""
+    """It is a violation if a notification got lost and the commit was never made up for."""
     table = Table()
     table.prepared(1)
     assert texts(table.covered()) == [
@@ -82,7 +82,7 @@ def test_what_a_completed_checkpoint_holds_is_committed_in_the_end() -> None:
 
 
 def test_a_transaction_that_was_rolled_back_by_somebody_is_not_asked_for() -> None:
-    """The sink fails with an error, and the loss is reported by that."""
+    """The sink fails with an error, which reports the loss."""
     table = Table()
     name = table.prepared(1)
     table.database.gate = lambda request: "expire"
@@ -134,7 +134,7 @@ def test_a_transaction_whose_abort_got_lost_is_for_the_next_run() -> None:
 
 
 def test_a_history_is_told_like_that_of_a_log() -> None:
-    """Kinds, ids, notes and results; a fence takes nothing away that is prepared."""
+    """Kinds, ids, notes and results; a fence does not remove prepared transactions."""
     table = Table()
     table.database.gate = lambda request: "fence" if request.kind == "commit" else "delivered"
     name = table.prepared(3)

@@ -1,4 +1,4 @@
-"""No false alarms: whatever the mode, schedule, state backend and faults, nothing is violated."""
+"""No false alarms: under every mode, schedule, state backend and fault, no invariant is violated."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ def test_a_run_is_the_same_with_and_without_invariants() -> None:
 
 
 def test_what_is_not_judged_says_why() -> None:
-    """In mode none nothing is promised, and nothing is aligned."""
+    """Mode none makes no promise and does not align."""
     invariants = invariants_for()
     run_case(subject("counting"), Case(config={"mode": "none"}), invariants)
     assert set(skipped(invariants)) == {"V1", "V17", "V18", "V19", "V2", "V20", "V4", "V7", "V9"}
 
 
 def test_only_the_assertions_look_in_between_events() -> None:
-    """No other invariant is asked there: that costs time."""
+    """No other invariant is asked there, because that costs time."""
     assert [one.name for one in invariants_for() if one.every_events] == ["assertion"]

@@ -37,7 +37,7 @@ def ended(outcome: str = "finished", name: str = "counting", **changes: Any) -> 
 
 
 def test_a_job_that_finishes_has_completed_a_checkpoint_since_its_last_attempt() -> None:
-    """Without one its last output is not committed; where nothing was left to run there is nothing to complete."""
+    """Without one its last output is not committed; an attempt with no task left to run need not complete one."""
     start, runs = AttemptStarted(1, 1, None), TaskState(2, 1, "count[0]", "running", None)
     for events, wrong in (
         ((start, runs, CheckpointCompleted(3, 1, 1, 0)), False),
@@ -51,7 +51,7 @@ def test_a_job_that_finishes_has_completed_a_checkpoint_since_its_last_attempt()
 
 
 def test_the_last_attempt_ends_in_good_time() -> None:
-    """Measured from its start, whatever came before."""
+    """The time counts from the start of that attempt."""
     for took_ns, wrong in ((LONGEST_NS // 2, False), (100 * LONGEST_NS, True)):
         invariant = told("V13", AttemptStarted(1, 1, None), RunEnded(1 + took_ns, "finished"))
         invariant.finished(ended())
@@ -62,14 +62,14 @@ def test_the_last_attempt_ends_in_good_time() -> None:
 
 
 def test_a_finished_job_leaves_nothing() -> None:
-    """The healthy case does not."""
+    """The healthy case leaves no file or transaction."""
     invariant = told("V14")
     invariant.finished(ended())
     assert texts(invariant) == []
 
 
 def test_a_file_that_no_checkpoint_refers_to_is_found() -> None:
-    """In checkpoint storage everything belongs to a retained checkpoint or to the directory."""
+    """In checkpoint storage each file belongs to a retained checkpoint or to the directory itself."""
     finished = run_case(subject("counting"), usual())
     finished.view.world.checkpoints.make_dirs("/checkpoints/counting/shared")
     finished.view.world.checkpoints.open_write("/checkpoints/counting/shared/orphan").close()
@@ -80,7 +80,7 @@ def test_a_file_that_no_checkpoint_refers_to_is_found() -> None:
 
 
 def test_an_open_transaction_is_found() -> None:
-    """One with records in it: an empty one hides nothing."""
+    """A transaction with records in it; an empty one does not hide any."""
     sink = LogSink("rows")
     world = World(sinks={"out": sink})
     producer = sink.log.init_transactions("out/0/1.1/0", 10**9, 0)
@@ -114,7 +114,7 @@ def test_a_timer_behind_the_end_of_data_is_found() -> None:
 
 
 def test_an_unfinished_part_of_a_file_sink_is_found() -> None:
-    """Readers pass it over, and it stays for ever."""
+    """Readers pass such a file over, and it stays for ever."""
     finished = run_case(subject("windows"), usual())
     directory = next(iter(finished.view.world.file_sinks.values()))
     finished.view.world.files.open_write(f"{directory}/.part-0-9.inprogress.1-1").close()
@@ -177,7 +177,7 @@ def _expected(*, rebalanced: bool, mode: str) -> set[str]:
     ],
 )
 def test_what_happens_is_noticed(name: str, fault: str, settings: dict[str, Any], happening: str) -> None:
-    """With the fault that brings it about it happens; without, it does not."""
+    """It happens with the fault that causes it, and not without."""
     case = usual(**settings)
     assert not happened(name, case).get(happening, False)
     assert happened(name, replace(case, faults=(parse_fault(fault),)))[happening]
@@ -274,7 +274,7 @@ def test_the_self_check_names_the_first_choice_and_the_first_event_that_differ()
 
 
 def test_a_machine_in_a_wrong_state_is_found_between_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A channel that forgets to count what it has delivered; it is told once, and says where."""
+    """A channel forgets to count the elements it has delivered; the violation is reported once, with its place."""
 
     def broken(channel: Channel) -> None:
         raise AssertionError("counters do not add up")

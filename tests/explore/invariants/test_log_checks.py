@@ -1,4 +1,4 @@
-"""V9 for logs on disk: what may be missing there, and what may not."""
+"""V9 for logs on disk: which records may be missing there, and which may not."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Watched:
         return producer
 
     def look(self) -> list[str]:
-        """What V9 has found when a checkpoint is complete."""
+        """The findings of V9 once a checkpoint is complete."""
         self.v9.handlers()[CheckpointCompleted](CheckpointCompleted(2, 1, 1, 0))
         return texts(self.v9)
 
@@ -65,7 +65,7 @@ class Watched:
         self.log = self.open()
 
     def end(self) -> list[str]:
-        """What V9 has found when the job is over."""
+        """The findings of V9 once the job is over."""
         self.v9.finished(FinishedCase(self.view, healthy("logged").results, {}, [], outcome="finished"))
         return texts(self.v9)
 
@@ -114,7 +114,7 @@ def test_plain_records_may_vanish_with_the_power_and_not_without() -> None:
 
 
 def test_an_append_that_was_promised_to_be_durable_may_not_vanish(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The log says that it fsyncs appends, and does not."""
+    """The log claims to fsync appends, but does not."""
     monkeypatch.setattr("operators.log.disk.disk_transaction_log.FSYNC_APPEND", "forgotten")
     watched = Watched(fsync="append")
     watched.log.append(None, "rows", 0, [1], 0, 0)
@@ -124,7 +124,7 @@ def test_an_append_that_was_promised_to_be_durable_may_not_vanish(monkeypatch: p
 
 
 def test_a_commit_that_vanishes_with_the_power_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Readers have seen it: nothing before a marker of a commit may go, and neither may the marker."""
+    """Readers have seen it: neither a commit marker nor a record before it may vanish."""
     monkeypatch.setattr("operators.log.disk.partition_log.PartitionLog.sync", lambda self: self.flush())
     watched = Watched()
     watched.log.commit(watched.write("1.1", 1), 0)
@@ -144,7 +144,7 @@ def test_records_of_nobody_who_committed_are_found() -> None:
 
 
 def test_a_committed_record_that_no_reader_gets_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reader that sources use is the one that is asked."""
+    """The invariant asks the reader that sources use."""
     watched = Watched()
     watched.log.commit(watched.write("1.1", 1), 0)
     monkeypatch.setattr(PartitionReader, "read", lambda *arguments: ([], []))

@@ -1,4 +1,4 @@
-"""Losses that the job itself reports: V1 asks for no rows of theirs, and asks that the report is true."""
+"""Losses that the job itself reports: V1 does not ask for those rows, and checks that the report is true."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.explore.invariants.support import found, healthy, usual
 REPORT = "operators.files.sinks.committing_file_sink.report_lost_files"
 
 MISSING = "missing:size */key=1/.*.inprogress.*#1"
-"""A disk that says of a pending file, when it is to be committed, that it is not there."""
+"""A disk that, at the commit of a pending file, claims that the file does not exist."""
 
 
 def _job(parallelism: int | None) -> Job:
@@ -65,14 +65,14 @@ def test_rows_that_the_job_reports_as_lost_may_be_missing(promise: str | None) -
 
 
 def test_a_loss_that_is_not_reported_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same fault, and a sink that says nothing."""
+    """The same fault, and a sink that does not report it."""
     monkeypatch.setattr(REPORT, lambda *arguments: None)
     (text,) = found(carried_out(MISSING), "V1")
     assert text.startswith("output 'out/key=1' is not exactly-once")
 
 
 def test_only_the_partition_of_the_report_may_lack_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A report about another partition excuses nothing."""
+    """A report about another partition does not excuse the loss."""
 
     def elsewhere(context: object, directory: str, paths: list[str]) -> None:
         report_lost_files(context, directory, [path.replace("key=1", "key=0") for path in paths])  # type: ignore[arg-type]
@@ -83,7 +83,7 @@ def test_only_the_partition_of_the_report_may_lack_rows(monkeypatch: pytest.Monk
 
 
 def test_rows_of_a_reported_partition_are_not_there_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A report allows fewer rows, and no others."""
+    """A report allows fewer rows, but no additional ones."""
     read = FileSink.read_output
 
     def twice(sink: FileSink, *where: object) -> Mapping[str, list[str]]:
@@ -152,7 +152,7 @@ def _world() -> World:
     ],
 )
 def test_what_is_left_of_a_promise(partition: str, promise: str, left: str) -> None:
-    """What may be missing may not be there twice. An announcement counts the rows, so it is another one."""
+    """Rows that may be missing may not be there twice. An announcement counts the rows, so it differs."""
     shared = Shared(promise)
     shared.process_started(replace(healthy().view, world=_world()))
     assert shared.promise_for(partition) == promise

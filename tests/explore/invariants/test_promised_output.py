@@ -93,7 +93,7 @@ def test_the_order_of_the_rows_of_a_key_counts_when_asked_for() -> None:
 
 
 def test_a_sink_that_takes_nothing_back_keeps_less_than_its_mode_promises() -> None:
-    """By itself such output is judged as at-least-once; who asks for exactly-once gets the duplicates."""
+    """By itself such output is judged as at-least-once; a test that asks for exactly-once gets the duplicates."""
     case = replace(usual(), faults=(parse_fault("crash:count[0]@22us"),))
     finished, _ = carried_out("plain", case)
     assert finished.violations == []
@@ -128,7 +128,7 @@ def test_there_is_no_such_invariant() -> None:
 
 
 class Readers:
-    """A world that shows what it is told."""
+    """A world that shows the given rows."""
 
     def __init__(self) -> None:
         self.rows: list[str] = []
@@ -141,7 +141,7 @@ class Readers:
         return {"out": self.rows}
 
     def durable_in_files(self) -> dict[str, list[str]]:
-        """What no power cut takes."""
+        """The rows that survive every power cut."""
         return {"out": self.durable}
 
 
@@ -171,14 +171,14 @@ def test_readers_see_more_and_more_of_the_reference() -> None:
 
 
 def test_a_row_that_no_run_without_faults_commits_is_seen_at_once() -> None:
-    """Also when it were gone at the end."""
+    """Even if the row were gone at the end."""
     invariant, world = watched()
     (text,) = see(invariant, world, ["(0, 1)", "(0, 1)"])
     assert text == "output 'out': readers see rows that no run without faults commits, or too often: (0, 1)"
 
 
 def test_rows_must_not_be_taken_back() -> None:
-    """What readers have seen stays."""
+    """Rows that readers have seen stay."""
     invariant, world = watched()
     see(invariant, world, EXPECTED[:2])
     (text,) = see(invariant, world, EXPECTED[:1])
@@ -200,7 +200,7 @@ def test_a_power_cut_may_take_what_was_not_durable_yet(left: int) -> None:
 
 
 def test_a_job_that_goes_back_behind_a_checkpoint_takes_its_rows_back() -> None:
-    """It went back because a checkpoint cannot be read; rows that come again must not be there twice."""
+    """The job went back because a checkpoint cannot be read; rows that come again must not be there twice."""
     invariant, world = watched()
     see(invariant, world, EXPECTED[:2], CheckpointCompleted(1, 1, 2, 0))
     see(invariant, world, EXPECTED[:2], AttemptStarted(2, 2, 1))
@@ -209,7 +209,7 @@ def test_a_job_that_goes_back_behind_a_checkpoint_takes_its_rows_back() -> None:
 
 
 def test_a_commit_before_completion_is_seen_by_readers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sink that commits with its snapshot publishes what a failure makes it publish again."""
+    """A sink that commits with its snapshot publishes rows that it publishes again after a failure."""
     snapshot_state: Any = _TransactionalCollect.snapshot_state
 
     def committing(sink: Any, checkpoint_id: int) -> None:
@@ -227,7 +227,7 @@ def test_a_commit_before_completion_is_seen_by_readers(monkeypatch: pytest.Monke
 
 
 def test_a_job_that_depends_on_order_is_only_watched_for_what_is_gone() -> None:
-    """Its rows are not compared; the reason is given."""
+    """V2 does not compare the rows of such a job; the reason is given."""
 
     def build(parallelism: int | None) -> Job:
         job = Job("numbered", max_parallelism=8)

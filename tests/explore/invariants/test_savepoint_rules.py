@@ -1,4 +1,4 @@
-"""V18 to V20 see what they are about: each mistake is planted in the engine, and found under its name."""
+"""V18 to V20 find their mistakes: each is planted in the engine, and found under its name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CONFIG: Mapping[str, Setting] = {"batch_size": 2, "checkpoint_interval": "3us", 
 
 
 def found(savepoint: str, name: str, *faults: str, **settings: Setting) -> list[str]:
-    """What an invariant finds in a case with a savepoint: of which kind each breach is."""
+    """The kinds of breach that an invariant finds in a case with a savepoint."""
     case = Case(
         config={**CONFIG, **settings}, savepoints=(parse_savepoint(savepoint),), faults=tuple(map(parse_fault, faults))
     )
@@ -39,7 +39,7 @@ def found(savepoint: str, name: str, *faults: str, **settings: Setting) -> list[
 
 
 def replaced(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """Put another method in place of one; ``make`` is given the one that there was."""
+    """Replace a method; ``make`` receives the original."""
     monkeypatch.setattr(owner, name, make(getattr(owner, name)))
 
 
@@ -59,7 +59,7 @@ def test_a_savepoint_that_goes_with_a_subsumed_checkpoint(monkeypatch: pytest.Mo
 
 
 def test_a_savepoint_that_is_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is there, but it is another one."""
+    """The savepoint is there, but its content has changed."""
 
     def mistaken(discard: Any) -> Any:
         def discard_and_touch(files: CheckpointFiles, checkpoint_id: int) -> None:
@@ -129,7 +129,7 @@ def test_a_savepoint_that_the_job_recovers_from(monkeypatch: pytest.MonkeyPatch)
 
 
 def _as(mode: RestoreMode) -> Callable[[Any], Any]:
-    """A snapshot that counts as if it had been given with another claim mode."""
+    """A snapshot that counts as given with another claim mode."""
     return lambda entry: lambda adopted: entry(dataclasses.replace(adopted, mode=mode))
 
 
@@ -172,13 +172,13 @@ def test_a_checkpoint_that_refers_to_a_savepoint(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_job_that_starts_from_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The savepoint that it was given is not looked at."""
+    """The job does not look at the savepoint that it was given."""
     monkeypatch.setattr(Execution, "_newest_state", lambda _execution: (None, ()))
     assert found("stop@5us->no-claim", "V19") == ["elsewhere"]
 
 
 def test_a_source_that_starts_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its positions are not those of the savepoint."""
+    """The source does not start at the positions of the savepoint."""
 
     def mistaken(restore: Any) -> Any:
         def forget(context: Any, restored: Any) -> Any:

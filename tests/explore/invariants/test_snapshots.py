@@ -1,4 +1,4 @@
-"""V6, V12 and V10: what a completed checkpoint consists of, and what a restore makes of it."""
+"""V6, V12 and V10: the parts of a completed checkpoint, and its restore."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def completed(number: int) -> CheckpointCompleted:
 
 
 def test_complete_means_that_every_task_has_acknowledged_or_finished() -> None:
-    """One that has done neither is named."""
+    """The message names a task that has done neither."""
     number = newest()
     assert texts(told("V6", *acknowledged(number, *tasks()), completed(number))) == []
     finished = TaskState(1, 1, tasks()[0], "finished", None)
@@ -60,14 +60,14 @@ def test_complete_means_that_every_task_has_acknowledged_or_finished() -> None:
 
 
 def test_a_task_that_runs_again_has_to_acknowledge_again() -> None:
-    """That it had finished in an older attempt does not count."""
+    """A task that finished in an older attempt does not count as finished."""
     number = newest()
     again = [TaskState(1, 1, tasks()[0], "finished", None), TaskState(2, 2, tasks()[0], "running", None)]
     assert len(texts(told("V6", *again, *acknowledged(number, *tasks()[1:]), completed(number)))) == 1
 
 
 def test_an_aborted_checkpoint_is_neither_completed_nor_restored() -> None:
-    """Unless it was aborted while it was made durable: then it may exist until it is deleted."""
+    """Except one that was aborted while it was made durable: it may exist until it is deleted."""
     number = newest()
     triggered = CheckpointTriggered(1, 1, number)
     aborted = CheckpointAborted(1, 1, number, "CHECKPOINT_EXPIRED")
@@ -112,7 +112,7 @@ def test_a_checkpoint_without_a_part_is_not_whole(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_rename_without_fsync_is_found_without_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a crash at the moment of completion would leave is read as well."""
+    """The invariant also reads the files that a crash at the moment of completion would leave."""
 
     def write_atomically(fs: Any, path: str, data: bytes) -> None:
         with fs.open_write(path + TEMPORARY_SUFFIX) as file:
@@ -135,7 +135,7 @@ def test_state_that_is_not_durable_is_found_without_a_crash(monkeypatch: pytest.
             self._file = file
 
         def fsync(self) -> None:
-            """Say that it is durable."""
+            """Claim to make the file durable, without doing it."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(self._file, name)
@@ -164,7 +164,7 @@ def test_a_file_that_is_deleted_while_a_checkpoint_needs_it_is_found(monkeypatch
 
 
 def test_metadata_that_is_read_otherwise_than_written_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read and written again it is other bytes."""
+    """Reading and writing it again gives other bytes."""
     from_file: Any = CheckpointMetadata.from_file.__func__  # type: ignore[attr-defined]
 
     def forgetful(kind: Any, *arguments: Any) -> Any:
@@ -176,7 +176,7 @@ def test_metadata_that_is_read_otherwise_than_written_is_found(monkeypatch: pyte
 
 
 def test_state_that_is_read_otherwise_than_written_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader that loses what it reads: written again there is less of it."""
+    """A reader that loses part of the state: writing it again gives less."""
     restore: Any = HeapKeyedStateBackend.restore
     subject("counting").reference()
     monkeypatch.setattr(HeapKeyedStateBackend, "restore", lambda backend, handles, reader: restore(backend, [], reader))
@@ -194,7 +194,7 @@ def restarted(**settings: Any) -> Case:
 
 @pytest.mark.parametrize("backend", ["heap", "lsm", "changelog"])
 def test_lost_state_is_found_at_the_restore(monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
-    """A subtask that gets nothing of its keyed state back, whatever backend wrote it."""
+    """A subtask does not get any of its keyed state back, whichever backend wrote it."""
     case = restarted(state_backend=backend)
     assert carried_out(case=case, only=("V10",))[0].violations == []
     for_task: Any = RestoredJob.for_task
@@ -208,7 +208,7 @@ def test_lost_state_is_found_at_the_restore(monkeypatch: pytest.MonkeyPatch, bac
 
 
 def test_state_for_other_key_groups_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A subtask that is given those of another one."""
+    """A subtask receives the key groups of another one."""
     view = healthy().view
     invariant: Any = told("V10", view=view)
     metadata = CheckpointStorage(view.world.checkpoints, "/checkpoints", "counting").read_metadata(newest())
@@ -245,7 +245,7 @@ def test_a_healthy_rescaling_is_whole() -> None:
 
 
 def test_the_survivors_of_a_crash_are_a_copy() -> None:
-    """Looking at what a crash would leave changes nothing of the files."""
+    """Looking at the files that a crash would leave does not change the real ones."""
     world = World()
     files: Any = world.checkpoints
     files.make_dirs("/a")

@@ -1,4 +1,4 @@
-"""V7, V8 and V9: commits, fencing, and what a log keeps."""
+"""V7, V8 and V9: commits, fencing, and the content of a log."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def uid_of_sink() -> str:
 
 
 def test_a_commit_before_its_checkpoint_is_complete_is_found() -> None:
-    """What is committed belongs to a completed checkpoint, or to an older one that a completed one has taken along."""
+    """Committed rows belong to a completed checkpoint, or to an older one that a completed one has subsumed."""
     results = CollectedResults()
     view = replace(healthy().view, world=World(sinks={"out": CollectSink(results)}))
     invariant = told("V7", completed(2), view=view)
@@ -114,7 +114,7 @@ def test_a_log_gets_its_commits_behind_the_completion() -> None:
 
 @pytest.mark.parametrize("repeated", [False, True])
 def test_a_commit_that_broke_off_is_one_when_somebody_is_told_that_it_was(repeated: bool) -> None:
-    """It may have happened or not; it comes too early either way, if it does."""
+    """The commit may have happened or not; if it did, it came too early."""
     view, log = logged()
     producer = transaction(log, "1.1", 1)
     invariant = told("V7", snapshot(1), completed(1), view=view)
@@ -130,7 +130,7 @@ def test_a_commit_that_broke_off_is_one_when_somebody_is_told_that_it_was(repeat
 
 
 def test_what_a_completed_checkpoint_holds_is_committed_in_the_end() -> None:
-    """A notification that got lost and was not made good for."""
+    """It is a violation if a notification got lost and the commit was never made up for."""
     view, log = logged()
     producer = transaction(log, "1.1", 1)
     invariant = told("V7", snapshot(1), completed(1), view=view)
@@ -151,7 +151,7 @@ def test_a_checkpoint_covers_only_what_its_own_snapshots_hold() -> None:
 
 
 def test_a_transaction_that_the_log_has_given_up_is_a_loss_that_is_reported() -> None:
-    """Its sink fails with an error; there is nothing to commit any more."""
+    """The sink fails with an error, and the transaction no longer has to be committed."""
     view, log = logged()
     transaction(log, "1.1", 1)
     invariant = told("V7", snapshot(1), completed(1), view=view)
@@ -183,7 +183,7 @@ def test_a_checkpoint_is_not_completed_with_what_a_zombie_said() -> None:
 
 
 def test_a_checkpoint_does_not_outlive_an_attempt() -> None:
-    """What was begun before an attempt is dead with what it was begun with."""
+    """A checkpoint that began in an older attempt ends with that attempt."""
     events = [CheckpointTriggered(1, 1, 1), AttemptStarted(2, 2, None), completed(1, 2)]
     assert texts(told("V8", *events)) == ["checkpoint 1 is complete, but was begun before attempt 2"]
     assert texts(told("V8", events[1], events[0], events[2])) == []
@@ -206,7 +206,7 @@ def test_a_log_takes_nothing_from_an_older_attempt_behind_a_newer_one() -> None:
 
 
 def read(log_is_wrong: Any) -> list[str]:
-    """What V9 finds in a log with one committed transaction and one that is aborted, after something went wrong."""
+    """The findings of V9 in a log with one committed and one aborted transaction, after a planted error."""
     view, log = logged()
     one = transaction(log, "1.1", 1)
     log.commit(one, 1, 1)
@@ -278,7 +278,7 @@ def test_an_unread_committed_record_is_found(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_sink_that_forgets_what_it_has_pre_committed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Restored transactions are not committed again: with the process, or a notification, the output is lost."""
+    """Restored transactions are not committed again: a death of the process, or a lost notification, loses output."""
     carried_out("logged")
     case = replace(usual(), faults=(parse_fault("crash:process@before:notify.send#2"),))
     assert carried_out("logged", case)[0].violations == []

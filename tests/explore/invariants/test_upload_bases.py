@@ -1,4 +1,4 @@
-"""V21 sees what it is about: a checkpoint that builds upon one that is still being taken."""
+"""V21 finds its mistake: a checkpoint that builds upon one that is still being taken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""V17: readers of files see what completed checkpoints cover, and whole checkpoints where a sink says so."""
+"""V17: readers of files see the rows of completed checkpoints, and whole checkpoints where a sink says so."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_checkpoint_that_was_given_up_is_committed_ahead_of_the_next(checkpoin
 
 
 def test_the_records_of_a_zombie_are_not_counted() -> None:
-    """A task that was given up on takes records that no checkpoint covers."""
+    """A task that was declared dead takes records that no checkpoint covers."""
     settings = {"batch_size": 1, "heartbeat_timeout_ns": 10_001, "parallelism": 1}
     pause = parse_fault("pause:documents[0]@before:user.process#1~12us")
     finished = _carried_out(Case(config=settings, faults=(pause,), checkpoints=(), scheduler=FIFO))
@@ -64,7 +64,7 @@ def test_the_records_of_a_zombie_are_not_counted() -> None:
 
 
 def test_the_rest_of_a_writer_belongs_to_the_checkpoint_after_its_last() -> None:
-    """A writer that has ended hands out its rest before the next barrier comes, and that one may be given up."""
+    """A writer that has ended hands out its rest before the next barrier, whose checkpoint may be aborted."""
     view = _carried_out(Case(scheduler=FIFO)).view
     (invariant,) = invariants_for(only=["V17"])
     assert isinstance(invariant, CoveredRows)

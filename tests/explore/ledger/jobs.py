@@ -44,7 +44,7 @@ def config(mode: str = "aligned", **settings: Any) -> RunConfig:
 
 @dataclass
 class Audited:
-    """One run with its ledger, and what was found."""
+    """One run with its ledger, and the findings."""
 
     ledger: EffectLedger
     result: ExecutionResult
@@ -64,7 +64,7 @@ def audited(
     transactional: bool = True,
     sees: bool = True,
 ) -> Audited:
-    """Run the job that ``make`` makes with these kills, and compare it with its reference."""
+    """Run the job of ``make`` with these kills, and compare it with its reference."""
     results, cuts, ledger = CollectedResults(transactional=transactional), [], EffectLedger()
 
     def keep(event: TraceEvent) -> None:

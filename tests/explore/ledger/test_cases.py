@@ -47,7 +47,7 @@ def test_a_process_that_dies_is_followed_into_the_next(where: str) -> None:
 
 
 def test_rows_taken_from_a_reader_are_a_violation() -> None:
-    """The invariant looks at what readers see, and its violation has the records as data."""
+    """The invariant looks at the rows that readers see, and its violation has the records as data."""
     subject = counting_subject()
     world = World()
     invariant = invariant_of(subject, BASE)

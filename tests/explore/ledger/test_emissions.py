@@ -1,4 +1,4 @@
-"""What operators emit on their own account is a cause of its own, which goes back with their state."""
+"""Records that operators emit on their own account are causes of their own, rolled back with their state."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class _AsMany(_Later):
 
 
 def test_a_result_of_a_record_too_many_is_a_consequence() -> None:
-    """Where a cell has seen records twice, results that differ because of it are counted, not told."""
+    """If a cell has seen records twice, results that differ because of it are counted, not reported."""
 
     def as_many(results: CollectedResults) -> Job:
         job, keyed = _keyed("as-many")
@@ -141,7 +141,7 @@ class _GatherSpec:
 
 
 def test_an_operator_that_says_nothing_emits_on_its_own_account() -> None:
-    """What comes without a record in hand is not taken for an effect of the record before."""
+    """A record emitted outside a call for an input record does not count as an effect of the previous one."""
 
     def gathering(results: CollectedResults) -> Job:
         job = Job("gathering")
@@ -193,7 +193,7 @@ def test_in_a_run_without_a_ledger_timers_still_emit_together(monkeypatch: pytes
 
 
 def test_a_reference_writes_nothing() -> None:
-    """The runs that say what effects there should be leave the sinks of the job alone."""
+    """The runs that compute the expected effects do not touch the sinks of the job."""
     results = CollectedResults()
     expected = reference(tumbling(results).plan(), config())
     assert results.records == []

@@ -1,4 +1,4 @@
-"""The ledger says of each record what became of it, in every mode, whatever fails when."""
+"""The ledger accounts for each record, in every mode, under any failure at any time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SPLITS = ("sequence-0-of-2", "sequence-1-of-2")
 
 
 def records_of(found: list[Finding]) -> set[tuple[str | None, int]]:
-    """``(split, number)`` of what the findings are about."""
+    """``(split, number)`` of each record in the findings."""
     return {(one.origin.split, number) for one in found for first, end in one.ranges for number in range(first, end)}
 
 
@@ -39,7 +39,7 @@ def twice_in_cells(run: Audited) -> set[tuple[str | None, int]]:
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("kill", ["count[0]@130us", "numbers[1]@145us", "job manager@135us"])
 def test_nothing_is_lost_or_doubled_in_the_modes_that_promise_it(mode: str, seed: int, kill: str) -> None:
-    """Whatever is killed when, under random orders of events, each record has each of its effects once."""
+    """Under any kill and random orders of events, each record has each of its effects once."""
     settings = config(mode, seed=str(seed))
     if mode == "aligned-timeout":
         settings = replace(settings, aligned_timeout_ns=10_000)
@@ -51,7 +51,7 @@ def test_nothing_is_lost_or_doubled_in_the_modes_that_promise_it(mode: str, seed
 
 
 def test_records_in_flight_keep_their_causes() -> None:
-    """A restore from an unaligned checkpoint with records in flight loses and doubles nothing, and there were some."""
+    """A restore from an unaligned checkpoint that has records in flight does not lose or double any."""
     run = audited(config("unaligned"), ["count[0]@130us"])
     restart = run.ledger.restarts[-1]
     assert sum(map(len, restart.part.in_flight.values())) > 0
@@ -59,7 +59,7 @@ def test_records_in_flight_keep_their_causes() -> None:
 
 
 def test_records_in_flight_that_are_forgotten_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An engine that does not restore records in flight loses them: exactly they are named, with the checkpoint."""
+    """If an engine does not restore records in flight, the ledger names exactly these, with the checkpoint."""
     settings = config("unaligned")
     monkeypatch.setattr(Channel, "restore", lambda self, inputs, outputs: ORIGINAL(self, (), ()))
     run = audited(settings, ["count[0]@130us"])
@@ -98,7 +98,7 @@ def predicted(run: Audited, parallelism: int) -> set[tuple[str | None, int]]:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_at_least_once_doubles_exactly_the_orphans(seed: int) -> None:
-    """What is applied twice is, record by record, what the channel counters of the checkpoint call orphans."""
+    """The records applied twice are exactly the orphans by the channel counters of the checkpoint."""
     run = audited(config("at-least-once", seed=str(seed)), [f"count[{seed % 2}]@{114 + 5 * seed}us"])
     assert run.result.attempts == 2
     assert twice_in_cells(run) == predicted(run, 2)
@@ -107,7 +107,7 @@ def test_at_least_once_doubles_exactly_the_orphans(seed: int) -> None:
 
 
 def test_some_of_those_runs_double_something() -> None:
-    """The test before this one is about something."""
+    """The test before this one does not pass for want of orphans."""
     run = audited(config("at-least-once"), ["count[0]@130us"])
     assert len(twice_in_cells(run)) > 10
     assert run.found.breaking("exactly-once")
@@ -130,7 +130,7 @@ def test_an_engine_that_does_not_align_is_found_out(monkeypatch: pytest.MonkeyPa
 
 
 def test_without_checkpoints_everything_begins_again() -> None:
-    """Where nothing is restored, output shown before the crash stays, and its records are seen twice."""
+    """Without a restore, output shown before the crash stays, and its records are seen twice."""
     settings = config("none", checkpoint_interval=None, restart=FixedDelayRestart(1, 1_000))
     run = audited(settings, ["count[0]@130us"], transactional=False)
     twice = [one for one in run.found.found if one.kind == TWICE]
@@ -173,7 +173,7 @@ class _Hasty(SinkOperator):
         self._current = []
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """It has all been shown."""
+        """All rows are shown already."""
 
 
 class _HastySink(CollectSink):
@@ -193,7 +193,7 @@ def hasty(results: CollectedResults) -> Job:
 
 
 def test_output_of_a_checkpoint_that_never_completed_is_found() -> None:
-    """A sink that commits at the barrier shows what is then taken back: records, attempt and checkpoint are named."""
+    """A sink that commits at the barrier shows rows that are taken back: records, attempt, checkpoint are named."""
     slow = CostModel(storage_latency_ns=40_000)
     run = audited(config("aligned", cost=slow, inline_state_bytes=0), ["numbers[0]@70us"], make=hasty)
     visible = [one for one in run.found.found if one.kind == VISIBLE]
@@ -213,7 +213,7 @@ def process(
 
 
 def test_output_of_a_dead_process_is_found_in_the_next() -> None:
-    """What a process has shown at a barrier, and the next one takes back, is found, although its tasks are gone."""
+    """Rows that a process showed at a barrier and the next one takes back are found, although its tasks are gone."""
     slow = CostModel(storage_latency_ns=40_000)
     settings = config("aligned", cost=slow, inline_state_bytes=0, restart=NoRestart())
     files, results, ledger = MemoryFileSystem(), CollectedResults(transactional=False), EffectLedger()
@@ -226,7 +226,7 @@ def test_output_of_a_dead_process_is_found_in_the_next() -> None:
 
 
 def test_output_behind_an_older_checkpoint_is_taken_back() -> None:
-    """What a run made visible is hidden when it goes back to an older checkpoint; a sink that is not is found."""
+    """A run that goes back to an older checkpoint hides the rows after it; a sink that keeps them visible is found."""
     settings = config("aligned", restart=NoRestart(), retained=2)
     files, results, ledger = MemoryFileSystem(), CollectedResults(), EffectLedger()
     shown: list[list[str]] = []
@@ -273,7 +273,7 @@ def test_what_finished_tasks_have_done_stays_done() -> None:
 
 
 def test_a_row_that_readers_do_not_see_is_lost() -> None:
-    """What was committed and cannot be seen is lost, and a row that is seen once more than was committed is double."""
+    """A committed row that readers do not see is lost; a row seen once more often than committed is double."""
     settings = config()
     run = audited(settings)
     rows = [repr(record) for record in run.results.records]
@@ -323,7 +323,7 @@ def test_only_the_region_that_failed_goes_back() -> None:
 
 
 def test_a_start_from_a_checkpoint_that_nobody_watched_is_not_judged() -> None:
-    """A ledger that comes too late says so, and claims nothing."""
+    """A ledger that comes too late says so, and does not judge."""
     settings = config()
     ledger = EffectLedger()
     run = audited(settings)
@@ -335,7 +335,7 @@ def test_a_start_from_a_checkpoint_that_nobody_watched_is_not_judged() -> None:
 
 
 def test_a_job_that_failed_is_not_said_to_have_lost_what_it_never_came_to() -> None:
-    """Of a job that did not finish only what happened too often is told."""
+    """For a job that did not finish the ledger only reports effects that happened too often."""
     settings = config(restart=NoRestart())
     plan = counting(CollectedResults()).plan()
     ledger = EffectLedger()
@@ -392,7 +392,7 @@ def test_a_fork_of_a_run_has_a_ledger_of_its_own() -> None:
 
 
 def test_checkpoints_of_long_ago_are_forgotten() -> None:
-    """A ledger keeps what the run may still start from, not every checkpoint there ever was."""
+    """A ledger keeps the checkpoints that the run may still restore, not all it has ever seen."""
     plan = counting(CollectedResults()).plan()
     ledger = EffectLedger(retains=2)
     result = Execution(plan, config(), file_system=MemoryFileSystem(), output_dir="/out", provenance=ledger).run()

@@ -1,4 +1,4 @@
-"""What the page about the ledger shows is what happens."""
+"""The page about the ledger shows the real output."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def test_effects_add_up(left: list[tuple[int, int]], right: list[tuple[int, int]
 
 
 def test_records_in_order_are_one_range() -> None:
-    """What comes in order takes the room of one range, and lives through a copy in memory."""
+    """Records in order take the room of one range, also in a copy."""
     found = Effects()
     for number in range(200_000):
         found.add(0, number)

@@ -1,1 +1,1 @@
-"""Tests of the second opinion: what a job commits, worked out without the engine."""
+"""Tests of the second opinion: the rows that a job commits, computed without the engine."""

@@ -32,14 +32,14 @@ def subject_of(build: Callable[[Job], object], *, parallelism: int = 1) -> Subje
 
 
 def rows(opinion: Opinion) -> dict[str, list[str]]:
-    """What an opinion says, sink by sink, sorted; it must say one thing, and of every sink."""
+    """The rows of an opinion, sink by sink, sorted; it must give one answer for every sink."""
     assert opinion.dependent is None, opinion.dependent
     assert not opinion.unknown, opinion.unknown
     return {name: sorted(found) for name, found in opinion.endings[0].items()}
 
 
 def agreed(build: Callable[[Job], object], *, parallelism: int = 1) -> dict[str, list[str]]:
-    """What a job commits, which the second opinion and the engine must both say."""
+    """The rows that a job commits, on which the second opinion and the engine must agree."""
     subject = subject_of(build, parallelism=parallelism)
     said = rows(opinion_on(subject))
     done = undisturbed(subject, Case(scheduler=FIFO)).committed

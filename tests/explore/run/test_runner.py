@@ -48,13 +48,13 @@ def test_a_case_without_faults_is_over_and_violates_nothing() -> None:
 
 @pytest.mark.parametrize("name", ["speed", "cost.speed", "cost.stragglers", "cost.record_ns.count", "seed", "restart"])
 def test_a_setting_that_is_none_is_refused(name: str) -> None:
-    """A name that means nothing is an error and not ignored."""
+    """An unknown name is an error, not ignored."""
     with pytest.raises(ConfigurationError, match="no setting"):
         run_config(Case(config={name: 3}))
 
 
 def test_settings_reach_the_run() -> None:
-    """Costs by name slow down whom they name."""
+    """Costs by name slow down the operators that they name."""
     def ended(**config: Any) -> int:
         return run_case(SUBJECT, Case(scheduler=FIFO, config={**SETTINGS, **config})).result.ended_ns
 
@@ -64,7 +64,7 @@ def test_settings_reach_the_run() -> None:
 
 
 def test_a_job_that_never_gets_past_a_record_is_cut_off() -> None:
-    """It restarts for ever; after so many events that is a breach of liveness, which names who waits."""
+    """It restarts for ever; after so many events that is a breach of liveness, which names the waiting tasks."""
     finished = run_case(failing_subject(), Case(config={"batch_size": 1}), bounds=Bounds(events=3_000))
     assert finished.outcome == "cut off"
     assert [one.invariant for one in finished.violations] == ["V13"]
@@ -100,7 +100,7 @@ def test_virtual_time_is_bounded_too() -> None:
 
 
 def test_a_job_that_waits_for_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing left to happen and not ended: a deadlock, and not an assertion among others."""
+    """No event is left and the job has not ended: a deadlock, and not an assertion among others."""
     monkeypatch.setattr(JobManager, "task_reached_end", lambda _manager, _task: None)
     finished = run_case(SUBJECT, Case(config={"checkpoint_interval": None}))
     assert finished.outcome == "broken"
@@ -110,7 +110,7 @@ def test_a_job_that_waits_for_nothing_is_found(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_error_in_the_start_of_a_process_is_no_deadlock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is left to happen where nothing has begun: what is wrong is the error."""
+    """No event is left where nothing has begun: the case reports the error, not a deadlock."""
     def broken(*_arguments: object) -> None:
         raise AssertionError("a state without an owner")
 
@@ -120,7 +120,7 @@ def test_an_error_in_the_start_of_a_process_is_no_deadlock(monkeypatch: pytest.M
 
 
 def test_causes_come_before_consequences() -> None:
-    """What a reader should look at first is violated first: causes in their order in time, and then the output."""
+    """Violations come in the order a reader needs: causes in their order in time, and then the output."""
 
     class Finds(Invariant):
         def __init__(self, name: str, *times: int | None) -> None:
@@ -170,7 +170,7 @@ class Faulty(Invariant):
 
 @pytest.mark.parametrize("at_the_end", [False, True])
 def test_a_broken_invariant_is_no_failure_of_the_job(at_the_end: bool) -> None:
-    """It is neither taken for a failed task, which would be restarted, nor for a violation."""
+    """It does not count as a failed task, which would be restarted, nor as a violation."""
     with pytest.raises(InvariantError, match="channel 7"):
         run_case(SUBJECT, Case(config=SETTINGS), [Faulty(at_the_end)])
 
@@ -319,7 +319,7 @@ def test_a_rescaled_process_has_another_parallelism() -> None:
 
 
 def test_records_in_flight_between_what_is_one_task_now_are_refused_rightly() -> None:
-    """Resumed with one subtask, counter and sink are chained: no channel can take the records that were between them."""
+    """Resumed with one subtask, counter and sink are chained: no channel can take the records between them."""
 
     def build(parallelism: int | None) -> Job:
         made = Job("chains", parallelism=parallelism or 2)
@@ -351,14 +351,14 @@ def test_records_in_flight_that_cannot_be_divided_are_refused_rightly() -> None:
 
 
 def test_a_fault_that_never_struck_is_reported() -> None:
-    """It must not pass for one that was survived."""
+    """It must not count as a fault that the job survived."""
     fault = parse_fault("crash:count[0]@1s")
     finished = run_case(SUBJECT, Case(config=SETTINGS, faults=(fault,)))
     assert (finished.faults, finished.unused) == ((), (fault,))
 
 
 def test_processes_that_die_one_after_the_other_are_bounded() -> None:
-    """A case in which no process lives long enough does not go on for ever."""
+    """A case in which every process dies too early does not go on for ever."""
     faults = tuple(parse_fault(f"crash:process@before:source.emit#{number}") for number in range(1, 6))
     finished = run_case(SUBJECT, Case(config=SETTINGS, faults=faults), bounds=Bounds(processes=3))
     assert finished.outcome == "cut off"
@@ -403,6 +403,6 @@ def test_a_reference_of_part_of_the_input() -> None:
 
 
 def test_a_job_that_fails_by_itself_has_no_reference() -> None:
-    """It is told so at once, with the error of the job."""
+    """The search says so at once, with the error of the job."""
     with pytest.raises(ConfigurationError, match="even when nothing goes wrong"):
         failing_subject().reference()

@@ -35,7 +35,7 @@ a_few_sinks = pytest.mark.parametrize("sink", QUICK)
 
 @a_few_sinks
 def test_the_process_dies_in_the_middle_of_commits(sink: str) -> None:
-    """Between two renames or requests of one commit, in the last step of it, and ahead of the notification."""
+    """Between two renames or requests of one commit, in its last step, and before the notification."""
     subject = subject_of(sink)
     found = [place for place in places(subject, "aligned") if place.point in COMMITS and place.phase == "before"]
     assert len(found) > 3
@@ -56,7 +56,7 @@ def test_the_process_dies_again_while_it_recovers(sink: str) -> None:
 
 @a_few_sinks
 def test_lost_notifications_and_another_parallelism(sink: str) -> None:
-    """A sink that misses a notification commits with the next checkpoint; one of three commits what one of two has left."""
+    """After a lost notification the next checkpoint commits; one of three subtasks commits what one of two has left."""
     subject = subject_of(sink)
     assert problem(subject, case_of("aligned", "lose:notify_checkpoint_complete *#1")) is None
     assert problem(subject, case_of("aligned", "rescale:process@before:notify.send#2=3")) is None
@@ -64,7 +64,7 @@ def test_lost_notifications_and_another_parallelism(sink: str) -> None:
 
 @a_few_sinks
 def test_a_checkpoint_is_given_up_and_somebody_dies_behind_it(sink: str) -> None:
-    """What an aborted checkpoint covered is in the next one; who dies when he hears of the abort changes nothing."""
+    """The next checkpoint covers the rows of an aborted one; a death at the news of the abort changes nothing."""
     lost = "lose:receive_acknowledge out*#1"
     settings = {"checkpoint_timeout_ns": 6_000, "tolerable_failures": 9}
     for death in ("crash:*@before:sink.abort#1", "crash:process@after:sink.abort#1"):

@@ -149,7 +149,7 @@ def test_an_aborted_checkpoint_has_no_snapshot_to_be_in_front_of() -> None:
 
 
 def test_a_record_that_is_counted_twice_is_told_from_its_barrier_to_its_second_reading() -> None:
-    """The task takes it from behind the barrier of one input; the snapshot holds it; the restored source reads it again."""
+    """The task takes it from behind one barrier; the snapshot holds it; the restored source reads it again."""
     lines = _lines_of_counting("crash:process@after:manifest.rename#1")
 
     at = 0

@@ -28,7 +28,7 @@ def in_flight_data_lost_on_downscale() -> Iterator[None]:
 
 @contextmanager
 def custom_partitioner_not_asked() -> Iterator[None]:
-    """Each new channel takes all records in flight of the old ones it is given, whichever subtask they were meant for."""
+    """Each new channel takes all records in flight of its old channels, whichever subtask they were meant for."""
     with replaced(restored_channels, needs_filter=lambda edge, old_receiver: False):
         yield
 

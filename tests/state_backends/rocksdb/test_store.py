@@ -252,7 +252,7 @@ def checkpoint_of_many_blocks(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("block", [0, 1, 5])
 def test_a_scan_never_ends_early_without_a_word(tmp_path: Path, block: int) -> None:
-    """The package's iterator just ends at a damaged block; a reader that believed it would restore part of the state."""
+    """The package's iterator just ends at a damaged block; trusting it would restore only a part of the state."""
     data_file = checkpoint_of_many_blocks(tmp_path)
     damage(data_file, block * 4100 + 50)
     store = opened(data_file.parent)
