@@ -1,11 +1,11 @@
-"""What a record of the log says, and how it is applied to a backend again.
+"""The records of the log, and their replay into a backend.
 
-A record is ``[operation, index of the state, keys, namespaces or None, payload]``: one per call, whatever the number
-of keys. For a list an *append* says what was added, for a map a *put* which entries; everything else is told by what
-was stored afterwards (after-images), so that a replay never calls a function of the program. Values are encoded at
-the time of the call: whatever becomes of the objects later, the record stays.
+A record is ``[operation, index of the state, keys, namespaces or None, payload]``: one per call, for any number of
+keys. For a list an *append* has the elements added, for a map a *put* has the entries written. All other records have
+the values stored after the call (after-images), so that a replay never calls a function of the program. Values are
+encoded during the call, so later changes of the objects do not change the record.
 
-Records do not say key groups: a key has the same one for ever, so a replay into some key groups computes it.
+Records have no key groups: the key group of a key never changes, so a replay into some key groups computes it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from state_backends.codec import StateCodec
 from state_backends.snapshots import MigratingCodec, check_key
 
 PUT = 0
-"""Payload: per key what is stored there now; ``None`` = nothing. For lists and all that holds one value."""
+"""Payload: per key the value stored now; ``None`` = none. For lists and for states of one value."""
 CLEAR = 1
-"""No payload: nothing is stored under these keys."""
+"""No payload: these keys have no stored value any more."""
 APPEND = 2
 """Payload: per key one element, added to its list."""
 EXTEND = 3
@@ -39,7 +39,7 @@ REMOVE_TIMERS = 7
 
 TTL_VARIANT = "ttl"
 _FOR_EVER = StateTtlConfig(1 << 62)
-"""Stands for the time-to-live that the program will declare: a replay must not let anything expire."""
+"""Takes the place of the time-to-live that the program will declare: during a replay no entry may expire."""
 
 
 class Replay:
@@ -52,7 +52,7 @@ class Replay:
         is_own: Callable[[Any], bool] | None,
         codec: StateCodec,
     ) -> None:
-        """``is_own``: whether a key is to be restored, ``None`` = all are. ``codec``: what has read the records."""
+        """``is_own``: whether a key is to be restored, ``None`` = all are. ``codec``: the codec of the records."""
         self._migrated = codec.migrated if isinstance(codec, MigratingCodec) else frozenset()
         self._backend = backend
         self._states = states
@@ -60,9 +60,9 @@ class Replay:
         self._made: dict[int, Any] = {}
 
     def apply(self, record: list[Any]) -> None:
-        """Do again what a record says.
+        """Apply one record.
 
-        :raises ValueError: when it says something that no state does
+        :raises ValueError: when the record does not fit its state
         :raises StateMigrationError: when a namespace or map key in it is a record of another form
         """
         operation, index, keys, namespaces, payload = record
@@ -130,7 +130,7 @@ class Replay:
     def _one_by_one(
         self, keys: list[Any], namespaces: list[Any] | None, payload: list[Any]
     ) -> Iterator[tuple[Any, Any]]:
-        """Namespace and payload of each key, which is the current one meanwhile."""
+        """Namespace and payload of each key; during each iteration that key is the current one."""
         for key, namespace, one in zip(keys, namespaces or repeat(None, len(keys)), payload, strict=True):
             self._backend.set_current_key(key)
             yield namespace, one

@@ -1,12 +1,11 @@
-"""Tables that log what is done to them: each stands over a table of the backend below.
+"""Tables that log their changes: each stands over a table of the backend below.
 
 Rules:
 
-* What is read comes from below as it is. What is written is encoded first, so that what cannot be written changes
-  nothing, then done below, then logged: what the backend below refuses is not logged either.
-* What is folded in, or merged, is folded below; then what is stored there is logged, once per key of a batch. So a
-  replay needs none of the program's functions, and an accumulator that is changed in place is logged as it is at that
-  moment.
+* A read returns the value from the table below unchanged. A write is encoded first, then done below, then logged. So a
+  value that cannot be encoded changes nothing, and a write that the backend below refuses is not logged.
+* Folds and merges are done below. Then the log gets the stored value, once per key of a batch. So a replay needs none
+  of the program's functions, and an accumulator that is changed in place is logged with its value at that moment.
 * When a batch fails in the middle, the part that was done is logged, key by key.
 """
 
@@ -24,12 +23,12 @@ TableT = TypeVar("TableT", bound=KeyedTable)
 
 
 class _LoggedTable(Generic[TableT]):
-    """What both kinds of table have, see :class:`state_backends.api.KeyedTable`."""
+    """The common part of both kinds of table, see :class:`state_backends.api.KeyedTable`."""
 
     __slots__ = ("_index", "_inner", "_log", "codec", "get", "name", "scope")
 
     def __init__(self, inner: TableT, log: ChangeLog, index: int) -> None:
-        """A table over another. ``index``: how the log calls its state."""
+        """A table over another. ``index``: the index of its state in the log."""
         self._inner = inner
         self._log = log
         self._index = index
@@ -49,7 +48,7 @@ class _LoggedTable(Generic[TableT]):
         try:
             self._inner.delete_many(keys, namespaces)
         except Exception:
-            # What was cleared before the failure stays cleared when it is cleared again.
+            # Some keys may be cleared already; clearing them again changes nothing.
             for key, places in _one_by_one(keys, namespaces):
                 self._inner.delete_many([key], places)
                 self._log.append(self._batch_record(CLEAR, [key], places, None))
@@ -75,11 +74,11 @@ class LoggedEntries(_LoggedTable[BackendEntries]):
     __slots__ = ("_cleared", "get_many")
 
     def __init__(self, inner: BackendEntries, log: ChangeLog, index: int, *, is_list: bool) -> None:
-        """A table over another. ``is_list``: whether what is stored are lists."""
+        """A table over another. ``is_list``: whether the stored values are lists."""
         super().__init__(inner, log, index)
         self.get = inner.get
         self.get_many = inner.get_many
-        # What the log says of an entry that is replaced by nothing.
+        # How the log says that an entry is left without a value.
         self._cleared: Any = [] if is_list else None
 
     def put(self, namespace: Any, value: Any) -> None:
@@ -92,7 +91,7 @@ class LoggedEntries(_LoggedTable[BackendEntries]):
         try:
             self._inner.put_many(keys, namespaces, values)
         except Exception:
-            # Doing the same once more, in the same order, gives the same up to where it fails.
+            # The same writes once more, in the same order, give the same result up to the failure.
             for value, (key, places) in zip(values, _one_by_one(keys, namespaces), strict=False):
                 self._inner.put_many([key], places, [value])
                 self._log.append(self._batch_record(PUT, [key], places, [value]))
@@ -127,7 +126,7 @@ class LoggedEntries(_LoggedTable[BackendEntries]):
             self._log_what_is_there([self.scope.require()], None if namespace is None else [namespace])
 
     def begin(self, keys: Sequence[Any], namespaces: Namespaces) -> Batch:
-        """The entries of a batch. What ends it logs what is stored then."""
+        """The entries of a batch. At its end the stored values are logged."""
         stored_keys, shards, finish_below = self._inner.begin(keys, namespaces)
 
         def finish(failed: bool, after: Iterable[Any] | None) -> tuple[int, Exception] | None:
@@ -145,7 +144,7 @@ class LoggedEntries(_LoggedTable[BackendEntries]):
         return stored_keys, shards, finish
 
     def merge(self, target: Any, sources: Iterable[Any], merge: Fold) -> None:
-        """Merge some namespaces of the current key into another, and log what that came to, also when it fails
+        """Merge some namespaces of the current key into another, and log the stored values, also when the merge fails
         half-way."""
         emptied = list(sources)
         try:
@@ -156,9 +155,9 @@ class LoggedEntries(_LoggedTable[BackendEntries]):
                 self._log_what_is_there([self.scope.require()], None if namespace is None else [namespace])
 
     def _log_what_is_there(self, keys: Sequence[Any], namespaces: Namespaces) -> None:
-        """Log for each key what is stored under it now.
+        """Log for each key the value stored now.
 
-        Keys that cannot even be read have made the call fail, and nothing is stored under them.
+        A key that cannot be read made the call fail; it has no stored value.
         """
         for key, places in _one_by_one(keys, namespaces):
             try:

@@ -7,25 +7,25 @@ checkpoint refers to one materialisation and to the segments after it.
 Rules (ChangelogKeyedStateBackend, ChangelogTruncateHelper):
 
 * C1 A checkpoint refers to the newest materialisation that was finished when its synchronous part ran, and to the
-  segments from there on. Every later one needs the same files until a newer materialisation replaces it: no file is
-  needed again after a checkpoint has completed without it. So the owner of shared files cannot have deleted a file
-  that is referred to.
-* C2 Materialisation 0 is the empty state of a fresh backend. After a restore it is the restored one, if its files may
-  be referred to; otherwise the first checkpoint materialises (*inline*: as part of itself), and so does every full
+  segments after it. Later checkpoints need the same files until a newer materialisation replaces this one. Once a
+  checkpoint has completed without a file, no later checkpoint needs that file. So the owner of shared files cannot
+  have deleted a file that a checkpoint refers to.
+* C2 Materialisation 0 is the empty state of a fresh backend. After a restore it is the restored one, if checkpoints may
+  refer to its files; otherwise the first checkpoint materialises *inline*, as part of itself. So does every full
   checkpoint, and every checkpoint begun while an inline materialisation is unfinished (C1 would break).
-* C3 A file is *handed* once a finished snapshot refers to it: from then on it is not ours to delete. It is *confirmed*
-  by the completion of any checkpoint that refers to it. Until then every snapshot brings it as new.
-* C4 Files handed only to aborted checkpoints may be deleted by now. Such segments are uploaded again, as other files;
-  such a materialisation is given up, and checkpoints refer to the newest confirmed one and the log after it.
-* C5 The log is truncated up to min(subsumed, materialised and confirmed): segments that neither the present
-  materialisation, nor the newest confirmed one, nor any snapshot in hand needs are forgotten. Forgotten files that
-  were never handed are deleted, because only this history knows them.
+* C3 A file is *handed* once a finished snapshot refers to it: from then on this backend must not delete it. It is
+  *confirmed* once a checkpoint that refers to it completes. Until then every snapshot reports it as new.
+* C4 Files handed only to aborted checkpoints may be deleted by now. Such segments are uploaded again, as other files.
+  Such a materialisation is given up; checkpoints then refer to the newest confirmed one and the log after it.
+* C5 The log is truncated up to min(subsumed, materialised and confirmed). A segment is forgotten when the present
+  materialisation, the newest confirmed one, and all known snapshots do not need it. Forgotten files that were never
+  handed are deleted, because only this history knows them.
 * C6 A snapshot that fails takes back the segments that it has uploaded itself, unless they were handed meanwhile.
-* C7 The backend below is notified that its materialisation is complete with the first completed checkpoint that refers
-  to it, but only while there is no newer one, finished or not. A newer one did not build upon it, and checkpoints go on
-  from there, so its files are not sure to stay.
-* C8 A *full* materialisation builds upon no older one. Until the backend below is notified that it is complete (C7),
-  the base of a later one is older still, and not sure to stay: every one until then is full too.
+* C7 The backend below is notified that a materialisation is complete when the first checkpoint that refers to it
+  completes, but only while there is no newer one, finished or not. A newer one was not built upon it, and checkpoints
+  continue from the newer one, so the files of the older one may be deleted.
+* C8 A *full* materialisation uses no file of an older one. Until the backend below is notified that it is complete
+  (C7), the base of a later one would be older still, and its files may be deleted. So every one until then is full too.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from typing import NamedTuple
 
 
 class SnapshotState(enum.Enum):
-    """Where a snapshot stands that has been begun and is not over."""
+    """The state of a snapshot from its begin until it is forgotten."""
 
     OPEN = "open"
     """Its asynchronous part runs."""
     HANDED = "handed"
-    """Its result was given away; whether it completes is not known."""
+    """Its result was handed over; it is not known yet whether it completes."""
     COMPLETE = "complete"
-    """It may be restored from until it is subsumed."""
+    """A restore may use it until it is subsumed."""
 
 
 @dataclass(slots=True)
@@ -84,8 +84,8 @@ class _Snapshot:
 
 
 class SnapshotPlan(NamedTuple):
-    """What a snapshot consists of: the number of its materialisation, whether it makes that itself, whether what it
-    makes must not build upon older ones, and the first sequence numbers of its segments, ascending."""
+    """The parts of a snapshot: the number of its materialisation, whether the snapshot itself makes it, whether that
+    must be full (C8), and the first sequence numbers of its segments, ascending."""
 
     materialization: int
     is_inline: bool
@@ -94,24 +94,24 @@ class SnapshotPlan(NamedTuple):
 
 
 class Handed(NamedTuple):
-    """What a finished snapshot brings that no completed one has brought: the materialisation or not, and which
-    segments."""
+    """The parts of a finished snapshot that no completed one has: whether the materialisation is one, and which
+    segments are."""
 
     materialization_is_new: bool
     new_segments: frozenset[int]
 
 
 class Cleanup(NamedTuple):
-    """What is to be done after an event.
+    """Instructions after an event.
 
-    :ivar delete_segments: delete their files, keep what is needed to upload them again
-    :ivar retract_segments: they have to be uploaded again; their files are not ours
-    :ivar confirmed_segments: they will never have to be uploaded again
-    :ivar forget_segments: let go of them; their files are not ours, or in ``delete_segments``
-    :ivar delete_materializations: delete what they have uploaded
-    :ivar forget_materializations: let go of them
-    :ivar complete: the materialisation of which the backend below is told that it is complete
-    :ivar aborted: those of which it is told that they will never be
+    :ivar delete_segments: delete their files; keep their bytes for another upload
+    :ivar retract_segments: they must be uploaded again; do not delete their files
+    :ivar confirmed_segments: they will never be uploaded again
+    :ivar forget_segments: forget them; their files are handed, or in ``delete_segments``
+    :ivar delete_materializations: delete their uploaded files
+    :ivar forget_materializations: forget them
+    :ivar complete: notify the backend below that this materialisation is complete
+    :ivar aborted: notify it that these materialisations will never be complete
     :ivar fell_back: whether the present materialisation was given up
     """
 
@@ -156,17 +156,17 @@ class LogHistory:
 
     @property
     def materialized_upto(self) -> int:
-        """The first change that the present materialisation does not hold."""
+        """The number of the first change that is not in the present materialisation."""
         return self._materializations[self._base].upto
 
     @property
     def running(self) -> int | None:
-        """The materialisation that is being made in the background."""
+        """The number of the materialisation under way in the background, if any."""
         return None if self._running is None else self._running.number
 
     @property
     def has_open_inline(self) -> bool:
-        """Whether a snapshot that materialises is not finished."""
+        """Whether a snapshot that materialises is under way."""
         return any(one.is_inline and one.state is SnapshotState.OPEN for one in self._snapshots.values())
 
     @property
@@ -177,15 +177,15 @@ class LogHistory:
 
     @property
     def needs_full(self) -> bool:
-        """Whether what is materialised next must be full (C8)."""
+        """Whether the next materialisation must be full (C8)."""
         is_open = any(one.is_full and one.state is SnapshotState.OPEN for one in self._snapshots.values())
         return is_open or any(one.is_full and one.number > self._last_told for one in self._materializations.values())
 
     # --- a restore ------------------------------------------------------------------------------------------------
 
     def restored(self, materialization: int, segments: tuple[tuple[int, int], ...]) -> None:
-        """Go on from a restored snapshot, whose files may be referred to (C2); (first, end) of segments ascend
-        without gaps."""
+        """Continue from a restored snapshot; checkpoints may refer to its files (C2). ``segments``: (first, end),
+        ascending without gaps."""
         assert (self._snapshots, self._end) == ({}, 0), "restore into a history that has begun"
         start = segments[0][0] if segments else 0
         self._materializations = {materialization: _Materialization(materialization, start, False, True, True, True)}
@@ -197,8 +197,8 @@ class LogHistory:
             segment.is_uploaded = segment.is_handed = segment.is_confirmed = True
 
     def restored_elsewhere(self, last_number: int) -> None:
-        """Begin after a restored state whose files must not be referred to: the next checkpoint materialises (C2),
-        under a number above the last."""
+        """Begin after a restore from files that checkpoints must not refer to: the next checkpoint materialises (C2),
+        under a number above ``last_number``."""
         assert (self._snapshots, self._end) == ({}, 0), "restore into a history that has begun"
         self._last_number = last_number
         self._starts_empty = False
@@ -222,7 +222,7 @@ class LogHistory:
         return first in self._segments
 
     def uploaded(self, first: int, by: int | None = None) -> None:
-        """A segment is in a file now, by the snapshot that has done it, if it was one."""
+        """A segment is in a file now. ``by``: the snapshot that uploaded it, if one did."""
         segment = self._segments[first]
         assert not segment.is_uploaded, f"segment {first} was uploaded twice"
         segment.is_uploaded, segment.uploaded_by = True, by
@@ -230,11 +230,11 @@ class LogHistory:
     # --- materialisation ------------------------------------------------------------------------------------------
 
     def request_inline(self) -> None:
-        """Let the next checkpoint materialise, because no background work can do it."""
+        """Make the next checkpoint materialise, because no background work can."""
         self._is_inline_requested = True
 
     def begin_materialization(self) -> int:
-        """One begins in the background, of everything up to :attr:`end`; returns its number."""
+        """A materialisation of all changes before :attr:`end` begins in the background; returns its number."""
         assert self._running is None, "two materialisations at a time"
         assert not self.has_open_inline, "two materialisations at a time"
         self._last_number += 1
@@ -242,16 +242,16 @@ class LogHistory:
         return self._last_number
 
     def materialized(self) -> Cleanup:
-        """The one in the background is finished: snapshots refer to it from now on."""
+        """The materialisation in the background is finished: snapshots refer to it from now on."""
         assert self._running is not None
         running, self._running = self._running, None
-        # It holds what was logged when it began, and nothing of what came meanwhile
+        # It holds the changes logged before it began, and none of those logged meanwhile
         # (mutant "log cut where the materialisation ended").
         self._rebase(*running)
         return self._settle()
 
     def materialization_failed(self) -> Cleanup:
-        """The one in the background came to nothing; it has deleted its files."""
+        """The materialisation in the background has failed and has deleted its files."""
         assert self._running is not None
         running, self._running = self._running, None
         return Cleanup(aborted=(running.number,))
@@ -266,10 +266,10 @@ class LogHistory:
     # --- snapshots ------------------------------------------------------------------------------------------------
 
     def begin_snapshot(self, checkpoint_id: int, *, full: bool) -> SnapshotPlan:
-        """The synchronous part, after the last segment. No background materialisation may run when this must be done
-        inline.
+        """The synchronous part of a snapshot, after the log was cut. If it must materialise inline, no background
+        materialisation may run.
 
-        :param full: whether no older file may be used
+        :param full: whether the snapshot must not use older files
         """
         assert checkpoint_id not in self._snapshots, f"snapshot {checkpoint_id} was taken twice"
         if full or self.needs_inline:
@@ -285,7 +285,7 @@ class LogHistory:
         return SnapshotPlan(self._base, False, False, self._between(upto, self._end))
 
     def snapshot_finished(self, checkpoint_id: int) -> tuple[Handed, Cleanup]:
-        """Its result is given away: all its files are handed (C3)."""
+        """A snapshot hands over its result: all its files are handed (C3)."""
         snapshot = self._snapshots[checkpoint_id]
         assert snapshot.state is SnapshotState.OPEN
         if snapshot.is_inline:
@@ -306,7 +306,7 @@ class LogHistory:
         return handed, self._settle()
 
     def snapshot_failed(self, checkpoint_id: int) -> Cleanup:
-        """It was cancelled or has failed before its end (C6)."""
+        """A snapshot was cancelled or has failed (C6)."""
         snapshot = self._snapshots.pop(checkpoint_id)
         assert snapshot.state is SnapshotState.OPEN
         taken_back = []
@@ -323,7 +323,7 @@ class LogHistory:
     # --- notifications --------------------------------------------------------------------------------------------
 
     def complete(self, checkpoint_id: int) -> Cleanup:
-        """A checkpoint can be restored from. Older ones of which nothing was heard will never be."""
+        """A checkpoint is complete. Older ones that are neither complete nor aborted will never be complete."""
         snapshot = self._snapshots.get(checkpoint_id)
         if snapshot is None or snapshot.state is not SnapshotState.HANDED:
             return Cleanup()
@@ -360,14 +360,14 @@ class LogHistory:
         return self._settle()
 
     def subsumed(self, checkpoint_id: int) -> Cleanup:
-        """It and all before it will never be restored from again."""
+        """No restore will use this checkpoint or one before it."""
         for older, one in list(self._snapshots.items()):
             if older <= checkpoint_id and one.state is not SnapshotState.OPEN:
                 del self._snapshots[older]
         return self._settle()
 
     def dispose(self) -> Cleanup:
-        """The backend is over: everything is forgotten, and what was never handed is deleted."""
+        """The backend ends: forget everything, and delete the files that were never handed."""
         assert self._running is None, "disposed of before its materialisation has ended"
         states = [one.state for one in self._snapshots.values()]
         assert SnapshotState.OPEN not in states, "disposed of before its snapshots have ended"
@@ -400,7 +400,7 @@ class LogHistory:
         lowest = min((one.first for one in self._snapshots.values()), default=self._end)
         lowest = min(lowest, self.materialized_upto)
         if self._starts_empty or self._confirmed > 0:
-            # A restore may still begin at the last confirmed one (mutant "log truncated up to what is unconfirmed").
+            # A restore may still begin at the newest confirmed one (mutant "log truncated up to what is unconfirmed").
             lowest = min(lowest, self._materializations[self._confirmed].upto)
         segments = [segment for segment in self._segments.values() if segment.end <= lowest]
         for segment in segments:

@@ -1,7 +1,7 @@
 """The keyed backend of one subtask: states that log, the log, and the backend below that keeps the state.
 
-What a checkpoint refers to and what may be deleted is decided in :mod:`state_backends.changelog.history`; here it is
-done. Reading, timers' order and what state means are those of the backend below.
+:mod:`state_backends.changelog.history` decides which files a checkpoint refers to and which may be deleted; this module
+carries that out. Reads, the order of timers and the meaning of state come from the backend below.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ DEFAULT_MAX_MATERIALIZATION_FAILURES = 3
 
 @dataclass(frozen=True, slots=True)
 class _Materialized:
-    """The handle of a materialised snapshot, if it has entries, and what can delete it as long as no snapshot refers
-    to it."""
+    """The handle of a materialised snapshot, if it has entries, and the uploads that can delete its files while no
+    snapshot refers to them."""
 
     handles: tuple[KeyedStateHandle, ...]
     uploads: SharedUploads | None
 
 
 class _ToldHistory:
-    """A history that is cleaned up once it has been told."""
+    """Passes notifications to the history, and carries out its cleanup after each."""
 
     def __init__(self, history: LogHistory, clean_up: Callable[[Cleanup], None]) -> None:
         self._history = history
@@ -132,7 +132,7 @@ class ChangelogKeyedStateBackend(KeyedStateBackend):
     # --- restore --------------------------------------------------------------------------------------------------
 
     def restore(self, handles: Iterable[KeyedStateHandle], reader: StateReader) -> None:
-        """Restore what was materialised, then the log after it. Reads handles of the backend below too, if it can."""
+        """Restore the materialised state, then the log after it. Handles of the backend below can be restored too."""
         restored = restorable_handles(handles, self.key_group_range)
         codec = self._environment.codec
         check_logs(restored, reader, codec, self._schemas)
@@ -147,7 +147,7 @@ class ChangelogKeyedStateBackend(KeyedStateBackend):
         self._go_on_from(restored)
 
     def _go_on_from(self, restored: list[KeyedStateHandle]) -> None:
-        """Let the next checkpoint refer to what was restored, or see to it that it does not have to."""
+        """Let the next checkpoint refer to the restored files if it may; otherwise make it materialise."""
         if not restored:
             return
         handle = restored[0]
@@ -163,7 +163,7 @@ class ChangelogKeyedStateBackend(KeyedStateBackend):
     # --- snapshots ------------------------------------------------------------------------------------------------
 
     def snapshot_strategy(self, options: SnapshotOptions) -> KeyedSnapshotStrategy:
-        """How a snapshot of that type is taken: savepoints by the backend below, checkpoints with the log."""
+        """The strategy for that type: the backend below takes savepoints; checkpoints consist of the log too."""
         if options.type.is_savepoint:
             return self._inner.snapshot_strategy(options)
         return ChangelogSnapshotStrategy(self, self._log, options)
@@ -171,8 +171,8 @@ class ChangelogKeyedStateBackend(KeyedStateBackend):
     def begin_snapshot(
         self, checkpoint_id: int, options: SnapshotOptions
     ) -> tuple[SnapshotPlan, InlineSnapshot | None]:
-        """Cut the log and note that a snapshot is under way. When it has to materialise, what is doing so in the
-        background is given up."""
+        """Cut the log and note that a snapshot is under way. If the snapshot must materialise, a materialisation in the
+        background is cancelled."""
         self._log.cut()
         self._options = replace(options, type=SnapshotType.CHECKPOINT)
         full = options.type is SnapshotType.FULL_CHECKPOINT
@@ -219,7 +219,7 @@ class ChangelogKeyedStateBackend(KeyedStateBackend):
         return None if self._running is not None else self._due_ms
 
     def materialize_if_due(self, now_ms: int) -> BackgroundWork | None:
-        """:meth:`materialize`, if the interval has passed by then."""
+        """:meth:`materialize`, if the interval has passed at ``now_ms``."""
         due_ms, interval = self.materialization_due_ms, self._settings.materialization_interval_ms
         if due_ms is None or interval is None or now_ms < due_ms:
             return None
@@ -229,14 +229,14 @@ class ChangelogKeyedStateBackend(KeyedStateBackend):
     def materialize(self) -> BackgroundWork | None:
         """Begin to materialise the present state: the synchronous part, to be called between records.
 
-        Without streams for what is uploaded between checkpoints, the next checkpoint will do it.
+        Without streams for uploads between checkpoints, the next checkpoint materialises instead.
 
-        :returns: the asynchronous part, for the executor; ``None`` when nothing was changed since the last one, or one
-            is under way, or the next checkpoint will do it
+        :returns: the asynchronous part, for the executor; ``None`` when no state was changed since the last one, or one
+            is under way, or the next checkpoint will materialise
         """
         if self._history.running is not None or self._history.has_open_inline:
             return None
-        # No segment may hold both what is materialised and what is to be replayed
+        # No segment may hold both changes that are materialised and changes to be replayed
         # (mutant "log not cut for a materialisation").
         self._log.cut()
         if self._history.end == self._history.materialized_upto and not self._history.needs_inline:
@@ -285,7 +285,7 @@ class ChangelogKeyedStateBackend(KeyedStateBackend):
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def dispose(self) -> None:
-        """The subtask is over: what was uploaded and never part of a finished snapshot is deleted."""
+        """The subtask ends: delete uploaded files that were never part of a finished snapshot."""
         if self._is_disposed:
             return
         self._is_disposed = True
@@ -308,7 +308,7 @@ class ChangelogKeyedStateBackend(KeyedStateBackend):
             for number in cleanup.aborted:
                 inner.abort(number)
         if cleanup.fell_back and self._due_ms is not None:
-            # The log is long again.
+            # The log is long again, so materialise at once.
             self._due_ms = self._environment.now_ms()
         if cleanup.complete is not None and inner is not None:
             inner.complete(cleanup.complete)
@@ -317,7 +317,7 @@ class ChangelogKeyedStateBackend(KeyedStateBackend):
 class ChangelogStateBackend:
     """A log of changes over another backend (Flink: ``ChangelogStateBackend``).
 
-    :ivar name: ``changelog``, with the name of what it stands over unless that is the heap
+    :ivar name: ``changelog``, with the name of the backend below unless that is the heap
     :ivar incremental: whether materialisations use files of earlier ones
     """
 
@@ -332,8 +332,8 @@ class ChangelogStateBackend:
         """A changelog over ``inner``.
 
         :param materialization_interval_ms: from one materialisation to the next; ``None`` = never
-        :param segment_bytes: the log is cut, and uploaded in the background, when so much has gathered
-        :param max_materialization_failures: after how many failures in a row one is the job's problem
+        :param segment_bytes: the size at which the log is cut, and the segment uploaded in the background
+        :param max_materialization_failures: this many consecutive failures fail the job
         :raises StateArgumentError: when a number is not positive, or ``inner`` is a changelog itself
         """
         numbers = {

@@ -1,11 +1,11 @@
-"""The log: changes on their way from states into segments, and segments on their way into files.
+"""The log: it collects changes of states into segments, and uploads segments into files.
 
 Changes gather in memory until the log is *cut*: by a snapshot, by a materialisation, or when they have reached
-``segment_bytes``. What was cut off is a segment, whose bytes are kept until a checkpoint with it has completed. A full
-segment is uploaded in the background when there are streams for that, any other one by the next snapshot.
+``segment_bytes``. A cut makes a segment. Its bytes are kept until a checkpoint with it has completed. A full segment is
+uploaded in the background when there are streams for that; the next snapshot uploads any other segment.
 
-A change whose value turns out not to be writable only after it was made (the result of a program's function) is *lost*
-to the log: the caller gets the error, and every snapshot fails with it until one materialises, which does not need it.
+A change may be made before its value turns out not to be encodable: the result of a program's function. The log then
+*loses* the change. The caller gets the error, and every snapshot fails with it until one materialises the state.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from state_backends.snapshots import CheckpointStream, StateScope, StreamFactory
 
 
 class SharedUploads:
-    """Streams into the shared scope that can be taken back together, also after they were finished.
+    """Streams into the shared scope whose files can be deleted together, also after the streams were closed.
 
-    A writer may ask for any scope, but files that outlive a checkpoint must not lie in that checkpoint's directory.
+    The scope that a writer asks for is ignored: files that outlive a checkpoint must not lie in its directory.
     """
 
     def __init__(self, streams: StreamFactory) -> None:
@@ -43,9 +43,9 @@ class SharedUploads:
         return sum(stream.tell() for stream in self._made)
 
     def discard(self) -> None:
-        """Delete everything that was written.
+        """Delete all files written.
 
-        A file that cannot be deleted stays, unreferenced; the next start of the job sweeps it.
+        A file that cannot be deleted stays, unreferenced; the next start of the job deletes it.
         """
         for stream in self._made:
             try:
@@ -57,11 +57,11 @@ class SharedUploads:
 
 @dataclass(slots=True)
 class SegmentData:
-    """One segment outside the bookkeeping.
+    """The bytes and the file of one segment; :class:`LogHistory` has the bookkeeping.
 
-    :ivar data: its bytes, as long as they may have to be uploaded (again)
-    :ivar stream: where they are, once uploaded
-    :ivar upload: what can delete that file, as long as it is ours
+    :ivar data: its bytes, while an upload, perhaps another one, may need them
+    :ivar stream: the handle of its file, once uploaded
+    :ivar upload: deletes that file, while the file is not handed
     """
 
     first: int
@@ -84,7 +84,7 @@ class ChangeLog:
         executor: Executor,
         streams: StreamFactory | None,
     ) -> None:
-        """``streams``: where full segments are uploaded to in the background; ``None`` = they are not."""
+        """``streams``: full segments are uploaded through them in the background; ``None`` = they are not."""
         self._history = history
         self._codec = codec
         self._segment_bytes = segment_bytes
@@ -105,7 +105,7 @@ class ChangeLog:
         return self._history.end + len(self._records)
 
     def register(self, state: LoggedStateId) -> int:
-        """The index under which records speak of a state."""
+        """The index of a state in the records."""
         return self._states.setdefault(state, len(self._states))
 
     # --- changes --------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class ChangeLog:
     ) -> bytes:
         """The record of a change that is about to be made.
 
-        :raises StateSerializationError: naming the value that cannot be written; nothing must be changed then
+        :raises StateSerializationError: names the value that cannot be written; then the change must not be made
         """
         try:
             return self._codec.pack([operation, index, keys, namespaces, payload])
@@ -123,7 +123,7 @@ class ChangeLog:
             raise self._refusal(index, keys, namespaces, payload, problem) from problem
 
     def append(self, record: bytes) -> None:
-        """The change of that record was made."""
+        """Log a record whose change was made."""
         self._records.append(record)
         self._size += len(record)
         if self._size >= self._segment_bytes:
@@ -134,12 +134,12 @@ class ChangeLog:
     def append_made(
         self, operation: int, index: int, keys: list[Any], namespaces: list[Any] | None, payload: list[Any] | None
     ) -> None:
-        """A change was made. When it cannot be written, it is lost, and the error raised."""
+        """Log a change that was made. When it cannot be encoded, it is lost, and the error is raised."""
         try:
             record = self.encode(operation, index, keys, namespaces, payload)
         except StateSerializationError as problem:
             self._lost = (self.next_number, problem)
-            # Takes the number of the lost change, so that materialisations before and after it have different numbers.
+            # This record takes the number of the lost change, so that materialisations before and after it differ.
             self.append(self._codec.pack([CLEAR, index, [], None, None]))
             raise
         self.append(record)
@@ -162,7 +162,7 @@ class ChangeLog:
     # --- segments -------------------------------------------------------------------------------------------------
 
     def cut(self) -> int | None:
-        """Make a segment of the changes since the last cut; its first number, or ``None`` without changes."""
+        """Make a segment of the changes since the last cut; returns its first number, or ``None`` without changes."""
         if not self._records:
             return None
         key_type = self.key_type()
@@ -184,7 +184,7 @@ class ChangeLog:
         return first
 
     def restored(self, first: int, end: int, stream: StreamStateHandle) -> None:
-        """A segment is there from a restore."""
+        """Add a segment that a restore has found."""
         self._segments[first] = SegmentData(first, end, None, stream)
 
     def segment(self, first: int) -> SegmentData:
@@ -196,8 +196,8 @@ class ChangeLog:
         return self._history.is_needed(first) and not self._history.is_uploaded(first)
 
     def upload(self, first: int, streams: StreamFactory, by: int | None = None) -> int:
-        """Write a segment into a file, for a snapshot or none; returns its size. Nothing is left of one that cannot
-        be written."""
+        """Write a segment into a file; returns its size. ``by``: the snapshot that does so, if any. When the write
+        fails, no file remains."""
         segment = self._segments[first]
         assert segment.data is not None
         assert segment.stream is None
@@ -215,7 +215,7 @@ class ChangeLog:
         return len(segment.data)
 
     def handed(self, segments: Iterable[int]) -> None:
-        """The files of some segments are not ours any more."""
+        """The files of some segments are handed: the log does not delete them any more."""
         for first in segments:
             self._segments[first].upload = None
 
@@ -244,7 +244,7 @@ class SegmentUpload(BackgroundWork):
         self._streams: StreamFactory | None = streams
 
     def step(self) -> int | None:
-        """Upload it. If that fails, the next snapshot tries again, and fails if it cannot either."""
+        """Upload the segment. If that fails, the next snapshot tries again, and fails if its upload fails too."""
         streams, self._streams = self._streams, None
         if streams is None or not self._log.is_waiting(self._first):
             return None

@@ -1,4 +1,4 @@
-"""Restoring from snapshots with a log: which of them matter, and the replay over what was materialised."""
+"""Restores from snapshots with a log: chooses the handles, and replays their logs over the materialised state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from state_backends.snapshots import (
 
 
 def restorable_handles(handles: Iterable[KeyedStateHandle], key_groups: KeyGroupRange) -> list[KeyedStateHandle]:
-    """Those with some of the key groups.
+    """The handles with some of the key groups.
 
     :raises CorruptStateError: when the segments of a log do not follow each other
     """
@@ -42,9 +42,9 @@ def restorable_handles(handles: Iterable[KeyedStateHandle], key_groups: KeyGroup
 def check_logs(
     handles: Iterable[KeyedStateHandle], reader: StateReader, codec: StateCodec, schemas: StateSchemas
 ) -> None:
-    """Look at the headers of all logs, before any state is touched.
+    """Check the headers of all logs, before any state is changed.
 
-    :raises StateSchemaError: when the program cannot go on with what one says about its values
+    :raises StateSchemaError: when the program cannot read the values of a log
     """
     for handle in handles:
         for segment in handle.log if isinstance(handle, ChangelogKeyedStateHandle) else ():
@@ -53,14 +53,14 @@ def check_logs(
 
 
 def _value_codec(read: SegmentReader, schemas: StateSchemas) -> StateCodec:
-    """What reads the values of a segment."""
+    """The codec for the values of a segment."""
     names = [state.name for state in read.header.states if state.kind is not StateKind.TIMERS]
     return schemas.restore(read.header.schema, names, read.path)
 
 
 def may_be_referred_to(handle: KeyedStateHandle, key_groups: KeyGroupRange) -> bool:
-    """Whether later checkpoints of a backend with these key groups may refer to what was restored: it was a
-    changelog's own, for just these groups, and no file belongs to the restored checkpoint alone."""
+    """Whether later checkpoints of a backend with these key groups may refer to the restored files. They may if the
+    handle is of a changelog with exactly these groups, and no file belongs to the restored checkpoint alone."""
     return (
         isinstance(handle, ChangelogKeyedStateHandle)
         and handle.key_group_range == key_groups
@@ -72,7 +72,7 @@ def may_be_referred_to(handle: KeyedStateHandle, key_groups: KeyGroupRange) -> b
 
 
 def last_number(handles: Iterable[KeyedStateHandle]) -> int:
-    """A number that no snapshot of a backend below exceeds, among those restored."""
+    """The highest number that the restored snapshots of the backend below may have."""
     last = 0
     for handle in handles:
         if isinstance(handle, ChangelogKeyedStateHandle):
@@ -89,7 +89,7 @@ def replay(
     codec: StateCodec,
     schemas: StateSchemas,
 ) -> None:
-    """Apply the log of a snapshot to a backend that holds what was materialised. Errors as of a restore."""
+    """Apply the log of a snapshot to a backend that holds its materialised state. Errors as of a restore."""
     common = handle.key_group_range.intersection(backend.key_group_range)
     assert common is not None
     for segment in handle.log:
@@ -97,7 +97,7 @@ def replay(
             read = SegmentReader(file, segment, codec)
             backend.scope.check_restored(read.header.key_type, read.header.max_parallelism)
             read.codec = _value_codec(read, schemas)
-            # What the writer owned is all that it wrote about.
+            # The writer logged only keys of its own key groups.
             is_own = None if read.header.key_group_range == common else _belongs_to(common, read.header)
             todo = Replay(backend, read.header.states, is_own, read.codec)
             with as_written(read.path):
@@ -113,7 +113,7 @@ def _belongs_to(key_groups: KeyGroupRange, header: SegmentHeader) -> Callable[[A
     def is_own(key: Any) -> bool:
         found = known.get(key)
         if found is None:
-            # A log is about the same keys over and over.
+            # The same keys come up again and again in a log.
             found = known[key] = group_of(key) in key_groups
         return found
 

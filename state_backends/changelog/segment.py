@@ -1,7 +1,7 @@
 """The file format of one segment of the log: ``WEIRCLOG``, byte by byte in ``docs/formats.md``.
 
-A segment can be read alone: its header says which states its records are about. Nothing in it is deduplicated: a
-record per change, in the order of the changes.
+A segment can be read alone: its header lists the states of its records. Records are not deduplicated: each change has
+its record, in the order of the changes.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _RECORDS = list_of(row(whole, whole, values, optional(values), optional(values))
 
 @dataclass(frozen=True, slots=True)
 class LoggedStateId:
-    """A state that records are about.
+    """A state of the records.
 
-    :ivar name: the state's name; of timers, that of their service
-    :ivar kind: what it holds
+    :ivar name: the state's name; for timers, the name of their service
+    :ivar kind: the kind of state
     :ivar variant: for timers ``event`` or ``processing``; for state with time-to-live ``ttl``; else empty
     """
 
@@ -54,12 +54,12 @@ class LoggedStateId:
 
 @dataclass(frozen=True, slots=True)
 class SegmentHeader:
-    """What a segment says about itself.
+    """The header of a segment.
 
     :ivar key_group_range: the key groups of the writer
     :ivar first: the sequence number of the first record
-    :ivar end: that of the first record after the last
-    :ivar states: the states of the records, by their index in here
+    :ivar end: the sequence number after the last record
+    :ivar states: the states of the records; records name a state by its index here
     :ivar schema: the schema of the values, as the backend defines it
     """
 
@@ -79,7 +79,7 @@ class SegmentHeader:
 
     @classmethod
     def from_state(cls, state: list[Any], where: str) -> SegmentHeader:
-        """What :meth:`to_state` described. States of kinds that only newer programs know are refused."""
+        """The inverse of :meth:`to_state`. States of kinds that only newer programs know are refused."""
         check_shape(state, _SHAPE, where, "header")
         key_type, max_parallelism, (low, high), first, end, states, schema = state
         for name, kind, _ in states:
@@ -90,7 +90,7 @@ class SegmentHeader:
 
 
 def encode_segment(header: SegmentHeader, records: Sequence[bytes], codec: StateCodec) -> bytes:
-    """The bytes of a segment with these records, which are encoded."""
+    """The bytes of a segment with these encoded records."""
     assert len(records) == header.end - header.first > 0
     parts = [preamble(MAGIC, FORMAT_VERSION), frame(_HEADER, 0, codec.encode(header.to_state()))]
     pending: list[bytes] = []
@@ -110,9 +110,9 @@ def encode_segment(header: SegmentHeader, records: Sequence[bytes], codec: State
 class SegmentReader:
     """Reads one segment.
 
-    :ivar header: what it says about itself
-    :ivar codec: reads the records; to be replaced before they are read when their values need another one
-    :raises CorruptStateError: from each method, when bytes read are not those written
+    :ivar header: the header of the segment
+    :ivar codec: reads the records; if their values need another codec, replace it before reading them
+    :raises CorruptStateError: from each method, when the bytes read differ from the bytes written
     :raises StateSchemaError: from each method, when the file, or a value in it, needs a newer program
     """
 
@@ -129,7 +129,7 @@ class SegmentReader:
             )
 
     def records(self) -> Iterator[list[Any]]:
-        """All records, in order, from a file that is checked from end to end before the first one is given."""
+        """All records, in order. The whole file is checked before the first one is returned."""
         payloads = []
         while (one := self._frames.read(bytes([_CHANGES, _END]))).kind == _CHANGES:
             payloads.append(one.payload)

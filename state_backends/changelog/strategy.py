@@ -1,9 +1,9 @@
-"""Checkpoints of a changelog backend: a materialised snapshot and the log segments since. The background work between
-checkpoints makes it: an ordinary snapshot of the backend below, under its own number.
+"""Checkpoints of a changelog backend: a materialised snapshot and the log segments after it. The materialised snapshot
+is an ordinary snapshot of the backend below, under its own number, made in the background between checkpoints.
 
 The synchronous part cuts the log. The asynchronous part uploads the segments that are not uploaded yet, one in each
-step: mostly only the one just cut. When the checkpoint has to materialise, it takes the snapshot of the backend below
-instead, into the shared scope, because later checkpoints will refer to it.
+step: usually only the one just cut. When the checkpoint must materialise, it takes the snapshot of the backend below
+instead. Its files are in the shared scope, because later checkpoints will refer to them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from state_backends.snapshots import (
 
 
 class InlineSnapshot(NamedTuple):
-    """The synchronous part of a snapshot of the backend below: what takes it, what was pinned, and how it is
-    written."""
+    """The synchronous part of a snapshot of the backend below: its strategy, the pinned resources, and the options
+    for writing it."""
 
     strategy: KeyedSnapshotStrategy
     resources: SnapshotResources
@@ -46,18 +46,18 @@ class SnapshotOwner(Protocol):
     def snapshot_finished(
         self, checkpoint_id: int, plan: SnapshotPlan, materialized: tuple[KeyedStateHandle, ...]
     ) -> ChangelogKeyedStateHandle | None:
-        """Everything is uploaded: the handle, ``None`` without entries."""
+        """Everything is uploaded; returns the handle, ``None`` without entries."""
 
     def snapshot_failed(self, checkpoint_id: int) -> None:
-        """It will not be finished."""
+        """The snapshot will not finish."""
 
 
 class ChangelogSnapshotResources(SnapshotResources):
-    """What a snapshot pins: that segments and a materialisation stay.
+    """The resources of a snapshot: until they are released, its segments and its materialisation stay.
 
-    :ivar plan: which
-    :ivar inline: of a snapshot that materialises; taken out by the task
-    :ivar is_finished: whether the snapshot came to its end
+    :ivar plan: the segments and the materialisation
+    :ivar inline: only for a snapshot that materialises, until the task takes it
+    :ivar is_finished: whether the snapshot has finished
     """
 
     def __init__(self, owner: SnapshotOwner, checkpoint_id: int, options: SnapshotOptions) -> None:
@@ -76,7 +76,7 @@ class ChangelogSnapshotResources(SnapshotResources):
 
 
 class ChangelogSnapshotStrategy:
-    """How checkpoints with the options given are taken."""
+    """Takes checkpoints with the given options."""
 
     def __init__(self, owner: SnapshotOwner, log: ChangeLog, options: SnapshotOptions) -> None:
         self._owner = owner
@@ -84,7 +84,7 @@ class ChangelogSnapshotStrategy:
         self._options = options
 
     def sync_prepare_resources(self, checkpoint_id: int) -> ChangelogSnapshotResources:
-        """Cut the log. Its cost grows with what was changed since the last cut."""
+        """Cut the log. The cost grows with the number of changes since the last cut."""
         return ChangelogSnapshotResources(self._owner, checkpoint_id, self._options)
 
     def async_snapshot(
@@ -99,7 +99,7 @@ class ChangelogSnapshotStrategy:
 
 
 class ChangelogSnapshotTask(SnapshotTask[KeyedStateHandle]):
-    """Uploads the segments of a snapshot, or does the snapshot of the backend below."""
+    """Uploads the segments of a snapshot, or takes the snapshot of the backend below."""
 
     def __init__(
         self,
@@ -140,9 +140,9 @@ class ChangelogSnapshotTask(SnapshotTask[KeyedStateHandle]):
 
 
 Finished = Callable[[KeyedStateHandle | None, SharedUploads], None]
-"""Told the handle, ``None`` without entries, and what can delete it as long as no snapshot refers to it."""
+"""Called with the handle, ``None`` without entries, and the uploads, which can delete its files."""
 Failed = Callable[[Exception | None], None]
-"""Told why, ``None`` = cancelled. May raise it again, when it has happened too often."""
+"""Called with the error, ``None`` = cancelled. May raise it again after too many failures."""
 
 
 class Materialization(BackgroundWork):
@@ -156,7 +156,7 @@ class Materialization(BackgroundWork):
         finished: Finished,
         failed: Failed,
     ) -> None:
-        """``uploads``: where the task writes to."""
+        """``uploads``: the streams that the task writes to."""
         self.name = f"materialisation {number}"
         self._task: SnapshotTask[KeyedStateHandle] | None = task
         self._uploads = uploads

@@ -1,4 +1,4 @@
-"""Timers that log what is done to them: registered, deleted, fired."""
+"""Timers that log their changes: registered, deleted, fired."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from state_backends.changelog.log import ChangeLog
 
 
 class LoggedTimerQueue(TimerQueue):
-    """The timers of one time domain, which are kept by the queue of the backend below."""
+    """The timers of one time domain. The queue of the backend below keeps them."""
 
     __slots__ = ("_index_in_log", "_inner", "_log")
 
     def __init__(self, inner: TimerQueue, log: ChangeLog, index: int) -> None:
-        """A queue over another: nothing of what it inherits is used. ``index``: how the log calls these timers."""
+        """A queue over another; it uses no inherited state. ``index``: the index of these timers in the log."""
         self._inner = inner
         self._log = log
         self._index_in_log = index
@@ -33,7 +33,7 @@ class LoggedTimerQueue(TimerQueue):
         try:
             self._inner.register(keys, namespaces, times)
         except Exception:
-            # A timer that is there already may be registered again, up to the one that is refused again.
+            # Registering a timer that exists changes nothing: repeat them one by one until one is refused again.
             for key, namespace, time in zip(keys, namespaces, times, strict=False):
                 self._inner.register((key,), (namespace,), (time,))
                 self._log_change(ADD_TIMERS, [key], [namespace], [time])

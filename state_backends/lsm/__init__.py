@@ -1,24 +1,24 @@
-"""A log-structured merge tree: sorted bytes in files, written in one go and never changed, merged in the background.
+"""A log-structured merge tree: files of sorted bytes, each written once, never changed, and merged in the background.
 
 | module              | what lives there                                                     |
 |---------------------|----------------------------------------------------------------------|
 | ``lsm_store``       | the store: reads, writes, snapshots, checkpoints                     |
 | ``file_set``        | its durable half: the present files, the manifest, pins              |
-| ``memtable``        | what is in no file yet, and scans of it with the files               |
+| ``memtable``        | entries that are in no file yet, and scans of them with the files    |
 | ``wal``             | the optional write-ahead log                                         |
 | ``sst``             | files of entries, with ``block`` and ``bloom``                       |
 | ``range_tombstones``| range tombstones                                                     |
 | ``merge``           | several sorted sources as one                                        |
 | ``version``         | the list of files as an immutable value, and edits of it             |
-| ``compaction``      | which files to merge, and what is then: pure functions               |
-| ``compaction_work`` | carrying that out in steps                                           |
+| ``compaction``      | which files to merge, and the version afterwards: pure functions     |
+| ``compaction_work`` | carries out a compaction in steps                                    |
 | ``manifest``        | the log of edits, over ``records``                                   |
 | ``files``           | names, links and copies                                              |
 | ``backend``         | the store as a kind of store, and as a setting of a job              |
 
-What it keeps of RocksDB, after which it is built: memtables, levels and their sizes, checkpoints of hard links, files
-that never change and keep their names when they move. What it leaves out: sequence numbers (sources are ordered by
-where they stand), threads, and durability of its own unless it is asked for.
+The model is RocksDB. The store has its memtables, its levels and their sizes, its checkpoints of hard links, and files
+that never change and keep their names when they move. It has no sequence numbers (the place of a source gives its age)
+and no threads. It is durable by itself only with ``wal`` and ``sync``.
 """
 
 from __future__ import annotations

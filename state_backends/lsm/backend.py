@@ -1,4 +1,4 @@
-"""The log-structured store as one of the kinds of store that keyed state stands over, and as a setting of a job."""
+"""The log-structured store as a kind of store for keyed state, and as a setting of a job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LsmStoreKind:
     name = "lsm"
 
     def __init__(self, options: LsmOptions | None = None, executor: Executor | None = None) -> None:
-        """``executor``: does the compactions of all stores that are opened, ``None`` = on the spot."""
+        """``executor``: runs the compactions of all stores opened by this kind; ``None`` = they run at once."""
         self.options = LsmOptions() if options is None else options
         self._executor: Executor = InlineExecutor() if executor is None else executor
 
@@ -36,16 +36,16 @@ class LsmStoreKind:
 
 @dataclass(frozen=True, slots=True)
 class LsmStateBackend:
-    """Keyed state in a log-structured store of our own: state may be larger than memory.
+    """Keyed state in Weir's own log-structured store: state may be larger than memory.
 
-    :ivar incremental: whether a checkpoint uploads only files that no earlier one has
-    :ivar memtable_bytes: what is held in memory before it becomes a file
-    :ivar cache_bytes: decoded blocks that are kept in memory
-    :ivar block_bytes: what is read and decoded at once
-    :ivar compaction: ``levelled`` or ``universal``, see :class:`state_backends.lsm.LsmOptions`
-    :ivar level0_trigger: so many new files start a compaction
-    :ivar compression: ``none`` or ``zlib``, of the store's files
-    :ivar wal: whether writes go to a log first; a job does not need it, its checkpoints are what lasts
+    :ivar incremental: whether a checkpoint uploads only the files that no earlier checkpoint has
+    :ivar memtable_bytes: bytes of keys and values held in memory before they become a file
+    :ivar cache_bytes: bytes of decoded blocks kept in memory
+    :ivar block_bytes: bytes read and decoded at once
+    :ivar compaction: ``levelled``, ``universal`` or ``none``, see :class:`state_backends.lsm.LsmOptions`
+    :ivar level0_trigger: the number of new files that starts a compaction
+    :ivar compression: of the store's files, ``none`` or ``zlib``
+    :ivar wal: whether writes go to a log first; a job does not need it, because its checkpoints keep the state
     :raises StateArgumentError: when a setting makes no sense
     """
 

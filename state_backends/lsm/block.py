@@ -1,9 +1,9 @@
-"""Blocks: how entries of a file are cut into pieces, encoded and decoded.
+"""Blocks: pieces of the entries of a file, how they are cut, encoded and decoded.
 
-A block is the msgpack encoding of ``[keys, values]``, two arrays of one length; the value of a tombstone is nil. Two
-arrays rather than pairs, because msgpack reads them several times faster and the reader wants columns anyway. The crc32
-of a block stands in the file's index, whose own crc stands in the footer, whose crc stands in the manifest: a block
-that is whole but belongs elsewhere is found out too.
+A block is the msgpack encoding of ``[keys, values]``, two arrays of the same length; the value of a tombstone is nil.
+Two arrays rather than pairs: msgpack reads them several times faster, and the reader wants columns anyway. The index of
+the file has the crc32 of each block, the footer has that of the index, and the manifest has that of the footer. So an
+undamaged block in a wrong place is found too.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _pack = msgpack.Packer(autoreset=True, use_bin_type=True).pack
 
 
 def cumulative_bytes(keys: Sequence[bytes], values: Sequence[bytes | None]) -> list[int]:
-    """For each entry, the bytes of all keys and values up to and with it."""
+    """For each entry, the bytes of all keys and values up to and including it."""
     try:
         return list(accumulate(map(add, map(len, keys), map(len, cast("Sequence[bytes]", values)))))
     except TypeError:
-        # A tombstone has no length; they are rare enough to find out by failing.
+        # A tombstone has no length. Tombstones are rare, so the fast way is tried first.
         return list(accumulate(map(add, map(len, keys), [0 if value is None else len(value) for value in values])))
 
 
 def cuts(cumulative: Sequence[int], block_bytes: int) -> list[int]:
-    """Where blocks begin if each holds as many entries as fit into ``block_bytes``, at least one."""
+    """The starts of blocks, when each holds as many entries as fit into ``block_bytes``, and at least one."""
     starts: list[int] = []
     start, base = 0, 0
     while start < len(cumulative):
@@ -53,7 +53,7 @@ def encode_block(keys: list[bytes], values: list[bytes | None], compression: str
 
 
 def decode_block(data: bytes, compression: str) -> Columns:
-    """The entries of a block whose checksum has been compared; :class:`ValueError` when the bytes are none."""
+    """The entries of a block, whose checksum the caller has checked; :class:`ValueError` when it is not a block."""
     if compression == "zlib":
         try:
             data = decompress(data)
@@ -70,5 +70,5 @@ def decode_block(data: bytes, compression: str) -> Columns:
 
 
 def decoded_bytes(stored_bytes: int, entries: int) -> int:
-    """About how much memory a decoded block takes: its bytes, two objects and a slot of a dict per entry."""
+    """An estimate of a decoded block's memory: its bytes, and per entry two objects and a slot of a dict."""
     return stored_bytes + _BYTES_PER_DECODED_ENTRY * entries + _BYTES_PER_DECODED_BLOCK

@@ -1,7 +1,7 @@
-"""Decoded blocks, kept within a budget of bytes; and the files that are open for reading, kept within a number.
+"""Decoded blocks, up to a number of bytes; and files open for reading, up to a number of files.
 
-Both drop what came first (FIFO): moving an entry to the end at each hit, as LRU does, would cost every hit more than it
-saves. A decoded block is a ``dict``, so a hit is one look-up for the block and one for the key.
+Both drop the oldest first (FIFO). LRU would move an entry to the end at each hit, which costs every hit more than it
+saves. A decoded block is a ``dict``, so a hit takes one look-up for the block and one for the key.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Block = dict[bytes, bytes | None]
 class BlockCache:
     """Decoded blocks by ``table.base + block number``. The block put in last always stays.
 
-    :ivar blocks: read by the store's read path directly
-    :ivar used_bytes: the estimated size of all of them
+    :ivar blocks: the store's read path reads it directly
+    :ivar used_bytes: the estimated size of all blocks
     """
 
     __slots__ = ("_limit", "_order", "_sizes", "blocks", "used_bytes")
@@ -33,7 +33,7 @@ class BlockCache:
         self.used_bytes = 0
 
     def put(self, key: int, block: Block, size_bytes: int) -> None:
-        """Keep a block that is not there, and drop the oldest ones until all fit."""
+        """Add a block that is not in the cache, and drop the oldest blocks until all fit."""
         assert key not in self.blocks, key
         while self._order and self.used_bytes + size_bytes > self._limit:
             self._remove(self._order.popleft())
@@ -81,12 +81,12 @@ class OpenFiles:
     def close(self, name: str) -> None:
         file = self._files.pop(name, None)
         if file is not None:
-            # Nothing can be lost with a file that was only read.
+            # The file was only read, so a failure to close it loses no data.
             with suppress(OSError):
                 file.close()
 
     def close_all(self) -> None:
-        """Close all, and open none any more."""
+        """Close all files, and do not open any more."""
         self._closed = True
         for name in list(self._files):
             self.close(name)

@@ -1,9 +1,9 @@
-"""The filter of a file: one 64-bit word per group of keys, in which each key sets six bits.
+"""The filter of a file: 64-bit words, one for each group of keys. Each key sets six bits of its word.
 
-A key's word and its bits come from one crc32: the word is ``h % number of words``, the bits are one of 4096 masks,
-chosen by the upper twelve bits of ``h``. So a query costs one hash (shared by all files), one array access and one
-comparison. With 12 bits per key about 1 % of absent keys are taken for present ones. The masks come from a fixed
-recurrence and belong to the format: other masks would make filters of older files lie.
+A key's word and bits come from its crc32 ``h``: the word is ``h % number of words``; the upper twelve bits of ``h``
+choose one of 4096 masks. So a query costs one hash (shared by all files), one array access and one comparison. With 12
+bits per key about 1 % of absent keys are taken for present ones. The masks come from a fixed recurrence and belong to
+the format: with other masks, filters of older files would give wrong answers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MASKS = _masks()
 
 
 def build_filter(hashes: Iterable[int], count: int, bits_per_key: int) -> array[int]:
-    """The filter's words for keys, given as their crc32."""
+    """The filter's words for some keys. ``hashes``: the crc32 of each key."""
     size = max(1, (count * bits_per_key + 63) // 64)
     words = array("Q", bytes(8 * size))
     masks = MASKS
@@ -55,7 +55,7 @@ def filter_to_bytes(words: array[int]) -> bytes:
 
 
 def filter_from_bytes(data: bytes) -> array[int]:
-    """What :func:`filter_to_bytes` wrote; the length is a multiple of 8."""
+    """The inverse of :func:`filter_to_bytes`; the length is a multiple of 8."""
     words = array("Q")
     words.frombytes(data)
     return _little_endian(words)

@@ -1,16 +1,16 @@
-"""Which files to merge, and what the version is afterwards: pure functions, no file is touched.
+"""Which files to merge, and the version afterwards: pure functions, which touch no file.
 
-*Levelled.* The fullest level is relieved: level 0 by its number of files, all of which are merged with the files that
-they overlap in level 1; another level by its bytes, one file of which, the next one after the level's cursor, is merged
-with the files it overlaps in the level below. Where nothing overlaps, files move as they are and keep their names, so
-nothing has to be uploaded again.
+*Levelled.* A task takes files from the fullest level. Level 0 is measured by its number of files: all of them are
+merged with the files that they overlap in level 1. Other levels are measured by their bytes: the next file after the
+level's cursor is merged with the files that it overlaps in the level below. Files that overlap none there move as they
+are and keep their names, so no checkpoint uploads them again.
 
-*Universal.* Each file of level 0 and each other level is a sorted run. When there are too many runs, neighbouring ones
-are merged: all of them if they take too much space beside the oldest, else some of like size, else as many of the
-newest as it takes. (RocksDB's three rules, in its order.)
+*Universal.* Each file of level 0 and each other level is a sorted run. When there are too many runs, neighbouring runs
+are merged: all, if the newer ones take too much space compared with the oldest; else some of similar size; else as many
+of the newest as needed. (RocksDB's three rules, in its order.)
 
-While a task is carried out, new files may arrive in front of level 0. Nothing else changes, because a store carries out
-one task at a time and gives it up before it changes other levels.
+During a task, new files may be added to level 0, as the newest. Nothing else changes: a store carries out one task at
+a time, and cancels it before it changes other levels.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Run = tuple[FileMeta, ...]
 
 @dataclass(frozen=True, slots=True)
 class CompactionTask:
-    """What to merge.
+    """The runs to merge.
 
     :ivar runs: the newest first
-    :ivar output_level: where the result goes
-    :ivar is_bottom: whether nothing older lies below it, so that tombstones have nothing left to hide
-    :ivar is_move: whether the files just change their level
-    :ivar cursor: (level, key): where that level goes on next time
+    :ivar output_level: the level of the result
+    :ivar is_bottom: whether no deeper level has older entries in its range, so that tombstones can be dropped
+    :ivar is_move: whether the files only change their level
+    :ivar cursor: (level, key): where the next compaction of that level continues
     """
 
     runs: tuple[Run, ...]
@@ -56,8 +56,8 @@ def pick(version: Version, options: LsmOptions) -> CompactionTask | None:
 
 
 def edit_for(version: Version, task: CompactionTask, outputs: Sequence[FileMeta]) -> VersionEdit:
-    """What carrying out a task changes in the present version. ``outputs``: the merged files, ascending; of a move,
-    the inputs."""
+    """The edit of the present version that completes a task. ``outputs``: the merged files, ascending; for a move, the
+    inputs."""
     removed = tuple(file.name for file in task.inputs)
     added = tuple((task.output_level, file) for file in outputs)
     cursors = () if task.cursor is None else (task.cursor,)
@@ -69,7 +69,7 @@ def edit_for(version: Version, task: CompactionTask, outputs: Sequence[FileMeta]
 
 
 def _level0_with(version: Version, removed: frozenset[str], outputs: tuple[str, ...]) -> tuple[str, ...]:
-    """The order in level 0 when outputs stand where the oldest removed file stood."""
+    """The order in level 0 when the outputs take the place of the oldest removed file."""
     names = [file.name for file in version.levels[0]]
     at = max(index for index, name in enumerate(names) if name in removed)
     order = [*names[: at + 1], *outputs, *names[at + 1 :]]
@@ -83,7 +83,7 @@ def _pick_levelled(version: Version, options: LsmOptions) -> CompactionTask | No
     scores = [len(version.levels[0]) / options.level0_trigger]
     scores += [version.level_size(level) / options.level_bytes(level) for level in range(1, len(version.levels) - 1)]
     level = max(range(len(scores)), key=scores.__getitem__)
-    # Level 0 is full at its trigger, the others when they exceed their size.
+    # Level 0 is full when it reaches its trigger, other levels when they exceed their size.
     if scores[level] < 1 or (level and scores[level] == 1):
         return None
     if level == 0:
@@ -104,7 +104,7 @@ def _next_file(version: Version, level: int) -> FileMeta:
 def _task_into(
     version: Version, upper: tuple[Run, ...], level: int, cursor: tuple[int, bytes] | None
 ) -> CompactionTask:
-    """Merge runs with what they overlap in a level."""
+    """Merge runs with the files that they overlap in a level."""
     files = sorted((file for run in upper for file in run), key=lambda file: file.smallest)
     span = span_of(files)
     lower = version.overlapping(level, span)
@@ -145,7 +145,7 @@ def _pick_universal(version: Version, options: LsmOptions) -> CompactionTask | N
 
 
 def _like_sized(sizes: Sequence[int], start: int, ratio_percent: int) -> int:
-    """Up to which run each is at most ``ratio_percent`` larger than all before it from ``start`` on are together."""
+    """The end of the runs from ``start`` on of which each is at most ``ratio_percent`` larger than those before it."""
     total = sizes[start]
     for stop in range(start + 1, len(sizes)):
         if sizes[stop] * 100 > total * (100 + ratio_percent):
@@ -155,7 +155,7 @@ def _like_sized(sizes: Sequence[int], start: int, ratio_percent: int) -> int:
 
 
 def _universal_task(version: Version, runs: Sequence[tuple[int, Run]], start: int, stop: int) -> CompactionTask:
-    """Merge neighbouring runs into the deepest place in front of the next older one."""
+    """Merge neighbouring runs into the deepest level above the next older run."""
     output_level = len(version.levels) - 1 if stop == len(runs) else max(0, runs[stop][0] - 1)
     assert output_level >= runs[stop - 1][0], (output_level, runs[stop - 1][0])
     chosen = tuple(files for _, files in runs[start:stop])

@@ -1,4 +1,4 @@
-"""Carrying out a compaction, in steps of about one output file each."""
+"""Carries out a compaction, in steps of about one output file each."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from state_backends.lsm.store_options import CompactionFilter
 
 
 class RunWriter:
-    """Writes a run of entries as files of bounded size, and cuts range tombstones where one file ends."""
+    """Writes a run of entries as files of bounded size, and cuts range tombstones at the ends of files."""
 
     def __init__(self, files: FileSet, ranges: DeletedRanges, target_bytes: int | None) -> None:
-        """:param target_bytes: where another file begins; ``None`` = never"""
+        """:param target_bytes: the size at which another file begins; ``None`` = never"""
         self._files = files
         self._ranges = ranges
         self._target_bytes = target_bytes
         self._writer: SstWriter | None = None
-        # What the file in progress says about ranges begins here.
+        # The range tombstones of the file in progress begin here.
         self._first = b""
         self.tables: list[Table] = []
 
     def add(self, columns: Columns) -> None:
-        """Append entries, at least one, whose keys are greater than all before."""
+        """Append at least one entry. The keys must be greater than all keys before."""
         writer = self._writer
         if writer is not None and self._target_bytes is not None and writer.written_bytes >= self._target_bytes:
             self._finish_file(columns[0][0])
@@ -39,7 +39,7 @@ class RunWriter:
         writer.add(*columns)
 
     def finish(self) -> None:
-        """End the last file. There may be none at all."""
+        """End the last file, if there is one."""
         if self._writer is None and self._ranges.clipped(self._first, None):
             self._writer = self._files.writer()
         if self._writer is not None:
@@ -66,10 +66,10 @@ class RunWriter:
 
 
 class CompactionWork(BackgroundWork):
-    """Merges the files of a task; the last step that does anything installs the result."""
+    """Merges the files of a task; the last working step installs the result."""
 
     def __init__(self, files: FileSet, task: CompactionTask, over: Callable[[CompactionWork, bool], None]) -> None:
-        """:param over: called once at the end, with whether the work was done"""
+        """:param over: called once at the end, with this work and whether it was done"""
         self.name = f"compaction into level {task.output_level}"
         self.task = task
         self._files = files
@@ -98,7 +98,7 @@ class CompactionWork(BackgroundWork):
         return self._files.read(table, start, stop)
 
     def _cleaned(self, pieces: Iterator[Columns]) -> Iterator[Columns]:
-        """The merged entries without what the filter drops and without tombstones that hide nothing."""
+        """The merged entries, without those that the filter drops and without tombstones that hide nothing."""
         ask = self._files.options.compaction_filter
         drops = self.task.is_bottom and (ask is not None or any(file.tombstones for file in self.task.inputs))
         for keys, values in pieces:
@@ -126,7 +126,7 @@ class CompactionWork(BackgroundWork):
         return self._read_bytes + self._output.written_bytes - before
 
     def _merge_some(self) -> bool:
-        """Merge about a file's worth; whether that was the last of it."""
+        """Merge entries for about one file; returns whether these were the last."""
         budget = self._read_bytes + self._files.options.file_bytes
         for columns in self._entries:
             self._output.add(columns)
@@ -138,7 +138,7 @@ class CompactionWork(BackgroundWork):
         tables = self._output.tables
         metas = self.task.inputs if self.task.is_move else tuple(table.meta for table in tables)
         edit = edit_for(self._files.version, self.task, metas)
-        # From here on the files may be named by the manifest, whatever fails: they are not ours to delete any more.
+        # From here on the manifest may name the files, even if a step below fails: this work must not delete them.
         self._output.tables = []
         self._files.install(edit, tables)
         self._end(done=True)

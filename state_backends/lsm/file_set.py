@@ -1,14 +1,14 @@
 """The durable half of a store: its present version, its manifest, readers of its files, and the pins on them.
 
-Order of steps whenever the version changes, so that a crash between any two of them loses nothing:
+A change of the version has four steps, in this order, so that a crash between any two of them loses nothing:
 
-1. new files are whole, under their names (and, with ``sync``, durable);
+1. the new files are whole, under their names (and, with ``sync``, durable);
 2. the edit that names them is in the manifest;
 3. the version in memory changes, and readers see the new files;
-4. files that are no longer named are deleted, as soon as no snapshot or scan that began earlier needs them.
+4. files that are no longer named are deleted, once no snapshot or scan that began earlier needs them.
 
-If step 2 fails, it is unknown whether the manifest has the edit. The new files then stay, the version does not change,
-and before the next change a new manifest begins, which states what holds.
+If step 2 fails, it is unknown whether the manifest has the edit. The new files then stay, and the version does not
+change. Before the next change the store begins a new manifest with the version as it is.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from state_backends.lsm.version import FileMeta, Version, VersionEdit, file_numb
 
 
 class ReadView(NamedTuple):
-    """A version as readers use it: level 0, the newest file first, and of each deeper level with files the smallest
-    key of each, and the files."""
+    """A version as readers use it: the files of level 0, newest first; and for each deeper level that has files, the
+    smallest key of each file and the files."""
 
     level0: tuple[Table, ...]
     levels: tuple[tuple[list[bytes], tuple[Table, ...]], ...]
 
 
 class Pin(NamedTuple):
-    """A version with a reader: its files stay until the pin is given up."""
+    """A version with a reader: its files stay until the pin is released."""
 
     epoch: int
     view: ReadView
@@ -63,11 +63,11 @@ class FileSet:
 
     :ivar version: all files at present
     :ivar view: the same for readers
-    :ivar log_number: write-ahead logs with smaller numbers are in the files already
+    :ivar log_number: the content of write-ahead logs with smaller numbers is in the files already
     """
 
     def __init__(self, fs: FileSystem, directory: str, unique: str, options: LsmOptions) -> None:
-        """Open what is in the directory, or begin anew; unused files are swept by :meth:`begin`."""
+        """Open the store in the directory, or a new one; :meth:`begin` deletes unused files."""
         self.fs = fs
         self.directory = directory
         self.options = options
@@ -78,7 +78,7 @@ class FileSet:
         self._pins: dict[int, int] = {}
         self._epoch = 0
         self._closed = False
-        # (epoch in which the files were named last, their names), oldest first
+        # (the last epoch that names the files, their names), oldest first
         self._obsolete: deque[tuple[int, tuple[str, ...]]] = deque()
         # Files that an edit in doubt may name.
         self._doubtful: list[str] = []
@@ -123,7 +123,7 @@ class FileSet:
         return sorted((name for name in names if _number_in(name) >= self.log_number), key=_number_in)
 
     def begin(self) -> None:
-        """Begin a manifest of this opening, then delete everything that is not named."""
+        """Begin this opening's manifest, then delete the store's files that it does not name."""
         self._new_manifest()
         assert self._manifest is not None
         for name in self.fs.list_dir(self.directory):
@@ -145,7 +145,7 @@ class FileSet:
 
     @property
     def next_number(self) -> int:
-        """What the next new name begins with."""
+        """The number of the next new name."""
         return self._next_number
 
     def writer(self) -> SstWriter:
@@ -154,10 +154,10 @@ class FileSet:
     # --- changes ---
 
     def install(self, edit: VersionEdit, tables: Iterable[Table] = (), log_number: int | None = None) -> None:
-        """Change the version. When the edit cannot be written (:class:`OSError`), it is as before.
+        """Change the version. When the edit cannot be written (:class:`OSError`), the version stays as it was.
 
-        :param tables: the files that are new
-        :param log_number: from now on, write-ahead logs with smaller numbers are in the files
+        :param tables: the new files
+        :param log_number: from now on, the content of write-ahead logs with smaller numbers is in the files
         """
         new = {table.meta.name: table for table in tables}
         after = self.version.applied(edit)
@@ -186,15 +186,15 @@ class FileSet:
         self._manifest.append(edit, self._next_number, log_number)
 
     def resolve_doubt(self) -> None:
-        """If the last edit failed, begin a manifest that says that it did not happen."""
+        """If the last edit failed, begin a manifest without it."""
         if self._manifest is None or self._manifest.doubtful:
             self._new_manifest()
 
     def _new_manifest(self) -> None:
-        """Begin another manifest with the present version, and let it count."""
+        """Begin another manifest with the present version, and make ``CURRENT`` name it."""
         before, self._manifest = self._manifest, None
         if before is not None:
-            # Whatever happens now, the old one is not continued: CURRENT may name either.
+            # Even if a step below fails, the old one is not continued: CURRENT may name either.
             self._doubtful.append(before.name)
             before.close()
         name = MANIFEST_PREFIX + self.new_name("")
@@ -219,19 +219,19 @@ class FileSet:
         return Pin(self._epoch, self.view)
 
     def pin_again(self, pin: Pin) -> Pin:
-        """Keep the files of a version that is pinned already, once more."""
+        """Add a pin to a version that is pinned already."""
         self._pins[pin.epoch] += 1
         return pin
 
     def unpin(self, pin: Pin) -> None:
-        """Give a pin up. Files that are no longer needed are deleted at the next change, or by
-        :meth:`delete_obsolete`: a scan may end at any time, such as when it is garbage-collected."""
+        """Release a pin. It deletes no file, because a scan may end at any time, such as when it is garbage-collected:
+        the next change does, or :meth:`delete_obsolete`."""
         left = self._pins.pop(pin.epoch) - 1
         if left:
             self._pins[pin.epoch] = left
 
     def delete_obsolete(self) -> None:
-        """Delete the files that neither the present version nor a pinned one has."""
+        """Delete the files that are in neither the present version nor a pinned one."""
         if self._closed:
             return
         oldest = min(self._pins, default=self._epoch)
@@ -293,7 +293,7 @@ class FileSet:
         return table.read(self._open_files.get(table.meta.name), start, stop)
 
     def read_cached(self, table: Table, start: int, stop: int) -> Columns:
-        """The entries of some blocks; of a single one, by way of the cache."""
+        """The entries of some blocks; a single block is read through the cache."""
         if stop > start + 1:
             return self.read(table, start, stop)
         block = self.cache.blocks.get(table.base + start)
@@ -318,7 +318,7 @@ class FileSet:
     # --- the whole ---
 
     def checkpoint(self, directory: str) -> tuple[str, ...]:
-        """Make a directory that does not exist a store of the present files; the names of its files, sorted."""
+        """Make a store of the present files in a new directory; returns the names of its files, sorted."""
         if self.fs.exists(directory):
             raise FileExistsError(errno.EEXIST, "a checkpoint needs a directory of its own", directory)
         sync = self.options.sync
@@ -337,7 +337,7 @@ class FileSet:
         return tuple(sorted((*names, manifest, CURRENT_NAME)))
 
     def close(self) -> None:
-        """Close all files; from now on none is deleted."""
+        """Close all files; from now on the store deletes none."""
         self._closed = True
         self._open_files.close_all()
         if self._manifest is not None:

@@ -1,4 +1,4 @@
-"""The names of a store's files, and how one is written or linked.
+"""The names of a store's files, and functions that write and link files.
 
 ====================================  ==========================================================================
 ``<number>-<unique>.sst``             entries; immutable, the only *data* files
@@ -8,8 +8,8 @@
 ``*.inprogress``                      not whole yet
 ====================================  ==========================================================================
 
-The number counts up through all files of a store and is kept in the manifest; ``unique`` is another one at each
-opening. So no name is used twice, not even by two stores that began with the same checkpoint.
+The number counts all files of a store and is kept in the manifest; ``unique`` differs at each opening. So no name is
+used twice, not even by two stores that began with the same checkpoint.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ CURRENT_NAME = "CURRENT"
 _NO_LINKS = frozenset(
     (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 )
-"""What an operating system says when a link cannot be made but a copy may be."""
+"""The errors after which a copy is tried because a link cannot be made."""
 
 _COPY_BYTES = 1 << 20
 
 
 def is_own(name: str) -> bool:
-    """Whether a name is one that a store gives, so that it may delete the file when nothing refers to it."""
+    """Whether a name has a form that stores give: a store may delete such a file when nothing refers to it."""
     return name.endswith((SST_SUFFIX, WAL_SUFFIX, TEMPORARY_SUFFIX)) or name.startswith(MANIFEST_PREFIX)
 
 
@@ -56,7 +56,7 @@ def put_in_place(fs: FileSystem, temporary: str, path: str, *, sync: bool) -> No
 
 
 def link_or_copy(fs: FileSystem, source: str, target: str, *, sync: bool) -> None:
-    """Give a file a second name, or a copy where the file system has no links."""
+    """Link a file under a second name; copy it where no link can be made."""
     try:
         fs.link(source, target)
     except OSError as problem:
@@ -74,6 +74,6 @@ def _copy(fs: FileSystem, source: str, target: str, *, sync: bool) -> None:
 
 
 def delete_quietly(fs: FileSystem, path: str) -> None:
-    """Delete a file that nothing refers to, if it is there. A file that stays is swept at the next opening."""
+    """Delete a file that nothing refers to, if it exists. If that fails, the next opening deletes it."""
     with suppress(OSError):
         fs.delete(path)

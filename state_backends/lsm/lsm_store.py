@@ -2,17 +2,17 @@
 
 Rules:
 
-* Writes go to the memtable (and to the log, if there is one). When it is full, the next write makes it a file of level
-  0 on the writer's own time; merging files is background work, given to the executor. The inline executor does it
-  before the write goes on. With a deferring one writes do not stall: flushing goes on, level 0 grows, reads get
-  slower, and the next task takes all of it. The caller that schedules the work must see to it that it is done.
+* Writes go to the memtable (and to the log, if there is one). When it is full, the next write itself makes it a file of
+  level 0. The executor merges files as background work. The inline executor does so before the write goes on. With a
+  deferring executor writes do not stall: flushing continues, level 0 grows, reads get slower, and the next compaction
+  takes all files of level 0. The caller that schedules the work must also run it.
 * Reads ask the memtable, level 0 from the newest file on, then one file per level; the first that knows the key
   answers.
-* Scans and snapshots pin what they see: the files of the moment, and the memtable, of which a scan copies the part that
-  it needs at once, and a snapshot shares all until the next write, which goes on with a copy.
-* When a method raises ``OSError``, nothing of that call has happened, and the store can be used further. A compaction
-  that fails inline is reported by the write that started it, before that write itself is done.
-* Without a log, what was not flushed is lost when the store is closed: the checkpoint is the durability, as in Flink.
+* Scans and snapshots pin the present files and the memtable. A scan copies at once the part of the memtable that it
+  needs. A snapshot shares the whole memtable; the next write continues with a copy.
+* When a method raises ``OSError``, that call has changed nothing, and the store can still be used. If an inline
+  compaction fails, the write that started it raises the error before it writes.
+* Without a log, closing the store loses unflushed entries: durability comes from checkpoints, as in Flink.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class LsmStore:
         """Open the store in a directory, or a new one.
 
         :param unique: see :meth:`state_backends.rows.StoreKind.open`
-        :raises CorruptStateError: when a file is damaged or missing, or no file of such a store
-        :raises StateSchemaError: when a newer program wrote it
+        :raises CorruptStateError: when a file is damaged or missing, or is not a file of such a store
+        :raises StateSchemaError: when a newer program wrote the store
         """
         assert unique, "a store needs a unique name"
         assert "/" not in unique, unique
@@ -52,16 +52,16 @@ class LsmStore:
         self._executor = executor
         self._files = FileSet(fs, directory, unique, options)
         self._memtable = Memtable()
-        # The same dict as in the memtable: one attribute less to go through on each access.
+        # The dict of the memtable itself: each access looks up one attribute less.
         self._entries = self._memtable.entries
         self._used = 0
-        # Writes compare with this one number. It is 0 when another step comes first: a snapshot shares the memtable, a
-        # compaction is due, or a write failed and it is unknown whether it is in a file.
+        # Writes compare only with this number. It is 0 when the next write must do something first: a snapshot shares
+        # the memtable, a compaction is due, or a write failed and it is unknown whether it is in a file.
         self._limit = options.memtable_bytes
         self._is_shared = False
         self._is_compaction_due = False
         self._log: WriteAheadLog | None = None
-        # The names of the present log, last, and of older ones that are not in files for certain.
+        # The names of the logs whose content may be in no file yet; the present log is the last.
         self._logs: list[str] = []
         self._is_log_doubtful = False
         self._work: CompactionWork | None = None
@@ -80,7 +80,7 @@ class LsmStore:
             replay(files.fs, files.path(name), self._memtable)
         files.begin()
         if self._memtable:
-            # What the old logs say is made a file at once, so that each log belongs to one opening.
+            # Make the content of the old logs a file at once, so that each log belongs to one opening.
             self._flush_memtable()
         elif self._logs or self._options.wal:
             self._retire_logs()
@@ -137,7 +137,7 @@ class LsmStore:
         self._used += len(key)
 
     def write_many(self, entries: Mapping[bytes, bytes | None]) -> None:
-        """Store all entries; ``None`` removes. With a log, a crash keeps all of them or none."""
+        """Store all entries; ``None`` removes a key. With a log, all of them survive a crash, or none."""
         if self._used >= self._limit:
             self._make_room()
         if self._log is not None and entries:
@@ -160,9 +160,9 @@ class LsmStore:
         self._used += len(first) + len(end)
 
     def ingest(self, entries: Iterator[tuple[bytes, bytes]]) -> None:
-        """Bulk-load entries past the memtable, into the deepest level where nothing is in their way.
+        """Bulk-load entries, without the memtable, into the deepest level that may hold them (:func:`_level_for`).
 
-        :raises StateArgumentError: when their keys do not ascend; nothing of them is stored then
+        :raises StateArgumentError: when their keys do not ascend; then none of them is stored
         """
         if self._used >= self._limit:
             self._make_room()
@@ -188,7 +188,7 @@ class LsmStore:
             self._limit = 0
 
     def flush(self) -> None:
-        """Make the memtable a file of level 0, and let files be merged if it is time."""
+        """Make the memtable a file of level 0, and start a compaction if one is due."""
         self.flush_only()
         self._schedule()
 
@@ -200,12 +200,12 @@ class LsmStore:
             self._limit = 0
 
     def _make_room(self) -> None:
-        """What a write has to see to first: see ``_limit``."""
+        """Do what must come before a write: see ``_limit``."""
         assert not self._is_closed, "the store is closed"
         budget = self._options.memtable_bytes
         self._files.resolve_doubt()
         if self._used >= budget:
-            # Overwritten entries were counted too. If they are most of it, there is room.
+            # ``_used`` also counts overwritten entries. Without them the memtable may have room.
             self._used = self._memtable.size_bytes()
             if 2 * self._used >= budget:
                 self._flush_memtable()
@@ -236,7 +236,7 @@ class LsmStore:
         memtable, files = self._memtable, self._files
         if not memtable:
             return False
-        # First of all: if the edit below fails in doubt, later writes are in a log that is replayed in either case.
+        # First: if the edit below fails, it may be written or not. Later writes are in a log that both cases replay.
         self._change_log()
         writer = files.writer()
         try:
@@ -253,7 +253,7 @@ class LsmStore:
         return True
 
     def _install(self, edit: VersionEdit, tables: Sequence[Table] = ()) -> None:
-        """Change the version, with everything that is in the memtable's older logs."""
+        """Change the version, which then holds the content of all older logs."""
         try:
             self._files.install(edit, tables, self._log_number())
         except OSError:
@@ -264,23 +264,23 @@ class LsmStore:
     # --- the log ---
 
     def _doubt_log(self) -> None:
-        """A write failed that may be in the log all the same. It did not happen, so before anything else is written the
-        log goes, and with it whatever it holds of that write."""
+        """A write failed: it did not happen, but the log may hold it. So the log must be replaced before the next
+        write."""
         self._is_log_doubtful = True
         self._limit = 0
 
     def _retire_logs(self) -> None:
-        """Begin another log, and note that the older ones, which hold nothing that counts, are over."""
+        """Begin another log, and note that the older ones are no longer needed."""
         self._change_log()
         self._install(VersionEdit())
 
     def _change_log(self) -> None:
-        """Begin another log, if there is one at all. The older ones stay until what they say is in files."""
+        """Begin another log, if the store has logs. The older ones stay until their content is in files."""
         if not self._options.wal:
             return
         files = self._files
         name = files.new_name(WAL_SUFFIX)
-        # From now on it may exist, whatever fails.
+        # From now on the file may exist, even if a step below fails.
         self._logs.append(name)
         file = files.fs.open_write(files.path(name), exclusive=True)
         log = WriteAheadLog(file, file_number(name), sync=self._options.sync)
@@ -291,7 +291,7 @@ class LsmStore:
             before.close()
 
     def _log_number(self) -> int:
-        """Logs with smaller numbers are in files once the memtable is."""
+        """Once the memtable is in a file, so is the content of all logs with smaller numbers."""
         return self._files.next_number if self._log is None else self._log.number
 
     def _delete_old_logs(self) -> None:
@@ -305,7 +305,7 @@ class LsmStore:
     # --- compaction ---
 
     def compact_all(self) -> None:
-        """Merge everything into one run, on the caller's time. No tombstone is left."""
+        """Merge everything into one run before returning. No tombstone remains."""
         self._cancel_work()
         self.flush_only()
         task = whole(self._files.version, self._options)
@@ -314,10 +314,10 @@ class LsmStore:
             InlineExecutor().submit(self._work)
 
     def _schedule(self) -> None:
-        """Give the executor work until there is none, or until it has some that it does later."""
+        """Submit compactions until none is due, or until the executor has deferred one."""
         self._is_compaction_due = False
         if self._is_scheduling:
-            # Called at the end of work done on the spot: the loop below goes on anyway.
+            # Called when work of the inline executor ends: the loop below is still running.
             return
         self._is_scheduling = True
         try:
@@ -379,8 +379,8 @@ def _check_ascending(keys: Sequence[bytes], last: bytes | None) -> None:
 
 
 def _level_for(version: Version, files: Sequence[FileMeta], options: LsmOptions) -> int:
-    """The deepest level that may hold new files: nothing there or above says anything about their keys, and, when
-    levels have sizes, no level above could hold all."""
+    """The deepest level that may hold new files: neither it nor a level above says anything about their keys. When
+    levels have sizes, it is the first one large enough for all files of the store."""
     span = span_of(files)
     deepest = len(version.levels) - 1
     if options.compaction == "levelled":

@@ -5,11 +5,11 @@
     MANIFEST   a file of records (magic WEIRLSMM): [next number, log number, edit]; the first makes the whole version
     CURRENT    a sealed file (magic WEIRLSMC): [name of the manifest, bytes, crc32 of these bytes]
 
-``CURRENT`` vouches for the manifest as it was when it began to count: in a checkpoint that is all of it, so that every
-flipped or missing byte is found. What is appended later vouches for itself, record by record; a torn end is an edit
-that never happened, because nothing that depends on an edit is done before the edit is written.
+``CURRENT`` has the checksum of the manifest as it was when ``CURRENT`` began to name it. In a checkpoint that is the
+whole manifest, so every flipped or missing byte is found. Each record appended later has its own checksum. A torn end
+is an edit that never happened: the store does nothing that depends on an edit before the edit is written.
 
-Each opening of a store begins another manifest, so nothing is ever appended after a torn end.
+Each opening of a store begins another manifest, so no store ever appends after a torn end.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _CURRENT = row(text, whole, whole)
 
 @dataclass(frozen=True, slots=True)
 class ManifestContent:
-    """What a manifest says in the end.
+    """The state of a store after all edits of a manifest.
 
     :ivar version: the files
     :ivar next_number: the first number that no file has had
-    :ivar log_number: write-ahead logs with smaller numbers are in the files already
+    :ivar log_number: the content of write-ahead logs with smaller numbers is in the files already
     """
 
     version: Version
@@ -56,18 +56,18 @@ def _payload(edit: VersionEdit, next_number: int, log_number: int) -> bytes:
 
 
 def manifest_bytes(content: ManifestContent) -> bytes:
-    """A manifest of one record that says it all."""
+    """A manifest of one record, which makes the whole version."""
     whole = _payload(content.version.as_edit(), content.next_number, content.log_number)
     return preamble(MANIFEST_MAGIC, MANIFEST_VERSION) + record(whole)
 
 
 def read_manifest(data: bytes, path: str, whole_bytes: int = 0) -> ManifestContent:
-    """What a manifest says; it alone tells the files of a store that is not open.
+    """Read a manifest: it is enough to list the files of a store that is not open.
 
-    :param path: how errors name it
-    :param whole_bytes: so many bytes at the beginning must be whole
-    :raises CorruptStateError: when it is damaged
-    :raises StateSchemaError: when it has a newer format version
+    :param path: the manifest's name in errors
+    :param whole_bytes: no torn end may begin within this many bytes from the start
+    :raises CorruptStateError: when the manifest is damaged
+    :raises StateSchemaError: when the manifest has a newer format version
     """
     reader = LogRecordReader(data, path, MANIFEST_MAGIC, MANIFEST_VERSION)
     content = None
@@ -87,7 +87,7 @@ def read_manifest(data: bytes, path: str, whole_bytes: int = 0) -> ManifestConte
 
 
 def read_current(fs: FileSystem, directory: str) -> ManifestContent:
-    """What the manifest of a store says.
+    """Read the manifest that ``CURRENT`` names.
 
     :raises CorruptStateError: when ``CURRENT`` or the manifest is damaged, or the manifest is missing
     """
@@ -110,7 +110,7 @@ def read_current(fs: FileSystem, directory: str) -> ManifestContent:
 
 
 def write_manifest(fs: FileSystem, directory: str, name: str, content: ManifestContent, *, sync: bool) -> bytes:
-    """Write a manifest of one record, and let ``CURRENT`` name it; returns the manifest's bytes."""
+    """Write a manifest of one record, make ``CURRENT`` name it, and return the manifest's bytes."""
     assert name.startswith(MANIFEST_PREFIX), name
     data = manifest_bytes(content)
     write_file(fs, posixpath.join(directory, name), data, sync=sync)
@@ -124,12 +124,12 @@ class ManifestLog:
     """The manifest of an open store, to which edits are appended.
 
     :ivar name: its file's name
-    :ivar doubtful: whether an append failed, so that it is unknown whether the edit is there: a new manifest must begin
-        before anything else is changed or deleted
+    :ivar doubtful: whether an append failed. It is then unknown whether the manifest has the edit, and a new manifest
+        must begin before the store changes or deletes anything else
     """
 
     def __init__(self, fs: FileSystem, directory: str, name: str, content: ManifestContent, *, sync: bool) -> None:
-        """Begin a manifest and make it the one that counts."""
+        """Begin a manifest, and make ``CURRENT`` name it."""
         self.name = name
         self._begin_bytes = len(write_manifest(fs, directory, name, content, sync=sync))
         self._size = self._begin_bytes
@@ -141,7 +141,7 @@ class ManifestLog:
 
     @property
     def grown_bytes(self) -> int:
-        """How much was appended since it began."""
+        """The bytes appended since the manifest began."""
         return self._size - self._begin_bytes
 
     def append(self, edit: VersionEdit, next_number: int, log_number: int) -> None:

@@ -1,9 +1,9 @@
-"""The memtable: what was written and is in no file yet; and scans of a store and its snapshots, which see a memtable in
-front of the files of a pinned version.
+"""The memtable: entries that were written and are in no file yet; and scans of a store and its snapshots, which read a
+memtable and the files of a pinned version.
 
 It is a plain ``dict``, because a sorted container makes each write five times dearer; keys are sorted when it becomes
-a file. An earlier scan gets a sorted index of the keys, made at the first scan and kept up to date from then
-on: new keys stand at the end of a ``dict``, so they are found without looking at the others.
+a file. The first scan before that makes a sorted index of the keys, and later scans add the new keys to it. New keys
+stand at the end of a ``dict``, so a scan finds them without looking at the others.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from state_backends.lsm.range_tombstones import NO_RANGES, DeletedRanges
 class Memtable:
     """Entries by key; ``None`` is a tombstone.
 
-    :ivar entries: writers put into it; they never remove a key otherwise than by :meth:`delete_range`
-    :ivar ranges: what is deleted in everything older
+    :ivar entries: writers add and overwrite entries; only :meth:`delete_range` removes a key from it
+    :ivar ranges: the ranges whose older entries, in the files, are deleted
     """
 
     __slots__ = ("_index", "entries", "ranges")
@@ -38,7 +38,7 @@ class Memtable:
         return bool(self.entries or self.ranges)
 
     def copy(self) -> Memtable:
-        """The same content, to go on with while this one stays as it is."""
+        """The same content, for further writes; this one stays as it is."""
         return Memtable(self.entries.copy(), self.ranges)
 
     def size_bytes(self) -> int:
@@ -46,7 +46,7 @@ class Memtable:
         return lengths + sum(len(first) + len(end) for first, end in self.ranges.ranges)
 
     def delete_range(self, first: bytes, end: bytes) -> None:
-        """Forget the entries of a range, and note that older ones are deleted."""
+        """Remove the entries of a range, and note that older entries of it are deleted."""
         keys = self._keys(first, end)
         for key in keys:
             del self.entries[key]
@@ -76,7 +76,7 @@ class Memtable:
         return list(index.irange(first, end, inclusive=(True, False)))
 
     def validate(self) -> None:
-        """Assert that the index, if there is one, holds the keys that were there when it was last used."""
+        """Assert that the index, if there is one, holds only keys that are there."""
         self.ranges.validate()
         assert self._index is None or all(key in self.entries for key in self._index)
 
@@ -104,11 +104,11 @@ class LsmSnapshot:
 def rows(
     files: FileSet, pin: Pin, memtable: Memtable, first: bytes, end: bytes | None
 ) -> Iterator[tuple[bytes, bytes]]:
-    """The entries of a range in a memtable and in pinned files; the pin is given up at their end."""
+    """The entries of a range in a memtable and in pinned files; the pin is released after the last one."""
     columns = memtable.columns_in(first, end)
     sources = [MergeSource(iter([columns] if columns[0] else ()), memtable.ranges)]
     generated = _generate(files, pin, [*sources, *files.sources(pin.view, first, end)])
-    # Once it has begun, it gives the pin up however it ends, even when it is not read to its end.
+    # A generator that has begun always releases the pin when it ends, even when it is not read to its end.
     next(generated)
     return generated
 
@@ -118,7 +118,7 @@ def _generate(files: FileSet, pin: Pin, sources: Sequence[MergeSource]) -> Itera
         yield (b"", b"")
         for keys, values in merged(sources):
             if all(values):
-                # Neither tombstones nor empty values, as a rule: then the pairs pass at full speed.
+                # The usual case: no tombstones and no empty values, so no pair needs a test.
                 yield from zip(keys, cast("list[bytes]", values), strict=True)
                 continue
             for key, value in zip(keys, values, strict=True):

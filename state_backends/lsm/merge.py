@@ -1,8 +1,8 @@
-"""Merging sorted sources, block by block: the heart of scans and compactions.
+"""Merges sorted sources, piece by piece, for scans and compactions.
 
-Per round the sources give all their entries up to the smallest last key among their present pieces; these few runs are
-laid over each other in a ``dict``, older ones first, and sorted again, which for runs is cheap. So each round uses up
-at least one piece, memory is one piece per source, and where only one source has keys its piece passes as it is.
+Each source has a present piece. A round takes from every source the entries up to the smallest last key of these
+pieces. It puts them into one ``dict``, older sources first, and sorts its keys; for a few runs that is cheap. So each
+round uses up at least one piece, memory holds one piece per source, and keys of a single source pass unchanged.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from state_backends.lsm.range_tombstones import NO_RANGES, DeletedRanges
 from state_backends.lsm.sst import Table
 
 ReadBlocks = Callable[[Table, int, int], Columns]
-"""The entries of some blocks of a file, from one up to another."""
+"""Reads the entries of some blocks of a file: (file, first block, the block after the last)."""
 
 BLOCKS_AT_ONCE = 16
-"""How many blocks a long scan, and a compaction, read in one piece."""
+"""The number of blocks that a long scan or a compaction reads in one piece."""
 
 
 class MergeSource(NamedTuple):
-    """A run of entries, in pieces that are not empty and ascend, and the ranges that it deletes in older sources."""
+    """A run of entries, in ascending pieces that are not empty, and the ranges that it deletes in older sources."""
 
     pieces: Iterator[Columns]
     ranges: DeletedRanges = NO_RANGES
 
 
 class _Head:
-    """The present piece of a source, and how much of it is used up."""
+    """The present piece of a source, and the position up to which it is used."""
 
     __slots__ = ("_hidden", "_pieces", "keys", "last", "position", "values")
 
@@ -54,7 +54,7 @@ class _Head:
         return False
 
     def take(self, end: int) -> Columns:
-        """The entries from where we are up to an index."""
+        """The entries from the present position up to an index."""
         start, self.position = self.position, end
         if start == 0 and end == len(self.keys):
             return self.keys, self.values
@@ -62,7 +62,7 @@ class _Head:
 
 
 def merged(sources: Iterable[MergeSource]) -> Iterator[Columns]:
-    """All entries of some sources, the newest first; of each key only the newest entry, tombstones included."""
+    """The entries of some sources, given newest first: for each key its newest entry, tombstones included."""
     heads = []
     hidden = NO_RANGES
     for pieces, ranges in sources:
@@ -100,9 +100,9 @@ def _round(heads: Sequence[_Head]) -> Columns:
 def pieces_of_run(
     read: ReadBlocks, tables: Iterable[Table], first: bytes, end: bytes | None, at_once: int
 ) -> Iterator[Columns]:
-    """The entries with ``first <= key < end`` of files that are ascending and disjoint.
+    """The entries with ``first <= key < end`` of ascending and disjoint files.
 
-    :param at_once: how many blocks the first piece has; later ones have more, up to ``BLOCKS_AT_ONCE``
+    :param at_once: the number of blocks in the first piece; later pieces have more, up to ``BLOCKS_AT_ONCE``
     """
     for table in tables:
         first_keys = table.first_keys

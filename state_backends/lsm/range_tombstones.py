@@ -1,7 +1,7 @@
-"""Range tombstones: which keys a memtable or a file says to be deleted in everything older than itself.
+"""Range tombstones: the ranges of keys that a memtable or a file deletes in all older sources.
 
-There are no sequence numbers. A source (memtable or file) orders itself: its own entries are newer than its own ranges,
-because a range deletion first removes what the memtable holds. Between sources, the newer one hides the older ones.
+There are no sequence numbers. Within a source (memtable or file) the entries are newer than the ranges, because a range
+deletion first removes entries from the memtable. Between sources, the newer one hides the older ones.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class DeletedRanges:
     __slots__ = ("_ends", "_starts", "ranges")
 
     def __init__(self, ranges: Iterable[Range] = ()) -> None:
-        """The union of ranges in any order; empty ones are left out."""
+        """The union of ranges, given in any order; empty ranges are left out."""
         joined: list[Range] = []
         for start, end in sorted(one for one in ranges if one[0] < one[1]):
             if joined and start <= joined[-1][1]:
@@ -62,7 +62,7 @@ class DeletedRanges:
     def uncovered(
         self, keys: Sequence[bytes], values: Sequence[bytes | None]
     ) -> tuple[list[bytes], list[bytes | None]]:
-        """The entries, ascending by key, that lie in none of them."""
+        """The entries outside all ranges. Entries are given ascending by key."""
         left_keys: list[bytes] = []
         left_values: list[bytes | None] = []
         position = 0

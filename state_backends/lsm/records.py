@@ -5,10 +5,10 @@
     file     preamble (magic, format version, crc), then records
     record   length u32 | length complemented u32 | payload | crc32 u32 of length and payload
 
-A process or machine that dies while appending leaves a record that is cut off, or one for which the file system has
-allocated space without writing all of it: zeros to the end. Such a *torn end* was never acknowledged, and the reader
-ignores it. Any other mismatch of a checksum is damage. The length is stored twice so that a damaged length is not taken
-for a torn end, which would hide all records after it.
+When a process or machine dies while appending, the last record may be cut off. Or the file system has allocated its
+space but not written all of it: then it is zeros to the end. Such a *torn end* was never acknowledged, and the reader
+ignores it. Any other mismatch of a checksum is damage. The length is stored twice, so that a damaged length is not
+taken for a torn end; that would hide all records after it.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def record(payload: bytes) -> bytes:
 class LogRecordWriter:
     """Appends records to a file.
 
-    :ivar broken: whether an append failed. The end of the file is then unknown, and nothing may be
-        appended any more: a reader would not find it after a torn record
+    :ivar broken: whether an append failed. The end of the file is then unknown, and further appends are not
+        allowed: a reader would not find a record after a torn one
     """
 
     def __init__(self, file: WritableFile, *, sync: bool) -> None:
@@ -54,8 +54,8 @@ class LogRecordWriter:
         self._write(preamble(magic, version))
 
     def append(self, payload: bytes) -> int:
-        """Add a record; it is in the operating system's hands, or durable with ``sync``, when this returns the bytes
-        written."""
+        """Add a record and return the bytes written. The operating system then has the record; with ``sync`` it is
+        durable."""
         assert not self.broken, "append after a failed append"
         data = record(payload)
         self._write(data)
@@ -78,8 +78,8 @@ class LogRecordReader:
     """Reads the records of a file that is wholly in memory."""
 
     def __init__(self, data: bytes, path: str, magic: bytes, version: int) -> None:
-        """Check the preamble: of another kind of file, or damaged, it is refused, as are newer versions of the
-        format."""
+        """Check the preamble. It is refused when it is damaged, of another kind of file, or of a newer format
+        version."""
         self._data = data
         self._path = path
         head = data[:PREAMBLE_BYTES]
@@ -96,8 +96,8 @@ class LogRecordReader:
     def records(self, whole_bytes: int = 0) -> Iterator[bytes]:
         """The payloads, in order, without a torn end.
 
-        :param whole_bytes: so many bytes at the beginning must be there, no torn end within them
-        :raises CorruptStateError: when a record is damaged, not just torn off at the end
+        :param whole_bytes: no torn end may begin within this many bytes from the start
+        :raises CorruptStateError: when a record is damaged, and not just a torn end
         """
         data, position = self._data, PREAMBLE_BYTES
         while position < len(data):

@@ -1,4 +1,4 @@
-"""Sorted files of entries: how one is written, and how one is read.
+"""Sorted files of entries: their format, their reader and their writer.
 
 ::
 
@@ -9,9 +9,9 @@
     footer          filter offset u64 | index offset u64 | crc32 of the filter u32 | crc32 of the index u32 |
                     entries u64 | tombstones u64 | format version u16 | crc32 of the footer so far u32 | WEIRLSMS
 
-Integers are big endian. The checksums form a chain, blocks - index - footer - manifest, so that no byte of a file can
-change, no byte can be missing, and no block or file can stand in for another unnoticed. A block is checked whenever it
-is read from the file; filter and index are read once and kept.
+Integers are big endian. The checksums form a chain: blocks - index - footer - manifest. So a changed byte, a missing
+byte, and a block or file in the place of another are all noticed. A block is checked whenever it is read from the
+file; filter and index are read once and kept.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _BLOCK_NUMBER_BITS = 32
 
 @dataclass(frozen=True, slots=True)
 class _Index:
-    """What a file says about itself."""
+    """The index of a file."""
 
     first_keys: list[bytes]
     offsets: list[int]
@@ -69,8 +69,8 @@ class _Index:
     @classmethod
     def from_bytes(cls, data: bytes, path: str) -> _Index:
         """
-        :raises ValueError: when it makes no sense
-        :raises CorruptStateError: when it is no index
+        :raises ValueError: when its content makes no sense
+        :raises CorruptStateError: when the bytes do not have the shape of an index
         """
         plain = msgpack.unpackb(data)
         check_shape(plain, _INDEX, path, "index")
@@ -86,12 +86,12 @@ class _Index:
 class Table:
     """A file of entries that can be read: its filter and index, kept in memory. It holds no open file.
 
-    :ivar meta: what the manifest knows about it
-    :ivar base: what the number of a block is added to, to name it among the blocks of all files of a store
+    :ivar meta: the file, as the manifest describes it
+    :ivar base: base plus the number of a block is the block's number among the blocks of all files of a store
     :ivar first_keys: the first key of each block
     :ivar words: the filter, ``word_count`` words
-    :ivar ranges: range tombstones, which do not concern its own entries
-    :ivar smallest: the first key that it has an entry or a tombstone for
+    :ivar ranges: range tombstones; they do not delete entries of this file
+    :ivar smallest: the first key for which the file has an entry or a tombstone
     :ivar limit: the key after the last one
     """
 
@@ -115,7 +115,7 @@ class Table:
         self.limit = meta.limit
 
     def read(self, file: RandomAccessFile, start: int, stop: int) -> Columns:
-        """The entries of the blocks from ``start`` up to ``stop``, read at once and compared with their checksums."""
+        """The entries of the blocks from ``start`` up to ``stop``, read at once and checked against their checksums."""
         offsets = self._offsets
         begin = offsets[start]
         data = file.read_at(begin, offsets[stop] - begin)
@@ -142,8 +142,8 @@ class Table:
 
 
 def open_table(file: RandomAccessFile, path: str, meta: FileMeta) -> Table:
-    """Read filter and index of a file, which is refused when it is damaged, of a newer version, or not the one that the
-    manifest means."""
+    """Read filter and index of a file. It is refused when it is damaged, has a newer format version, or is not the file
+    that the manifest means."""
     if file.size != meta.size_bytes:
         raise CorruptStateError(path, f"truncated or too long: {file.size} bytes, not {meta.size_bytes}")
     footer = file.read_at(meta.size_bytes - _FOOTER_BYTES, _FOOTER_BYTES)
@@ -199,7 +199,7 @@ class SstWriter:
         return self._offsets[-1]
 
     def add(self, keys: list[bytes], values: list[bytes | None]) -> None:
-        """Append entries, at least one, whose keys are greater than all before."""
+        """Append at least one entry. The keys must be greater than all keys before."""
         self._hashes.append(list(map(crc32, keys)))
         self._entries += len(keys)
         self._last_key = keys[-1]
@@ -209,7 +209,7 @@ class SstWriter:
         starts = cuts(cumulative_bytes(keys, values), self._options.block_bytes)
         for start, stop in pairwise(starts):
             self._add_block(keys[start:stop], values[start:stop])
-        # The last piece may grow yet.
+        # The last block may still grow.
         self._pending = (keys[starts[-1] :], values[starts[-1] :])
 
     def _add_block(self, keys: list[bytes], values: list[bytes | None]) -> None:
@@ -233,7 +233,7 @@ class SstWriter:
         self._unwritten_bytes = 0
 
     def finish(self, ranges: DeletedRanges = NO_RANGES) -> Table:
-        """Write the rest and give the file its name. It has an entry or a range tombstone at least."""
+        """Write the rest and give the file its name. The file must have at least one entry or range tombstone."""
         if self._pending[0]:
             self._add_block(*self._pending)
             self._pending = ([], [])

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from state_backends.base import StateArgumentError
 
 CompactionFilter = Callable[[bytes, bytes], bytes | None]
-"""Asked by compactions about each live (key, value): the same object keeps it, ``None`` drops the entry, other bytes
-replace the value. Its answer must depend on nothing that differs between runs. Open snapshots and scans keep the files
-that they began with, so they never see what it did."""
+"""Compactions call it with each live (key, value). If it returns the same object, the entry stays; ``None`` drops the
+entry; other bytes replace the value. Its answer must not depend on anything that differs between runs. Open snapshots
+and scans keep the files that they began with, so they never see its effect."""
 
 COMPACTION_STYLES = ("levelled", "universal", "none")
 COMPRESSIONS = ("none", "zlib")
@@ -19,30 +19,30 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class LsmOptions:
-    """How a store is built. They are not stored: a directory may be opened with other options than it was made with.
+    """How a store works. The options are not stored: a directory may be opened with others than it was made with.
 
-    :ivar memtable_bytes: keys and values held in memory before they become a file of level 0
-    :ivar block_bytes: what is read, checked and decoded at once; an entry larger than that has a block of its own
-    :ivar cache_bytes: decoded blocks kept, by their estimated size in memory; filters and indexes of open files come on
-        top: about 2 bytes per entry, and 100 bytes per block
+    :ivar memtable_bytes: bytes of keys and values held in memory before they become a file of level 0
+    :ivar block_bytes: bytes read, checked and decoded at once; a larger entry has a block of its own
+    :ivar cache_bytes: estimated size in memory of the decoded blocks kept. Filters and indexes of open files are not
+        included: they take about 2 bytes per entry, and 100 bytes per block
     :ivar compaction: ``levelled`` (RocksDB's default: little space, more writing), ``universal`` (fewer bytes written
         and uploaded, more space), ``none`` (files only pile up)
-    :ivar level0_trigger: so many files of level 0, or sorted runs, start a compaction
+    :ivar level0_trigger: this many files of level 0 (levelled) or sorted runs (universal) start a compaction
     :ivar level1_bytes: how much level 1 may hold, ``None`` = four memtables
-    :ivar level_multiplier: how much more each further level may hold
-    :ivar max_levels: level 0 included
-    :ivar target_file_bytes: where compactions begin another file, ``None`` = ``memtable_bytes``
-    :ivar size_ratio_percent: universal: a run is merged with the newer ones if it is at most so much larger than they
-        are together
-    :ivar max_size_amplification_percent: universal: everything is merged when all runs but the oldest have so much of
-        its size
-    :ivar filter_bits: bits per key of the filters that spare reads of files without the key
-    :ivar compression: of new files
-    :ivar wal: whether writes go to a log too, so that they survive the process
-    :ivar sync: whether everything is also made to survive the machine, by ``fsync``. Off by default, because the local
-        files of a keyed backend are lost with their machine anyway: checkpoints are what lasts
-    :ivar manifest_bytes: the log of changes is begun anew when it has grown by so much
-    :ivar max_open_files: files held open for reading
+    :ivar level_multiplier: how many times more each further level may hold
+    :ivar max_levels: the number of levels, level 0 included
+    :ivar target_file_bytes: the size at which a compaction begins another file, ``None`` = ``memtable_bytes``
+    :ivar size_ratio_percent: universal: a run is merged with the newer runs if it is at most this much larger than all
+        of them together
+    :ivar max_size_amplification_percent: universal: everything is merged when all runs but the oldest together reach
+        this share of the oldest run's size
+    :ivar filter_bits: bits per key of the filters; a filter spares reads of files that do not have the key
+    :ivar compression: ``none`` or ``zlib``, of new files
+    :ivar wal: whether writes go to a log too, so that they survive the end of the process
+    :ivar sync: whether ``fsync`` makes all files survive a crash of the machine. Off by default: a keyed backend loses
+        its local files with the machine anyway, and its checkpoints keep the state
+    :ivar manifest_bytes: a new manifest begins when the present one has grown by this much
+    :ivar max_open_files: the largest number of files held open for reading
     :ivar compaction_filter: see :data:`CompactionFilter`; flushes and moves of whole files do not ask it
     """
 

@@ -1,4 +1,4 @@
-"""What a store consists of: an immutable list of files per level, and the edits that lead from one to the next.
+"""The files of a store: an immutable list of files per level, and the edits that lead from one version to the next.
 
 Level 0 holds flushed memtables, newest first; they may overlap. In every level from 1 on the files are ascending and
 disjoint. A smaller level is newer than a larger one.
@@ -17,14 +17,14 @@ from state_backends.base import below, binary, flag, list_of, optional, row, tex
 
 @dataclass(frozen=True, slots=True)
 class FileMeta:
-    """What the manifest knows about a file of entries.
+    """A file of entries, as the manifest describes it.
 
     :ivar name: ``<number>-<unique>.sst``; never used twice
-    :ivar size_bytes: of the file
-    :ivar checksum: the crc of its footer, which vouches for everything in it
-    :ivar entries: how many, tombstones included
-    :ivar tombstones: how many entries say that their key is deleted
-    :ivar range_tombstones: how many ranges it deletes
+    :ivar size_bytes: the size of the file
+    :ivar checksum: the crc of its footer; the footer has checksums for the rest
+    :ivar entries: the number of entries, tombstones included
+    :ivar tombstones: the number of entries that say that their key is deleted
+    :ivar range_tombstones: the number of ranges that the file deletes
     :ivar smallest: the first key that it says anything about
     :ivar largest: the last one...
     :ivar largest_excluded: ...or, when it is the end of a range, the key after the last one
@@ -98,9 +98,9 @@ EDIT = row(list_of(text), list_of(row(_LEVEL, _FILE)), list_of(row(_LEVEL, binar
 class VersionEdit:
     """A change of a version.
 
-    :ivar removed: names of files that it has no more
-    :ivar added: (level, file); in level 0 from older to newer, in front of those that are there
-    :ivar cursors: (level, key): where the next compaction of that level goes on
+    :ivar removed: names of the files to remove
+    :ivar added: (level, file); in level 0 from older to newer, all newer than the files that are there
+    :ivar cursors: (level, key): where the next compaction of that level continues
     :ivar level0: the names of all files of level 0 in their new order, when files were put between others
     """
 
@@ -133,8 +133,8 @@ class Version:
     """All files of a store at one moment.
 
     :ivar levels: the files of each level
-    :ivar cursors: per level, the last key that a compaction of one of its files covered: the next one begins after
-        it, so that all of the level gets its turn
+    :ivar cursors: per level, the last key that a compaction of one of its files covered: the next compaction begins
+        after it, so that each file of the level is chosen in turn
     """
 
     levels: tuple[tuple[FileMeta, ...], ...]
@@ -204,7 +204,7 @@ class Version:
         return after
 
     def as_edit(self) -> VersionEdit:
-        """The edit that makes this version of an empty one."""
+        """The edit that makes this version from an empty one."""
         added = [(0, file) for file in reversed(self.levels[0])]
         added += [(level, file) for level, files in enumerate(self.levels) if level for file in files]
         cursors = [(level, key) for level, key in enumerate(self.cursors) if key]

@@ -1,7 +1,7 @@
-"""The write-ahead log: what is in the memtable only, group by group, so that it survives the process.
+"""The write-ahead log: it keeps the content of the memtable, so that this survives the end of the process.
 
-A file of records (magic ``WEIRLSMW``): ``[0, keys, values]`` writes, ``[1, first, end]`` deletes a range. One record
-per call of the store, so a batch is there as a whole or not at all.
+A file of records (magic ``WEIRLSMW``): ``[0, keys, values]`` writes, ``[1, first, end]`` deletes a range. Each call of
+the store writes one record, so the log holds all of a batch or none of it.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class WriteAheadLog:
 
 
 def replay(fs: FileSystem, path: str, into: Memtable) -> None:
-    """Repeat what a log says; a torn end, which was never acknowledged, is left out.
+    """Apply a log to a memtable, without its torn end, which was never acknowledged.
 
-    :raises CorruptStateError: when it is damaged elsewhere
+    :raises CorruptStateError: when the log is damaged elsewhere
     """
     data = fs.read_bytes(path)
     head = preamble(WAL_MAGIC, WAL_VERSION)
