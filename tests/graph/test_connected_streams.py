@@ -237,7 +237,7 @@ def test_drawings_tell_the_inputs_apart() -> None:
     ],
 )
 def test_wrong_use_is_refused_at_the_call(call: Callable[[], Any], message: str) -> None:
-    """What could never work is refused where it is written, with the way out."""
+    """A call that could never work is refused where it is written, and the error says how to correct it."""
     with pytest.raises(JobGraphError) as caught:
         call()
 

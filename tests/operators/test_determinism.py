@@ -24,7 +24,7 @@ from tests.operators.harness import Harness
 
 
 def digest() -> str:
-    """Digest of everything that windows, timers, two inputs and a file sink with buckets give for a fixed input."""
+    """Digest of all results of windows, timers, two inputs and a file sink with buckets for a fixed input."""
     records = [(f"key-{number * 7 % 40}", number) for number in range(200)]
     stamps = [number * 3 % 101 for number in range(200)]
     fs = MemoryFileSystem()

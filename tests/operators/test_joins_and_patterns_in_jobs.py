@@ -27,7 +27,7 @@ from tests.runtime.support import US, checked, every, execution
 
 LEFT = [(number % 5, number, "ab"[number * 7 % 3 % 2]) for number in range(60)]
 RIGHT = [(number % 7, number * 2, number) for number in range(40)]
-"""(key, event time, something)."""
+"""(key, event time, value)."""
 MODES = ["aligned", "unaligned", "aligned-timeout"]
 
 
@@ -46,7 +46,7 @@ def freeze(value: Any) -> Any:
 
 
 class Lookup:
-    """A service that takes 0 to 12 µs, fails at first for some records, and does not know every third of them."""
+    """A service that takes 0 to 12 µs, fails at first for some records, and has no answer for every third record."""
 
     def invoke(self, record: Any, context: AsyncContext) -> AsyncResult:
         after_ns = record[1] * 7919 % 13 * US
@@ -79,7 +79,7 @@ def counts_of(lefts: list[Any], rights: list[Any]) -> list[Any]:
 
 
 def wanted_groups() -> list[Any]:
-    """Sessions of both sides together: a record joins when it is at most 3 ms behind the last one."""
+    """Sessions of both sides together: a record joins if it is at most 3 ms after the last one."""
     wanted = []
     for key in range(7):
         times = sorted([(time_of(one), 0) for one in LEFT if key_of(one) == key] + [
@@ -140,13 +140,13 @@ def best(record: Any) -> int:
 
 
 def in_order(records: list[Any]) -> list[Any]:
-    # Of equal ones the record decides, by its encoding, which for these orders as the ints do.
+    # Equal orders are decided by the record's encoding, which for these has the order of the ints.
     return sorted(records, key=lambda record: (-best(record), record))
 
 
 @dataclass(frozen=True)
 class Case:
-    """A stream made of two, what its records add up to, and what that must be."""
+    """A stream made of two, the result of its records, and the expected result."""
 
     name: str
     build: Callable[[Stream, Stream], Stream]
@@ -222,7 +222,7 @@ BY_NAME = {case.name: case for case in CASES}
 def job(case: Case, results: CollectedResults, parallelism: int) -> Job:
     made = Job("job", parallelism=parallelism, max_parallelism=16)
     in_order = WatermarkStrategy.for_monotonous_timestamps(time_of).with_interval_ns(3 * US)
-    # At unlike speeds, neither side can be ahead of the watermark of both for long; nothing is late.
+    # At unlike speeds, neither side can stay ahead of the common watermark for long; no record is late.
     left = made.source(CollectionSource(LEFT), name="left", parallelism=1, watermarks=in_order)
     right = made.source(CollectionSource(RIGHT), name="right", parallelism=1, watermarks=in_order)
     stream = case.build(left, right)

@@ -1,4 +1,4 @@
-"""What operators and logs read back, well framed and malformed inside: an error of ours that says so."""
+"""State that operators and logs read back, well framed but malformed inside, gives an error of ours that says so."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.operators.log.disk.test_disk_recovery import begun, opened
 
 
 def restoring(checkpoint_id: int | None) -> Any:
-    """An operator that finds nothing where it expects a pair."""
+    """An operator that expects a pair in its state, but finds none."""
 
     def initialize_state() -> None:
         _current, _pending = None  # type: ignore[misc]
@@ -40,7 +40,7 @@ def restoring(checkpoint_id: int | None) -> Any:
 
 
 def test_an_operator_that_stumbles_over_its_state_is_told_apart_from_a_bug() -> None:
-    """After a restore the error names operator and checkpoint; without one it is what it is."""
+    """After a restore the error names operator and checkpoint; without a restore the original error is raised."""
     with pytest.raises(StateError, match="operator 'out' cannot take over its state from checkpoint 7"):
         take_over_state(restoring(7))
     with pytest.raises(TypeError):
@@ -48,7 +48,7 @@ def test_an_operator_that_stumbles_over_its_state_is_told_apart_from_a_bug() -> 
 
 
 def refused_of(fs: MemoryFileSystem, path: str, read: Callable[[], Any], kinds: Any) -> float:
-    """Which part of all variants of a file is refused with an error of these kinds; any other error is raised."""
+    """The share of all variants of a file that is refused with an error of these kinds; any other error is raised."""
     refused = 0
     others = list(framed_variants(fs.read_bytes(path)))
     for data in others:
@@ -63,7 +63,7 @@ def refused_of(fs: MemoryFileSystem, path: str, read: Callable[[], Any], kinds: 
 
 
 def test_offsets_of_acked_sources_are_checked() -> None:
-    """Whatever is in the file of a run with record acking: without it the job would begin again."""
+    """Any content of the file of a run with record acking is checked: without the file the job would begin again."""
     job = Job("acked")
     job.source(SequenceSource(0, 9), name="numbers", uid="numbers").sink(CollectSink(CollectedResults()), name="out")
     fs = MemoryFileSystem()
@@ -79,7 +79,7 @@ def test_offsets_of_acked_sources_are_checked() -> None:
 
 
 def test_the_snapshot_of_a_transaction_journal_is_checked() -> None:
-    """Whatever is in it: names, their outcomes and the points of partitions."""
+    """Any content is checked: names, their outcomes and the points of partitions."""
     fs = MemoryFileSystem()
     log = opened(fs)
     producer = begun(log)
@@ -96,7 +96,7 @@ def test_the_snapshot_of_a_transaction_journal_is_checked() -> None:
 
 
 def test_local_snapshots_are_checked() -> None:
-    """Whatever is in one: it is removed, said to be unreadable, and checkpoint storage is read."""
+    """A bad one is removed and reported as unreadable, and checkpoint storage is read instead."""
     fs = MemoryFileSystem()
     stream = FileStateHandle("x", StateScope.EXCLUSIVE, 3, 7)
     state = LocalTaskState({"out": SubtaskSnapshot()}, {stream: stream})
@@ -119,7 +119,7 @@ def test_local_snapshots_are_checked() -> None:
 
 
 def test_offsets_of_groups_and_topics_are_checked() -> None:
-    """Whatever is in the two files beside the records of a log."""
+    """Any content of the two files beside the records of a log is checked."""
     fs = MemoryFileSystem()
     write_topic(fs, "/log", "t", 2)
     offset = f"/log/{GROUPS_DIRECTORY}/g/t/0"

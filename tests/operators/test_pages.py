@@ -1,4 +1,4 @@
-"""Programs on pages about columns, windows, two inputs, requests, joins, ranks and patterns print what these say."""
+"""Programs on pages about columns, windows, two inputs, requests, joins, ranks and patterns print the pages' output."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def transcripts() -> list[object]:
 
 @pytest.mark.parametrize(("program", "output"), transcripts())
 def test_a_page_shows_what_its_program_prints(program: str, output: str) -> None:
-    """To the character."""
+    """The output is equal to the character."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(program, "page", "exec"), {"__name__": "page"})

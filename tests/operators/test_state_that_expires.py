@@ -18,7 +18,7 @@ THREE_MS = StateTtlConfig(ttl_ms=3)
 
 
 class Seen(KeyedProcessFunction):
-    """For each record, what every kind of state still knows of the records before it; one record per millisecond."""
+    """For each record, the earlier records that each kind of state still has; one record per millisecond."""
 
     def open(self, ctx: KeyedProcessContext) -> None:
         self.first = ctx.value_state("first", ttl=THREE_MS)

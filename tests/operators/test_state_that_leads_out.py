@@ -1,4 +1,4 @@
-"""Restored state that is well formed and names files that are none of its operator's: they stay as they are."""
+"""Restored state that is well formed but names files of others: the operator does not touch these files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OUT = ["/victims/.letters", "../../victims/.letters", "b/../../../victims/.lette
 
 @pytest.fixture
 def disk() -> MemoryFileSystem:
-    """Of the sinks, which are in ``/out/rows``, and of others."""
+    """Files of the sinks, which are in ``/out/rows``, and of others."""
     fs = MemoryFileSystem()
     for path in (VICTIM, "/victims/run-1/task-0/x", "/out/rows/part-9-9", "/out/rows/.mine"):
         fs.make_dirs(path.rpartition("/")[0])
@@ -66,7 +66,7 @@ def forged(**lists: Sequence[Any]) -> Checkpoint:
 
 def refused(fs: MemoryFileSystem, act: Callable[[], object]) -> None:
     before = everything(fs)
-    # Names in operator state are looked at when it is restored, those in messages when they are used.
+    # Names in operator state are checked when it is restored, those in messages when they are used.
     with pytest.raises((StateError, CorruptStateError), match=REFUSED):
         act()
     assert everything(fs) == before
@@ -76,7 +76,7 @@ def refused(fs: MemoryFileSystem, act: Callable[[], object]) -> None:
 @pytest.mark.parametrize("size_bytes", [0, 4])
 @pytest.mark.parametrize("role", ["temporary", "target", "open part", "open part's target"])
 def test_a_file_sink(disk: MemoryFileSystem, out: str, size_bytes: int, role: str) -> None:
-    """Nothing is committed, cut, set aside or overwritten elsewhere, by either kind of sink."""
+    """Neither kind of sink commits, cuts, sets aside or overwrites a file elsewhere."""
     pending = (out, "new", size_bytes) if role in ("temporary", "open part") else (".mine", out, 4)
     is_open = role.startswith("open")
     bucket = ("", [] if is_open else [(1, [pending])], (*pending, 0) if is_open else None)
@@ -91,7 +91,7 @@ def test_a_file_sink(disk: MemoryFileSystem, out: str, size_bytes: int, role: st
 
 @pytest.mark.parametrize("path", [*OUT, "part-9-9"])
 def test_a_committer_deletes_hidden_files_of_its_own(disk: MemoryFileSystem, path: str) -> None:
-    """What readers see is not one of them; nor is it cut to what a committable says."""
+    """Visible files are not among them, and are not cut to the length that a committable gives."""
     files = RecoverableWriter(disk, "/out/rows", lambda: "1")
     for committable in (("delete", "", path), ("pending", "", path, "new", 1)):
         refused(disk, partial(FileCommitter(files).commit, [CommitRequest(committable)]))
@@ -110,7 +110,7 @@ def test_a_compactor_of_a_file_sink(disk: MemoryFileSystem, out: str) -> None:
 @pytest.mark.parametrize("bucket", ["/victims", "../../victims", ""])
 @pytest.mark.parametrize("truncate", [True, False])
 def test_a_bucketing_sink(disk: MemoryFileSystem, bucket: str, truncate: bool) -> None:
-    """Parts in progress and pending ones, cut or with a valid length, and what its journal says."""
+    """Parts in progress and pending ones, cut or with a valid length, and the names in its journal."""
     names, part = BucketingNames(), "letters" if bucket else "../../victims/letters"
     for name in ("letters", names.pending("letters"), names.in_progress("letters")):
         with disk.open_write(f"/victims/{name}") as file:
@@ -161,7 +161,7 @@ def test_a_staged_sink(disk: MemoryFileSystem) -> None:
 
 @pytest.mark.parametrize("out", OUT)
 def test_the_compaction_of_a_table(disk: MemoryFileSystem, out: str) -> None:
-    """What a unit consists of, and what is deleted when it is compacted."""
+    """The files of a unit, and the files that are deleted when it is compacted."""
 
     def operator() -> CompactOperator:
         return CompactOperator("rows", JsonLinesRowFormat())
@@ -175,6 +175,6 @@ def test_the_compaction_of_a_table(disk: MemoryFileSystem, out: str) -> None:
 
 @pytest.mark.parametrize("partition", ["../../victims", "/victims", "d=1/../../.."])
 def test_a_partition_elsewhere_is_not_committed(disk: MemoryFileSystem, partition: str) -> None:
-    """Its pending partitions are in the state of a partition committer."""
+    """A partition committer has the pending partitions in its state."""
     context = PartitionCommitContext(disk, "/out/rows", partition, 0)
     refused(disk, lambda: SuccessFilePolicy().commit(context))

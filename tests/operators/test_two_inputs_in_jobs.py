@@ -41,7 +41,7 @@ MODES = ["aligned", "unaligned", "aligned-timeout"]
 
 
 class Both(KeyedCoProcessFunction):
-    """Sums what each side has per key and emits both sums at the end."""
+    """Sums each side per key and emits both sums at the end."""
 
     def open(self, ctx: KeyedProcessContext) -> None:
         self.sums = ctx.map_state("sums")
@@ -120,7 +120,7 @@ def sums_of(records: Iterable[Any], key: Any) -> int:
 
 
 def expected(job: Callable[..., Job]) -> Counter[Any]:
-    """What a job gives, worked out without the engine where that is short, else by an undisturbed run."""
+    """The expected result, computed without the engine where that is short, else by an undisturbed run."""
     if job is join_job:
         return Counter(
             (key, (("left", sums_of(LEFT, key)), ("right", sums_of(RIGHT, key)))) for key in range(7)

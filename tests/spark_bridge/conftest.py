@@ -14,12 +14,12 @@ from spark_bridge.session import get_session, stop_session
 from tests.spark_bridge.transforms import Calls, without_spark
 
 BRIEF_LIFE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Java's simplest compiler and collector: the best of them would take half of the session's time, and not repay it."""
+"""Java's simplest compiler and collector: the best would take half of the session's time, without a benefit."""
 
 
 @pytest.fixture(scope="session")
 def start_of_session() -> Iterator[tuple[Any, str]]:
-    """The session and everything that reached file descriptor 2 while it started and ran a first query."""
+    """The session, and the text written to file descriptor 2 while it started and ran a first query."""
     with tempfile.TemporaryFile() as captured, pytest.MonkeyPatch.context() as patch:
         patch.setenv("JDK_JAVA_OPTIONS", BRIEF_LIFE)
         terminal = os.dup(2)

@@ -1,4 +1,4 @@
-"""A function runs on a batch; its result is in one order, its failure is one short, complete sentence."""
+"""A function runs on a batch; its result has one order, its failure is one short, complete sentence."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_an_analysis_error_is_short(spark: Any) -> None:
 
 
 def test_an_error_during_execution_is_short(spark: Any) -> None:
-    """An error that only the data cause is raised by Spark later, and told just as briefly."""
+    """An error that only the data cause is raised by Spark later, and reported just as briefly."""
     error = failure_of(lambda frame: frame.selectExpr("cast(carrier as int) as number"))
     printed = "".join(traceback.format_exception(error))
 
@@ -96,7 +96,7 @@ def test_an_error_during_execution_is_short(spark: Any) -> None:
 
 
 def test_an_error_inside_a_python_worker_is_short(spark: Any) -> None:
-    """Of a Python function inside Spark, the exception and the user's line are kept."""
+    """For a Python function inside Spark, the exception and the user's line are kept."""
 
     def with_udf(frame: DataFrame) -> DataFrame:
         from pyspark.sql import functions as f
@@ -154,7 +154,7 @@ def test_rows_that_do_not_fit_are_not_the_functions_fault(spark: Any) -> None:
 
 
 def test_a_lost_connection_is_explained_by_the_death_of_spark(monkeypatch: pytest.MonkeyPatch, spark: Any) -> None:
-    """When the connection broke and the process is dead, the error says so and quotes its last words."""
+    """When the connection broke and the process is dead, the error says so and quotes its last output."""
     monkeypatch.setattr(batch_function, "session_has_died", lambda wait_seconds: True)
     log = "WARN nothing\njava.lang.OutOfMemoryError: heap\n\tat java.base/java.lang.Error.x"
     monkeypatch.setattr(batch_function, "session_log_tail", lambda: log)
@@ -163,7 +163,7 @@ def test_a_lost_connection_is_explained_by_the_death_of_spark(monkeypatch: pytes
         try:
             raise ConnectionRefusedError("111")
         except ConnectionRefusedError as error:
-            # PySpark does this to what goes wrong while it parses a schema.
+            # PySpark does this to errors that it meets while it parses a schema.
             raise ValueError("cannot parse datatype") from error
 
     assert failure_of(lose_connection).cause_lines == (
@@ -174,7 +174,7 @@ def test_a_lost_connection_is_explained_by_the_death_of_spark(monkeypatch: pytes
 
 
 def test_other_errors_are_not_blamed_on_spark(monkeypatch: pytest.MonkeyPatch, spark: Any) -> None:
-    """An error that is no lost connection does not make anybody wait for the process to die."""
+    """An error that is not a lost connection does not make the caller wait for the process to die."""
     monkeypatch.setattr(batch_function, "session_has_died", lambda wait_seconds: pytest.fail("must not be asked"))
 
     assert failure_of(lambda frame: frame.select("x")).cause_lines[0].startswith("AnalysisException")
@@ -196,14 +196,14 @@ def test_functions_have_names_without_addresses() -> None:
 
 
 def test_function_objects_have_a_line_too(spark: Any) -> None:
-    """The location is found inside `__call__` of an object and behind a partial."""
+    """The location is found inside `__call__` of an object and through a partial."""
     error = failure_of(functools.partial(Report(), column="nothing"))
 
     assert error.location == f"test_batch_function.py:{Report.__call__.__code__.co_firstlineno + 1}"
 
 
 def test_condensed_lines_drop_java_and_length() -> None:
-    """Java frames go, long lines are cut, few lines are kept, and an error without text still has its name."""
+    """Java frames are removed, long lines are cut, few lines are kept, and an error without text keeps its name."""
     text = "\n".join(["first", "\tat org.apache.spark.X", "x" * 1000, *(f"line {number}" for number in range(50))])
 
     lines = condensed_lines(ValueError(text))

@@ -44,7 +44,7 @@ def table_of(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
 
 
 def exact(rows: list[dict[str, Any]]) -> list[str]:
-    """Rows as text in which -0.0 and 0.0, and the order of dict entries, show."""
+    """Rows as text that shows -0.0 and 0.0, and the order of dict entries."""
     return [repr(row) for row in rows]
 
 
@@ -139,7 +139,7 @@ def test_timestamps_are_utc_also_inside_other_values() -> None:
 
 @pytest.mark.parametrize("rows", [0, 1])
 def test_tables_with_nothing_to_sort(rows: int) -> None:
-    """No row and one row are in order."""
+    """No rows and one row are in order."""
     table = pa.table({"x": pa.array([7][:rows], type=pa.int64())})
 
     assert python_rows(sort_canonically(table)) == [{"x": 7}][:rows]

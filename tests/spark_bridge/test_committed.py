@@ -19,7 +19,7 @@ SCHEMA = "carrier string, count bigint"
 
 
 def put(root: Path, name: str, *rows: Any) -> None:
-    """Writes a part file; a row is an object to be written as JSON, or a line as it stands."""
+    """Writes a part file; a row is an object to be written as JSON, or a complete line."""
     path = root / name
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [row if isinstance(row, str) else json.dumps(row) + "\n" for row in rows]
@@ -45,7 +45,7 @@ def test_part_files_of_all_buckets_are_read(spark: Any, tmp_path: Path) -> None:
 
 
 def test_hidden_files_and_directories_are_not_there(spark: Any, tmp_path: Path) -> None:
-    """What a sink has not finished, or keeps for itself, begins with a dot or an underscore and is not read."""
+    """Unfinished and internal files of a sink begin with a dot or an underscore, and are not read."""
     put(tmp_path, "part-0-0", row("UA", 1))
     put(tmp_path, ".part-0-1.inprogress.1", "torn")
     put(tmp_path, "_SUCCESS", "")
@@ -76,7 +76,7 @@ def test_nothing_committed_is_an_empty_answer(spark: Any, tmp_path: Path) -> Non
 
 
 def test_later_commits_do_not_change_what_was_read(spark: Any, tmp_path: Path) -> None:
-    """The DataFrame is what was committed when it was read."""
+    """The DataFrame has the rows that were committed when it was read."""
     put(tmp_path, "part-0-0", row("UA", 1))
     frame = read_committed(str(tmp_path), SCHEMA)
 
@@ -138,7 +138,7 @@ def test_a_visible_foreign_file_is_refused(spark: Any, tmp_path: Path) -> None:
 
 
 def test_a_directory_that_is_none_is_refused(tmp_path: Path) -> None:
-    """A job that committed nothing has no directory, and that is said."""
+    """A job that committed nothing has no directory, and the error says so."""
     with pytest.raises(OracleInputError, match="committed anything yet"):
         visible_part_files(str(tmp_path / "nowhere"))
 

@@ -1,4 +1,4 @@
-"""Rows cross into Spark and come back unchanged, by either way, and what does not fit is refused."""
+"""Rows cross into Spark and come back unchanged, in either way, and rows that do not fit are refused."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_no_rows_are_a_batch_too(spark: Any, threshold: int) -> None:
 
 @both_ways
 def test_doubles_are_kept_bit_by_bit(spark: Any, threshold: int) -> None:
-    """nan, infinities, the smallest numbers and both zeros come back as they went."""
+    """nan, infinities, the smallest numbers and both zeros come back unchanged."""
     values = [float("-inf"), -5e-324, -0.0, 0.0, 1e-310, 1.7976931348623157e308, float("inf"), float("nan")]
 
     returned = there_and_back([(value,) for value in values], "x double", threshold)
@@ -102,7 +102,7 @@ def test_the_threshold_decides_the_way(spark: Any) -> None:
 
 
 def test_the_file_goes_when_the_batch_fails(spark: Any) -> None:
-    """An error inside the block does not leave the batch's file behind."""
+    """After an error inside the block, the batch's file is deleted."""
     files: list[Path] = []
 
     def fail_in_block() -> None:
@@ -178,7 +178,7 @@ def test_a_table_that_does_not_fit_is_refused(spark: Any, table: dict[str, Any],
     ],
 )
 def test_a_bad_schema_is_refused(spark: Any, ddl: str, problem: str) -> None:
-    """A schema that is none is one short error with the reason and an example of a right one."""
+    """An invalid schema is one short error with the reason and an example of a right one."""
     with pytest.raises(SparkBridgeError, match=problem) as caught:
         parse_schema(ddl)
 
@@ -196,14 +196,14 @@ def test_a_bad_schema_is_refused(spark: Any, ddl: str, problem: str) -> None:
     ],
 )
 def test_a_type_without_a_python_value_is_refused(spark: Any, ddl: str, problem: str) -> None:
-    """A type that cannot go there and back is refused in a schema, by its name."""
+    """A type that cannot cross in both directions is refused in a schema, by its name."""
     with pytest.raises(SparkBridgeError, match=f"cannot cross between Python and Spark: {problem}"):
         parse_schema(ddl)
 
 
 @pytest.mark.parametrize("column", ["map(array(1), 2)", "parse_json('{}')", "interval '1' year"])
 def test_a_result_without_a_python_value_is_refused(spark: Any, column: str) -> None:
-    """So is a result of such a type."""
+    """A result of such a type is refused, too."""
     with pytest.raises(SparkBridgeError, match="the result cannot cross between Spark and Python: "):
         collect_canonical(spark.sql(f"select {column} as x"))
 
@@ -218,7 +218,7 @@ def test_a_negative_threshold_is_refused(spark: Any) -> None:
 
 
 def test_result_with_a_name_twice_is_refused(spark: Any) -> None:
-    """A row that a dict cannot hold is an error, not a row with a column less."""
+    """A row that a dict cannot represent is an error, not a row with a column less."""
     with pytest.raises(SparkBridgeError, match="more than one column named x"):
         collect_canonical(spark.sql("select 1 as x, 2 as x"))
 

@@ -1,4 +1,4 @@
-"""Any value either comes back from the crossing as it went, or is refused with its row: never another value."""
+"""Any value either comes back from the crossing unchanged, or is refused with its row: never another value."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from hypothesis import example, given, strategies as st
 from spark_bridge.cuts import BarrierCut, EventTimeCut, Period, RowsCut, barrier_cut, event_time_cut, rows_cut
 from spark_bridge.errors import SparkBridgeError
 
-# What has to be replaced in a date to come to the beginning of the period it lies in.
+# The fields of a date to replace in order to get the beginning of its period.
 _HOUR = {"minute": 0, "second": 0, "microsecond": 0}
 BEGINNING: dict[str, dict[str, Any]] = {
     "hour": _HOUR,
@@ -93,7 +93,7 @@ def test_periods_have_the_length_of_the_calendar(timestamp_ms: int) -> None:
         ("month", ms(1900, 2, 28), ms(1900, 2, 1), ms(1900, 3, 1), "1900-02"),
         ("year", ms(2012, 2, 29), ms(2012, 1, 1), ms(2013, 1, 1), "2012"),
         ("year", ms(2013, 12, 31, 23, 59, 59) + 999, ms(2013, 1, 1), ms(2014, 1, 1), "2013"),
-        # Before 1970: rounding towards zero would put these into the period after theirs.
+        # Before 1970: rounding towards zero would put these into the period after their own.
         ("hour", -1, -HOUR_MS, 0, "1969-12-31T23"),
         ("day", -1, -24 * HOUR_MS, 0, "1969-12-31"),
         ("month", -1, ms(1969, 12, 1), 0, "1969-12"),
@@ -111,7 +111,7 @@ def test_periods_at_the_ends_of_months_and_years(
 @pytest.mark.parametrize("period", CALENDAR)
 @pytest.mark.parametrize("timestamp_ms", [FIRST_MS - 1, END_MS, 1_357_034_400_000_000_000, -(2**63), 2**63 - 1])
 def test_a_time_outside_of_the_calendar_is_explained(period: str, timestamp_ms: int) -> None:
-    """A timestamp that is no date (nanoseconds taken for milliseconds, say) is an error that says so."""
+    """A timestamp outside of all dates (nanoseconds taken for milliseconds, say) is an error that says so."""
     with pytest.raises(SparkBridgeError, match=rf"event time {timestamp_ms} ms lies in no {period} .* milliseconds"):
         event_time_cut(period).period_at(timestamp_ms)
 
@@ -135,14 +135,14 @@ def test_a_function_gives_its_own_periods(timestamp_ms: int) -> None:
     ],
 )
 def test_a_period_that_is_none_is_refused(answer: object, problem: str) -> None:
-    """What the function returns must be a period, and contain the timestamp: start included, end excluded."""
+    """The result of the function must be a period that contains the timestamp: start included, end excluded."""
     with pytest.raises(SparkBridgeError, match=problem):
         event_time_cut(lambda timestamp_ms: answer).period_at(5)  # type: ignore[arg-type,return-value]
 
 
 @pytest.mark.parametrize("period", ["week", "Month", "", 3, None, ["month"]])
 def test_an_unknown_period_is_refused(period: object) -> None:
-    """The error names the periods that there are."""
+    """The error names the known periods."""
     with pytest.raises(SparkBridgeError, match=r"there is no period .* hour, day, month, year, or pass a function"):
         event_time_cut(period)  # type: ignore[arg-type]
 
@@ -155,6 +155,6 @@ def test_a_batch_has_a_whole_number_of_rows(rows: object) -> None:
 
 
 def test_cuts_are_plain_values() -> None:
-    """What the functions make."""
+    """The functions return them."""
     assert (rows_cut(1), rows_cut(500), barrier_cut()) == (RowsCut(1), RowsCut(500), BarrierCut())
     assert isinstance(event_time_cut("day"), EventTimeCut)

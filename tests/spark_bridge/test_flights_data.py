@@ -1,4 +1,4 @@
-"""The flights become three streams: complete, ordered by departure, and as disordered as is claimed."""
+"""The flights become three streams: complete, ordered by departure, and exactly as disordered as documented."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from examples.flights_data import (
     published_tables,
 )
 
-# Beside the tests with Spark, which need the prepared flights, too: they are prepared once.
+# They run with the Spark tests, which need the prepared flights, too: the flights are prepared once.
 pytestmark = pytest.mark.xdist_group("spark")
 
 HOUR_MS = 3_600_000
@@ -60,12 +60,12 @@ class Departure(NamedTuple):
     flight_id: int
     delay_minutes: int
     behind_ms: int
-    """How far its event time is behind the largest one before it in its split."""
+    """How much older its event time is than the largest one before it in its split."""
 
 
 @pytest.fixture(scope="module")
 def departures(flight_files: FlightFiles) -> list[list[Departure]]:
-    """What several tests look at, by split: to read the year takes a second."""
+    """Data for several tests, by split: to read the year takes a second."""
     splits = []
     for path in flight_files.splits:
         split, latest_ms = [], 0
@@ -163,7 +163,7 @@ def test_day_windows_drop_fewer(departures: list[list[Departure]]) -> None:
         late = 0
         for one in split:
             day_end_ms = (one.event_time_ms // (24 * HOUR_MS) + 1) * 24 * HOUR_MS
-            # Flink's watermark is max - bound - 1, a window is late when its last millisecond is not after it.
+            # Flink's watermark is max - bound - 1; a window is late when its last millisecond is not after it.
             late += day_end_ms - 1 <= one.event_time_ms + one.behind_ms - 6 * HOUR_MS - 1
         dropped.append(late)
 
@@ -171,7 +171,7 @@ def test_day_windows_drop_fewer(departures: list[list[Departure]]) -> None:
 
 
 def test_types_cover_every_field(flight_files: FlightFiles) -> None:
-    """Every field of a typed column is a whole number or missing, and no other column is one by nature."""
+    """Every field of a typed column is a whole number or missing; the other columns are text."""
     for row in rows_of(flight_files.splits[2]):
         for name, convert in FLIGHT_TYPES.items():
             assert row[name] == "" or convert(row[name]) is not None
@@ -198,7 +198,7 @@ def test_nothing_is_imported_for_it() -> None:
 
 
 def test_prepared_once(tmp_path: Path) -> None:
-    """A second call uses what is there and touches nothing."""
+    """A second call uses the prepared files and touches nothing."""
     source = published_in(tmp_path / "in")
     first = prepare(tmp_path / "out", source=source)
     stamps = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
@@ -234,7 +234,7 @@ def test_prepared_again_when_it_must_be(tmp_path: Path, damage: str, monkeypatch
 
 
 def test_a_failure_in_the_middle_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever looks sees no directory or a whole one: a preparation that fails is not seen at all."""
+    """A reader sees no directory or a whole one: a preparation that fails is never seen."""
 
     def fail(directory: Path, fingerprint: str, flights: int) -> None:
         raise OSError("disk full")
@@ -265,7 +265,7 @@ def test_a_race_is_won_by_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_other_peoples_files_are_left_alone(tmp_path: Path) -> None:
-    """A directory that holds something else is refused; an empty one is taken."""
+    """A directory with other files is refused; an empty one is used."""
     source = published_in(tmp_path / "in")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("x", encoding="utf-8")

@@ -195,7 +195,7 @@ def test_the_whole_year_agrees(
 def test_report_does_not_depend_on_order_or_partitions(
     route_report: RouteReport, months: dict[int, Any], february: list[dict[str, Any]]
 ) -> None:
-    """Rows in another order, in other partitions, across the other way: the same bytes."""
+    """Rows in another order, in other partitions, and by the other way of crossing: the same bytes."""
     turned = run_batch(
         lambda frame: route_report(frame.repartition(5)), months[2][::-1], FLIGHT_SCHEMA, parquet_threshold_rows=10**9
     )

@@ -1,4 +1,4 @@
-"""Java is looked for before Spark is, and what is wrong with it is said in one sentence."""
+"""The bridge looks for Java before it starts Spark, and one sentence says what is wrong with Java."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_wrong_java_home_is_an_error(tmp_path: Path, home: str, why: str) -> N
 
 
 def test_java_below_17_is_refused(tmp_path: Path) -> None:
-    """Java 16 is not enough; the error says what was found where, and how to install a newer one."""
+    """Java 16 is not enough; the error says which was found where, and how to install a newer one."""
     executable = fake_java(tmp_path, 'openjdk version "16.0.2"')
 
     with pytest.raises(JavaMissingError, match=r"Java 17 or newer.*Java 16.*apt-get install openjdk-17") as caught:
@@ -74,13 +74,13 @@ def test_java_below_17_is_refused(tmp_path: Path) -> None:
 
 
 def test_no_java_at_all(tmp_path: Path) -> None:
-    """Without any java the error names both places that were looked at."""
+    """Without any java the error names both places that were searched."""
     with pytest.raises(JavaMissingError, match=r"JAVA_HOME \(not set\); PATH \(no java\)"):
         find_java({"PATH": str(tmp_path)})
 
 
 def test_java_that_does_not_run_is_no_java(tmp_path: Path) -> None:
-    """A java that exits with an error (macOS ships such a one) is as good as none."""
+    """A java that exits with an error (macOS ships such a one) counts as none."""
     executable = fake_java(tmp_path, 'openjdk version "17.0.1"', exit_code=1)
 
     with pytest.raises(JavaMissingError, match="does not run"):

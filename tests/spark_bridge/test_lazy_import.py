@@ -1,4 +1,4 @@
-"""Importing the bridge costs nothing and needs nothing; what is missing is said when it is needed."""
+"""Importing the bridge costs nothing and needs nothing; a missing package is reported when it is needed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_import_works_where_spark_is_not_installed() -> None:
 
 
 def test_missing_pyarrow_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyArrow is as necessary as PySpark and is named when it is what is missing."""
+    """PyArrow is as necessary as PySpark, and the error names it when it is missing."""
 
     def without_pyarrow(name: str) -> ModuleSpec | None:
         return None if name == "pyarrow" else find_spec(name)

@@ -29,7 +29,7 @@ COUNT = ValueStateDescriptor("count")
 
 
 class Totals(KeyedProcessFunction):
-    """A running total per key, which may have begun elsewhere."""
+    """A running total per key, which may begin with restored state."""
 
     def open(self, ctx: KeyedProcessContext) -> None:
         self.total = ctx.value_state("total", 0)
@@ -63,7 +63,7 @@ def test_a_savepoint_is_a_dataframe_of_its_entries(spark: Any) -> None:
 
 @pytest.mark.spark
 def test_two_savepoints_are_compared(spark: Any) -> None:
-    """What was added, removed and changed; two timers of one key are two entries, and the same."""
+    """Added, removed and changed entries; two timers of one key are two entries, and the same."""
     files = MemoryFileSystem()
     paths = [savepoint(files, counts) for counts in ({"a": 1, "b": 2, "c": 3}, {"b": 2, "c": 4, "d": 5})]
     before, after = (read_state(path, file_system=files, session=spark) for path in paths)
@@ -76,7 +76,7 @@ def test_two_savepoints_are_compared(spark: Any) -> None:
 
 @pytest.mark.spark
 def test_a_job_starts_with_state_from_a_dataframe(spark: Any) -> None:
-    """Sums by key, put in from a DataFrame, go on where it says."""
+    """Sums by key, written from a DataFrame, continue from its values."""
     files = MemoryFileSystem()
     frame = spark.createDataFrame([(0, 100), (1, 200)], "k long, total long")
     writer = SnapshotWriter("sums")

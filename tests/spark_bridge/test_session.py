@@ -1,4 +1,4 @@
-"""One session per process: its settings, its silence, and whose it is to end."""
+"""One session per process: its settings, its silence, and which code may stop it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_settings_reach_the_driver(spark: Any) -> None:
 
 
 def test_environment_is_put_back(spark: Any) -> None:
-    """The variables that PySpark needs at the start do not stay behind for other programs."""
+    """The variables that PySpark needs at the start are removed again, so that other programs do not see them."""
     assert "SPARK_LOCAL_IP" not in os.environ
     assert os.environ.get("PYSPARK_PYTHON") in (None, sys.executable)
 
@@ -73,7 +73,7 @@ def test_python_functions_run_on_this_interpreter(spark: Any) -> None:
 
 
 def test_foreign_session_is_used_and_never_stopped(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session that somebody else created keeps its settings and its life; ours beside it has our settings."""
+    """A session created by other code keeps its settings and keeps running; ours beside it has our settings."""
     monkeypatch.setattr(session, "_running", None)
 
     ours = get_session(SessionSettings(shuffle_partitions=3))
@@ -88,7 +88,7 @@ def test_foreign_session_is_used_and_never_stopped(spark: Any, monkeypatch: pyte
 
 
 def test_stop_without_a_session_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stopping is safe when nothing runs."""
+    """Stopping is safe when no session runs."""
     monkeypatch.setattr(session, "_running", None)
 
     stop_session()
@@ -104,7 +104,7 @@ def test_impossible_settings_are_refused(partitions: int) -> None:
 
 
 def test_extra_properties_win_and_clusters_are_not_bound_to_loopback() -> None:
-    """What the user says wins; the driver of a cluster must be reachable by its executors."""
+    """The user's settings win; the driver of a cluster must be reachable by its executors."""
     local = SessionSettings(extra={"spark.driver.memory": "3g"}).spark_properties()
     cluster = SessionSettings(master="spark://master:7077").spark_properties()
 

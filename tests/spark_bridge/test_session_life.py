@@ -1,4 +1,4 @@
-"""The life of the JVM, in processes of their own: it starts, dies, is replaced, and leaves nothing behind."""
+"""The life of the JVM, in processes of their own: it starts, dies, is replaced, and leaves no files or processes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_batch_leaves_no_output_and_no_files(tmp_path: Path) -> None:
 
 
 def test_a_dead_jvm_is_explained_and_replaced(tmp_path: Path) -> None:
-    """The batch in which Spark dies says so; the next one runs in a new session; the dead one's files are gone."""
+    """The batch in which Spark dies says so; the next one runs in a new session; the dead one's files are deleted."""
     answer = run_program(
         "from spark_bridge import SparkTransformError, run_batch, session, stop_session, get_session\n"
         "def kill_spark(frame):\n"
@@ -77,7 +77,7 @@ def test_stop_ends_the_jvm_and_a_new_one_may_differ(tmp_path: Path) -> None:
 
 
 def test_a_killed_program_takes_its_jvm_and_files_with_it(tmp_path: Path) -> None:
-    """SIGKILL on the program ends the JVM by itself, and its files go with it, those of an open batch included."""
+    """SIGKILL on the program ends the JVM by itself, and deletes its files, those of an open batch included."""
     answer = run_program(
         "import os, signal\n"
         "from spark_bridge import rows_on_spark, session\n"
@@ -90,7 +90,7 @@ def test_a_killed_program_takes_its_jvm_and_files_with_it(tmp_path: Path) -> Non
 
     assert answer.returncode == -signal.SIGKILL
     jvm_pid = int(answer.stdout)
-    # A real process has no virtual time: its end is waited for, and the wait is bounded.
+    # A real process has no virtual time: the test waits for its end, and the wait is bounded.
     deadline = time.monotonic() + _SHUTDOWN_TIMEOUT_SECONDS
     while time.monotonic() < deadline and (Path(f"/proc/{jvm_pid}").exists() or any(tmp_path.iterdir())):
         time.sleep(0.1)
@@ -99,7 +99,7 @@ def test_a_killed_program_takes_its_jvm_and_files_with_it(tmp_path: Path) -> Non
 
 
 def test_a_session_that_cannot_start_says_why(tmp_path: Path) -> None:
-    """A setting that Spark refuses comes back as one error that quotes Spark, with nothing left running or lying."""
+    """A setting that Spark refuses gives one error that quotes Spark; no process and no file remains."""
     answer = run_program(
         "from spark_bridge import SessionSettings, SparkBridgeError, get_session, session_is_running\n"
         "try:\n"

@@ -21,7 +21,7 @@ STRUCT = pa.struct([("a", pa.int64()), ("b", pa.string())])
 
 
 class Finer(datetime.datetime):
-    """As pandas' Timestamp is: with digits below the microsecond."""
+    """Like pandas' Timestamp: with digits below the microsecond."""
 
     nanosecond = 1
 
@@ -58,7 +58,7 @@ class Color(enum.IntEnum):
     ids=str,
 )
 def test_right_types_enter(arrow_type: Any, value: Any) -> None:
-    """A value of the column's type is welcome, and so is None."""
+    """A value of the column's type is accepted, and so is None."""
     assert first_misfit(arrow_type, [None, value, None]) is None
 
 
@@ -132,7 +132,7 @@ def test_wrong_types_are_found_with_position_and_reason(arrow_type: Any, value: 
     ids=str,
 )
 def test_a_column_of_the_same_kind_is_cast(source: Any, target: Any) -> None:
-    """Of Arrow columns only width and encoding may differ; the range of the values is checked by the cast."""
+    """Arrow columns may differ only in width and encoding; the cast checks the range of the values."""
     assert cast_misfit(source, target) is None
 
 
@@ -157,5 +157,5 @@ def test_a_column_of_the_same_kind_is_cast(source: Any, target: Any) -> None:
     ids=str,
 )
 def test_a_column_of_another_kind_is_not_cast(source: Any, target: Any, reason: str) -> None:
-    """A cast that would turn values into others, as Arrow does it silently, is refused with the reason."""
+    """Arrow would silently cast such values into others; the cast is refused with the reason."""
     assert cast_misfit(source, target) == reason

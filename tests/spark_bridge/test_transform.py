@@ -1,4 +1,4 @@
-"""The stream operator around a Spark batch: which rows make a batch, when it runs, what it is told and costs."""
+"""The stream operator around a Spark batch: its rows, when it runs, the settings that it gets, and its cost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_period_is_closed_by_the_watermark(calls: Calls) -> None:
 
 
 def test_results_stand_before_the_watermark_that_closed_the_period(calls: Calls) -> None:
-    """Results carry the last timestamp of their period: behind the watermark they would be late downstream."""
+    """Results carry the last timestamp of their period: after the watermark they would be late downstream."""
     harness = operator_of(TENS, lambda rows: [*rows, sum(rows)])
     harness.process([1, 2, 4], [3, 0, 9])
 
@@ -44,7 +44,7 @@ def test_results_stand_before_the_watermark_that_closed_the_period(calls: Calls)
 
 
 def test_periods_run_oldest_first(calls: Calls) -> None:
-    """One watermark that closes several periods runs them in the order of time, whatever the order of rows was."""
+    """One watermark that closes several periods runs them in the order of time, in whatever order the rows came."""
     harness = operator_of(TENS)
     harness.process([4, 1, 2, 8], [25, -5, 15, 35])
 
@@ -55,7 +55,7 @@ def test_periods_run_oldest_first(calls: Calls) -> None:
 
 
 def test_the_last_watermark_closes_everything(calls: Calls) -> None:
-    """The watermark that ends a bounded stream leaves nothing for `finish`."""
+    """After the watermark that ends a bounded stream, `finish` has no rows left."""
     harness = operator_of(TENS)
     harness.process([1, 2], [5, 10**12])
 
@@ -88,7 +88,7 @@ def test_months_are_the_calendars(calls: Calls) -> None:
 
 
 def test_a_function_without_results_emits_none(calls: Calls) -> None:
-    """An empty result is no record, and the watermark passes."""
+    """An empty result emits no record, and the watermark passes."""
     harness = operator_of(TENS, lambda rows: [])
     harness.process([1], [0])
 
@@ -99,7 +99,7 @@ def test_a_function_without_results_emits_none(calls: Calls) -> None:
 
 
 def test_idleness_passes() -> None:
-    """Whether the stream is idle concerns who comes next."""
+    """Idleness concerns the operators downstream."""
     harness = operator_of(TENS)
 
     harness.operator.process_watermark_status(True)
@@ -126,7 +126,7 @@ def test_late_rows_are_counted_and_sent_aside(calls: Calls) -> None:
 
 
 def test_a_period_without_rows_is_closed_too(calls: Calls) -> None:
-    """Late is what the watermark has passed. Were an empty period still open, its results would be late themselves."""
+    """A row is late once the watermark has passed its period. Were an empty one open, its results would be late, too."""
     harness = operator_of(TENS)
     harness.watermark(9)
     harness.take()
@@ -139,7 +139,7 @@ def test_a_period_without_rows_is_closed_too(calls: Calls) -> None:
 
 
 def test_a_period_the_watermark_has_not_passed_is_open(calls: Calls) -> None:
-    """A row behind the watermark whose period goes on is in time: a batch takes all rows of its period."""
+    """A row older than the watermark, whose period goes on, is in time: a batch takes all rows of its period."""
     harness = operator_of(TENS)
     harness.watermark(8)
 
@@ -154,7 +154,7 @@ def test_a_period_the_watermark_has_not_passed_is_open(calls: Calls) -> None:
 
 
 def test_a_rows_cut_runs_as_soon_as_the_rows_are_there(calls: Calls) -> None:
-    """Batches of exactly that many rows, in order; results have no event time, and watermarks pass."""
+    """Batches have exactly that many rows, in order; results have no event time, and watermarks pass."""
     harness = operator_of(rows_cut(3))
     harness.process([1, 2])
     assert calls.batches == []
@@ -167,7 +167,7 @@ def test_a_rows_cut_runs_as_soon_as_the_rows_are_there(calls: Calls) -> None:
 
 
 def test_what_remains_is_the_last_batch(calls: Calls) -> None:
-    """`finish` runs the rows that did not fill a batch; when there are none, nothing."""
+    """`finish` runs the rows that did not fill a batch; without such rows it runs nothing."""
     harness = operator_of(rows_cut(2))
     harness.process([1, 2, 4])
     harness.finish()
@@ -194,7 +194,7 @@ def test_batches_of_rows_do_not_depend_on_how_rows_arrive(sizes: list[int], rows
 
 
 def test_a_barrier_cut_ends_its_batch_before_the_barrier(calls: Calls) -> None:
-    """What came between two checkpoints is one batch; its results belong before the barrier, and no row waits."""
+    """Rows between two checkpoints are one batch; its results belong before the barrier, and no row waits."""
     harness = operator_of(barrier_cut())
     harness.process([1, 2])
     harness.process([4])
@@ -224,7 +224,7 @@ def test_a_barrier_without_rows_makes_no_batch(calls: Calls) -> None:
 
 
 def test_the_specification_reaches_the_batch(calls: Calls) -> None:
-    """Schemas and threshold are those of the specification."""
+    """It has the schemas and the threshold of the specification."""
     specifications: list[dict[str, Any]] = [{}, {"result_schema": "n int", "parquet_threshold_rows": 3}]
     for options in specifications:
         harness = operator_of(rows_cut(1), **options)
@@ -263,7 +263,7 @@ def test_a_batch_takes_virtual_time(calls: Calls, cost_ns: Any, spent_ns: int) -
 
 @pytest.mark.parametrize("answer", [-1, 0.5, None, True])
 def test_a_cost_that_is_no_duration_is_an_error(calls: Calls, answer: object) -> None:
-    """Time does not go back, and has no fractions of a nanosecond."""
+    """Time does not go back, and a cost has no fractions of a nanosecond."""
     harness = operator_of(rows_cut(2), cost_ns=lambda rows: answer)
 
     with pytest.raises(UserFunctionError, match=r"cost function of operator 'op' raised TypeError.*\n.*2 rows"):
@@ -282,7 +282,7 @@ def test_a_cost_that_is_no_duration_is_an_error(calls: Calls, answer: object) ->
     ],
 )
 def test_wrong_arguments_are_refused_at_once(options: dict[str, Any], problem: str) -> None:
-    """An argument of the wrong kind is named when the job is written; a cut that is none would never end a batch."""
+    """An argument of the wrong kind is named when the job is written; an invalid cut would never end a batch."""
     arguments: dict[str, Any] = {"fn": size_and_sum, "schema": "value int", "cut": TENS, **options}
 
     with pytest.raises(SparkBridgeError, match=problem):
@@ -293,7 +293,7 @@ def test_wrong_arguments_are_refused_at_once(options: dict[str, Any], problem: s
 
 
 def test_event_time_needs_timestamps(calls: Calls) -> None:
-    """Rows without event time cannot be cut by it: the error says what the source lacks. No row, no error."""
+    """Rows without event time cannot be cut by it: the error says what the source lacks. Without rows, no error."""
     harness = operator_of(TENS)
     harness.process([])
 
@@ -314,7 +314,7 @@ def test_overlapping_periods_are_an_error(calls: Calls) -> None:
 
 
 def test_periods_of_one_start_and_different_ends_are_an_error(calls: Calls) -> None:
-    """The same, where the start alone would not tell."""
+    """The start alone would not show the overlap."""
     harness = operator_of(event_time_cut(lambda time_ms: Period(0, time_ms + 1, "so far")))
 
     with pytest.raises(SparkBridgeError, match="overlaps"):

@@ -36,7 +36,7 @@ def number_sums(into: CollectedResults, fn: Any, **options: Any) -> Job:
 def run_numbers(
     fn: Any, *, kills: Sequence[tuple[str, int]] = (), seed: int = 0, **options: Any
 ) -> tuple[ExecutionResult, list[Any]]:
-    """One run that must end well, and what it committed."""
+    """One run that must end well; returns the committed results."""
     results = CollectedResults()
     job = number_sums(results, fn, **options)
     result = run(job, kills=kills, seed=str(seed), batch_size=4, checkpoint_interval=every(ns=11 * US))
@@ -44,7 +44,7 @@ def run_numbers(
 
 
 def sums_in_python(rows: list[list[int]]) -> list[dict[str, int]]:
-    """Count and sum of the numbers with each rest, in canonical order."""
+    """Count and sum of the numbers with each remainder, in canonical order."""
     return [
         {"rest": rest, "count": len(numbers), "sum": sum(numbers)}
         for rest in range(3)
@@ -69,7 +69,7 @@ def test_a_period_of_all_splits_is_one_batch(calls: Calls) -> None:
 
 @pytest.mark.parametrize("target", ["sums", "numbers[1]", "out"])
 def test_a_kill_at_any_time_changes_no_result(calls: Calls, target: str) -> None:
-    """Killed where it hurts, the job commits each period's results once, in the order of periods."""
+    """Killed at critical moments, the job commits each period's results once, in the order of periods."""
     restored = set()
     for at_us in range(8, 48, 5):
         result, committed = run_numbers(sums_in_python, kills=[(target, at_us * US)], seed=at_us)
@@ -119,7 +119,7 @@ def sums_on_spark(frame: Any) -> Any:
 
 
 def test_a_job_on_spark_survives_a_kill(spark: Any) -> None:
-    """On Spark itself: killed in the middle and restored from a checkpoint, the job commits what it should."""
+    """On Spark itself: killed in the middle and restored from a checkpoint, the job commits the right results."""
     undisturbed, expected = run_numbers(sums_on_spark, result_schema="rest int, count bigint, sum bigint")
     killed, committed = run_numbers(sums_on_spark, kills=[("sums", 30 * US)], parquet_threshold_rows=20)
 

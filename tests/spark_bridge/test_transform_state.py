@@ -1,4 +1,4 @@
-"""What the Spark operator keeps: a restore at any point makes the same batches of the same rows."""
+"""The state of the Spark operator: a restore at any point makes the same batches of the same rows."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def run_in_parts(cut: Cut, parts: Sequence[Sequence[list[int] | int]]) -> tuple[
 
 
 def batches_by_hand(script: Sequence[list[int] | int]) -> tuple[list[tuple[str, list[int]]], list[int]]:
-    """What an event-time cut means: the batches in order, and the late rows. Closes periods one millisecond at a
+    """The meaning of an event-time cut: the batches in order, and the late rows. Closes periods one millisecond at a
     time."""
     row, watermark_ms = 0, -20
     batches: list[tuple[str, list[int]]] = []
@@ -89,7 +89,7 @@ def test_a_restore_anywhere_changes_no_batch(cut: Cut, script: list[list[int] | 
 
 
 def test_rows_wait_in_state(calls: Calls) -> None:
-    """Every kind of row comes back as it was, with the name of its period."""
+    """Every kind of row comes back unchanged, with the name of its period."""
     rows: list[Any] = [{"carrier": "UA", "delay": None}, ["UA", 1.5], ("UA", 2), "text", 7]
     harness = operator_of(TENS, lambda rows: [])
     harness.process(rows, [5] * len(rows))
@@ -103,7 +103,7 @@ def test_rows_wait_in_state(calls: Calls) -> None:
 
 
 def test_no_batch_runs_at_a_barrier(calls: Calls) -> None:
-    """A checkpoint is no end of a batch, unless the cut says so."""
+    """A checkpoint does not end a batch, unless the cut says so."""
     for cut in (TENS, rows_cut(4)):
         harness = operator_of(cut)
         harness.process([1, 2], [0, 0])
@@ -113,7 +113,7 @@ def test_no_batch_runs_at_a_barrier(calls: Calls) -> None:
 
 
 def test_fingerprints_tell_states_apart(calls: Calls) -> None:
-    """Equal histories have equal fingerprints; a row, a watermark or a batch more makes another one."""
+    """Equal histories have equal fingerprints; one more row, watermark or batch gives another."""
 
     def after(*script: list[int] | int, cut: Cut = TENS) -> object:
         harness = operator_of(cut)
@@ -171,7 +171,7 @@ def test_the_numbers_of_batches_survive_a_restore(calls: Calls) -> None:
     ids=["month to day", "rows to day", "event time to rows"],
 )
 def test_a_changed_cut_does_not_tear_batches_apart(calls: Calls, before: Cut, after: Cut) -> None:
-    """Rows that wait under one cut and rows that come under another are no batch of either."""
+    """Rows that wait under one cut and rows that come under another never share a batch."""
     harness = operator_of(before)
     harness.process([1], [5])
 

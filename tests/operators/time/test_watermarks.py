@@ -54,7 +54,7 @@ def test_generator_snapshot_continues_and_respects_a_larger_bound() -> None:
 
 
 def test_the_watermark_is_the_minimum_of_active_splits() -> None:
-    """A split without a watermark holds back, an idle or ended one does not, and the result never falls."""
+    """A split without a watermark holds it back, an idle or ended one does not, and the result never falls."""
     periodic = PeriodicWatermarks(lambda: BoundedOutOfOrdernessGenerator(0), MS, idle_timeout_ms=1, origin_ns=0)
     for name in "abc":
         periodic.add_split(name, 0)
@@ -133,7 +133,7 @@ def test_skipping_points_of_the_grid_changes_no_emission(
 
 
 def test_a_waiting_source_does_not_fire_timers() -> None:
-    """After the last record one emission follows, then nothing is asked for until records come again."""
+    """After the last record one emission follows; then it asks for no timer until records come again."""
     periodic = PeriodicWatermarks(lambda: BoundedOutOfOrdernessGenerator(0), MS, None, origin_ns=0)
     periodic.add_split("a", 0)
     due = [periodic.due_ns]
@@ -146,7 +146,7 @@ def test_a_waiting_source_does_not_fire_timers() -> None:
 
 
 def test_strategies() -> None:
-    """The constructors mean what they say."""
+    """The constructors do what their names say."""
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(7, int).with_idleness(9).with_interval_ns(11)
     assert strategy == WatermarkStrategy(int, 7, 9, 11)
     assert WatermarkStrategy.for_monotonous_timestamps(int) == WatermarkStrategy(int, 0)
@@ -257,7 +257,7 @@ def test_a_restored_operator_goes_on_at_the_same_place_of_the_grid() -> None:
 
 
 def test_a_restored_operator_stays_idle() -> None:
-    """An input that was idle at the cut is idle after the restore, and one on its way to it keeps its time."""
+    """An input that was idle at the snapshot is idle after the restore, and one on its way to it keeps its time."""
     strategy = STRATEGY.with_idleness(3)
     harness = Harness(TimestampsAndWatermarksOperator(strategy))
     harness.process([10])

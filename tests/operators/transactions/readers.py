@@ -13,7 +13,7 @@ Machine = TypeVar("Machine", bound=CommittingMachine)
 
 
 class Readers:
-    """A committer that remembers what it was asked for; ``put_off`` says how often for each."""
+    """A committer that remembers its requests; ``put_off`` says how often each is put off."""
 
     def __init__(self, **put_off: int) -> None:
         self.rounds: list[list[Any]] = []

@@ -1,4 +1,4 @@
-"""The books of one committer: what goes into the state, and what a restore makes of it."""
+"""The books of one committer: their state, and the result of a restore."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def restored(*states: list[Any], label: int | None = None) -> CommittableCollect
 
 
 def test_messages_are_booked_by_the_checkpoint_that_they_name() -> None:
-    """Committables of the next checkpoint may come ahead of those of this one."""
+    """Committables of the next checkpoint may come before those of this one."""
     books = collector(*messages(2, 0, 1, ["late"]), *messages(1, 0, 1, ["early"]))
 
     assert [checkpoint.checkpoint_id for checkpoint in books.up_to(2)] == [1, 2]
@@ -34,7 +34,7 @@ def test_messages_are_booked_by_the_checkpoint_that_they_name() -> None:
 
 
 def test_a_message_of_another_kind_is_refused() -> None:
-    """Somebody has put a stream of records in front of a committer."""
+    """A stream of records must not lead to a committer."""
     with pytest.raises(CommittableProtocolError, match="takes summaries and committables"):
         collector(("record", 1, 0, "a"))
 
@@ -46,7 +46,7 @@ def test_a_committable_of_an_unknown_checkpoint_is_refused() -> None:
 
 
 def test_state_has_one_element_for_each_book() -> None:
-    """A change of parallelism deals out whole books."""
+    """A change of parallelism distributes whole books."""
     books = collector(*messages(1, 0, 2, ["a", "b"]), *messages(1, 1, 2, ["c"]), *messages(2, 0, 2, []))
 
     assert books.state() == [
@@ -57,7 +57,7 @@ def test_state_has_one_element_for_each_book() -> None:
 
 
 def test_whole_books_are_merged_and_others_keep_their_subtask() -> None:
-    """The rest of a book finds it, whichever committer has it now."""
+    """The rest of a book reaches it, whichever committer has it now."""
     books = restored(
         collector(*messages(1, 0, 2, ["a"])).state(),
         collector(*messages(1, 1, 2, ["b"])).state(),
@@ -74,7 +74,7 @@ def test_whole_books_are_merged_and_others_keep_their_subtask() -> None:
 
 
 def test_a_label_takes_all_books() -> None:
-    """By Flink's rules everything restored is filed under the committer's own number."""
+    """By Flink's rules all restored books are filed under the committer's own number."""
     states = [collector(*messages(1, subtask, 3, [subtask])).state() for subtask in range(3)]
 
     books = restored(*states, label=5)
@@ -84,7 +84,7 @@ def test_a_label_takes_all_books() -> None:
 
 
 def test_what_was_put_off_is_restored_with_its_retries() -> None:
-    """The committer may go by them."""
+    """The committer may use their number."""
     books = collector(*messages(1, 0, 1, ["a"]))
     books.up_to(1)[0].requests(only_fully_received=True)[0].retry_later()
 
@@ -103,7 +103,7 @@ def test_a_new_summary_may_come_on_top_of_restored_books() -> None:
 
 
 def test_what_lies_behind_a_checkpoint_can_be_dropped() -> None:
-    """It says how many committables that were."""
+    """Dropping returns the number of committables dropped."""
     books = collector(*messages(1, 0, 1, ["a"]), *messages(2, 0, 1, ["b", "c"]), *messages(3, 0, 1, []))
 
     assert books.drop_behind(1) == 2

@@ -24,7 +24,7 @@ def test_messages_are_a_summary_and_what_it_announces() -> None:
 
 
 def test_no_word_is_success() -> None:
-    """A request that the committer says nothing about was committed."""
+    """A request is committed if the committer does not report otherwise."""
     request = CommitRequest("a")
     request.begin_round()
     request.end_round()
@@ -55,7 +55,7 @@ def test_a_known_failure_is_finished_and_no_success() -> None:
 
 
 def test_an_unknown_failure_is_raised_with_its_cause() -> None:
-    """The error names the committable, and chains what has happened."""
+    """The error names the committable, and has the original error as its cause."""
     cause = OSError("connection reset")
     with pytest.raises(CommitFailedError, match=r"'a': connection reset") as caught:
         CommitRequest("a").signal_failed_with_unknown_reason(cause)
@@ -65,7 +65,7 @@ def test_an_unknown_failure_is_raised_with_its_cause() -> None:
 
 
 def test_what_is_put_off_is_open_until_a_round_without_a_word() -> None:
-    """Retries are counted; the committable may be another one from then on."""
+    """Retries are counted; the committable may be replaced by another one from then on."""
     request = CommitRequest(["a", "b"])
     request.begin_round()
     request.update_and_retry_later(["b"])
@@ -79,7 +79,7 @@ def test_what_is_put_off_is_open_until_a_round_without_a_word() -> None:
 
 
 def test_a_book_takes_no_more_than_was_announced() -> None:
-    """The error names the committable that comes on top."""
+    """The error names the first committable beyond the announced number."""
     book = SubtaskCommittables(1)
     book.add("a")
 
@@ -90,7 +90,7 @@ def test_a_book_takes_no_more_than_was_announced() -> None:
 
 
 def test_drained_committables_still_count_as_received() -> None:
-    """A book that was drained does not wait for them again."""
+    """A drained book does not wait for them again."""
     book = SubtaskCommittables(2)
     for payload in "ab":
         book.add(payload)
@@ -139,7 +139,7 @@ def test_only_the_end_of_the_input_may_be_announced_twice() -> None:
 
 
 def test_a_committable_needs_its_summary() -> None:
-    """Without one nobody knows what it belongs to."""
+    """Without one, it is unknown which checkpoint it belongs to."""
     checkpoint = CheckpointCommittables(3, 2)
     checkpoint.announce(0, 1)
 

@@ -1,6 +1,5 @@
-"""When a committer commits what: notifications, rounds, restores, the end of the input; and any mixture of these,
-judged by what readers see.
-"""
+"""What a committer commits and when: notifications, rounds, restores, the end of the input; and any mixture of these,
+judged by the rows that readers see."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from tests.operators.transactions.readers import Readers, fed
 
 
 def test_a_notification_covers_all_checkpoints_before() -> None:
-    """Oldest first, each in a call of its own; what is behind it stays."""
+    """The oldest is first, each in a call of its own; later checkpoints stay."""
     readers = Readers()
     machine = fed(CommitterMachine(readers), *(messages(known, 0, 1, [f"of {known}"]) for known in (3, 1, 2)))
 
@@ -33,20 +32,20 @@ def test_a_notification_covers_all_checkpoints_before() -> None:
 
 
 def test_a_late_notification_of_an_older_checkpoint_changes_nothing() -> None:
-    """Everything that it covers was covered by the newer one."""
+    """The newer notification has covered everything that it covers."""
     readers = Readers()
     machine = fed(CommitterMachine(readers), messages(1, 0, 1, ["a"]), messages(3, 0, 1, ["b"]))
     machine.notify(2)
 
     assert machine.notify(1) == []
     assert readers.seen == ["a"]
-    # It is not forgotten that checkpoint 2 is complete.
+    # The machine remembers that checkpoint 2 is complete.
     fed(machine, messages(2, 0, 1, ["late"]))
     assert readers.seen == ["a", "late"]
 
 
 def test_committables_behind_their_notification_are_committed_when_all_have_come() -> None:
-    """A barrier may have overtaken them; half of what was announced is not committed."""
+    """A barrier may have overtaken them; half of the announced committables are not committed."""
     readers = Readers()
     machine = fed(CommitterMachine(readers), [summary(1, 0, 1, 2), committable(1, 0, "a")])
     machine.notify(1)
@@ -59,7 +58,7 @@ def test_committables_behind_their_notification_are_committed_when_all_have_come
 
 
 def test_a_subtask_does_not_wait_for_another() -> None:
-    """Each is committed when all that it has announced is there; that is told when nothing is left."""
+    """Each is committed when all that it has announced is there; the commit is reported when all are done."""
     readers = Readers()
     machine = fed(CommitterMachine(readers), [summary(1, 0, 2, 2), committable(1, 0, "a")], messages(1, 1, 2, ["b"]))
     assert machine.notify(1) == []
@@ -71,7 +70,7 @@ def test_a_subtask_does_not_wait_for_another() -> None:
 
 
 def test_what_has_failed_is_not_asked_for_again_behind_a_restore() -> None:
-    """It was given up; what was committed beside something unfinished is, for it was never told."""
+    """It was given up. Others committed beside unfinished ones are asked for again, for they were not reported."""
 
     class Judging(Readers):
         def commit(self, requests: Sequence[CommitRequest]) -> None:
@@ -96,7 +95,7 @@ def test_what_has_failed_is_not_asked_for_again_behind_a_restore() -> None:
 
 
 def test_what_is_put_off_is_asked_for_again_at_once() -> None:
-    """Later rounds have only what is unfinished; metrics say how it went."""
+    """Later rounds have only the unfinished ones; metrics count the outcomes."""
     readers, counted = Readers(b=2), []
     machine = CommitterMachine(readers, count=lambda name, amount: counted.append((name, amount)))
     fed(machine, messages(1, 0, 1, ["a", "b"])).notify(1)
@@ -106,7 +105,7 @@ def test_what_is_put_off_is_asked_for_again_at_once() -> None:
 
 
 def test_rounds_are_bounded() -> None:
-    """Then the task fails, and everything is still booked: a restore asks for all of it again."""
+    """Then the task fails, and all requests are still booked: a restore asks for them again."""
     readers = Readers(b=3)
     machine = fed(CommitterMachine(readers, CommitRules(max_retries=2)), messages(1, 0, 1, ["a", "b"]))
 
@@ -119,7 +118,7 @@ def test_rounds_are_bounded() -> None:
 
 
 def test_with_a_delay_every_round_waits_for_its_time() -> None:
-    """Nothing is asked for again before; afterwards it is, however often."""
+    """No request is repeated before its time; after it, requests are repeated without a limit."""
     readers = Readers(a=3)
     machine = fed(CommitterMachine(readers, CommitRules(max_retries=0, retry_delay_ms=5)), messages(1, 0, 1, ["a"]))
     machine.notify(1)
@@ -134,7 +133,7 @@ def test_with_a_delay_every_round_waits_for_its_time() -> None:
 
 
 def test_behind_the_end_of_the_input_no_delay_is_waited_for() -> None:
-    """Timers are quiet there; the rounds follow each other, and are bounded."""
+    """No timer fires there; the rounds follow each other, and are bounded."""
     readers = Readers(a=3)
     machine = CommitterMachine(readers, CommitRules(max_retries=3, retry_delay_ms=5))
     fed(machine, messages(1, 0, 1, ["a"])).end_of_input(checkpoint_follows=True)
@@ -146,7 +145,7 @@ def test_behind_the_end_of_the_input_no_delay_is_waited_for() -> None:
 
 
 def test_an_error_of_a_committer_leaves_everything_booked() -> None:
-    """The task fails, and the state of the checkpoint still has it; a later notification asks again."""
+    """The task fails, and the state of the checkpoint still has all committables; a later notification asks again."""
 
     class Failing(Readers):
         def commit(self, requests: Sequence[CommitRequest]) -> None:
@@ -169,7 +168,7 @@ def test_an_error_of_a_committer_leaves_everything_booked() -> None:
 
 
 def test_a_restore_commits_what_its_checkpoint_covers() -> None:
-    """Whether or not the notification came through, nobody knows."""
+    """It is unknown whether the notification came through."""
     state = fed(CommitterMachine(Readers()), messages(1, 0, 1, ["a"]), messages(2, 0, 1, ["b"])).state()
     readers = Readers()
     machine = CommitterMachine(readers)
@@ -182,7 +181,7 @@ def test_a_restore_commits_what_its_checkpoint_covers() -> None:
 
 
 def test_a_restore_drops_what_lies_behind_its_checkpoint() -> None:
-    """It comes again, in other files; the ones that are named may be written to by then."""
+    """These rows come again in other files; the named files may have a new writer by then."""
     state = fed(CommitterMachine(Readers()), messages(1, 0, 1, ["a"]), messages(2, 0, 1, ["ahead"])).state()
     readers, counted = Readers(), []
     machine = CommitterMachine(readers, count=lambda name, amount: counted.append((name, amount)))
@@ -195,7 +194,7 @@ def test_a_restore_drops_what_lies_behind_its_checkpoint() -> None:
 
 
 def test_a_restored_half_waits_for_the_other() -> None:
-    """What was in flight behind it when the snapshot was taken comes behind the restore."""
+    """Committables that were in flight after the snapshot come after the restore."""
     state = fed(CommitterMachine(Readers()), [summary(1, 0, 1, 2), committable(1, 0, "a")]).state()
     readers = Readers()
     machine = CommitterMachine(readers)
@@ -224,7 +223,7 @@ def test_a_notification_from_before_the_end_does_not_commit_the_rest() -> None:
 
 
 def test_by_the_rules_of_flink_any_notification_does() -> None:
-    """Which is what ours are for."""
+    """Our rules exist to prevent this."""
     readers = Readers()
     machine = CommitterMachine(readers, FLINK_2)
     fed(machine, messages(3, 0, 1, ["a"]), messages(END_OF_INPUT, 0, 1, ["rest"]))
@@ -236,7 +235,7 @@ def test_by_the_rules_of_flink_any_notification_does() -> None:
 
 
 def test_without_checkpoints_everything_is_committed_at_the_end() -> None:
-    """Nobody would say when, otherwise."""
+    """Without checkpoints no notification would ever commit."""
     readers = Readers()
     fed(CommitterMachine(readers), messages(1, 0, 1, ["a"])).end_of_input(checkpoint_follows=False)
 
@@ -245,7 +244,7 @@ def test_without_checkpoints_everything_is_committed_at_the_end() -> None:
 
 @pytest.mark.parametrize("checkpoint_follows", [True, False])
 def test_what_is_missing_at_the_end_is_an_error(checkpoint_follows: bool) -> None:
-    """It will never come, and would never be committed; somebody between writer and committer has lost it."""
+    """It would never come, and never be committed; it was lost between writer and committer."""
     machine = fed(CommitterMachine(Readers()), [summary(1, 4, 5, 3), committable(1, 4, "a")])
 
     with pytest.raises(CommittableProtocolError, match=r"checkpoint 1 .* subtask 4: 1 of 3"):
@@ -253,14 +252,14 @@ def test_what_is_missing_at_the_end_is_an_error(checkpoint_follows: bool) -> Non
 
 
 def test_that_nothing_more_comes_is_not_booked() -> None:
-    """It is said to whoever waits for all subtasks."""
+    """Operators that wait for all subtasks are told."""
     machine = fed(CommitterMachine(Readers()), [summary(END_OF_INPUT, 0, 1, 0)])
 
     assert machine.books.is_empty
 
 
 def test_rules_are_checked() -> None:
-    """Numbers that cannot be are refused with their name."""
+    """Impossible numbers are refused; the error gives their name."""
     with pytest.raises(ConfigurationError, match="max_retries is -1"):
         CommitRules(max_retries=-1)
     with pytest.raises(ConfigurationError, match="retry_delay_ms is 0"):
@@ -268,7 +267,7 @@ def test_rules_are_checked() -> None:
 
 
 def test_the_old_rules_commit_what_there_is_of_older_checkpoints() -> None:
-    """Only the newest checkpoint waits for subtasks that are incomplete (1.15 to 1.20)."""
+    """Only the newest checkpoint waits for incomplete subtasks (1.15 to 1.20)."""
     readers = Readers()
     machine = fed(
         CommitterMachine(readers, FLINK_1_15),
@@ -312,7 +311,7 @@ class Cluster:
         self.attempt += 1
         known, states, in_flight, written = self.checkpoint or (None, [], [], 0)
         if any(in_flight):
-            # On one-to-one edges nothing is ever in flight; on others a book and its rest stay together.
+            # On one-to-one edges no message is ever in flight; on others a book and its rest stay together.
             parallelism = len(in_flight)
         self.machines = [CommitterMachine(self) for _ in range(parallelism)]
         self.buffers: list[list[Any]] = [[] for _ in range(parallelism)]
@@ -352,7 +351,7 @@ class Cluster:
         for machine, one in zip(self.machines, in_flight, strict=True):
             fed(machine, one)
         if ahead:
-            # Checkpoint known + 1 was begun by the writers; it never completes.
+            # The writers have begun checkpoint known + 1; it never completes.
             self.next_id += 1
 
     def end(self) -> None:
@@ -365,7 +364,7 @@ class Cluster:
 
 
 def dealt_out(states: list[list[Any]], subtask: int, parallelism: int) -> list[Any]:
-    """As list state is: as it was, or in chunks when the parallelism has changed."""
+    """List state is dealt out as it was, or in chunks when the parallelism has changed."""
     if len(states) == parallelism:
         return states[subtask]
     everything = [element for state in states for element in state]

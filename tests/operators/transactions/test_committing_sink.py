@@ -40,8 +40,8 @@ MODES = ["aligned", "unaligned", "aligned-timeout", "at-least-once"]
 
 
 class World:
-    """What lives on while jobs die. Rows are named by who has handed them out, so that repeated commits show nothing
-    new; ``listed`` is what the global committer has seen, in order."""
+    """The state that outlives dead jobs. Rows are named by the writer that handed them out, so that repeated commits
+    show nothing new; ``listed`` is what the global committer has seen, in order."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[Any, ...], list[int]] = {}
@@ -100,7 +100,7 @@ class _Publishing:
 
 
 class _Listing:
-    """Refuses to list what is not visible yet."""
+    """Refuses to list rows that are not visible yet."""
 
     def __init__(self, world: World, *, needs_rows: bool) -> None:
         self._world = world
@@ -122,21 +122,21 @@ class Committing(Rows):
 
 
 class Listed(Committing):
-    """With a global committer behind the committers."""
+    """With a global committer after the committers."""
 
     def create_global_committer(self, context: OperatorContext) -> Committer:
         return _Listing(self.world, needs_rows=True)
 
 
 class OnlyGlobal(Rows):
-    """With a global committer right behind the writers."""
+    """With a global committer directly after the writers."""
 
     def create_global_committer(self, context: OperatorContext) -> Committer:
         return _Listing(self.world, needs_rows=False)
 
 
 class Shuffled(Committing):
-    """With an operator in between, on edges on which barriers may overtake committables."""
+    """With an operator in between, on edges where barriers may overtake committables."""
 
     def add_pre_commit(self, stream: Any, options: Any) -> Any:
         passing = stream.partition_custom(_by_subtask).via(SinkPart("passing", _Passing), name="passing")
@@ -166,7 +166,7 @@ def rows_job(sink: Any, parallelism: int = 2, **options: Any) -> Job:
 @pytest.mark.parametrize("mode", [*MODES, "none"])
 @pytest.mark.parametrize("kind", SINKS)
 def test_an_undisturbed_job_commits_everything_once(kind: str, mode: str) -> None:
-    """With and without checkpoints, whatever is behind the writers."""
+    """With and without checkpoints, with every kind of operators after the writers."""
     world = World()
     settings = {} if mode == "none" else {"checkpoint_interval": every(records=10)}
     run(rows_job(SINKS[kind](world)), mode=mode, **settings)
@@ -178,7 +178,7 @@ def test_an_undisturbed_job_commits_everything_once(kind: str, mode: str) -> Non
 
 @crossed(quick=2, mode=MODES, kind=SINKS, chain=[True, False])
 def test_a_killed_job_commits_everything_once(kind: str, mode: str, chain: bool) -> None:
-    """Killed in turn at many instants, each operator; slow links keep committables under way for long."""
+    """Each operator is killed in turn at many instants; slow links keep committables in flight for long."""
     tolerant = mode == "at-least-once"
     operators = ["numbers", "same", "rows", "rows-committer", "rows-global-committer"]
     cost = CostModel(record_ns=200, link_latency_ns=3_000, storage_latency_ns=4_000)
@@ -204,7 +204,7 @@ def test_a_killed_job_commits_everything_once(kind: str, mode: str, chain: bool)
 @pytest.mark.parametrize("kind", ["committer", "listed", "only global"])
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (2, 3)])
 def test_another_parallelism_commits_what_was_pending(kind: str, before: int, after: int) -> None:
-    """Killed and resumed: whoever gets the state commits."""
+    """Killed and resumed: the subtask that gets the state commits."""
     for at_us in range(4, 19, 3):
         world, files = World(), MemoryFileSystem()
         settings: dict[str, Any] = {"file_system": files, "checkpoint_interval": every(records=6), "batch_size": 2}
@@ -221,7 +221,7 @@ def test_another_parallelism_commits_what_was_pending(kind: str, before: int, af
 
 
 def test_names_and_uids_are_made_from_those_of_the_call() -> None:
-    """So that each operator keeps its state when the job changes around it."""
+    """Each operator keeps its state when the job changes around it."""
     plan = rows_job(Listed(World()), name="flights").plan()
     operators = {operator.name: operator.uid for vertex in plan.vertices for operator in vertex.operators}
 
@@ -232,13 +232,13 @@ def test_names_and_uids_are_made_from_those_of_the_call() -> None:
 
 
 def test_a_sink_without_any_committer_is_refused() -> None:
-    """Its output would never be seen."""
+    """Its output would never be visible."""
     with pytest.raises(ConfigurationError, match="Rows has neither create_committer"):
         rows_job(Rows(World()))
 
 
 def test_a_record_that_cannot_be_written_is_named() -> None:
-    """With what was being done."""
+    """The error also says which call failed."""
     harness = Harness(WriterOperator(Committing(World())))
 
     with pytest.raises(UserFunctionError, match=r"(?s)unlucky number.*not this one.*13000"):
@@ -246,7 +246,7 @@ def test_a_record_that_cannot_be_written_is_named() -> None:
 
 
 def test_the_end_is_named_by_the_checkpoint_after_the_last_one() -> None:
-    """Then the writer says that nothing more comes, and hands out nothing any more."""
+    """Then the writer announces that no more comes, and hands out no more committables."""
     harness = Harness(WriterOperator(Committing(World())), subtask=1, parallelism=3)
     harness.process([1])
     harness.snapshot(4)
@@ -271,7 +271,7 @@ class _Failing(Committing):
 
 
 def test_the_mistake_of_a_committer_is_named_as_such() -> None:
-    """With what it was asked to commit."""
+    """The error also names the committables of the request."""
     harness = Harness(CommitterOperator(_Failing(World())))
     harness.process(messages(1, 0, 1, ["piece"]))
 
@@ -280,7 +280,7 @@ def test_the_mistake_of_a_committer_is_named_as_such() -> None:
 
 
 class _Reluctant(Committing):
-    """Puts everything off once."""
+    """Puts off every committable once."""
 
     rules = CommitRules(retry_delay_ms=1000)
 
@@ -298,7 +298,7 @@ class _PuttingOff(_Publishing):
 
 
 def test_a_delayed_retry_waits_for_its_timer() -> None:
-    """Nothing is published before; a restore asks at once, and waits again."""
+    """Nothing is published before that; a restore asks at once, and waits again."""
     world = World()
     harness = Harness(CommitterOperator(_Reluctant(world)))
     harness.process(messages(1, 0, 1, [("piece", [1])]))
@@ -315,7 +315,7 @@ def test_a_delayed_retry_waits_for_its_timer() -> None:
 
 
 def test_what_a_restore_commits_is_told_once_operators_are_open() -> None:
-    """With the first element, or ahead of the next barrier."""
+    """The report comes with the first element, or before the next barrier."""
     world = World()
     first = Harness(CommitterOperator(Listed(world), emits=True))
     first.process(messages(1, 0, 1, [("piece", [1])]))
@@ -329,7 +329,7 @@ def test_what_a_restore_commits_is_told_once_operators_are_open() -> None:
 
 
 def test_a_committer_says_when_nothing_more_comes_from_it() -> None:
-    """Behind the end of its input, once everything is committed."""
+    """It says so after the end of its input, once everything is committed."""
     harness = Harness(CommitterOperator(Listed(World()), emits=True))
     harness.process(messages(1, 0, 1, [("piece", [1])]))
     harness.finish()
@@ -341,7 +341,7 @@ def test_a_committer_says_when_nothing_more_comes_from_it() -> None:
 
 
 def test_resources_of_writers_and_committers_are_released() -> None:
-    """At the end, and when the process is dead."""
+    """They are released at the end, and when the process is dead."""
     closed: list[str] = []
 
     class Holding(Committing):

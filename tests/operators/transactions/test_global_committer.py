@@ -1,4 +1,4 @@
-"""When the one committer behind all writers, or behind all committers, commits."""
+"""When the one committer after all writers, or after all committers, commits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def behind_committers(readers: Readers) -> GlobalCommitterMachine:
 
 
 def test_a_checkpoint_is_committed_as_a_whole() -> None:
-    """All subtasks together, and not before the last of them has sent its part, though the checkpoint is complete."""
+    """It commits all subtasks together, after the last has sent its part, even if the checkpoint is complete before."""
     readers = Readers()
     machine = fed(behind_writers(readers), messages(1, 0, 2, ["a"]))
     machine.notify(1)
@@ -36,7 +36,7 @@ def test_a_checkpoint_is_committed_as_a_whole() -> None:
 
 
 def test_behind_committers_no_notification_is_waited_for() -> None:
-    """What they send is of complete checkpoints: the last of it commits all of it."""
+    """Committers send only complete checkpoints: the last message commits all of it."""
     readers = Readers()
     machine = fed(behind_committers(readers), messages(1, 0, 2, ["a"]), [summary(1, 1, 2, 2), committable(1, 1, "b")])
     assert readers.rounds == []
@@ -48,7 +48,7 @@ def test_behind_committers_no_notification_is_waited_for() -> None:
 
 
 def test_behind_committers_what_an_aborted_checkpoint_left_out_is_not_waited_for() -> None:
-    """A later summary of a subtask says that nothing more comes from it for the checkpoint before."""
+    """A later summary of a subtask says that it sends no more for the checkpoint before."""
     readers = Readers()
     machine = fed(behind_committers(readers), messages(1, 0, 2, ["a"]), messages(2, 0, 2, ["b"]))
     assert readers.rounds == []
@@ -59,7 +59,7 @@ def test_behind_committers_what_an_aborted_checkpoint_left_out_is_not_waited_for
 
 
 def test_nothing_is_committed_before_its_checkpoint_is_complete() -> None:
-    """Even if all of it is here."""
+    """This holds even if all committables are here."""
     readers = Readers()
     machine = fed(behind_writers(readers), messages(2, 0, 1, ["a"]))
     machine.notify(1)
@@ -71,7 +71,7 @@ def test_nothing_is_committed_before_its_checkpoint_is_complete() -> None:
 
 
 def test_behind_writers_late_committables_wait_for_the_next_notification() -> None:
-    """That of their own checkpoint has gone by."""
+    """The notification of their own checkpoint came earlier."""
     readers = Readers()
     machine = behind_writers(readers)
     fed(machine, [summary(1, 0, 1, 1)]).notify(1)
@@ -84,7 +84,7 @@ def test_behind_writers_late_committables_wait_for_the_next_notification() -> No
 
 
 def test_a_subtask_that_never_saw_an_aborted_checkpoint_is_not_waited_for() -> None:
-    """Its next summary says that nothing more comes for that one."""
+    """Its next summary says that it sends no more for that checkpoint."""
     readers = Readers()
     machine = fed(behind_writers(readers), messages(1, 0, 2, ["a"]), messages(2, 0, 2, ["b"]))
 
@@ -94,7 +94,7 @@ def test_a_subtask_that_never_saw_an_aborted_checkpoint_is_not_waited_for() -> N
 
 
 def test_an_older_checkpoint_that_is_not_whole_holds_the_newer_back() -> None:
-    """Whoever follows the commits sees them in order."""
+    """Programs that follow the commits see them in order."""
     readers = Readers()
     first = [summary(1, 0, 1, 2), committable(1, 0, "a")]
     machine = fed(behind_committers(readers), first, messages(2, 0, 1, ["c"]))
@@ -124,7 +124,7 @@ def test_a_subtask_that_has_ended_is_not_waited_for(behind: Callable[[Readers], 
 
 
 def test_behind_writers_the_end_of_the_input_waits_for_nobody() -> None:
-    """All that will ever come has come; the last checkpoint commits it, or without checkpoints the end does."""
+    """All committables have come; the last checkpoint commits them, or without checkpoints the end does."""
     for checkpoint_follows in (True, False):
         readers = Readers()
         machine = fed(behind_writers(readers), messages(4, 0, 2, ["a"]), messages(6, 1, 2, ["b"]))
@@ -138,7 +138,7 @@ def test_behind_writers_the_end_of_the_input_waits_for_nobody() -> None:
 
 
 def test_behind_committers_more_comes_behind_the_end() -> None:
-    """What the last checkpoint covers is committed when that is complete, and told then."""
+    """The rows that the last checkpoint covers are committed when it is complete, and reported then."""
     readers = Readers()
     machine = behind_committers(readers)
     machine.end_of_input(checkpoint_follows=True)
@@ -152,7 +152,7 @@ def test_behind_committers_more_comes_behind_the_end() -> None:
 
 
 def test_a_restore_behind_writers_commits_at_once() -> None:
-    """The state of a checkpoint holds everything of it, whatever the parallelism is now."""
+    """The state of a checkpoint has all its committables, whatever the parallelism is now."""
     state = fed(behind_writers(Readers()), messages(1, 0, 2, ["a"]), messages(1, 1, 2, ["b"])).state()
     readers = Readers()
 
@@ -162,7 +162,7 @@ def test_a_restore_behind_writers_commits_at_once() -> None:
 
 
 def test_a_restore_behind_committers_commits_what_is_whole() -> None:
-    """Only books that name their subtask count: what an earlier restore has merged may be one part told twice."""
+    """Only books with a subtask count: those merged by an earlier restore may be one part reported twice."""
     part, rest = messages(1, 0, 2, ["a"]), messages(1, 1, 2, ["b"])
     whole = fed(behind_writers(Readers()), part, rest).state()
     readers = Readers()
@@ -182,7 +182,7 @@ def test_a_restore_behind_committers_commits_what_is_whole() -> None:
 
 
 def test_a_restore_behind_committers_waits_for_their_reports() -> None:
-    """One of them had told of checkpoint 1 ahead of the barrier of 2, the other had not: it tells it again."""
+    """One of them had reported checkpoint 1 before the barrier of 2, the other had not: it reports it again."""
     state = fed(behind_committers(Readers()), messages(1, 0, 2, ["a"])).state()
     readers = Readers()
     machine = behind_committers(readers)

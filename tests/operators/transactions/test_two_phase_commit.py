@@ -48,7 +48,7 @@ class Cluster(SinkCluster):
         return sorted(int(row) for row in self.sink.committed_rows())
 
     def crash(self, parallelism: int | None = None, order: Sequence[int] | None = None) -> None:
-        """Afterwards, no transaction holds readers up."""
+        """After this, no transaction holds readers up."""
         super().crash(parallelism, order)
         assert self.stable() == self.visible()
 
@@ -56,7 +56,7 @@ class Cluster(SinkCluster):
         return self.log.open_transactions()
 
     def stable(self) -> list[Any]:
-        """What a reader gets that does not read past open transactions."""
+        """The records for a reader that does not read past open transactions."""
         return sorted(one.value for number in range(self.sink.partitions) for one in self.log.read("rows", number))
 
 
@@ -83,7 +83,7 @@ class TestCrashes(TwoPhaseCrashes):
 
 @pytest.mark.parametrize("fate", [port.ANSWER_LOST, port.REQUEST_LOST])
 def test_a_crash_in_the_commit_is_made_good_by_the_restore(fate: str) -> None:
-    """Whether the commit was carried out, its answer lost, or never arrived: afterwards it is there once."""
+    """Whether the commit was carried out, its answer lost, or never arrived: after the restore it is there once."""
     cluster = Cluster()
     cluster.write(1)
     checkpoint = cluster.checkpoint()
@@ -95,7 +95,7 @@ def test_a_crash_in_the_commit_is_made_good_by_the_restore(fate: str) -> None:
 
 
 def test_a_second_crash_during_the_recovery_changes_nothing() -> None:
-    """Recovery commits twice what it commits; also if it died between two transactions, or before it could fence."""
+    """Recovery repeats its commits, also if it died between two transactions, or before it could fence."""
     cluster = Cluster(parallelism=3)
     cluster.write(0, 1, 2)
     cluster.checkpoint()
@@ -117,7 +117,7 @@ def test_a_second_crash_during_the_recovery_changes_nothing() -> None:
 
 
 def test_a_request_without_an_answer_is_repeated() -> None:
-    """A few are survived in place, and leave nothing twice; more fail the task."""
+    """The task survives a few lost answers, and no record comes twice; more of them fail the task."""
     for kind in ("begin", "append", "prepare", "commit"):
         for fate in (port.ANSWER_LOST, port.REQUEST_LOST):
             cluster = Cluster(retries=2)
@@ -136,7 +136,7 @@ def test_a_request_without_an_answer_is_repeated() -> None:
 
 
 def test_a_zombie_is_fenced_whatever_it_does() -> None:
-    """It can write, pre-commit and commit nothing that its successor does not know of."""
+    """It cannot write, pre-commit or commit rows unless its successor knows of them."""
     cluster = Cluster()
     cluster.write(1)
     cluster.checkpoint(0)
@@ -159,7 +159,7 @@ def test_a_zombie_is_fenced_whatever_it_does() -> None:
 
 
 def test_a_zombie_that_commits_late_what_is_committed_does_no_harm() -> None:
-    """And the name of that transaction is not free for another one of the zombie's."""
+    """The name of that transaction is not free for another transaction of the zombie."""
     cluster = Cluster()
     cluster.write(1)
     checkpoint = cluster.checkpoint()
@@ -173,7 +173,7 @@ def test_a_zombie_that_commits_late_what_is_committed_does_no_harm() -> None:
 
 
 def test_a_zombie_cannot_take_a_name_from_its_successor() -> None:
-    """Names hold the attempt: whatever the zombie registers, the successor goes on."""
+    """Names contain the attempt: whatever the zombie registers, the successor goes on."""
     cluster = Cluster()
     (zombie,) = cluster.tasks
     cluster.start()
@@ -186,7 +186,7 @@ def test_a_zombie_cannot_take_a_name_from_its_successor() -> None:
 
 
 def test_the_transaction_behind_a_committed_one_is_aborted_though_it_has_its_name() -> None:
-    """N says that the first of that name is pre-committed; the second, open one must not be spared for that."""
+    """In N the first transaction of that name is pre-committed; this must not protect the second, open one."""
     cluster = Cluster()
     cluster.write(1)
     cluster.checkpoint(0)
@@ -220,7 +220,7 @@ def expire(cluster: Cluster) -> None:
 
 
 def test_a_transaction_that_timed_out_before_its_commit_is_reported_as_lost() -> None:
-    """In the notification and in each restore, with an error that no restart helps; nothing of it is visible."""
+    """The notification and each restore report it, with an error that no restart helps; none of it is visible."""
     cluster = Cluster(transaction_timeout_ns=10 * MS)
     cluster.write(1)
     checkpoint = cluster.checkpoint()
@@ -234,7 +234,7 @@ def test_a_transaction_that_timed_out_before_its_commit_is_reported_as_lost() ->
 
 
 def test_a_loss_may_be_left_behind_but_only_by_a_restore_and_only_if_it_is_old_enough() -> None:
-    """``ignore_failures_after_transaction_timeout``: counted, and the job goes on without it."""
+    """``ignore_failures_after_transaction_timeout``: the loss is counted, and the job goes on without it."""
     cluster = Cluster(transaction_timeout_ns=10 * MS, ignore_failures_after_transaction_timeout=True)
     cluster.write(1)
     checkpoint = cluster.checkpoint()
@@ -257,7 +257,7 @@ def test_a_loss_may_be_left_behind_but_only_by_a_restore_and_only_if_it_is_old_e
 
 
 def test_a_transaction_that_grows_old_is_counted() -> None:
-    """Behind the given part of the timeout, strictly, in commits and in restores."""
+    """It counts strictly after the given part of the timeout, in commits and in restores."""
     cluster = Cluster(transaction_timeout_ns=40 * MS, timeout_warning_ratio=0.5)
     cluster.write(1)
     checkpoint = cluster.checkpoint()
@@ -287,7 +287,7 @@ def test_the_current_transaction_may_expire_without_a_loss() -> None:
 
 
 def test_a_restore_from_before_what_is_published_is_refused_or_reported() -> None:
-    """A log takes nothing back: the rows of the newer checkpoint would come twice. Never silently."""
+    """A log cannot take records back: the rows of the newer checkpoint would come twice. Never silently."""
     for choice in ("fail", "report"):
         cluster = Cluster(newer_commits=choice)
         cluster.write(1)
@@ -310,7 +310,7 @@ def test_a_restore_from_before_what_is_published_is_refused_or_reported() -> Non
 
 
 def test_without_checkpoints_everything_is_committed_by_finish() -> None:
-    """No checkpoint would say when."""
+    """No checkpoint would commit it."""
     log = MemoryTransactionLog()
     plain = Harness(LogSink("rows", log=log).create_operator(), checkpointing_enabled=False)
     plain.process([1])
@@ -319,7 +319,7 @@ def test_without_checkpoints_everything_is_committed_by_finish() -> None:
 
 
 def test_close_aborts_what_is_current_and_nothing_else() -> None:
-    """Pending transactions are for the next attempt; that the log does not answer is no reason to fail again."""
+    """Pending transactions are for the next attempt; a log that does not answer is no reason to fail again."""
     cluster = Cluster()
     cluster.write(1)
     cluster.checkpoint()
@@ -338,7 +338,7 @@ def test_close_aborts_what_is_current_and_nothing_else() -> None:
 
 
 def test_at_least_once_repeats_and_none_loses() -> None:
-    """A lost answer makes the one write twice; a lost request makes the other lose, and count it."""
+    """After a lost answer the one writes twice; after a lost request the other loses a record, and counts it."""
     repeating = Cluster(delivery="at-least-once")
     repeating.log.gate = fate_of("append", port.ANSWER_LOST)
     repeating.write(1)
@@ -351,7 +351,7 @@ def test_at_least_once_repeats_and_none_loses() -> None:
 
 
 def test_records_go_where_the_partition_function_says() -> None:
-    """In order; by default to the partition of the subtask's number. A function that says nonsense is named."""
+    """They keep their order; the default is the partition of the subtask's number. An invalid result is an error."""
     cluster = Cluster(partitions=2, partition=lambda value, count: value % count)
     cluster.tasks[0].process([1, 2, 3, 4])
     cluster.checkpoint(0)
@@ -362,7 +362,7 @@ def test_records_go_where_the_partition_function_says() -> None:
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:
-    """Each with what is allowed."""
+    """Each error says what is allowed."""
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"delivery": "twice"}, "delivery is 'twice'"),
         ({"newer_commits": "skip"}, "newer_commits is 'skip'"),
@@ -377,7 +377,7 @@ def test_settings_that_make_no_sense_are_refused() -> None:
 
 
 def test_a_fresh_sink_is_like_the_old_one_with_an_empty_log() -> None:
-    """Every setting is taken over, and no record."""
+    """It has every setting, and no record."""
     partition: Callable[[Any, int], int] = lambda value, count: 0  # noqa: E731
     sink = LogSink(
         "rows",
@@ -405,7 +405,7 @@ def settings_of(sink: LogSink) -> dict[str, Any]:
 
 
 class Diary(TwoPhaseCommitSinkOperator):
-    """Writes down what it is asked for; ``stubborn`` transactions cannot be committed."""
+    """Writes down its requests; ``stubborn`` transactions cannot be committed."""
 
     def __init__(self, diary: list[str], stubborn: dict[int, Exception] | None = None) -> None:
         super().__init__()
@@ -447,7 +447,7 @@ def test_the_calls_come_in_their_order() -> None:
 
 
 def test_a_commit_that_fails_does_not_hold_up_the_others() -> None:
-    """All are tried, each once, then the first error is raised; a loss says what it is."""
+    """Each is tried once, then the first error is raised; a loss is reported as one."""
     diary: list[str] = []
     harness = Harness(Diary(diary, {1: ValueError("no"), 2: TransactionLostError("gone")}))
     for checkpoint_id in (1, 2, 3):
@@ -466,7 +466,7 @@ def test_a_commit_that_fails_does_not_hold_up_the_others() -> None:
 
 
 def test_the_log_is_a_log_that_can_be_gone() -> None:
-    """A log in memory dies with its process: what is pre-committed in it is lost, and that is said."""
+    """A log in memory dies with its process: its pre-committed transactions are lost, and the error says so."""
     cluster = Cluster()
     cluster.write(1)
     cluster.checkpoint()
@@ -502,7 +502,7 @@ class Mixture:
 
     def gate(self, request: Request) -> str:
         fate = self.fates.pop() if self.fates else port.DELIVERED
-        # Nobody can commit what the log gives up when it is pre-committed, and no sink is to blame for that.
+        # A transaction that the log aborts once it is pre-committed cannot be committed; no sink is to blame.
         harmless = request.kind in ("begin", "append", "prepare") or fate not in (port.EXPIRE, port.FENCE)
         return fate if harmless else port.DELIVERED
 
@@ -525,7 +525,7 @@ class Mixture:
         elif self.zombies:
             zombie = self.zombies[number % len(self.zombies)]
             with suppress(TransactionLogError, DataLossError):
-                # Even a notification that is meant for its successor.
+                # The zombie may even get the notification for its successor.
                 zombie.complete(self.notifiable) if action == "late" else zombie.process([-1])
 
     def crash(self, parallelism: int) -> None:

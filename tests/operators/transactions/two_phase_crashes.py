@@ -1,4 +1,4 @@
-"""What every two-phase-commit sink keeps: at each crash point, after a change of parallelism, and at the end.
+"""The rules of every two-phase-commit sink: at each crash point, after a change of parallelism, and at the end.
 
 ``N`` is the last completed checkpoint throughout.
 """
@@ -17,7 +17,7 @@ class TwoPhaseCrashes:
     """Options with which each row is written at once."""
 
     def test_nothing_is_visible_before_its_checkpoint_has_completed(self, cluster_of: Any) -> None:
-        """Written, pre-committed, and only then, with the notification, committed."""
+        """Rows are written, then pre-committed, and only committed with the notification."""
         cluster = cluster_of(**self.at_once)
         cluster.write(1, 2)
         assert cluster.visible() == []
@@ -27,7 +27,7 @@ class TwoPhaseCrashes:
         assert cluster.visible() == [1, 2]
 
     def test_a_crash_before_the_pre_commit_aborts_what_was_written_since(self, cluster_of: Any) -> None:
-        """Whatever was current at N comes again, and is aborted at once: readers are not held up."""
+        """The transaction that was current at N is aborted at once, and its rows come again: no reader is held up."""
         cluster = cluster_of(**self.at_once)
         cluster.write(1)
         cluster.checkpoint(0)
@@ -39,7 +39,7 @@ class TwoPhaseCrashes:
         assert cluster.visible() == [1, 2]
 
     def test_a_crash_after_a_pre_commit_whose_checkpoint_did_not_complete_aborts_it(self, cluster_of: Any) -> None:
-        """What N+1 has pre-committed was current at N; what was begun with N+1 is in no state, and is taken over."""
+        """The one that N+1 pre-committed was current at N; the one begun with N+1 is in no state, and is taken over."""
         cluster = cluster_of()
         cluster.write(1)
         cluster.checkpoint(0)
@@ -55,7 +55,7 @@ class TwoPhaseCrashes:
         assert cluster.unfinished() == []
 
     def test_a_crash_between_completion_and_notification_commits_at_restore(self, cluster_of: Any) -> None:
-        """The state of N says what is to be committed."""
+        """The state of N names the transactions to commit."""
         cluster = cluster_of()
         cluster.write(1)
         cluster.checkpoint()
@@ -82,7 +82,7 @@ class TwoPhaseCrashes:
     def test_after_a_change_of_parallelism_everything_is_decided(
         self, cluster_of: Any, before: int, after: int, reverse: bool
     ) -> None:
-        """Whichever new subtask starts first: nothing that another one is still to commit is aborted."""
+        """Whichever new subtask starts first: it aborts no transaction that another one is still to commit."""
         cluster = cluster_of(before)
         cluster.write(*range(8))
         cluster.checkpoint(*range(before - 1))
@@ -99,7 +99,7 @@ class TwoPhaseCrashes:
         assert cluster.unfinished() == []
 
     def test_everything_is_committed_at_the_end(self, cluster_of: Any) -> None:
-        """The last checkpoint after ``finish`` covers the rest, and no transaction is begun any more."""
+        """The last checkpoint after ``finish`` covers the rest, and no transaction begins after that."""
         cluster = cluster_of()
         cluster.write(1)
         cluster.tasks[0].finish()

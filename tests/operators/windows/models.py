@@ -59,7 +59,7 @@ class NaiveWindows:
 
 
 class NaiveSessions:
-    """Event-time sessions: lists of (start, end, values) per key, glued together record by record."""
+    """Event-time sessions: lists of (start, end, values) per key, joined record by record."""
 
     def __init__(self, gap_of: Callable[[int], int], lateness_ms: int) -> None:
         self.gap_of, self.lateness_ms = gap_of, lateness_ms
@@ -99,7 +99,7 @@ class NaiveSessions:
 
 
 def sorted_values(key: str, window: Any, values: list[Record]) -> list[Any]:
-    """A process function that gives what the models give."""
+    """A process function with the results of the models."""
     return [(key, window.start, window.end, sorted(value for _, value in values))]
 
 
@@ -123,7 +123,7 @@ def assert_agreement(
     steps: list[tuple[str, Any]],
     seen: Callable[[list[int]], Any] = list,
 ) -> None:
-    """After each step the operator has given what the model has, and dropped as much; ``seen`` is of the operator."""
+    """After each step the operator has emitted what the model has, and dropped as many; ``seen`` is the operator's."""
     for step, argument in [*steps, ("watermark", MAX_TIMESTAMP_MS)]:
         if step == "records":
             windows.process(argument)

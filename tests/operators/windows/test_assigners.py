@@ -64,7 +64,7 @@ def test_cleanup_time_does_not_run_past_the_end_of_time() -> None:
     ],
 )
 def test_impossible_windows_are_refused(size_ms: int, offset_ms: int, message: str) -> None:
-    """Sizes and offsets that make no windows are errors of the job's author."""
+    """Sizes and offsets that give no windows are errors of the job's author."""
     with pytest.raises(ConfigurationError, match=rf"^{message}$"):
         TumblingEventTimeWindows.of(size_ms, offset_ms)
 
@@ -98,7 +98,7 @@ def test_known_sliding_windows() -> None:
 
 
 def test_processing_time_windows_go_by_the_clock() -> None:
-    """The timestamp of the record plays no part; there need not be one."""
+    """The timestamp of the record does not matter; the record need not have one."""
     assert TumblingProcessingTimeWindows.of(10, 3).assign("x", 500, 27) == (TimeWindow(23, 33),)
     assert SlidingProcessingTimeWindows.of(10, 5).assign("x", None, 27) == [TimeWindow(25, 35), TimeWindow(20, 30)]
     assert ProcessingTimeSessionWindows.with_gap(4).assign("x", None, 27) == (TimeWindow(27, 31),)
@@ -108,7 +108,7 @@ def test_processing_time_windows_go_by_the_clock() -> None:
 
 
 def test_sessions_begin_with_a_window_of_one_gap() -> None:
-    """A fixed gap, or one that each record gives itself; a gap that is none is refused."""
+    """The gap is fixed, or each record gives its own; an invalid gap is refused."""
     dynamic = EventTimeSessionWindows.with_dynamic_gap(lambda value: value)
     assert EventTimeSessionWindows.with_gap(10).assign("x", 5, 0) == (TimeWindow(5, 15),)
     assert dynamic.assign(3, 5, 0) == (TimeWindow(5, 8),)
@@ -129,7 +129,7 @@ def test_time_windows_that_touch_intersect() -> None:
 
 
 def test_the_global_window() -> None:
-    """One window for everything, at the end of time, equal to itself; what fires it is up to the assigner."""
+    """One window for all records, at the end of time, equal to itself; the assigner chooses its trigger."""
     assigner = GlobalWindows.create()
     (window,) = assigner.assign("x", None, 0)
     assert window == GlobalWindow() == assigner.window_of(assigner.namespace_of(window))
@@ -143,7 +143,7 @@ def test_the_global_window() -> None:
 
 
 def test_specs_tell_windows_apart() -> None:
-    """What is written into a checkpoint names the class and its numbers, and no function."""
+    """A checkpoint contains the class and its numbers, and no function."""
     assigners = [
         TumblingEventTimeWindows.of(10),
         TumblingProcessingTimeWindows.of(10),
@@ -177,12 +177,12 @@ def test_specs_tell_windows_apart() -> None:
     ],
 )
 def test_other_impossible_windows_are_refused(make: Callable[[], object], message: str) -> None:
-    """Numbers that make no windows are errors of the job's author."""
+    """Numbers that give no windows are errors of the job's author."""
     with pytest.raises(ConfigurationError, match=message):
         make()
 
 
 def test_an_assigner_of_ones_own_must_assign() -> None:
-    """The base class says what is missing."""
+    """The error of the base class names the missing method."""
     with pytest.raises(TypeError, match="WindowAssigner does not define assign"):
         WindowAssigner().assign(1, 2, 3)

@@ -39,7 +39,7 @@ AGGREGATES: dict[str, Callable[[], Any]] = {
 
 RECORDS = st.lists(st.tuples(st.tuples(st.sampled_from("abc"), st.integers(1, 9)), st.integers(0, 40)), max_size=8)
 LATENESS = st.sampled_from([0, 7, 10, 30])
-"""Of 10 and 30, windows are forgotten at instants at which others end."""
+"""With 10 and 30, windows are forgotten at instants at which others end."""
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("records"), RECORDS),
@@ -60,7 +60,7 @@ class Run:
         self._checkpoints = 0
 
     def step(self, what: str, argument: Any) -> Any:
-        """Everything that can be seen of a step: events, or the bytes of a checkpoint."""
+        """Every visible result of a step: events, or the bytes of a checkpoint."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(contents, "_FEW_RECORDS", self._few)
             if what == "records":
@@ -105,7 +105,7 @@ def opens(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("opens")
 def test_a_window_between_two_checkpoints_never_comes_into_the_state() -> None:
-    """Its contents and timers are in memory only: nothing is written, nothing is forgotten."""
+    """Its contents and timers are only in memory: it is neither written to the state nor forgotten there."""
     harness = Harness(WindowOperator(TENS, aggregates.count()), key=first)
     harness.process([("a", 1), ("b", 1), ("a", 2)], [1, 2, 3])
 
@@ -117,7 +117,7 @@ def test_a_window_between_two_checkpoints_never_comes_into_the_state() -> None:
 
 @pytest.mark.usefixtures("opens")
 def test_what_a_function_changes_in_place_after_the_snapshot_is_not_in_it() -> None:
-    """An accumulator goes on as soon as the snapshot is taken, long before it is written."""
+    """The accumulator changes as soon as the snapshot is taken, long before the snapshot is written."""
     appending = AggregateFunction(list, lambda acc, record: acc.append(record[1]) or acc, tuple)
     harness = Harness(WindowOperator(TENS, appending), key=first)
     harness.process([("a", 1)], [1])
@@ -166,7 +166,7 @@ def _refuse_7_and_9(acc: int, record: tuple[str, int]) -> int:
 @pytest.mark.parametrize("values", [[1, 7, 9], [1, 9, 7], [7, 1, 9]])
 @pytest.mark.parametrize("sliding", [False, True])
 def test_the_first_record_that_a_function_fails_on_is_told(values: list[int], sliding: bool) -> None:
-    """Also when the window of a later one was opened before: the error does not depend on the size of batches."""
+    """The window of a later record may have been opened before it: the error does not depend on the size of batches."""
     aggregate = AggregateFunction(int, _refuse_7_and_9, int)
     operator = SlidingWindowOperator(SLIDING, aggregate) if sliding else WindowOperator(TENS, aggregate)
     harness = Harness(operator, key=first)
@@ -179,7 +179,7 @@ def test_the_first_record_that_a_function_fails_on_is_told(values: list[int], sl
 @pytest.mark.usefixtures("opens")
 @pytest.mark.parametrize("few", [0, 1_000])
 def test_a_reduce_function_that_returns_none_is_refused(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In open windows and in the state: what is reduced further would depend on the size of batches."""
+    """Both in open windows and in the state: else a further reduction would depend on the size of batches."""
     monkeypatch.setattr(contents, "_FEW_RECORDS", few)
     harness = Harness(WindowOperator(TENS, lambda a, b: None), key=first)
 
@@ -189,7 +189,7 @@ def test_a_reduce_function_that_returns_none_is_refused(few: int, monkeypatch: p
 
 @pytest.mark.usefixtures("opens")
 def test_a_key_of_another_subtask_is_refused_with_its_record() -> None:
-    """As the state refuses it: an open window asks it for each new key."""
+    """An open window asks the state for each new key, so the refusal is the same."""
     harness = Harness(WindowOperator(TENS, aggregates.count()), key=first, parallelism=2)
     ordered = sorted("abcdefgh", key=lambda key: key_group_for(key, MAX_PARALLELISM))
     mine, other = ordered[0], ordered[-1]
@@ -199,13 +199,13 @@ def test_a_key_of_another_subtask_is_refused_with_its_record() -> None:
 
 
 class Unwritable:
-    """No state can hold it."""
+    """No state can store it."""
 
 
 @pytest.mark.usefixtures("opens")
 @pytest.mark.parametrize("backend", ["lsm", "changelog"])
 def test_an_accumulator_that_cannot_be_written_names_the_operator(backend: str) -> None:
-    """It is found when a snapshot brings the open window into the state."""
+    """The error comes when a snapshot brings the open window into the state."""
     results: list[Any] = []
     job = windows_job([("a", n) for n in range(40)], AggregateFunction(Unwritable, lambda acc, _: acc, id), results)
 
@@ -223,7 +223,7 @@ def windows_job(records: list[Any], aggregate: Any, results: list[Any]) -> Job:
 
 @pytest.mark.parametrize("backend", ["heap", "lsm", "changelog", "changelog:lsm"])
 def test_a_job_that_dies_has_all_windows_on_every_state_backend(backend: str) -> None:
-    """Batches are large enough to open windows, checkpoints cut these, and two tasks die."""
+    """Batches are large enough to open windows, checkpoints cut the batches, and two tasks die."""
     records = [(key, at_ms) for at_ms in range(400) for key in "abcde"]
     results: list[Any] = []
 
@@ -241,7 +241,7 @@ def test_a_job_that_dies_has_all_windows_on_every_state_backend(backend: str) ->
 
 
 def test_under_the_ledger_windows_fire_one_by_one() -> None:
-    """One record may become many before the window: then a window is open, and forgotten key by key."""
+    """One record may become many before the window: then a window is open, and is forgotten key by key."""
     job, results = Job("fanned out"), list[Any]()
     watermarks = WatermarkStrategy.for_monotonous_timestamps(lambda at_ms: at_ms)
     numbers = job.source(CollectionSource([1, 11, 21]), watermarks=watermarks)
@@ -255,7 +255,7 @@ def test_under_the_ledger_windows_fire_one_by_one() -> None:
 
 @pytest.mark.usefixtures("opens")
 def test_what_is_in_open_windows_tells_operators_apart() -> None:
-    """An exhaustive check merges states that look alike."""
+    """Otherwise an exhaustive check would merge states that differ."""
     fingerprints = []
     for value in (1, 2):
         harness = Harness(WindowOperator(TENS, AGGREGATES["sum"]()), key=first)

@@ -53,7 +53,7 @@ def test_results_are_ordered_by_window_and_key() -> None:
 
 
 def test_state_is_gone_after_cleanup() -> None:
-    """A window that cannot change any more leaves neither contents nor timers behind."""
+    """No contents and no timers remain of a window that cannot change any more."""
     harness = window_harness(WindowOperator(TENS, total(), allowed_lateness_ms=5))
     harness.process([("a", 1)], [3])
 
@@ -179,7 +179,7 @@ def test_records_without_timestamps_are_refused() -> None:
 
 
 def test_none_is_refused() -> None:
-    """None would clear the window's state, so it never gets there."""
+    """None would clear the window's state, so it is refused before."""
     harness = Harness(WindowOperator(TENS, aggregates.count()), key=lambda value: "k")
 
     with pytest.raises(UserFunctionError, match="None cannot be reduced, aggregated or put into a window"):

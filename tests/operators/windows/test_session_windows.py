@@ -1,4 +1,4 @@
-"""Session windows: merging, what triggers and contents go through, lateness, restore; and against brute force."""
+"""Session windows: merging, the states of triggers and contents, lateness, restore; and a comparison by brute force."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def add(sessions: MergingWindows, window: TimeWindow) -> Merge:
 
 
 def test_the_state_window_is_that_of_the_first_session() -> None:
-    """Contents stay where the earliest of the merged sessions had them, and those of the others are moved."""
+    """Contents stay where the earliest of the merged sessions had them; those of the others are moved there."""
     sessions = MergingWindows()
     assert add(sessions, TimeWindow(20, 30)) == Merge(TimeWindow(20, 30), TimeWindow(20, 30))
     assert add(sessions, TimeWindow(0, 10)) == Merge(TimeWindow(0, 10), TimeWindow(0, 10))
@@ -71,7 +71,7 @@ def test_the_state_window_is_that_of_the_first_session() -> None:
 
 
 def test_planning_changes_nothing() -> None:
-    """Only apply does; what is stored makes the same set again."""
+    """Only apply changes the set; the stored sessions give the same set again."""
     sessions = MergingWindows([(0, 10, 3, 4)])
     before = sessions.fingerprint()
     sessions.plan(TimeWindow(5, 20))
@@ -83,7 +83,7 @@ def test_planning_changes_nothing() -> None:
 
 @pytest.mark.parametrize("stored", [[(0, 10, 0, 10), (10, 12, 10, 12)], [(0, 10, 0, 10), (20, 30, 0, 10)]])
 def test_the_invariant_is_checked(stored: list[Any]) -> None:
-    """Sessions that touch, or two with one state window, are a bug."""
+    """Sessions that touch, or two sessions with one state window, are a bug."""
     with pytest.raises(AssertionError):
         MergingWindows(stored).validate()
 
@@ -134,7 +134,7 @@ def test_a_session_ends_a_gap_after_its_last_record() -> None:
 
 
 def test_a_record_between_two_sessions_makes_them_one() -> None:
-    """Their contents, in whichever namespaces, are added up, and only the new session has a timer."""
+    """Their contents are added up, in whichever namespaces they are, and only the new session has a timer."""
     harness = Harness(sums(), key=first)
     harness.process([("a", 1), ("a", 2)], [0, 18])
     assert timers_of(harness) == (2, 0)
@@ -147,7 +147,7 @@ def test_a_record_between_two_sessions_makes_them_one() -> None:
 
 
 def test_merged_sessions_leave_no_timers_behind() -> None:
-    """Neither those of the trigger nor those that clean up, in either time: the new session has its own."""
+    """Timers of the trigger and of the cleanup are deleted, in both times: the new session has its own."""
     for assigner, trigger, expected in (
         (TEN_MS, None, (2, 0)),
         (TEN_MS, CountTrigger.of(9), (1, 0)),
@@ -181,7 +181,7 @@ class RecordedTimers:
 
 
 def test_plain_triggers_set_a_timer_for_a_merged_window_that_has_not_ended() -> None:
-    """At its end, in the time of the trigger; for one that has ended there is nothing to wait for."""
+    """The timer is at its end, in the time of the trigger; a window that has ended needs none."""
     ctx: Any = RecordedTimers()
     for end in (51, 52, 71, 72):
         EventTimeTrigger().on_merge(TimeWindow(0, end), ctx)
@@ -191,7 +191,7 @@ def test_plain_triggers_set_a_timer_for_a_merged_window_that_has_not_ended() -> 
 
 
 def test_a_late_record_joins_a_session_that_is_still_open() -> None:
-    """Its own window is past, but not the session's: that is what counts."""
+    """Its own window is past, but the session is not, and the session decides."""
     harness = Harness(sums(), key=first)
     harness.process([("a", 1)], [10])
     harness.watermark(15)
@@ -221,7 +221,7 @@ def test_a_late_record_within_the_lateness_fires_the_session_again() -> None:
 
 
 def test_each_record_may_have_a_gap_of_its_own() -> None:
-    """A dynamic gap of the record, even one that ends far behind a session that it begins within."""
+    """The record gives a dynamic gap, even one that ends long after a session in which it begins."""
     harness = Harness(sums(assigner=EventTimeSessionWindows.with_dynamic_gap(lambda record: record[1])), key=first)
     harness.process([("a", 5), ("a", 50), ("a", 2)], [0, 3, 10])
 
@@ -231,7 +231,7 @@ def test_each_record_may_have_a_gap_of_its_own() -> None:
 
 
 def test_a_gap_that_is_none_names_the_record() -> None:
-    """The function of the gap is the user's, and so is the error."""
+    """The function of the gap is the user's, so the error names its record."""
     dynamic = EventTimeSessionWindows.with_dynamic_gap(lambda record: record[1])
     with pytest.raises(UserFunctionError, match="window assigner of operator 'op' raised ValueError") as caught:
         Harness(sums(assigner=dynamic), key=first).process([("a", 0)], [1])
@@ -332,13 +332,13 @@ def test_evictors_see_the_records_of_merged_sessions() -> None:
 
 
 def test_a_trigger_that_cannot_merge_is_refused() -> None:
-    """By the operator too, whoever builds it."""
+    """The operator refuses it too, whichever caller builds it."""
     with pytest.raises(ConfigurationError, match="EventTimeSessionWindows merges windows, which NeverTrigger does not"):
         sums(trigger=NeverTrigger())
 
 
 class MergesValues(Trigger):
-    """Asks for a value state to be merged, which nobody can."""
+    """Asks for a value state to be merged, which is not possible."""
 
     def on_element(self, value: Any, timestamp_ms: int | None, window: Any, ctx: Any) -> Any:
         return CountTrigger.of(100).on_element(value, timestamp_ms, window, ctx)
@@ -351,14 +351,14 @@ class MergesValues(Trigger):
 
 
 def test_values_cannot_be_merged() -> None:
-    """The error says which states can."""
+    """The error says which states can be merged."""
     harness = Harness(sums(trigger=MergesValues()), key=first)
     with pytest.raises(UserFunctionError, match="merge_state takes a list or reducing state"):
         harness.process([("a", 1), ("a", 2)], [0, 5])
 
 
 def test_a_trigger_that_says_it_merges_must() -> None:
-    """The base class has no way to merge."""
+    """The base class cannot merge."""
 
     class Forgetful(MergesValues):
         on_merge = Trigger.on_merge
@@ -368,7 +368,7 @@ def test_a_trigger_that_says_it_merges_must() -> None:
 
 
 def test_failing_merge_functions_name_the_session() -> None:
-    """The aggregate's merge is the user's."""
+    """The aggregate's merge function is the user's."""
 
     def fail(a: int, b: int) -> int:
         raise ArithmeticError("no")
@@ -399,7 +399,7 @@ def test_other_windows_are_a_changed_job(other: Any) -> None:
 
 @pytest.mark.parametrize("lateness_ms", [0, 3, 50])
 def test_allowed_lateness_may_change_over_a_restore(lateness_ms: int) -> None:
-    """Sessions of the checkpoint are kept for the lateness of today, never fire twice, and leave nothing behind."""
+    """Sessions of the checkpoint are kept for the present lateness, never fire twice, and leave no state."""
     harness = Harness(sums(allowed_lateness_ms=20), key=first)
     harness.process([("fired", 1), ("open", 1)], [0, 15])
     harness.watermark(14)

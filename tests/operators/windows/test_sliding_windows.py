@@ -45,7 +45,7 @@ def test_a_record_counts_in_each_of_its_windows() -> None:
 
 
 def test_a_record_is_late_only_when_all_of_its_windows_are_gone() -> None:
-    """One that still has a window goes there and is not counted as dropped."""
+    """A record that still has a window goes there and is not counted as dropped."""
     harness = Harness(sums(late_tag="late"), key=first)
     harness.watermark(9)
     harness.take()
@@ -72,7 +72,7 @@ def test_late_records_fire_the_windows_that_are_kept() -> None:
 
 
 def test_records_between_windows_belong_to_none() -> None:
-    """With a slide above the size there are gaps: what falls there is dropped, and counted only when it is late."""
+    """With a slide above the size there are gaps: records in a gap are dropped, and counted only when they are late."""
     harness = Harness(sums(SlidingEventTimeWindows.of(2, 10)), key=first)
     harness.watermark(3)
     harness.process([("a", 1), ("a", 2), ("a", 3)], [5, 11, 3])
@@ -94,7 +94,7 @@ def test_records_between_windows_belong_to_none() -> None:
     ],
 )
 def test_other_windows_are_a_changed_job(other: Callable[[], Operator]) -> None:
-    """A checkpoint with other windows, or windows kept in another way, is refused and says what it has."""
+    """A checkpoint with other windows, or windows kept in another way, is refused; the error says what it has."""
     checkpoint = Harness(sums(), key=first).snapshot(1)
 
     with pytest.raises(JobChangedError, match=r"checkpoint has SlidingEventTimeWindows\(size_ms=10, slide_ms=5, off"):
@@ -102,7 +102,7 @@ def test_other_windows_are_a_changed_job(other: Callable[[], Operator]) -> None:
 
 
 def test_a_checkpoint_of_tumbling_windows_is_refused() -> None:
-    """In both directions."""
+    """The opposite direction is refused, too."""
     checkpoint = Harness(WindowOperator(TumblingEventTimeWindows.of(10), max), key=first).snapshot(1)
 
     with pytest.raises(JobChangedError, match=r"its checkpoint has windows of 10 ms \(offset 0 ms\)"):

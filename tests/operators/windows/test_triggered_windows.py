@@ -1,4 +1,4 @@
-"""The window operator for triggers: functions, evictors, errors, restore; and against the one that works by batch."""
+"""The window operator for triggers: functions, evictors, errors, restore; and a comparison with the one by batch."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_both_operators_give_the_same(steps: list[tuple[str, Any]], size_ms: int
     ],
 )
 def test_what_comes_out_of_a_window(operator: TriggeredWindowOperator, expected: list[Any]) -> None:
-    """An aggregate, a reduction or all records, as they are or through a function; None is a result too."""
+    """An aggregate, a reduction or all records, directly or through a function; None is a result too."""
     harness = Harness(operator, key=first)
     harness.process([("a", 1), ("a", 2)], [5, 4])
     harness.watermark(9)
@@ -130,7 +130,7 @@ def test_a_process_window_function_has_state_and_side_outputs() -> None:
 
 
 def test_clear_may_use_side_outputs() -> None:
-    """What a function says while it clears its window has the window's timestamp, and is not held back."""
+    """A record that a function emits while it clears its window has the window's timestamp, and is not held back."""
     harness = Harness(triggered(total(), process_function=Running), key=first)
     harness.process([("a", 1)], [1])
     harness.watermark(9)
@@ -140,7 +140,7 @@ def test_clear_may_use_side_outputs() -> None:
 
 
 def test_every_subtask_has_a_copy_of_the_function() -> None:
-    """The object given is left alone."""
+    """The original object is not used."""
     function = Running()
     Harness(triggered(total(), process_function=function), key=first)
 
@@ -148,7 +148,7 @@ def test_every_subtask_has_a_copy_of_the_function() -> None:
 
 
 def test_all_elements_without_an_aggregate() -> None:
-    """The function gets the records themselves; close reaches it; the base class says what is missing."""
+    """The function gets the records themselves; close calls its close; the base class names the missing method."""
     closed: list[str] = []
 
     class Listing(ProcessWindowFunction):
@@ -201,7 +201,7 @@ def test_a_function_for_all_windows_gets_no_key() -> None:
 
 
 def test_sessions_have_no_state_per_window() -> None:
-    """Whose would it be once two windows are one? State per key there is."""
+    """It would belong to no single window once two are merged. State per key is available."""
     operator = triggered(total(), assigner=EventTimeSessionWindows.with_gap(5), process_function=Running)
     harness = Harness(operator, key=first)
     harness.process([("a", 1)], [1])
@@ -217,7 +217,7 @@ def evicting(evictor: Evictor, aggregate: Any = None, **options: Any) -> Harness
 
 
 def test_count_evictor_keeps_the_last_records() -> None:
-    """Before the window is computed, or after it, for the next firing; what is evicted does not come back."""
+    """It evicts before the window is computed, or after it, for the next firing; evicted records do not come back."""
     before = evicting(CountEvictor.of(2), trigger=CountTrigger.of(1))
     before.process([("a", 1), ("a", 2), ("a", 3)], [1, 1, 1])
     assert before.take_values() == [
@@ -234,7 +234,7 @@ def test_count_evictor_keeps_the_last_records() -> None:
 
 
 def test_time_evictor_keeps_the_newest_records() -> None:
-    """Those less than the window older than the newest of all, whatever order they came in; without time, all."""
+    """It keeps those less than the window older than the newest, in any order of arrival; without time, all."""
     harness = evicting(TimeEvictor.of(3), total())
     harness.process([("a", 1), ("a", 2), ("a", 4), ("a", 8)], [7, 3, 4, 5])
     harness.watermark(9)
@@ -249,7 +249,7 @@ def test_time_evictor_keeps_the_newest_records() -> None:
 
 
 def test_evicted_records_are_gone_after_a_restore() -> None:
-    """State holds what the evictor left, with timestamps."""
+    """The state has the records that the evictor left, with timestamps."""
     harness = evicting(TimeEvictor.of(3), total(), trigger=CountTrigger.of(1))
     harness.process([("a", 1), ("a", 2)], [1, 5])
     operator = triggered(total(), evictor=TimeEvictor.of(100), trigger=CountTrigger.of(1))
@@ -260,7 +260,7 @@ def test_evicted_records_are_gone_after_a_restore() -> None:
 
 
 def test_a_window_whose_records_were_all_evicted() -> None:
-    """There is no reduction of nothing; an aggregate of nothing, and an empty list, are results."""
+    """A reduction of no records does not exist; an aggregate of none, and an empty list, are results."""
     for aggregate, expected in ((max, []), (total(), [("a", 0, 10, 0)]), (None, [("a", 0, 10, [])])):
         harness = evicting(CountEvictor.of(0), aggregate)
         harness.process([("a", 1)], [1])
@@ -279,7 +279,7 @@ def test_a_reduction_over_what_is_left() -> None:
 
 
 class Odd(Evictor):
-    """Leaves out odd values; forgets those of other windows than the first."""
+    """Evicts odd values, and checks the clocks that it sees."""
 
     def evict_before(self, elements: list[TimestampedValue], window: Any, ctx: Any) -> list[TimestampedValue]:
         assert (ctx.current_watermark_ms, ctx.processing_time_ms()) == (9, START_NS // 1_000_000)
@@ -309,14 +309,14 @@ def test_an_evictor_of_ones_own() -> None:
     ],
 )
 def test_impossible_settings_are_refused(make: Any, message: str) -> None:
-    """Numbers and functions that make no sense are errors of the job's author."""
+    """Impossible numbers and functions are errors of the job's author."""
     with pytest.raises(ConfigurationError, match=message):
         make()
 
 
 @pytest.mark.parametrize("evictor", [None, CountEvictor.of(3)])
 def test_what_is_no_aggregate_is_refused(evictor: Evictor | None) -> None:
-    """With an evictor and without."""
+    """It is refused with an evictor and without."""
     with pytest.raises(ConfigurationError, match="a window takes an AggregateFunction"):
         Harness(triggered(5, evictor=evictor), key=first)
 
@@ -380,7 +380,7 @@ def test_failing_functions_name_the_record_or_window(operator: Any, what: str, r
 
 
 def test_records_without_timestamps_or_values_are_refused() -> None:
-    """Event-time windows need event time, unless they are global; None never gets into state."""
+    """Event-time windows need event time, unless they are global; None is never stored in state."""
     with pytest.raises(ConfigurationError, match="its records have no timestamps"):
         Harness(triggered(total()), key=first).process([("a", 1)])
     with pytest.raises(UserFunctionError, match="None cannot be reduced, aggregated or put into a window"):
@@ -388,7 +388,7 @@ def test_records_without_timestamps_or_values_are_refused() -> None:
 
 
 def test_late_records() -> None:
-    """Dropped and counted, or to the side output with their timestamps, in one batch."""
+    """They are dropped and counted, or go to the side output with their timestamps, in one batch."""
     counted = Harness(triggered(total()), key=first)
     tagged = Harness(triggered(total(), late_tag="late"), key=first)
     for harness in (counted, tagged):
@@ -402,7 +402,7 @@ def test_late_records() -> None:
 
 
 def test_an_empty_batch_changes_nothing() -> None:
-    """Not even for windows that need timestamps."""
+    """This holds even for windows that need timestamps."""
     harness = Harness(triggered(total()), key=first)
     harness.process([])
 
@@ -410,7 +410,7 @@ def test_an_empty_batch_changes_nothing() -> None:
 
 
 def test_a_checkpoint_of_the_operator_by_batch_is_refused() -> None:
-    """The windows are the same, but kept in another way; a trigger was added under the same uid."""
+    """The windows are the same, but kept in another way, since a trigger was added under the same uid."""
     checkpoint = Harness(WindowOperator(TENS, total()), key=first).snapshot(1)
 
     with pytest.raises(JobChangedError, match=r"TumblingEventTimeWindows\(size_ms=10, offset_ms=0\) with CountTrig"):
@@ -418,7 +418,7 @@ def test_a_checkpoint_of_the_operator_by_batch_is_refused() -> None:
 
 
 def test_equal_state_has_equal_bytes() -> None:
-    """The order in which windows and sessions came about is no part of a snapshot."""
+    """A snapshot does not depend on the order in which windows and sessions were made."""
     files = []
     for order in ([0, 1, 2], [2, 0, 1]):
         harness = Harness(triggered(total(), assigner=EventTimeSessionWindows.with_gap(5)), key=first)

@@ -1,4 +1,4 @@
-"""Triggers, one by one, through the operator that asks them."""
+"""Triggers, one by one, through the operator that calls them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_results_of_a_trigger_say_what_happens() -> None:
 
 
 def test_event_time_trigger_fires_at_the_end_and_for_each_late_record() -> None:
-    """As the default does, only not by batch; cleaning up at the end of the lateness fires nothing."""
+    """It fires as the default does, only not by batch; the cleanup at the end of the lateness does not fire."""
     harness = sums(TENS, EventTimeTrigger(), allowed_lateness_ms=5)
     harness.process([("a", 1), ("a", 2)], [3, 12])
     harness.watermark(9)
@@ -83,7 +83,7 @@ def test_processing_time_windows_fire_once_their_last_millisecond_is_over() -> N
 
 
 def test_sliding_processing_time_windows() -> None:
-    """A record is in each window that holds its instant, and watermarks are passed on and change nothing."""
+    """A record is in each window that contains its instant; watermarks are passed on and change nothing."""
     harness = sums(SlidingProcessingTimeWindows.of(10, 5))
     harness.process([("a", 1)])
     harness.watermark(MAX_TIMESTAMP_MS)
@@ -101,7 +101,7 @@ def test_sliding_processing_time_windows() -> None:
 
 
 def test_restored_processing_time_windows_fire() -> None:
-    """The wake-up of a restored window is asked for at once, also when it is overdue by then."""
+    """The wake-up of a restored window is requested at once, also when it is overdue by then."""
     harness = sums(TumblingProcessingTimeWindows.of(10))
     harness.process([("a", 1)])
     checkpoint = harness.snapshot(1)
@@ -115,7 +115,7 @@ def test_restored_processing_time_windows_fire() -> None:
 
 
 def test_count_trigger_fires_after_every_so_many_records() -> None:
-    """Contents stay; what is counted is per key and window; at cleanup the count goes too and nothing fires."""
+    """Contents stay; the count is per key and window; the cleanup removes the count and does not fire."""
     harness = sums(TENS, CountTrigger.of(2))
     harness.process([("a", 1), ("b", 2), ("a", 4), ("a", 8), ("a", 16), ("a", 32)], [1, 2, 3, 12, 4, 5])
 
@@ -146,7 +146,7 @@ def test_purging_trigger_empties_what_it_fires() -> None:
 
 
 def test_continuous_event_time_trigger() -> None:
-    """Fires at the multiples of its interval behind the first record, once for each, and at the window's end."""
+    """Fires at the multiples of its interval after the first record, once for each, and at the window's end."""
     harness = sums(TumblingEventTimeWindows.of(100), ContinuousEventTimeTrigger.of(30))
     harness.process([("a", 1)], [35])
     for watermark_ms, fires in ((59, 0), (60, 1), (61, 0), (98, 1), (99, 1), (MAX_TIMESTAMP_MS, 0)):
@@ -185,7 +185,7 @@ def test_continuous_event_time_trigger_of_a_global_window() -> None:
 
 
 def test_continuous_event_time_trigger_needs_timestamps() -> None:
-    """A global window takes records without; this trigger does not know when to fire then."""
+    """A global window accepts records without timestamps, but then this trigger does not know when to fire."""
     harness = sums(GlobalWindows.create(), ContinuousEventTimeTrigger.of(10))
     with pytest.raises(UserFunctionError, match="ContinuousEventTimeTrigger needs event time"):
         harness.process([("a", 1)])
@@ -206,7 +206,7 @@ def test_continuous_processing_time_trigger() -> None:
 
 
 def test_continuous_processing_time_trigger_gives_early_results() -> None:
-    """Over event-time windows it fires by the clock, whatever time the window is of, until the window is cleaned up."""
+    """Over event-time windows it fires by the clock until the window is cleaned up."""
     harness = sums(TENS, ContinuousProcessingTimeTrigger.of(5))
     harness.process([("a", 1)], [3])
     harness.advance_ms(6)
@@ -220,7 +220,7 @@ def test_continuous_processing_time_trigger_gives_early_results() -> None:
 
 
 def test_global_windows_never_fire_by_themselves() -> None:
-    """They keep what they have; with the other constructor they fire when the input has ended."""
+    """They keep their contents; with the other constructor they fire when the input has ended."""
     never = sums(GlobalWindows.create())
     never.process([("a", 1)])
     never.watermark(MAX_TIMESTAMP_MS)
@@ -304,7 +304,7 @@ def test_what_a_trigger_does_to_its_timers() -> None:
 
 
 def test_a_trigger_must_return_a_result() -> None:
-    """None, which a function returns that returns nothing, is an error with the window in it."""
+    """None, the result of a function without a return, is an error that names the window."""
 
     class Silent(ThreeDistinct):
         def on_element(self, value: Any, timestamp_ms: int | None, window: Any, ctx: Any) -> Any:
@@ -317,7 +317,7 @@ def test_a_trigger_must_return_a_result() -> None:
 
 
 def test_every_subtask_has_a_copy_of_the_trigger() -> None:
-    """Attributes are not state: what one operator's trigger assigns, that of another one does not see."""
+    """Attributes are not state: the attributes of one operator's trigger are not visible to another one."""
 
     class Counting(ThreeDistinct):
         calls = 0
@@ -344,13 +344,13 @@ def test_every_subtask_has_a_copy_of_the_trigger() -> None:
     ],
 )
 def test_impossible_triggers_are_refused(make: Any, message: str) -> None:
-    """Numbers that make no trigger are errors of the job's author."""
+    """Numbers that give no trigger are errors of the job's author."""
     with pytest.raises(ConfigurationError, match=message):
         make()
 
 
 def test_which_triggers_merge() -> None:
-    """A purging one if the other one does; the base class does not."""
+    """A purging trigger merges if the inner one does; the base class does not."""
     merging = [EventTimeTrigger(), ProcessingTimeTrigger(), CountTrigger.of(1), ContinuousEventTimeTrigger.of(1)]
     assert all(trigger.can_merge() and PurgingTrigger.of(trigger).can_merge() for trigger in merging)
     assert ContinuousProcessingTimeTrigger.of(1).can_merge()

@@ -1,5 +1,5 @@
-"""The staged sink in real jobs: struck at every call to the files of its table, by errors, deaths and power failures;
-killed task by task; with and without what was there before."""
+"""The staged sink in real jobs. Faults strike every call to the files of its table: errors, crashes and power failures.
+Jobs are killed task by task, with and without earlier contents."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ REPLACED = Counter({("day=1", -1): 1})
 
 
 def run(disk: MemoryFileSystem, overwrite: bool, rules: list[FaultRule], **settings: Any) -> int:
-    """Run to the end, over as many processes as it takes; the calls of the first process to the table."""
+    """Run to the end, over as many processes as needed; returns the first process's calls to the table."""
     calls: list[int] = []
     for incarnation in range(1, 4):
         fs = FaultInjectingFileSystem(disk, () if calls else rules)
@@ -97,7 +97,7 @@ def count_calls(fs: FaultInjectingFileSystem) -> int:
 
 
 def check(disk: MemoryFileSystem, overwrite: bool) -> None:
-    """What a reader may see at any moment: nothing twice, and partitions that are not written as they were."""
+    """At any moment a reader sees no row twice, and sees partitions that are not written as they were."""
     seen = visible(disk)
     assert seen <= NEW + UNTOUCHED + REPLACED
     assert seen >= UNTOUCHED + (Counter() if overwrite else REPLACED)
@@ -112,7 +112,7 @@ def check_end(disk: MemoryFileSystem, overwrite: bool) -> None:
 
 @pytest.mark.parametrize("overwrite", [True, False])
 def test_nothing_is_visible_before_the_job_has_succeeded(overwrite: bool) -> None:
-    """And then everything is; partitions without rows in the input keep theirs."""
+    """Then everything is visible; partitions without rows in the input keep theirs."""
     disk = table_with_rows()
     run(disk, overwrite, [])
     check_end(disk, overwrite)
@@ -145,7 +145,7 @@ def test_a_fault_at_every_call(overwrite: bool, kind: FileFault) -> None:
 
 @pytest.mark.parametrize("overwrite", [True, False])
 def test_tasks_are_killed(overwrite: bool) -> None:
-    """A writer, and the finalizer: before, while and after it makes its plan."""
+    """A writer is killed, and the finalizer: before, while and after it makes its plan."""
     for killed_us in range(4, 64, 6):
         for task in ("table writer[0]", "table finalizer[0]"):
             disk = table_with_rows()

@@ -60,7 +60,7 @@ def commit(fs: MemoryFileSystem, columns: list[str], *names: str, overwrite: boo
 
 
 def test_a_name_that_is_taken_is_given_another() -> None:
-    """An append never replaces: not what is in the table, and not what comes with the same commit."""
+    """An append does not replace files of the table, nor files of the same commit."""
     fs = MemoryFileSystem()
     put(fs, f"{TABLE}/f", "old")
     put(fs, f"{STAGING}/task-0/f", "0")
@@ -70,7 +70,7 @@ def test_a_name_that_is_taken_is_given_another() -> None:
 
 
 def test_an_overwrite_deletes_what_readers_see() -> None:
-    """Files and directories of the written partition; nothing hidden, and no other partition."""
+    """It deletes files and directories of the written partition, but no hidden ones, and no other partition."""
     fs = MemoryFileSystem()
     for name in ("p=1/old", "p=1/below/older", "p=1/.hidden", "p=1/_SUCCESS", "p=2/kept"):
         put(fs, f"{TABLE}/{name}", name)
@@ -81,7 +81,7 @@ def test_an_overwrite_deletes_what_readers_see() -> None:
 
 @pytest.mark.parametrize("overwrite", [True, False])
 def test_nothing_staged(overwrite: bool) -> None:
-    """A static partition is made, or emptied; half a static one says not which partition that would be."""
+    """A static partition is made, or emptied; half a static one does not name a partition."""
     fs = MemoryFileSystem()
     commit(fs, ["p", "q"], overwrite=overwrite, p="1")
     assert not fs.exists(TABLE)
@@ -93,7 +93,7 @@ def test_nothing_staged(overwrite: bool) -> None:
 
 
 def test_a_plan_is_a_plain_value() -> None:
-    """It is the same after it has been through JSON."""
+    """It is the same after a round trip through JSON."""
     plan = CommitPlan(True, ("p=1",), (StagedFile("/s/f", "p=1", "f", 3),))
     assert CommitPlan.of(json.loads(json.dumps(plan))) == plan
 
@@ -144,7 +144,7 @@ def test_a_plan_is_carried_out_once(
 
 
 def test_a_staged_file_that_is_gone_or_another_is_an_error() -> None:
-    """A commit that leaves rows out would say nothing about it."""
+    """Otherwise the commit would silently leave out rows."""
     fs = MemoryFileSystem()
     put(fs, f"{STAGING}/f", "abc")
     with pytest.raises(StorageError, match="has 3"):
@@ -179,7 +179,7 @@ def staging_writer(fs: MemoryFileSystem, columns: PartitionColumns, **options: A
 
 
 def test_dynamic_partitions_have_a_file_each() -> None:
-    """In the order in which partitions are met; nulls and the empty text have a partition too."""
+    """The order is that in which partitions are met; nulls and the empty text have a partition too."""
     fs = MemoryFileSystem()
     writer = staging_writer(fs, PartitionColumns(["a", "p"], ["p"]), suffix=".csv")
     writer.write([("x", 1), ("y", None), ("z", 1), ("u", ""), ("v", "a/b")])
@@ -205,7 +205,7 @@ def test_grouped_partitions_have_one_open_file_at_a_time() -> None:
 
 
 def test_records_are_dicts_or_have_columns() -> None:
-    """The path's columns are left out of the row; half a static partition takes the rest from the record."""
+    """The path's columns are left out of the row; half a static partition takes the others from the record."""
     columns = PartitionColumns(None, ["p", "q"], {"p": "x"})
     assert columns.split([{"q": 1, "n": 2}, {"n": 3, "q": True, "p": "x"}]) == (
         ["p=x/q=1", "p=x/q=True"],
@@ -244,7 +244,7 @@ def test_dicts_are_split_as_other_records_are(records: list[dict[str, Any]], dyn
     ],
 )
 def test_records_that_have_no_partition(columns: PartitionColumns, records: list[Any], why: str) -> None:
-    """The second one is named, and none is written."""
+    """The error names the second record, and none is written."""
     fs = MemoryFileSystem()
     with pytest.raises(RecordError, match=why) as caught:
         staging_writer(fs, columns).write(records)
@@ -273,7 +273,7 @@ def test_columns_that_make_no_sense(
 
 
 def test_options_that_make_no_sense() -> None:
-    """They say what they must be."""
+    """The error says what they must be."""
     for options in ({"prefix": "_x"}, {"suffix": "/"}, {"partition_by": "day"}, {"staging": ""}, {"policies": ["no"]}):
         with pytest.raises(ConfigurationError):
             StagedFileSink("t", **options)  # type: ignore[arg-type]
@@ -304,7 +304,7 @@ def test_staging_is_not_where_readers_look(path: str, staging: str, why: str | N
 
 @pytest.mark.parametrize(("path", "staging"), [("op-uid", "."), ("op-uid/t", "."), ("./op-uid/", "x/..")])
 def test_a_staging_directory_that_holds_the_table_is_refused(path: str, staging: str) -> None:
-    """It is deleted in the end: nothing has been by then."""
+    """It is deleted in the end; the refusal comes before anything is deleted."""
     fs = MemoryFileSystem()
     put(fs, "/out/op-uid/t/f", "old")
     operator = StagingWriters(StagedFileSink(path, staging=staging)).create_operator()
@@ -315,13 +315,13 @@ def test_a_staging_directory_that_holds_the_table_is_refused(path: str, staging:
 
 @pytest.mark.parametrize("staging", [TABLE, "/out", "/", f"{TABLE}/staged"])
 def test_a_table_is_not_deleted_with_its_staging_directory(staging: str) -> None:
-    """Neither the table's directory, nor one above it, nor a visible one in it."""
+    """The table's directory, one above it, and a visible one in it cannot be the staging directory."""
     with pytest.raises(ConfigurationError, match="the staging directory"):
         check_staging(TABLE, staging)
 
 
 def test_equal_values_with_other_texts_have_directories_of_their_own() -> None:
-    """Which one a record goes to does not depend on what came before it."""
+    """The directory of a record does not depend on the records before it."""
     columns = PartitionColumns(None, ["p"])
     values = [Decimal("1.0"), Decimal("1.00"), -0.0, 0.0, 1, True, "1"]
     expected = ["p=1.0", "p=1.00", "p=-0.0", "p=0.0", "p=1", "p=True", "p=1"]
@@ -331,7 +331,7 @@ def test_equal_values_with_other_texts_have_directories_of_their_own() -> None:
 
 
 def test_files_in_bulk() -> None:
-    """Formats with an ending get it; batches do not show."""
+    """Formats with an ending get it; batches do not show in the files."""
     fs = MemoryFileSystem()
     writer = staging_writer(fs, PartitionColumns(None, ["p"]), format=BulkTextFormat(JsonLinesRowFormat()))
     writer.write([{"p": 1, "n": 1}, {"p": 2, "n": 2}])
@@ -378,7 +378,7 @@ class Insert:
 
 
 def test_a_plan_waits_for_its_checkpoint() -> None:
-    """Not the end of the input, and not a checkpoint from before the end, makes rows visible."""
+    """Neither the end of the input, nor a checkpoint from before the end, makes rows visible."""
     job = Insert(MemoryFileSystem())
     job.write(1)
     job.checkpoint(1)
@@ -397,7 +397,7 @@ def test_a_plan_waits_for_its_checkpoint() -> None:
 
 @pytest.mark.parametrize("overwrite", [True, False])
 def test_a_job_that_goes_back_takes_its_rows_back(overwrite: bool) -> None:
-    """From the checkpoint before the last, rows behind it come again; those before it are where they were staged."""
+    """After going back by one checkpoint, later rows come again; earlier ones are where they were staged."""
     fs = MemoryFileSystem()
     put(fs, f"{TABLE}/old", '{"n":0}\n')
     job = Insert(fs, overwrite=overwrite)
@@ -419,7 +419,7 @@ def test_a_job_that_goes_back_takes_its_rows_back(overwrite: bool) -> None:
 
 
 def test_what_was_taken_back_survives_a_power_failure() -> None:
-    """It is where it was staged, or still in the table; the job needs it again."""
+    """The rows are where they were staged, or still in the table; the job needs them again."""
     fs = MemoryFileSystem()
     job = Insert(fs)
     job.write(1)
@@ -437,7 +437,7 @@ def test_what_was_taken_back_survives_a_power_failure() -> None:
 
 
 def test_a_task_begins_with_an_empty_directory() -> None:
-    """What a dead attempt of it has staged is gone; other tasks keep theirs."""
+    """Files that a dead attempt of it has staged are deleted; other tasks keep theirs."""
     fs = MemoryFileSystem()
     put(fs, f"{STAGING}/task-3/p=1/dead", "x\n")
     put(fs, f"{STAGING}/task-1/p=1/alive", "y\n")
@@ -449,7 +449,7 @@ def test_a_task_begins_with_an_empty_directory() -> None:
 
 
 def test_a_restored_plan_is_carried_out_at_once_and_only_once() -> None:
-    """Whether or not it was begun; and not again over what others have written since."""
+    """It does not matter whether it was begun; later files of other programs are not overwritten again."""
     fs = MemoryFileSystem()
     job = Insert(fs, overwrite=True)
     job.write(1)
@@ -465,7 +465,7 @@ def test_a_restored_plan_is_carried_out_at_once_and_only_once() -> None:
 
 
 def test_a_commit_that_nobody_resumed_is_taken_back() -> None:
-    """A job that starts from nothing finds half a commit of a dead one: all or nothing."""
+    """A job that starts from nothing finds half a commit of a dead one and takes it back: all or nothing."""
     fs = MemoryFileSystem()
     job = Insert(fs)
     job.write(1)
@@ -484,7 +484,7 @@ def test_a_commit_that_nobody_resumed_is_taken_back() -> None:
 
 
 def test_without_checkpoints_the_end_is_the_commit() -> None:
-    """There is nothing to wait for."""
+    """There is no checkpoint to wait for."""
     sink, fs = StagedFileSink("t"), MemoryFileSystem()
     finalizer = Harness(StagingFinalizer(sink).create_operator(), fs=fs, checkpointing_enabled=False)
     writer = Harness(StagingWriters(sink).create_operator(), fs=fs, checkpointing_enabled=False)
@@ -496,7 +496,7 @@ def test_without_checkpoints_the_end_is_the_commit() -> None:
 
 
 def test_an_empty_insert() -> None:
-    """Overwrites a table without partitions, makes a static partition, and touches no dynamic one."""
+    """It overwrites a table without partitions, makes a static partition, and does not touch dynamic ones."""
     for options, left in (
         ({}, {"p=1/old"}),
         ({"partition_by": ["p"]}, {"p=1/old"}),
@@ -512,7 +512,7 @@ def test_an_empty_insert() -> None:
 
 
 def test_the_default_partition_can_be_called_otherwise() -> None:
-    """In the path of a record and of a static column alike; its name is not a hidden one."""
+    """It has that name in the path of a record and of a static column; the name may not be a hidden one."""
     fs = MemoryFileSystem()
     job = Insert(fs, partition_by=["p"], static_partition={"p": None}, default_partition="none")
     job.finish()
@@ -523,7 +523,7 @@ def test_the_default_partition_can_be_called_otherwise() -> None:
 
 
 def test_a_bad_record_is_named() -> None:
-    """With the operator, as every error of a user's record."""
+    """The error also names the operator, as does every error of a user's record."""
     job = Insert(MemoryFileSystem(), partition_by=["p"])
     with pytest.raises(UserFunctionError, match=r"partition_by(.|\n)*no partition column 'p'"):
         job.write(1)
@@ -532,7 +532,7 @@ def test_a_bad_record_is_named() -> None:
 
 
 def test_a_damaged_note_is_an_error() -> None:
-    """Nobody can say what it said."""
+    """Its content is unknown."""
     fs = MemoryFileSystem()
     put(fs, f"{TABLE}/.staged-commit-op-uid", "{")
     with pytest.raises(StorageError, match="damaged"):
@@ -540,7 +540,7 @@ def test_a_damaged_note_is_an_error() -> None:
 
 
 def test_every_changed_byte_of_a_note_is_found() -> None:
-    """A name in it is a file that is taken back: another one would be somebody else's."""
+    """The note names files to take back: a changed name would delete another program's file."""
     fs = MemoryFileSystem()
     job = Insert(fs)
     job.write(1, 2)
