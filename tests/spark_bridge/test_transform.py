@@ -126,7 +126,7 @@ def test_late_rows_are_counted_and_sent_aside(calls: Calls) -> None:
 
 
 def test_a_period_without_rows_is_closed_too(calls: Calls) -> None:
-    """A row is late once the watermark has passed its period. Were an empty one open, its results would be late, too."""
+    """A row is late once the watermark has passed its period. Results of an empty one left open would be late, too."""
     harness = operator_of(TENS)
     harness.watermark(9)
     harness.take()

@@ -283,7 +283,7 @@ def test_the_old_rules_commit_what_there_is_of_older_checkpoints() -> None:
 
 
 class Cluster:
-    """Writers, the committers behind them, and a coordinator; records are numbers, each written once per attempt.
+    """Writers, the committers after them, and a coordinator; records are numbers, each written once per attempt.
 
     ``overtaken``  how many messages of a checkpoint are in flight when its snapshot is taken (unaligned barriers);
     ``ahead``      whether messages of the next checkpoint are in the snapshot already (at-least-once).
