@@ -1,17 +1,17 @@
 """Reducing state of the heap backend held in columns: keys and values in arrays, for folds over whole batches.
 
-It is the same state as :class:`state_backends.api.ReducingState` keeps in dicts: the same name and
-kind, the same bytes in a snapshot, so that a job may go from one form to the other, by a restore or while it runs. What
-it cannot hold is what a column cannot: values are ints of 64 bits or floats, all of one type, and have no namespace.
+It is the same state that :class:`state_backends.api.ReducingState` keeps in dicts: it has the same name, the same
+kind and the same bytes in a snapshot. So a job may change from one form to the other, by a restore or while it runs.
+Values must be ints of 64 bits or floats, all of one type, without namespace: a column cannot hold others.
 
 Rules.
-1. A key keeps its slot for ever; keys are only added. So a snapshot needs a count to know which keys it saw.
-2. A snapshot holds the array of values itself. The first write afterwards copies the array and goes on with the
-   copy: one copy for each snapshot however many writes follow, a millisecond for a million values.
-3. A snapshot is encoded a *run* of neighbouring key groups at a time: groups of some dozen entries each would cost
-   their handling. How the keys of a run are ordered and encoded is remembered from one snapshot to the next, for as
-   long as none of its groups gets a new key.
-4. A state is in one form at a time. Declaring it as rows brings it back into dicts; the columns then refuse to be used.
+1. A key keeps its slot for ever; keys are only added. So a snapshot needs only a count to know its keys.
+2. A snapshot holds the array of values itself. The first write after it copies the array and continues with the
+   copy. That is one copy for each snapshot, however many writes follow: a millisecond for a million values.
+3. A snapshot encodes a *run* of neighbouring key groups at a time, because encoding groups of some dozen entries one by
+   one is slow. The next snapshot uses the order and the encoding of a run's keys again, unless one of its groups has a
+   new key.
+4. A state is in one form at a time. Declaring it as rows moves it back into dicts; the columns then refuse to be used.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 _LEAST_SLOTS = 1 << 10
 _RUN_ENTRIES = 1 << 12
-"""About how many entries are encoded together; never less than a key group."""
+"""The approximate number of entries encoded together; at least one key group."""
 _NO_NAMESPACES = b"\xc0"
 """The encoded ``None``."""
 
@@ -71,8 +71,8 @@ class _EncodedKeys:
     """The keys of a run as a snapshot writes them.
 
     :ivar groups: the key groups
-    :ivar bounds: where each begins in ``slots``, and the end of the last one
-    :ivar slots: by key group, and in the order of the encoded keys
+    :ivar bounds: the position in ``slots`` where each group begins, and the end of the last one
+    :ivar slots: the slots by key group, and in a group in the order of the encoded keys
     :ivar columns: for each key group, the encoded list of its keys
     """
 
@@ -83,7 +83,7 @@ class _EncodedKeys:
 
 
 class ColumnEntries:
-    """Keys of one type, their slots and, by slot, their values; of these some more than there are keys."""
+    """Keys of one type, their slots and, by slot, their values. The array of values has room for further keys."""
 
     def __init__(
         self, key_type: KeyType, max_parallelism: int, key_group_range: KeyGroupRange, codec: StateCodec, dtype: Any
@@ -99,7 +99,7 @@ class ColumnEntries:
         self._shared = False
         """Whether a snapshot holds the array of values."""
         self._layout: tuple[int, list[list[KeyGroupSlots]]] = (0, [])
-        """For some number of keys: the runs."""
+        """The runs, by the number of keys."""
         self._encoded: dict[int, _EncodedKeys] = {}
         """By the first key group of the run."""
 
@@ -110,7 +110,7 @@ class ColumnEntries:
         return self._slots.find(keys)
 
     def add(self, keys: KeyColumn) -> Positions:
-        """Give slots to keys that are all different and have none. Their values are to be written next.
+        """Give slots to keys that are all different and have none. The caller must write their values next.
 
         :raises KeyGroupError: when a key's group is not in the backend's range
         :raises KeyTypeError: when a key is too wide for its type
@@ -122,7 +122,7 @@ class ColumnEntries:
             raise foreign_key(_plain(keys[at]), groups[at], self._range)
         before, after = len(self._slots), len(self._slots) + len(keys)
         if after > len(self.values):
-            # A copy too: the values of a snapshot must not change.
+            # This also copies: the values of a snapshot must not change.
             self.values = _grown(self.values, before, after)
             self._groups = _grown(self._groups, before, after)
             self._shared = False
@@ -135,11 +135,11 @@ class ColumnEntries:
             self.values, self._shared = self.values.copy(), False
         self.values[slots] = values
 
-    # --- what a table of entries offers to snapshots ---------------------------------------------------------------
+    # --- for snapshots, as any table of entries --------------------------------------------------------------------
 
     @property
     def shards(self) -> dict[int, ColumnShard]:
-        """The entries of each key group that has some, as they are now."""
+        """The present entries of each key group that has some."""
         return self.shards_of(self.values, len(self))
 
     def shards_of(self, values: NDArray[Any], count: int) -> dict[int, ColumnShard]:
@@ -159,18 +159,18 @@ class ColumnEntries:
         return ColumnSnapshot(self, self.values, len(self))
 
     def unpin(self) -> None:
-        """One snapshot less. Without any, writers go on in the array that is there."""
+        """One snapshot less holds the array. Without any, writers use the present array further."""
         self._pins -= 1
         if not self._pins:
             self._shared = False
 
     def encoded_keys(self, run: list[KeyGroupSlots]) -> _EncodedKeys:
-        """The keys of a run that some snapshot saw, as it writes them."""
+        """The keys of a run of a snapshot, as it writes them."""
         groups = [group.number for group in run]
         bounds = [0, *accumulate(len(group.slots) for group in run)]
         found = self._encoded.get(groups[0])
         if found is None or found.groups != groups or found.bounds != bounds:
-            # Keys are only added: as many of one group are the same ones.
+            # Keys are only added: a group with the same number of keys has the same keys.
             slots, columns = self._encode_keys(run, bounds)
             found = self._encoded[groups[0]] = _EncodedKeys(groups, bounds, slots, columns)
         return found
@@ -199,7 +199,7 @@ class ColumnEntries:
 
 
 class _RunAtOneMoment:
-    """The entries of a run, encoded when the first of its key groups is."""
+    """The entries of a run; they are encoded together with the first of its key groups."""
 
     __slots__ = ("_columns", "_groups", "entries", "values")
 
@@ -260,11 +260,11 @@ class ColumnSnapshot:
     def take(self, group: int) -> FrozenShard | None:
         """The entries of a group; ``None`` without entries."""
         shard = self._split().pop(group, None)
-        # A frozen part is only handed back to the table it came from.
+        # A frozen part only goes back to the table it came from.
         return None if shard is None else FrozenShard(shard, encoded=False)  # type: ignore[arg-type]
 
     def release(self) -> None:
-        """Hold nothing any more; a second call does nothing."""
+        """Release the entries; a second call does nothing."""
         if self._entries is not None:
             self._entries.unpin()
             self._entries = None
@@ -278,15 +278,15 @@ class ColumnSnapshot:
 
 
 class ColumnStateTable(StateTable):
-    """One reducing state in columns, as long as it ``is_live``. Entries with a namespace, which only a restore can
-    have left, stay in rows."""
+    """One reducing state in columns, while ``is_live`` is true. Entries with a namespace stay in rows; only a restore
+    can bring them."""
 
     __slots__ = ("is_live",)
 
     plain: ColumnEntries  # type: ignore[assignment]
 
     def __init__(self, rows: StateTable, entries: ColumnEntries) -> None:
-        """Take the place of ``rows``. ``entries``: those without namespace."""
+        """Take the place of ``rows``. ``entries``: the entries without namespace."""
         self.name = rows.name
         self.kind = rows.kind
         self.codec = rows.codec
@@ -321,9 +321,9 @@ class HeapReducingColumns:
         self._table: ColumnStateTable | None = None
 
     def add_groups(self, grouping: Grouping, values: NDArray[Any], fold: ColumnFold) -> NDArray[Any]:
-        """Fold a batch in; the result for each record, in the order of the batch.
+        """Fold in a batch; returns the result for each record, in the order of the batch.
 
-        When it raises, the state is as it was.
+        When it raises, the state has not changed.
 
         :param grouping: the records by key; keys are of the backend's type
         :param values: an ``int64`` or ``float64`` array
@@ -351,7 +351,7 @@ class HeapReducingColumns:
 
 
 def columns_of(rows: StateTable, entries: ColumnEntries) -> ColumnStateTable:
-    """The entries of ``rows`` in columns. ``entries`` is empty and says of which types they shall be.
+    """The entries of ``rows`` in columns. ``entries`` is empty and gives their types.
 
     :raises StateSchemaError: when a value is not of the type of the column
     """
@@ -370,20 +370,20 @@ def columns_of(rows: StateTable, entries: ColumnEntries) -> ColumnStateTable:
         slots = entries.add(np.array(keys, dtype=np.int64) if is_long else keys)
         entries.write(slots, np.array(values, dtype=entries.values.dtype))
     table = ColumnStateTable(rows, entries)
-    # A handle that still works on the rows must not write where the values are no longer read.
+    # A handle may still hold the rows. It must not write there, because reads now go to the columns.
     rows.plain = _MovedToColumns(rows.name)  # type: ignore[assignment]
     return table
 
 
 class _MovedToColumns:
-    """Lets handles of a state in rows find the place that its entries have moved to."""
+    """Takes the place of a state's rows: handles that still use the rows fail."""
 
     def __init__(self, state: str) -> None:
         self._state = state
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
-            # What Python itself asks of any object, such as how to copy it.
+            # Python looks these names up on any object, for example to copy it.
             raise AttributeError(name)
         raise StateSchemaError(
             f"state {self._state!r} is held in columns now: an operator folds columns into it. Declare it again to "
@@ -410,7 +410,7 @@ def _slots_by_group(groups: NDArray[np.int16]) -> list[KeyGroupSlots]:
 
 
 def _runs(groups: list[KeyGroupSlots], entries: int) -> list[list[KeyGroupSlots]]:
-    """Neighbours put together. Which ones changes only whenever the entries double: what is remembered stays of use."""
+    """Neighbouring groups as runs. Runs change only when the entries double, so remembered encodings stay useful."""
     width = 1
     while width * 2 * entries <= _RUN_ENTRIES * len(groups) and width < len(groups):
         width *= 2

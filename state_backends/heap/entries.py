@@ -48,7 +48,7 @@ class _HeapTable:
         return shard, stored_key
 
     def begin(self, keys: Sequence[Any], namespaces: Namespaces) -> Batch:
-        """The entries of a batch, each shard looked up lazily in C; while a snapshot is open, touched beforehand."""
+        """The entries of a batch. Shards are looked up lazily in C, and touched first while a snapshot is open."""
         stored_keys: Iterable[Any] = keys
         if namespaces is None:
             table = self._state.plain
@@ -74,7 +74,7 @@ class HeapEntries(_HeapTable):
     __slots__ = ()
 
     def get(self, namespace: Any) -> Any:
-        # _locate, without a call on the way of every single access
+        # _locate, inlined: a call would slow down each access
         key = self.scope.key
         if key is None:
             self.scope.require()
@@ -167,7 +167,7 @@ class HeapMapEntries(_HeapTable):
     __slots__ = ()
 
     def get(self, namespace: Any, map_key: Any) -> Any:
-        # _map, without a call on the way of every single access
+        # _map, inlined: a call would slow down each access
         shard, stored_key = self._locate(namespace)
         found = shard.get(stored_key)
         return None if found is None else found.get(map_key)

@@ -1,6 +1,6 @@
-"""Removes expired state from the heap: a little with each access, and keeps it out of full snapshots.
+"""Removes expired state from the heap, a little with each access, and keeps it out of full snapshots.
 
-Without either, expired state stays until it is read.
+Without either of these, expired state stays until it is read.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ _EMPTY = object()
 
 
 class IncrementalCleanup:
-    """Looks at some entries of a state at each access, one after the other, and removes what has expired
+    """At each access, looks at the next entries of a state and removes those that have expired
     (TtlIncrementalCleanup).
 
-    The order is that of the key groups, and inside one that of the entries when the group is begun: a function of what
-    the program did. Entries that come later are met in the next round.
+    It goes through the key groups in order, and through the entries that a group has when its turn begins, in their
+    order. So the order depends only on the program. Entries that come later are visited in the next round.
     """
 
     def __init__(self, table: StateTable, config: StateTtlConfig, now_ms: NowMs) -> None:
@@ -31,7 +31,7 @@ class IncrementalCleanup:
         self._keys: list[Any] = []
 
     def __call__(self, accesses: int) -> None:
-        """The state was accessed for so many entries."""
+        """The state was accessed for this number of entries."""
         budget = accesses * self._config.cleanup_incrementally
         limit = self._config.latest_expired_ms(self._now_ms())
         begun = False
@@ -81,7 +81,7 @@ class UnexpiredEntries(TableSnapshot):
 
     def __init__(self, entries: TableSnapshot, table: StateTable, limit_ms: int) -> None:
         """A view of a pinned table, without entries that were accessed at ``limit_ms`` or before."""
-        # The shards are those of the pinned table, which goes on being told when a writer has to freeze one.
+        # Both views share the shards: the pinned table is still told when a writer must freeze one.
         self.shards = entries.shards
         self.version = entries.version
         self._entries = entries
@@ -89,7 +89,7 @@ class UnexpiredEntries(TableSnapshot):
         self._limit_ms = limit_ms
 
     def groups_with_entries(self) -> list[int]:
-        """The key groups of which something is left, ascending."""
+        """The key groups with unexpired entries, ascending."""
         return [group for group in self._entries.groups_with_entries() if self._has_living(group)]
 
     def take(self, group: int) -> FrozenShard | None:
@@ -105,7 +105,7 @@ class UnexpiredEntries(TableSnapshot):
         return FrozenShard(kept, shard.encoded) if kept else None
 
     def release(self) -> None:
-        """Hold nothing any more; a second call does nothing."""
+        """Release the entries; a second call does nothing."""
         self._entries.release()
         self.shards = {}
 
@@ -113,7 +113,7 @@ class UnexpiredEntries(TableSnapshot):
         shard = self.shards[group]
         if isinstance(shard, FrozenShard):
             if shard.problem is not None:
-                return True  # taking the group tells the problem
+                return True  # taking the group raises the error
             return any(self._kept(value, shard.encoded) is not None for value in shard.entries.values())
         return any(self._kept(value, encoded=False) is not None for value in shard.values())
 
@@ -128,7 +128,7 @@ class UnexpiredEntries(TableSnapshot):
 
 
 def _living(value: Any, kind: StateKind, limit_ms: int) -> Any:
-    """The rest of a stored value: itself when nothing in it has expired, ``None`` when all has."""
+    """The unexpired rest of a stored value: the value itself when nothing has expired, ``None`` when all has."""
     if kind is StateKind.LIST:
         elements = [pair for pair in value if pair[0] > limit_ms]
         return value if len(elements) == len(value) else (elements or None)

@@ -1,18 +1,18 @@
 """Incremental snapshots of the heap backend: only key groups whose bytes have changed are uploaded.
 
-A key group with entries is one file in the full format, which holds that group alone. So its unit is coarse: one
-changed entry uploads its key group. Small key groups make many small files; a larger state, or fewer key groups (a
-lower max parallelism), is what it is for.
+Each key group with entries is one file in the full format. So the unit is coarse: one changed entry uploads its key
+group. Small key groups make many small files. Use it with larger state, or with fewer key groups (a lower max
+parallelism).
 
 Rules (I1 to I8 of :mod:`state_backends.rows.incremental`, whose bookkeeping is used):
 
 * A file is named after its key group and a digest of its content, so equal names mean equal bytes.
-* CHECKPOINT: a group whose file is in the base, the newest confirmed checkpoint at the synchronous part, is referred
-  to; FULL_CHECKPOINT uploads all groups, and later ones may build on it; NATIVE_SAVEPOINT uploads all, exclusively.
-* Unlike the files of a store, a key group may come back to content that it had before. When a checkpoint between the
-  base and this one had other content, or another copy of the same, the copy of the base may be deleted as soon as that
-  checkpoint completes. So a group is referred to only if every checkpoint begun in between, unless it is known to have
-  failed, has this very copy of it; otherwise it is uploaded again. This also closes the hazard of two copies (H1).
+* The base is the newest confirmed checkpoint at the synchronous part. CHECKPOINT refers to the files that the base has.
+  FULL_CHECKPOINT uploads all groups, and later ones may build on it; NATIVE_SAVEPOINT uploads all, exclusively.
+* Unlike the files of a store, a key group may come back to content that it had before. A checkpoint between the base
+  and this one may have other content, or another copy of the same; once it completes, the base's copy may be deleted.
+  So a group is referred to only if every checkpoint begun in between, unless it is known to have failed, has this very
+  copy of it; otherwise it is uploaded again. This also closes the hazard of two copies (H1).
 * All groups are encoded for each checkpoint: this saves uploads and storage, not work.
 """
 
@@ -64,11 +64,11 @@ _META_SCOPE = StateScope.EXCLUSIVE
 
 @dataclass(eq=False, slots=True)
 class TakenGroups:
-    """What is known of the key groups of one checkpoint, while it is taken and after.
+    """The known copies of the key groups of one checkpoint, while it is taken and after.
 
-    :ivar checkpoint_id: which
-    :ivar files: key group to its copy in storage, as far as the checkpoint has come
-    :ivar is_finished: whether these are all
+    :ivar checkpoint_id: the number of the checkpoint
+    :ivar files: for each key group taken so far, its copy in storage
+    :ivar is_finished: whether ``files`` is complete
     :ivar is_dropped: whether the checkpoint will never complete
     """
 
@@ -79,14 +79,14 @@ class TakenGroups:
 
 
 class GroupHistory:
-    """Pure bookkeeping: which copy of which key group a checkpoint may refer to."""
+    """The copies of key groups that a checkpoint may refer to: pure bookkeeping."""
 
     def __init__(self, restored: RestoredBase | None = None) -> None:
         self.uploads = UploadHistory(restored)
         self._begun: list[TakenGroups] = []
 
     def begin(self, checkpoint_id: int) -> tuple[TakenGroups, CopyOf]:
-        """A checkpoint begins: what to note in, and what it may refer to."""
+        """A checkpoint begins; returns the object that notes its key groups, and the copies it may refer to."""
         view = partial(_copy_of, self.uploads.base(), tuple(self._begun))
         taken = TakenGroups(checkpoint_id)
         self._begun.append(taken)
@@ -98,7 +98,7 @@ class GroupHistory:
         self.uploads.uploaded(taken.checkpoint_id, files)
 
     def give_up(self, taken: TakenGroups) -> None:
-        """A snapshot is over; when it has not finished as a checkpoint, it does not count."""
+        """A snapshot is over; if it did not finish as a checkpoint, it is dropped."""
         if not taken.is_finished:
             self._drop(taken)
 
@@ -129,8 +129,8 @@ class GroupHistory:
 
 
 CopyOf = Callable[[int, str], FileStateHandle | None]
-"""From a key group and the name of its file to the copy to refer to, if there is one that cannot go away before this
-checkpoint completes: of the base at its synchronous part, seen through the checkpoints begun since."""
+"""From a key group and the name of its file to the copy to refer to, if any. It is a copy of the base that cannot be
+deleted before this checkpoint completes, because every checkpoint begun since the base has it too."""
 
 
 def _copy_of(
@@ -143,7 +143,7 @@ def _copy_of(
 
 
 class IncrementalHeapResources(SnapshotResources):
-    """The pinned state, what the snapshot may refer to as of the synchronous part, and where it notes its key
+    """The pinned state, the copies that the snapshot may refer to as of its synchronous part, and its own key
     groups."""
 
     def __init__(self, full: FullSnapshotResources, history: GroupHistory, checkpoint_id: int) -> None:
@@ -161,8 +161,8 @@ class IncrementalHeapResources(SnapshotResources):
 class IncrementalHeapStrategy:
     """Incremental and native snapshots of one heap backend.
 
-    :ivar backend_id: stands in handles; carries over through restores of the same key groups
-    :ivar history: what was uploaded
+    :ivar backend_id: names the backend in handles; a restore of the same key groups keeps it
+    :ivar history: the uploaded copies
     """
 
     def __init__(
@@ -172,8 +172,8 @@ class IncrementalHeapStrategy:
         backend_id: str,
         restored: RestoredBase | None = None,
     ) -> None:
-        """``pin``: pins the present state. ``backend_id``: never given to another backend; that of ``restored``
-        takes precedence."""
+        """``pin``: pins the present state. ``backend_id``: never given to another backend; the id in ``restored`` takes
+        precedence."""
         self.backend_id = backend_id if restored is None else restored.backend_id
         self.history = GroupHistory(restored)
         self.key_group_range = key_group_range
@@ -192,7 +192,7 @@ class IncrementalHeapStrategy:
 class IncrementalHeapTask(SnapshotTask[KeyedStateHandle]):
     """Encodes key group by key group, and uploads those that have changed.
 
-    A step passes whole key groups, at least one, until it has encoded ``entries_per_step``.
+    A step takes whole key groups, at least one, until it has encoded ``entries_per_step`` entries.
     """
 
     def __init__(
@@ -225,13 +225,13 @@ class IncrementalHeapTask(SnapshotTask[KeyedStateHandle]):
         if self._next_group < len(groups):
             return None
         result: SnapshotResult[KeyedStateHandle] = SnapshotResult(self._handle() if groups else None)
-        # Last: files that a failed snapshot has uploaded are deleted, so they must not be known.
+        # This comes last: uploads of a failed snapshot are deleted, so the history must not know them.
         if not self._options.type.is_savepoint:
             self._strategy.history.finish(self._pinned.taken, shared_files_of(self._files))
         return result
 
     def _take(self, group: int) -> int:
-        """Refer to a key group or upload it; how many entries it has."""
+        """Refer to a key group or upload it; returns the number of its entries."""
         blocks = self._pinned.full.blocks(group)
         header = self._header((block.state for block in blocks), KeyGroupRange(group, group))
         name = f"{group:0{_GROUP_DIGITS}}-{_digest(header, blocks, self._pinned.full.codec)}"
@@ -279,30 +279,30 @@ class IncrementalHeapTask(SnapshotTask[KeyedStateHandle]):
 
 
 def _digest(header: SnapshotHeader, blocks: Sequence[EncodedBlock], codec: StateCodec) -> str:
-    """A digest of all that decides the bytes of a key group's file."""
+    """A digest of everything that determines the bytes of a key group's file."""
     digest = hashlib.blake2b(codec.encode(header.to_state()), digest_size=16)
     for block in blocks:
-        # No encoding is a prefix of another, so the pieces cannot be cut in another way.
+        # No encoding is a prefix of another, so the joined bytes can be divided in one way only.
         digest.update(block.keys + block.namespaces + block.values)
     return digest.hexdigest()
 
 
 class CheckedReader:
-    """Reads whole files and checks them: a file of an older checkpoint in the place of a newer one is sound in itself,
-    and only the checksum in the handle tells that it is not the one meant."""
+    """Reads whole files and checks them. A file of an older checkpoint in the place of a newer one is undamaged; only
+    the checksum in the handle shows that it is the wrong file."""
 
     def __init__(self, reader: StateReader) -> None:
         self._reader = reader
 
     def open(self, handle: StreamStateHandle) -> BinaryIO:
-        """The bytes, at their start; an error when they are not all as they were written."""
+        """The bytes, at their start; an error when any byte is not as it was written."""
         with self._reader.open(handle) as file:
             return io.BytesIO(b"".join(checked_chunks(file, handle)))
 
 
 def full_format_parts(handle: KeyedStateHandle) -> Iterator[FullKeyedStateHandle]:
-    """What the heap backend reads of a handle: files in the full format. What is compared with the program is first.
-    A handle in a form that it cannot read is refused."""
+    """The files in the full format of a handle, for the heap backend. The file to compare with the program comes first.
+    A handle in a form that the heap backend cannot read is refused."""
     if not isinstance(handle, IncrementalKeyedStateHandle) or handle.store != STORE_NAME:
         yield full_handle(handle, STORE_NAME)
         return
@@ -314,7 +314,7 @@ def full_format_parts(handle: KeyedStateHandle) -> Iterator[FullKeyedStateHandle
 
 
 def restored_base(handles: Sequence[KeyedStateHandle], key_group_range: KeyGroupRange) -> RestoredBase | None:
-    """The part that carries over to a backend restored from these handles (I8)."""
+    """The identity and files that carry over to a backend restored from these handles, if any do (I8)."""
     if len(handles) != 1 or handles[0].key_group_range != key_group_range:
         return None
     (handle,) = handles

@@ -1,8 +1,7 @@
 """The heap state backend: keyed state of one subtask in live dicts, one per key group; and the setting of a job.
 
-It keeps Python values as they are and encodes them only for a snapshot. How a snapshot stays untouched by
-what is processed meanwhile is in :mod:`state_backends.base.sharded_table`; what the handles of states do with it is in
-:mod:`state_backends.heap.entries`.
+It keeps Python values as they are and encodes them only for a snapshot. :mod:`state_backends.base.sharded_table` keeps
+a snapshot unchanged while processing continues. :mod:`state_backends.heap.entries` has the accesses of state handles.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ if TYPE_CHECKING:
     from state_backends.heap.column_states import ColumnStateTable, HeapReducingColumns
 
 KEY_CACHE_ENTRIES = 1 << 20
-"""How many keys each table remembers the shard of; about 40 bytes each, beside the key itself."""
+"""The number of keys whose shard each table remembers; about 40 bytes each, and the key itself."""
 
 
 class HeapKeyedStateBackend(KeyedStateBackend):
@@ -82,13 +81,13 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     ) -> None:
         """An empty backend.
 
-        :param key_type: the declared type of all keys; ``None`` = that of the snapshot restored, else of
+        :param key_type: the declared type of all keys; ``None`` = the type in the restored snapshot, otherwise that of
             the first key
         :param max_parallelism: the number of key groups of the operator
-        :param key_group_range: those that this subtask owns
+        :param key_group_range: the key groups that this subtask owns
         :param now_ms: the processing time, for state with time-to-live
-        :param incremental_id: checkpoints leave out key groups whose bytes an earlier one has; this names the backend
-            in them and is never given to another one. ``None`` = all snapshots are full
+        :param incremental_id: names the backend in incremental checkpoints, which do not upload key groups whose bytes
+            an earlier one has; never given to another backend. ``None`` = all snapshots are full
         :raises KeyGroupError: when the range does not fit the max parallelism
         """
         self.scope = KeyScope(key_type, max_parallelism, key_group_range)
@@ -120,7 +119,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         return entries(self.scope, table)
 
     def reducing_columns(self, descriptor: ReducingStateDescriptor) -> HeapReducingColumns:
-        """The reducing state of that name, to be folded into by whole columns, as its module says.
+        """The reducing state of that name, for folds of whole columns, see its module.
 
         :raises StateSchemaError: when the name belongs to a state of another kind
         :raises StateArgumentError: when the state has time-to-live
@@ -138,10 +137,10 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         return HeapReducingColumns(self, descriptor)
 
     def column_table(self, name: str, key_type: KeyType, dtype: Any) -> ColumnStateTable:
-        """The table of a declared reducing state, brought into columns if it is not.
+        """The table of a declared reducing state, moved into columns if it is not there yet.
 
-        :param key_type: of the keys to come; what the backend knows already goes before
-        :param dtype: of the values to come
+        :param key_type: the type of the keys to come; a type that the backend knows already takes precedence
+        :param dtype: the type of the values to come
         :raises StateSchemaError: when a value in the state is of another type
         """
         from state_backends.heap.column_states import ColumnEntries, ColumnStateTable, columns_of
@@ -180,14 +179,14 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         return sorted(self._tables)
 
     def snapshot_strategy(self, options: SnapshotOptions) -> KeyedSnapshotStrategy:
-        """The backend itself writes full snapshots; an incremental one has another strategy for all but canonical
-        savepoints."""
+        """The backend itself writes full snapshots. An incremental backend uses another strategy for all snapshots
+        except canonical savepoints."""
         if self._incremental is None or options.type is SnapshotType.CANONICAL_SAVEPOINT:
             return self
         return self._incremental
 
     def sync_prepare_resources(self, checkpoint_id: int) -> HeapSnapshotResources:
-        """Pin the present state. Its cost grows with the number of key groups, not of entries."""
+        """Pin the present state. The cost grows with the number of key groups, not with that of the entries."""
         return self._pin()
 
     def _pin(self) -> HeapSnapshotResources:
@@ -252,7 +251,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         table = self._tables.get(name)
         if table is None:
             table = self._new_table(name, kind)
-        # A state that is declared here must be in rows.
+        # This declares a state in rows, so it must not stay in columns.
         table = self._tables[name] = table.as_rows(partial(self._new_table, name, table.kind))
         check_same_kind(name, table.kind, kind, registered=table.registered)
         table.registered = table.registered or register
@@ -265,8 +264,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
 @dataclass(frozen=True, slots=True)
 class HeapStateBackend:
-    """Keyed state in live Python objects (Flink: ``HashMapStateBackend``). Incremental checkpoints leave out key
-    groups whose bytes an earlier one has."""
+    """Keyed state in live Python objects (Flink: ``HashMapStateBackend``). An incremental checkpoint does not upload
+    key groups whose bytes an earlier checkpoint has."""
 
     name: ClassVar[str] = "heap"
 

@@ -1,9 +1,9 @@
-"""One named state of the heap backend: its two tables, and how its entries are written and read back; and what a
-snapshot pins of all of them.
+"""One named state of the heap backend: its two tables, and the encoding of its entries; and the pinned tables of a
+snapshot.
 
 A snapshot pins references to live shards, which are sorted and encoded key group by key group. Pinning costs one dict
-copy per table, so its time grows with the number of key groups and not with that of the entries. The task that writes
-them is in :mod:`state_backends.snapshots.full_format`.
+copy per table, so its time grows with the number of key groups, not with that of the entries. The task that writes the
+shards is in :mod:`state_backends.snapshots.full_format`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from state_backends.snapshots import Contents, DecodedBlock, EncodedBlock, FullS
 
 
 class StateTable:
-    """The entries of one state: those without namespace under the key, the others under (key, namespace).
+    """The entries of one state: an entry without namespace under the key, any other under (key, namespace).
 
     Timers use only ``plain``, with stored keys (time, key, namespace) and values ``None``.
 
     :ivar name: the state's name
-    :ivar kind: what it holds; a name keeps its kind
+    :ivar kind: the kind of state; a name keeps its kind
     :ivar registered: whether the running program has declared it (it may only have been restored)
     """
 
@@ -124,12 +124,12 @@ class StateTable:
         return self.codec.encode(namespace, f"namespace of state {self.name!r}")
 
     def _encode_values(self, values: list[Any], stored_keys: list[Any]) -> bytes:
-        """The value column, packed in one call; when that fails, one by one to find the culprit."""
+        """The value column, packed in one call; when that fails, value by value to find the one that cannot be."""
         if self.kind is not StateKind.MAP:
             try:
                 return self.codec.pack(values)
             except Exception:
-                # Some value cannot be written: the loop below finds out which and raises the error to show.
+                # Some value cannot be written: the loop below finds it and raises the error to show.
                 pass
         encoded: list[bytes] = []
         for stored_key, value in zip(stored_keys, values, strict=True):
@@ -142,7 +142,7 @@ class StateTable:
 
 @dataclass(frozen=True, slots=True)
 class PinnedPart:
-    """One table of one state, pinned: its id in the snapshot, how its entries are written, and the entries."""
+    """One table of one state, pinned: its id in the snapshot, its state, which encodes entries, and the entries."""
 
     state: StateId
     table: StateTable
@@ -150,7 +150,7 @@ class PinnedPart:
 
 
 class HeapSnapshotResources(FullSnapshotResources):
-    """Everything a snapshot needs of the backend: the pinned tables, in canonical order of their states."""
+    """The pinned tables of the backend, in canonical order of their states."""
 
     def __init__(
         self,
@@ -193,7 +193,7 @@ class HeapSnapshotResources(FullSnapshotResources):
 
 
 def _sorted_positions(encoded: list[bytes]) -> list[int]:
-    """The positions in the order of their bytes, which are all different."""
+    """The positions, sorted by their bytes, which are all different."""
     position_of = dict(zip(encoded, range(len(encoded)), strict=True))
     assert len(position_of) == len(encoded), "two keys of one shard have the same encoding"
     return [position_of[one] for one in sorted(position_of)]

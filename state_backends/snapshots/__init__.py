@@ -1,7 +1,7 @@
-"""State in files. ``contract`` defines a snapshot; ``handles`` and ``keyed_handles`` say where state lies.
-``full_format`` writes all keyed state canonically, ``full_reader`` reads it. ``checkpoint_streams``, ``metadata``,
+"""State in files. ``contract`` defines a snapshot; ``handles`` and ``keyed_handles`` describe the places of state.
+``full_format`` writes all keyed state canonically, and ``full_reader`` reads it. ``checkpoint_streams``, ``metadata``,
 ``storage`` and ``savepoints`` make checkpoints and savepoints of it. ``channel_state`` keeps records in flight,
-``restore_alternatives`` tries one copy after another, ``file_places`` says which files metadata may name.
+``restore_alternatives`` tries one copy after another, ``file_places`` checks the files that metadata names.
 """
 
 from __future__ import annotations

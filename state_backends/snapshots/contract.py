@@ -4,10 +4,10 @@ Rules (SnapshotStrategy, SnapshotStrategyRunner, AsyncSnapshotCallable in Flink)
 
 * S1 ``sync_prepare_resources`` runs between records and pins an immutable view; ``async_snapshot`` turns
   it into a task whose steps are interleaved with processing.
-* S2 The steps see exactly the state at the sync point, whatever is processed meanwhile.
+* S2 The steps see exactly the state at the sync point, even while processing continues.
 * S3 The resources are released exactly once on every path: success, failure, cancel while running,
-  cancel before start. The task does it. Only when ``async_snapshot`` is never reached must the caller.
-* S5 What a failed or cancelled snapshot has written is deleted.
+  cancel before start. The task releases them; if ``async_snapshot`` is never reached, the caller must.
+* S5 A failed or cancelled snapshot deletes the files that it has written.
 * S6 A keyed backend without entries gives an empty result and no file.
 * S7 A local copy without a remote one is illegal.
 """
@@ -36,12 +36,12 @@ HandleT = TypeVar("HandleT", KeyedStateHandle, OperatorStateHandle, ChannelState
 _CHUNK_BYTES = 1 << 20
 
 COMPRESSIONS = ("none", "zlib")
-"""How the frames of a snapshot file may be compressed."""
+"""The possible compressions of the frames of a snapshot file."""
 
 
 class SnapshotType(enum.Enum):
-    """What a snapshot is for (SnapshotType, CheckpointType, SavepointType): whether it may refer to files of earlier
-    ones, whether later ones may refer to its own, and in which format it is."""
+    """The purpose of a snapshot (SnapshotType, CheckpointType, SavepointType). It decides the format, whether the
+    snapshot may refer to files of earlier ones, and whether later ones may refer to its own."""
 
     CHECKPOINT = "checkpoint"
     """May use files of earlier checkpoints; later ones may use its own."""
@@ -54,7 +54,7 @@ class SnapshotType(enum.Enum):
 
     @property
     def is_savepoint(self) -> bool:
-        """Whether it belongs to the user: nothing is shared, and it is no base of a later checkpoint."""
+        """Whether it belongs to the user: it shares no file, and no later checkpoint builds on it."""
         return self in (SnapshotType.CANONICAL_SAVEPOINT, SnapshotType.NATIVE_SAVEPOINT)
 
 
@@ -62,7 +62,7 @@ class SnapshotType(enum.Enum):
 class SnapshotOptions:
     """How a snapshot is written.
 
-    :ivar type: what it is for
+    :ivar type: its purpose
     :ivar compression: ``none`` or ``zlib``; zlib's bytes may differ between versions of that library
     :ivar entries_per_step: a step ends after the key group in which it passed this many entries
     :raises StateArgumentError: on an unknown compression or a step of no entries
@@ -88,11 +88,11 @@ class CheckpointStream(ABC):
 
     @abstractmethod
     def tell(self) -> int:
-        """How many bytes were written so far."""
+        """The number of bytes written so far."""
 
     @abstractmethod
     def close_and_get_handle(self) -> StreamStateHandle | None:
-        """Finish: make the bytes durable and say where they are; ``None`` when nothing was written.
+        """Finish: make the bytes durable and return their handle; ``None`` when nothing was written.
 
         :raises SnapshotCancelledError: when the stream was closed before
         :raises OSError: when finishing fails; the partial file is deleted
@@ -100,18 +100,18 @@ class CheckpointStream(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give up: delete what was written. After finishing, or a second time, it does nothing."""
+        """Give up: delete the bytes written. After the stream is finished, or a second time, it does nothing."""
 
     @abstractmethod
     def discard(self) -> None:
-        """Delete what was written, finished or not: its handle must not be used any more. A second call does nothing.
+        """Delete the bytes written, finished or not: do not use the handle any more. A second call does nothing.
 
         :raises OSError: when it cannot be deleted
         """
 
 
 def discard_all(streams: Iterable[CheckpointStream]) -> None:
-    """Discard each of some streams, also when another one cannot be.
+    """Discard all streams given, even if discarding one of them fails.
 
     :raises OSError: the first problem
     """
@@ -126,7 +126,7 @@ def discard_all(streams: Iterable[CheckpointStream]) -> None:
 
 
 class StreamFactory(Protocol):
-    """Where the streams of one subtask's snapshot come from."""
+    """Creates the streams of one subtask's snapshot."""
 
     def create_stream(self, scope: StateScope = StateScope.EXCLUSIVE) -> CheckpointStream:
         """A new stream in a scope, under a name never used before."""
@@ -139,21 +139,21 @@ class StateReader(Protocol):
         """The bytes, at their start.
 
         :raises MissingStateError: when the file is not there
-        :raises CorruptStateError: when it has not the size it was written with
+        :raises CorruptStateError: when its size is not the size written
         """
 
 
 def checked_chunks(file: BinaryIO, stream: StreamStateHandle, path: str | None = None) -> Iterator[bytes]:
-    """The bytes of a stream that is open; the end comes only when they are those that were written.
+    """The bytes of an open stream, in chunks; at the end they are checked against the checksum in the handle.
 
-    :param path: how errors name it; ``None`` = as its handle does
+    :param path: its name in errors; ``None`` = the name in its handle
     :raises CorruptStateError: when any byte is not as written
     """
     checksum = 0
     while chunk := file.read(_CHUNK_BYTES):
         checksum = zlib.crc32(chunk, checksum)
         yield chunk
-    # Inlined bytes were checked with what inlines them.
+    # Inlined bytes were checked with the file that inlines them.
     if isinstance(stream, FileStateHandle) and checksum != stream.checksum:
         raise CorruptStateError(path or stream.path, "its bytes do not match the checksum in the checkpoint's metadata")
 
@@ -164,7 +164,7 @@ class SnapshotResources(ABC):
     released = False
 
     def release(self) -> None:
-        """Release the view. Called exactly once; the task of a snapshot does so."""
+        """Release the view. The task of the snapshot calls it, exactly once."""
         assert not self.released, "the resources of a snapshot were released twice"
         self.released = True
         self._release()
@@ -176,10 +176,10 @@ class SnapshotResources(ABC):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotResult(Generic[HandleT]):
-    """What a snapshot gives: a handle for the job manager, maybe a copy for local recovery.
+    """The result of a snapshot: a handle for the job manager, perhaps a copy for local recovery.
 
-    :ivar job_manager_state: where the state is, or ``None`` when there is none
-    :ivar task_local_state: a local copy of the same, if one was made
+    :ivar job_manager_state: the handle of the state, or ``None`` without state
+    :ivar task_local_state: the handle of a local copy, if one was made
     """
 
     job_manager_state: HandleT | None
@@ -195,7 +195,7 @@ class SnapshotResult(Generic[HandleT]):
 
     @property
     def persisted_bytes(self) -> int:
-        """The bytes that were written for it."""
+        """The number of bytes written for it."""
         return 0 if self.job_manager_state is None else self.job_manager_state.persisted_bytes
 
 
@@ -220,10 +220,10 @@ class SnapshotTask(ABC, Generic[HandleT]):
         self._resources = resources
 
     def step(self) -> SnapshotResult[HandleT] | None:
-        """Do one bounded piece of work; the result when it was the last, else ``None``.
+        """Do one bounded piece of work; returns the result after the last piece, otherwise ``None``.
 
         :raises SnapshotCancelledError: when it was cancelled before
-        :raises Exception: its cause of failure; partial output is deleted and the resources are released
+        :raises Exception: when the snapshot fails; partial output is deleted and the resources are released
         """
         if self.status is SnapshotStatus.CANCELLED:
             raise SnapshotCancelledError("this snapshot was cancelled: its result must not be used.")
@@ -250,7 +250,7 @@ class SnapshotTask(ABC, Generic[HandleT]):
         try:
             self._discard()
         except OSError as problem:
-            # A file that cannot be deleted must not hide why the snapshot failed, nor keep the view pinned.
+            # If a file cannot be deleted, the view is released all the same, and the snapshot's own error is raised.
             if cause is not None:
                 cause.add_note(f"its partial output could not be deleted either: {problem}")
         finally:
@@ -266,7 +266,7 @@ class SnapshotTask(ABC, Generic[HandleT]):
 
 
 class KeyedSnapshotStrategy(Protocol):
-    """How keyed state is snapshotted."""
+    """Takes snapshots of keyed state in one way."""
 
     def sync_prepare_resources(self, checkpoint_id: int) -> SnapshotResources:
         """The synchronous part: pin the present state."""
@@ -274,7 +274,7 @@ class KeyedSnapshotStrategy(Protocol):
     def async_snapshot(
         self, resources: SnapshotResources, stream_factory: StreamFactory, options: SnapshotOptions
     ) -> SnapshotTask[KeyedStateHandle]:
-        """The asynchronous part, as a task that has not started; it owns the resources from here on."""
+        """The asynchronous part, as a task that has not started. The task owns the resources from here on."""
 
 
 def run_to_completion(task: SnapshotTask[HandleT]) -> SnapshotResult[HandleT]:

@@ -1,16 +1,16 @@
 """The full snapshot format: all keyed state of a key-group range, canonically ordered, in one file.
 
-Every backend writes it here and reads it through :mod:`state_backends.snapshots.full_reader`, so that a snapshot of one
-restores into any other. Entries are ordered by
-(key group, state, encoded key, encoded namespace), states by (name, namespaced or not): the same state
-gives the same bytes, whatever its history and whatever order the states were declared in.
+Every backend writes it with this module and reads it with :mod:`state_backends.snapshots.full_reader`, so a snapshot of
+one backend restores into any other. Entries are ordered by (key group, state, encoded key, encoded namespace), states
+by (name, namespaced or not). So the same state gives the same bytes: neither its history nor the order in which states
+were declared matters.
 
 File: preamble ``WEIRFULL``, a header frame, one frame per key group with entries (tag = key group),
 an end frame. Byte by byte in ``docs/formats.md``.
 
-A backend that can be written implements :class:`FullSnapshotResources`: which states and key groups have entries, and
-the entries of one key group as encoded columns. Everything else is common, so that equal state gives equal bytes on
-every backend: the order, the header, the work of a step, and the handling of an unfinished file.
+A backend implements :class:`FullSnapshotResources`, which gives the states and key groups with entries, and the entries
+of one key group as encoded columns. All backends share the rest: the order, the header, the work of a step, and the
+handling of an unfinished file. So equal state gives equal bytes on every backend.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ FORMAT_VERSION = 1
 HEADER, GROUP, END = 1, 2, 3
 _ZLIB_LEVEL = 1
 _WRITE_BYTES = 1 << 16
-"""Frames of key groups are put together for the stream, up to about this size."""
+"""Frames of key groups are joined for the stream, up to about this size."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -76,7 +76,7 @@ class EncodedBlock(NamedTuple):
     """The entries of one state in one key group, sorted, as encoded columns.
 
     :ivar state: the state
-    :ivar num_entries: how many entries
+    :ivar num_entries: the number of entries
     :ivar keys: an encoded list of the keys
     :ivar namespaces: an encoded list of the namespaces, or the encoded ``None``
     :ivar values: an encoded list of the values
@@ -161,7 +161,7 @@ class FullSnapshotWriter:
         stream.write(preamble(MAGIC, FORMAT_VERSION) + frame(HEADER, 0, codec.encode(header.to_state())))
 
     def write_groups(self, groups: Iterable[tuple[int, Sequence[EncodedBlock]]]) -> None:
-        """Write the entries of key groups; groups ascend, blocks ascend by state, none is empty."""
+        """Write the entries of key groups. Groups ascend, blocks ascend by state, and no block is empty."""
         frames: list[bytes] = []
         written, size = self._stream.tell(), 0
         for key_group, blocks in groups:
@@ -197,7 +197,7 @@ class FullSnapshotWriter:
 
 
 def content_digest(codec: StateCodec, blocks: Iterable[tuple[int, EncodedBlock]]) -> bytes:
-    """A digest of keyed state: equal for equal content, whatever its history and whatever keeps it.
+    """A digest of keyed state: equal for equal content, on every backend and after any history.
 
     :param blocks: all entries as (key group, block), by state and then by key group
     """
@@ -222,7 +222,7 @@ class Contents(NamedTuple):
 
 @dataclass(eq=False)
 class FullSnapshotResources(SnapshotResources):
-    """A pinned view of all keyed state of a subtask. There is no key type only when no key was ever seen."""
+    """A pinned view of all keyed state of a subtask. The key type is absent only before the first key."""
 
     codec: StateCodec
     key_type: KeyType | None
@@ -231,30 +231,30 @@ class FullSnapshotResources(SnapshotResources):
     schema: Any = None
 
     def header(self, states: Iterable[StateId], key_group_range: KeyGroupRange, compression: str) -> SnapshotHeader:
-        """The header of a file with entries of these."""
+        """The header of a file with entries of these contents."""
         assert self.key_type is not None, "there are entries, so some key had a type"
         states = tuple(states)
         return SnapshotHeader(self.key_type, self.max_parallelism, key_group_range, states, compression, self.schema)
 
     @abstractmethod
     def contents(self) -> Contents:
-        """Where there are entries. Called once, before any block."""
+        """The states and key groups with entries. Called once, before any block."""
 
     @abstractmethod
     def blocks(self, key_group: int) -> list[EncodedBlock]:
         """The entries of a key group, a block for each state that has some, by state.
 
-        It is asked once for each key group of :meth:`contents`, in that order.
+        It is called once for each key group of :meth:`contents`, in that order.
 
-        :raises StateSerializationError: naming the value that cannot be written
+        :raises StateSerializationError: names the value that cannot be written
         """
 
 
 class FullSnapshotTask(SnapshotTask[KeyedStateHandle]):
     """Writes a pinned view in the full format.
 
-    A step writes whole key groups, at least one, until it has written ``entries_per_step``. Without entries there is no
-    file and the result is empty.
+    A step writes whole key groups, at least one, until it has written ``entries_per_step`` entries. Without entries
+    there is no file and the result is empty.
     """
 
     def __init__(
@@ -300,7 +300,7 @@ class FullSnapshotTask(SnapshotTask[KeyedStateHandle]):
 
 
 class FullSnapshotStrategy:
-    """Snapshots that are always full: pins a view and writes it."""
+    """Takes full snapshots only: pins a view and writes it."""
 
     def __init__(self, pin: Callable[[], FullSnapshotResources]) -> None:
         self._pin = pin

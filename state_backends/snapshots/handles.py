@@ -1,9 +1,8 @@
-"""Handles: small descriptions of where snapshotted state is, which travel in place of the state.
+"""Handles: small descriptions that travel in place of snapshotted state, and give its place.
 
-A stream handle says where some bytes are: inlined in the handle, or in a file. An operator handle adds for each
-state name the offset of each element, and can be cut to some of them without touching the bytes: that is what
-rescaling does. Handles of keyed state, of which there are several kinds, are in
-:mod:`state_backends.snapshots.keyed_handles`.
+The bytes of a stream handle are inlined in the handle, or in a file. An operator handle adds for each state name the
+offset of each element. Rescaling cuts an operator handle to some elements without touching the bytes. Handles of keyed
+state, of which there are several kinds, are in :mod:`state_backends.snapshots.keyed_handles`.
 
 Each handle has a plain form (``to_state`` / ``from_state``) that goes into a checkpoint's metadata. The
 first element of the form names the kind.
@@ -20,7 +19,7 @@ from state_backends.base import StateSchemaError, binary, list_of, one_of, posit
 
 
 class StateScope(enum.Enum):
-    """Who may use a file, and so where it lies (CheckpointedStateScope)."""
+    """The users of a file, which decide its place (CheckpointedStateScope)."""
 
     EXCLUSIVE = "exclusive"
     """Belongs to one checkpoint; in its ``chk-N`` directory."""
@@ -31,7 +30,7 @@ class StateScope(enum.Enum):
 
 
 class OperatorStateMode(enum.Enum):
-    """How an operator's list state is redistributed when the parallelism changes."""
+    """The way an operator's list state is redistributed when the parallelism changes."""
 
     SPLIT_DISTRIBUTE = "split"
     UNION = "union"

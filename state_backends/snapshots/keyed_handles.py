@@ -1,12 +1,12 @@
-"""Handles of keyed state: what one subtask's snapshot of its key groups consists of, in one of three forms.
+"""Handles of keyed state. A handle lists the parts of one subtask's snapshot of its key groups, in one of three forms.
 
 * *full*: one stream in the full format, by key group; every backend reads it, and it can be cut to some key groups;
 * *incremental*: the files of a store (SSTs and the like), most of them shared with earlier and later checkpoints;
 * *changelog*: the handles of a materialised snapshot, and the log of changes made since.
 
 Files in the shared scope are registered with their owner, which decides when they may be deleted.
-:meth:`KeyedStateHandle.shared` lists them, and says which of them this very snapshot brought (an earlier one brought
-the others, so only their names are needed). Files in the exclusive scope live and die with their checkpoint.
+:meth:`KeyedStateHandle.shared` lists them, and marks those that this very snapshot uploaded. An earlier snapshot
+uploaded the others, so only their names are needed. Files in the exclusive scope are deleted with their checkpoint.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from state_backends.snapshots.handles import (
 )
 
 MoveStream = Callable[[StreamStateHandle], StreamStateHandle]
-"""From where some bytes are to where they are now."""
+"""From the old handle of some bytes to their present handle."""
 
 
 class SharedFile(NamedTuple):
     """A file in the shared scope that a snapshot uses.
 
-    :ivar file: where it is; the path names it for ever
-    :ivar is_new: whether this snapshot uploaded it; otherwise it only refers to what an earlier one has uploaded
+    :ivar file: its handle; the path is its name for ever
+    :ivar is_new: whether this snapshot uploaded it; otherwise an earlier one did
     """
 
     file: FileStateHandle
@@ -51,7 +51,7 @@ class KeyedStateHandle(ABC):
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of everything it refers to, also when the handle was cut to a part of it (Flink: full size)."""
+        """The bytes of everything it refers to, even if the handle was cut to a part of it (Flink: full size)."""
         return sum(stream.size_bytes for stream in self.streams())
 
     @property
@@ -65,21 +65,21 @@ class KeyedStateHandle(ABC):
 
     @abstractmethod
     def shared(self) -> Iterator[SharedFile]:
-        """The files in the shared scope among them."""
+        """The files in the shared scope that it refers to."""
 
     @abstractmethod
     def with_streams(self, moved: MoveStream) -> KeyedStateHandle:
-        """The same state with every stream where ``moved`` says that it is now."""
+        """The same state with every stream replaced by ``moved``."""
 
     @abstractmethod
     def as_copied(self) -> KeyedStateHandle:
-        """The same state, in files all of which were written for this snapshot, as a copy of it has."""
+        """The same state, with all files marked as written for this snapshot, as in a copy."""
 
     @abstractmethod
     def intersect(self, key_group_range: KeyGroupRange) -> KeyedStateHandle | None:
-        """The handle that a subtask with these key groups restores from, or ``None`` if it has none of them.
+        """The handle from which a subtask with these key groups restores; ``None`` if this handle has none of them.
 
-        A handle whose files cannot be cut stands for itself: a restore from it leaves the rest out.
+        A handle whose files cannot be cut is returned as it is: a restore leaves out the other key groups.
         """
 
     @abstractmethod
@@ -141,9 +141,9 @@ class FullKeyedStateHandle(KeyedStateHandle):
 class StoreFile:
     """One file of a store, in checkpoint storage.
 
-    :ivar name: what the store calls it
+    :ivar name: its name in the store
     :ivar stream: its bytes
-    :ivar uploaded: whether this snapshot uploaded it, or refers to what an earlier one has uploaded
+    :ivar uploaded: whether this snapshot uploaded it; otherwise an earlier one did
     """
 
     name: str
@@ -163,9 +163,9 @@ class StoreFile:
 class IncrementalKeyedStateHandle(KeyedStateHandle):
     """The files of a store (IncrementalRemoteKeyedStateHandle).
 
-    :ivar store: which kind of store can open them, such as ``lsm``
-    :ivar backend_id: names the backend through its restores, as long as its key groups stay the same
-    :ivar checkpoint_id: the snapshot that it was made for
+    :ivar store: the kind of store that can open them, such as ``lsm``
+    :ivar backend_id: names the backend; a restore with the same key groups keeps it
+    :ivar checkpoint_id: the snapshot for which it was made
     :ivar shared_files: the immutable data files, by name; in the shared scope, or exclusive when nothing is shared
     :ivar private_files: all others, by name
     :ivar meta: key type, states and schemas of the backend
@@ -238,7 +238,7 @@ class LogSegment:
     """A part of a log of state changes, in checkpoint storage.
 
     :ivar first: the sequence number of its first change
-    :ivar end: that of the first change after it
+    :ivar end: the sequence number of the first change after it
     :ivar stream: its bytes
     :ivar uploaded: whether this snapshot is the first that refers to it
     """
@@ -347,9 +347,9 @@ _KINDS["changelog"] = row(_BOUNDS, whole, whole, list_of(KEYED_STATE), flag, lis
 
 
 def keyed_handle_from_state(state: list[Any]) -> KeyedStateHandle:
-    """The handle that ``to_state`` described.
+    """The inverse of ``to_state``.
 
-    :raises StateSchemaError: when the kind is none of ours
+    :raises StateSchemaError: when the kind is unknown
     """
     kind, *fields = state
     if kind not in _CLASSES:
@@ -358,10 +358,10 @@ def keyed_handle_from_state(state: list[Any]) -> KeyedStateHandle:
 
 
 def full_handle(handle: KeyedStateHandle, backend: str) -> FullKeyedStateHandle:
-    """The same handle, for a backend that reads the full format only.
+    """The same handle, for a backend that reads only the full format.
 
-    :param backend: its name
-    :raises StateSchemaError: when it is in another form
+    :param backend: the name of the backend
+    :raises StateSchemaError: when the handle is in another form
     """
     if isinstance(handle, FullKeyedStateHandle):
         return handle

@@ -1,7 +1,7 @@
-"""What a completed checkpoint consists of: the content of its ``_metadata`` file.
+"""The parts of a completed checkpoint: the content of its ``_metadata`` file.
 
-The plain form uses maps with text keys for everything that may grow (channel state, coordinator state), so
-that a reader finds what it knows and an older file simply lacks what is new.
+The plain form uses maps with text keys for everything that may grow (channel state, coordinator state). So a
+reader finds the fields that it knows, and an older file simply lacks newer fields.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class SubtaskSnapshot:
             yield self.output_channels.stream
 
     def with_streams(self, moved: Callable[[StreamStateHandle], StreamStateHandle]) -> SubtaskSnapshot:
-        """The same state with every stream where ``moved`` says that it is now."""
+        """The same state with every stream replaced by ``moved``."""
         keyed, operator = self.keyed, self.operator
         inputs, outputs = self.input_channels, self.output_channels
         return replace(
@@ -135,11 +135,11 @@ class SubtaskSnapshot:
 class OperatorSnapshot:
     """The state of one operator.
 
-    :ivar uid: how the operator is found again in another job graph
-    :ivar name: for people
+    :ivar uid: identifies the operator in another job graph
+    :ivar name: the name shown to users
     :ivar parallelism: its number of subtasks
     :ivar max_parallelism: its number of key groups
-    :ivar subtasks: per subtask index its state; stateless subtasks may be absent
+    :ivar subtasks: the state of each subtask, by its index; stateless subtasks may be absent
     :ivar coordinator_state: encoded state of the operator's coordinator, if it has one
     """
 
@@ -178,7 +178,7 @@ class CheckpointMetadata:
 
     :ivar checkpoint_id: its number
     :ivar timestamp: when it was triggered, in virtual nanoseconds
-    :ivar incarnation: which start of the storage directory made it
+    :ivar incarnation: the start of the storage directory that made it
     :ivar properties: plain values about the job, such as the fingerprint of its graph
     :ivar operators: the state of each operator
     """
@@ -224,7 +224,7 @@ class CheckpointMetadata:
     def from_file(cls, file: BinaryIO, path: str) -> CheckpointMetadata:
         """Read a ``_metadata`` file.
 
-        :raises CorruptStateError: when any byte is not as written, or what it says makes no sense
+        :raises CorruptStateError: when any byte is not as written, or its content makes no sense
         :raises StateSchemaError: when a newer program wrote it
         """
         state = default_codec().decode(unseal(file, path, MAGIC, FORMAT_VERSION), path)
@@ -244,7 +244,7 @@ class CheckpointMetadata:
 
 
 def _problem(operator: OperatorSnapshot, listed: int) -> str | None:
-    """What does not fit together in an operator, of which so many subtasks are listed."""
+    """The contradiction in an operator with this many listed subtasks, if there is one."""
     who = f"operator {operator.uid!r} has"
     parallelism, most = operator.parallelism, operator.max_parallelism
     if not parallelism <= most <= UPPER_BOUND_MAX_PARALLELISM:

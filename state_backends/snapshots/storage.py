@@ -1,10 +1,10 @@
-"""Checkpoint storage: where checkpoints lie, when one exists, and which one can be restored.
+"""Checkpoint storage: the places of checkpoints, when a checkpoint exists, and which one can be restored.
 
 Layout, as on Flink (FsCheckpointStorageAccess)::
 
-    <base>/<job>/incarnation          how often this directory was started; part of every name
-    <base>/<job>/checkpoint-ids       numbers below it are used up, though nothing else may tell
-    <base>/<job>/shared-directories   of other jobs, whose shared files checkpoints may refer to
+    <base>/<job>/incarnation          the number of starts of this directory; part of every name
+    <base>/<job>/checkpoint-ids       checkpoint numbers below this one are used up
+    <base>/<job>/shared-directories   other jobs' directories, whose shared files checkpoints may refer to
     <base>/<job>/lock                 held by the run that uses the directory
     <base>/<job>/chk-N/_metadata      checkpoint N exists if and only if this file does
     <base>/<job>/chk-N/...            files that belong to checkpoint N alone
@@ -14,14 +14,14 @@ Layout, as on Flink (FsCheckpointStorageAccess)::
 
 Rules:
 
-* A checkpoint exists when its ``_metadata`` was written, fsynced, renamed and its directory fsynced, and
-  everything it refers to was durable before. Until then it never happened.
+* All files that a checkpoint refers to are durable first. Then its ``_metadata`` is written, fsynced and renamed, and
+  its directory fsynced. From then on the checkpoint exists; before, it does not.
 * It ceases to exist in one step too: its ``_metadata`` is deleted first.
 * A damaged checkpoint is reported and the next older one is used; it is never silently half restored.
 * The incarnation is raised durably before anything else, so no name is used twice, even after a crash.
-* Metadata names files only in the places that are the checkpoint's: :mod:`state_backends.snapshots.file_places`.
-* Nor is a number: the directory of a checkpoint tells that it is used, and before the directory with the highest
-  one is deleted, the file ``checkpoint-ids`` does. Savepoints lie elsewhere, so theirs are noted there too.
+* No checkpoint number is used twice either. The directory of a checkpoint shows that its number is used. The file
+  ``checkpoint-ids`` notes the highest number before its directory is deleted, and the numbers of savepoints.
+* Metadata may name files only in the checkpoint's own places: :mod:`state_backends.snapshots.file_places`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ _NOT_WRITABLE = frozenset([errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC,
 
 
 class UsableCheckpoint(NamedTuple):
-    """The newest checkpoint that can be restored, if any, and for each newer one what is wrong with it and where."""
+    """The newest checkpoint that can be restored, if any, and for each newer one the error, which names the file."""
 
     metadata: CheckpointMetadata | None
     problems: list[str]
@@ -84,9 +84,9 @@ class UsableCheckpoint(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def safe_file_name(text: str) -> str:
-    """A file name that says ``text``: everything but letters, digits and ``_.-~`` is percent-encoded.
+    """A file name for ``text``. A ``.`` at its start, and all but letters, digits and ``_.-~``, are percent-encoded.
 
-    Names too long for a file system keep their beginning and end in a digest of the whole.
+    A name too long for a file system keeps its beginning, followed by a digest of the whole.
     """
     name = quote(text, safe="")
     if name.startswith("."):
@@ -116,14 +116,14 @@ class CheckpointLocation:
 
     @property
     def metadata_path(self) -> str:
-        """The file whose existence makes the checkpoint exist."""
+        """The metadata file: the checkpoint exists while this file does."""
         return posixpath.join(self.directory, METADATA_FILE_NAME)
 
     def stream_factory(self, unique: str) -> FsStreamFactory:
         """Streams for one subtask's snapshot.
 
-        :param unique: goes into file names and must never repeat in this directory, crashes included:
-            operator uid, subtask, incarnation and attempt make it so
+        :param unique: part of file names; it must never repeat in this directory, even after a crash, so it has
+            operator uid, subtask, incarnation and attempt
         """
         return FsStreamFactory(self._fs, self._directories, safe_file_name(unique), self._threshold)
 
@@ -135,22 +135,22 @@ class CheckpointLocation:
         return self._directories.job_dir
 
     def full_path(self, handle: FileStateHandle) -> str:
-        """Where a file that this checkpoint refers to lies. A savepoint refers to no shared files."""
+        """The path of a file that this checkpoint refers to. A savepoint does not refer to shared files."""
         return self._directories.full_path(handle)
 
     def write_metadata(self, metadata: CheckpointMetadata) -> None:
-        """Make the checkpoint exist: the last step, after which it can be restored from.
+        """Make the checkpoint exist: the last step. After it a restore can use the checkpoint.
 
-        :raises OSError: when a step fails; then whether it exists shows in whether the file is there
+        :raises OSError: when a step fails; the checkpoint then exists only if the file does
         """
         assert metadata.checkpoint_id == self.checkpoint_id
-        # Names of state files must be durable before the metadata that refers to them can be.
+        # The names of state files must be durable before the metadata that refers to them.
         for directory in self._directories_of(metadata):
             self._fs.fsync_dir(directory)
         write_atomically(self._fs, self.metadata_path, metadata.to_bytes())
 
     def read_metadata(self) -> CheckpointMetadata:
-        """What the checkpoint consists of.
+        """Read the metadata of the checkpoint.
 
         :raises MissingStateError: when it does not exist
         :raises CorruptStateError: when its metadata is damaged or belongs to another checkpoint
@@ -165,11 +165,11 @@ class CheckpointLocation:
         return metadata
 
     def verify(self) -> CheckpointMetadata:
-        """Read the metadata, every file it refers to against its checksum, and the records in flight: a restore needs
-        all of them before it can begin.
+        """Read the metadata, check every file it refers to against its checksum, and read the records in flight. A
+        restore needs all of them before it can begin.
 
         :raises MissingStateError: when a file is not there
-        :raises CorruptStateError: when any byte is not as written, or records in flight are not what the metadata says
+        :raises CorruptStateError: when any byte is not as written, or records in flight do not match the metadata
         :raises StateSchemaError: when a newer program wrote it
         """
         metadata = self.read_metadata()
@@ -177,7 +177,7 @@ class CheckpointLocation:
         for stream in metadata.streams():
             reader.verify(stream)
         for handle in metadata.channel_state():
-            # A type that is not registered here is no damage: the job that is to be restored may know it.
+            # A type that is not registered here is not damage: the job to restore may know it.
             with suppress(StateSchemaError):
                 read_channel_state(reader, handle)
         return metadata
@@ -185,8 +185,8 @@ class CheckpointLocation:
     def discard(self) -> None:
         """Delete the checkpoint with the files that belong to it alone; shared files stay.
 
-        :raises OSError: when something cannot be deleted; it has ceased to exist nevertheless if the
-            metadata could be
+        :raises OSError: when a file cannot be deleted; if the metadata was deleted, the checkpoint does not
+            exist any more
         """
         self._cease_to_exist()
         self._fs.delete_tree(self.directory)
@@ -203,7 +203,7 @@ class CheckpointLocation:
 
     def _cease_to_exist(self) -> None:
         if self._fs.exists(self.metadata_path):
-            # First and durably: a half deleted checkpoint must not look like one.
+            # First and durably: a half-deleted checkpoint must not look like a checkpoint.
             self._fs.delete(self.metadata_path)
             self._fs.fsync_dir(self.directory)
 
@@ -217,7 +217,7 @@ class CheckpointStorage:
     """All checkpoints of one job.
 
     :ivar job_dir: the job's directory
-    :ivar file_system: what the checkpoints lie on
+    :ivar file_system: the file system of the checkpoints
     :ivar inline_threshold_bytes: up to this size, state travels inside the metadata
     """
 
@@ -229,7 +229,7 @@ class CheckpointStorage:
         *,
         inline_threshold_bytes: int = DEFAULT_INLINE_THRESHOLD_BYTES,
     ) -> None:
-        """Nothing is touched yet.
+        """Create no file yet.
 
         :raises StateArgumentError: on an empty job name or a threshold outside 0 to 1 MiB
         """
@@ -251,7 +251,7 @@ class CheckpointStorage:
 
     @property
     def working_dir(self) -> str:
-        """Below it state backends keep their local files while the job runs; nothing there outlives a run."""
+        """State backends keep their local files in this directory while the job runs; no file there outlives a run."""
         return posixpath.join(self.job_dir, WORKING_DIR_NAME)
 
     def lock(self) -> DirectoryLock:
@@ -259,7 +259,7 @@ class CheckpointStorage:
         return self.file_system.lock_directory(self.job_dir)
 
     def incarnation(self) -> int:
-        """How often the directory was started so far; 0 for a new one.
+        """The number of starts of the directory so far; 0 for a new one.
 
         :raises CorruptStateError: when the file is damaged
         """
@@ -268,7 +268,7 @@ class CheckpointStorage:
     def next_incarnation(self, behind: int = 0) -> int:
         """Raise the incarnation durably and return it. Call it first, at each start and resume.
 
-        :param behind: a number used up by the run that this one continues; the result is above it
+        :param behind: the number of the run that this one continues; the result is higher
         :raises StorageNotWritableError: when the directory cannot be written
         :raises CorruptStateError: when the present number cannot be read
         """
@@ -280,20 +280,20 @@ class CheckpointStorage:
         return number
 
     def next_checkpoint_id(self) -> int:
-        """A number above all that were ever used here, by checkpoints that never completed and by savepoints too.
+        """A number above all numbers ever used here, also by checkpoints that never completed and by savepoints.
 
-        :raises CorruptStateError: when the file that remembers them is damaged
+        :raises CorruptStateError: when ``checkpoint-ids`` is damaged
         """
         noted = self._read_number(CHECKPOINT_IDS_FILE_NAME, 1)
-        # A number is never given twice, or a sink takes new rows for committed ones
+        # A number is never used twice; otherwise a sink takes new rows for committed ones
         # (mutant "commits skipped below the newest").
         return max(noted, self.highest_checkpoint_id() + 1)
 
     def note_used(self, checkpoint_id: int) -> None:
-        """Remember durably that a number is used up, whatever becomes of its directory.
+        """Note durably that a number is used up, even if its directory is deleted.
 
-        :raises OSError: when it cannot be written
-        :raises CorruptStateError: when the file that remembers them is damaged
+        :raises OSError: when the note cannot be written
+        :raises CorruptStateError: when ``checkpoint-ids`` is damaged
         """
         if self._read_number(CHECKPOINT_IDS_FILE_NAME, 1) <= checkpoint_id:
             self._write_number(CHECKPOINT_IDS_FILE_NAME, checkpoint_id + 1)
@@ -314,7 +314,7 @@ class CheckpointStorage:
         write_atomically(self.file_system, posixpath.join(self.job_dir, name), data)
 
     def location(self, checkpoint_id: int) -> CheckpointLocation:
-        """Where a checkpoint is, or would be; nothing is created."""
+        """The place of a checkpoint, whether it exists or not; creates nothing."""
         directory = posixpath.join(self.job_dir, f"{CHECKPOINT_PREFIX}{checkpoint_id}")
         return CheckpointLocation(self.file_system, checkpoint_id, directory, self.job_dir, self.inline_threshold_bytes)
 
@@ -335,9 +335,9 @@ class CheckpointStorage:
         return location
 
     def initialize_savepoint_location(self, directory: str, checkpoint_id: int) -> CheckpointLocation:
-        """Create the directory of a savepoint, which holds everything itself and may be moved.
+        """Create the directory of a savepoint, which has all its files and may be moved.
 
-        :raises StateArgumentError: when something is in it
+        :raises StateArgumentError: when the directory is not empty
         :raises StorageNotWritableError: when it cannot be created
         """
         if self.file_system.exists(directory) and (
@@ -348,9 +348,9 @@ class CheckpointStorage:
         return CheckpointLocation(self.file_system, checkpoint_id, directory, None, self.inline_threshold_bytes)
 
     def savepoint_location(self, directory: str) -> CheckpointLocation:
-        """Where an existing savepoint is; its number is in its metadata.
+        """The place of an existing savepoint; its number is in its metadata.
 
-        :raises MissingStateError: when there is none
+        :raises MissingStateError: when there is no savepoint
         :raises CorruptStateError: when its metadata is damaged
         """
         metadata = _read_metadata(self.file_system, posixpath.join(directory, METADATA_FILE_NAME))
@@ -363,14 +363,14 @@ class CheckpointStorage:
         return [one for one in self._directory_ids() if self.file_system.exists(self.location(one).metadata_path)]
 
     def highest_checkpoint_id(self) -> int:
-        """The highest number that has a directory here, finished or not; 0 for none."""
+        """The highest number that has a directory here, of a finished checkpoint or not; 0 without any."""
         return max(self._directory_ids(), default=0)
 
     def reader(self, checkpoint_id: int) -> FsStateReader:
         return self.location(checkpoint_id).reader()
 
     def read_metadata(self, checkpoint_id: int) -> CheckpointMetadata:
-        """What a checkpoint consists of, see :meth:`CheckpointLocation.read_metadata`."""
+        """The metadata of a checkpoint, see :meth:`CheckpointLocation.read_metadata`."""
         return self.location(checkpoint_id).read_metadata()
 
     def verify(self, checkpoint_id: int) -> CheckpointMetadata:
@@ -382,12 +382,12 @@ class CheckpointStorage:
         metadata = location.verify()
         job = metadata.properties.get("job", self._job_name)
         if job != self._job_name:
-            # With all its state inlined no other file would tell.
+            # When all its state is inlined, no missing file would show it.
             raise CorruptStateError(location.metadata_path, f"is the metadata of a checkpoint of job {job!r}")
         return metadata
 
     def latest_usable(self) -> UsableCheckpoint:
-        """The newest checkpoint in which every byte is as written, and why newer ones are passed over."""
+        """The newest checkpoint in which every byte is as written, and why newer ones cannot be used."""
         problems: list[str] = []
         for checkpoint_id in reversed(self.list_checkpoints()):
             try:
@@ -402,12 +402,12 @@ class CheckpointStorage:
         :raises OSError: when something cannot be deleted, or its number cannot be noted first
         """
         if checkpoint_id == self.highest_checkpoint_id():
-            # Nothing else would tell that the number is used up.
+            # After the delete only this note shows that the number is used up.
             self.note_used(checkpoint_id)
         self.location(checkpoint_id).discard()
 
     def discard_leftovers(self) -> list[str]:
-        """Delete what a crash left: directories without metadata and unfinished files.
+        """Delete the leftovers of a crash: directories without metadata, and unfinished files.
 
         Call it only while holding the lock and before any checkpoint is triggered.
 
@@ -429,7 +429,7 @@ class CheckpointStorage:
         return sorted([*deleted, *self.sweep_shared()])
 
     def _files_in(self, name: str) -> list[str]:
-        """All files in a directory of the job's, without those that a link leads out of it to."""
+        """All files in one of the job's directories, except those reached through a link that leads out of it."""
         fs, root, real = self.file_system, self.job_dir, dict[str, str]()
         files = fs.walk_files(posixpath.join(root, name))
         return [path for path in files if stays_in(fs, root, name, path, real)]
@@ -438,7 +438,7 @@ class CheckpointStorage:
         """Delete the files in the shared scope that no checkpoint refers to, such as uploads for checkpoints that never
         completed. Call it only while holding the lock and while no task writes.
 
-        Nothing is deleted while the metadata of a checkpoint cannot be read, because its references are unknown.
+        If the metadata of a checkpoint cannot be read, no file is deleted, because its references are unknown.
 
         :returns: the paths deleted, sorted
         :raises OSError: when something cannot be read or deleted
@@ -460,9 +460,9 @@ class CheckpointStorage:
         return unused
 
     def shared_stream_factory(self, unique: str) -> FsStreamFactory:
-        """Streams into the shared scope for what is written between checkpoints.
+        """Streams into the shared scope, for files written between checkpoints.
 
-        :param unique: goes into file names and must never repeat, crashes included
+        :param unique: part of file names; it must never repeat, even after a crash
         :raises StorageNotWritableError: when the directory cannot be created
         """
         directory = posixpath.join(self.job_dir, StateScope.SHARED.value)
@@ -489,7 +489,7 @@ class CheckpointStorage:
         note_shared_directories(self.file_system, self.job_dir, directories)
 
     def reaches(self, path: str, handle: FileStateHandle) -> bool:
-        """Whether the file of a handle of another storage is found here, at an absolute path."""
+        """Whether this file system has the file of a handle of another storage, at an absolute path."""
         try:
             return self.file_system.exists(path) and self.file_system.size(path) == handle.size_bytes
         except OSError:
@@ -525,7 +525,7 @@ def _read_metadata(fs: FileSystem, path: str) -> CheckpointMetadata:
 
 
 def _raise_not_writable(path: str, problem: OSError) -> NoReturn:
-    """The error for a failed creation; a failing disk stays the :class:`OSError` it is."""
+    """The error for a failed creation; the error of a failing disk stays an :class:`OSError`."""
     if problem.errno in _NOT_WRITABLE:
         raise StorageNotWritableError(path, problem.strerror or str(problem)) from problem
     raise problem

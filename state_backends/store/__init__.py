@@ -1,6 +1,6 @@
-"""Keyed state of one subtask over an ordered store, whichever kind of store that is: ``keyed_backend`` over
-``parts``, ``entries`` and ``timers``. ``pinned`` takes full snapshots,
-``native_restore`` opens the files of a store again, and ``meta`` keeps what these files do not say themselves.
+"""Keyed state of one subtask over an ordered store of any kind: ``keyed_backend`` over ``parts``, ``entries`` and
+``timers``. ``pinned`` takes full snapshots, ``native_restore`` opens the files of a store again, and ``meta`` keeps
+the meaning of the rows, which these files do not have.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The entries of a state in an ordered store, as the handles of :mod:`state_backends.api.states` see them.
 
-A value is encoded at once, so one that cannot be written is refused by the method that stores it, and what is read is
-always a fresh copy. A batch reads its rows in one call, works on what it has read, so that the records of one key see
-each other, and writes them in one call: each entry is decoded once and encoded once, however often its key comes up.
+A value is encoded at once. So the method that stores a value refuses it if it cannot be encoded, and a read always
+returns a fresh copy. A batch reads its rows in one call, works on the values read, and writes them in one call. So the
+records of one key see each other, and each entry is decoded once and encoded once, however often its key comes up.
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ class _StoreRows:
         return self.codec.decode(data, self._what)
 
     def _decode_many(self, found: Sequence[bytes | None]) -> list[Any]:
-        """The values of rows, ``None`` for those that are not there, in one call of the decoder."""
+        """The values of rows, ``None`` for missing rows, with one call of the decoder."""
         nothing = self.codec.pack(None)
         values: list[Any] = self._decode(self.codec.joined([data or nothing for data in found]))
         return values
 
 
 class StoreEntries(_StoreRows):
-    """One stored value for each (key, namespace). Adding to a list appends bytes: nothing that is there is decoded."""
+    """One stored value for each (key, namespace). Adding to a list appends bytes and decodes no earlier element."""
 
     __slots__ = ("_is_list",)
 
@@ -217,8 +217,8 @@ class StoreEntries(_StoreRows):
         store.put(row, merged)
 
     def _rows_until_failure(self, keys: Sequence[Any], namespaces: Namespaces) -> tuple[list[bytes], Exception]:
-        """The row of each record, up to the first whose row cannot be told, and why it cannot."""
-        # The records before the one that fails count: the caller hears how many they were.
+        """The row of each record before the first that has none, and the error of that record."""
+        # The records before the failing one count: the caller is told how many they were.
         rows: list[bytes] = []
         try:
             for index, key in enumerate(keys):
@@ -230,7 +230,7 @@ class StoreEntries(_StoreRows):
     def _encode_what_can_be(
         self, entries: dict[bytes, Any], rows: list[bytes], keys: Sequence[Any], namespaces: Namespaces
     ) -> tuple[dict[bytes, bytes | None], tuple[int, Exception]]:
-        """What can be encoded of a batch, and the first record whose value cannot: the last one that went into it."""
+        """The rows of a batch that can be encoded, and the record (a row's last) and error of the first that cannot."""
         last = {row: index for index, row in enumerate(rows)}
         encoded: dict[bytes, bytes | None] = dict.fromkeys(rows)
         problems: dict[int, Exception] = {}
@@ -255,7 +255,7 @@ class StoreEntries(_StoreRows):
 
 
 def _appended(value: bytes | None, added: bytes) -> bytes:
-    """The value of a list's row with the elements of another after its own."""
+    """The value of a list's row, with the elements of another list appended."""
     if value is None:
         return added
     count = int.from_bytes(value[:COUNT_BYTES], "big") + int.from_bytes(added[:COUNT_BYTES], "big")
@@ -268,7 +268,7 @@ def _then_raise(rows: list[bytes], problem: Exception) -> Iterator[bytes]:
 
 
 class StoreMapEntries(_StoreRows):
-    """A map for each (key, namespace), one row per entry: the order of the rows is that of the encoded map keys."""
+    """A map for each (key, namespace), one row per entry; rows are in the order of the encoded map keys."""
 
     __slots__ = ()
 

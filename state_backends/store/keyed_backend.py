@@ -1,11 +1,11 @@
-"""Keyed state of one subtask over an ordered store, whichever kind of store that is.
+"""Keyed state of one subtask over an ordered store of any kind.
 
-How the entries of states lie in rows is in :mod:`state_backends.rows.layout`. Snapshots are full, written from a pinned
-view of the store, or consist of the store's own files (:mod:`state_backends.rows.incremental`): the type of a snapshot
-and the settings of the backend decide.
+:mod:`state_backends.rows.layout` maps the entries of states to rows. A snapshot is either full, written from a pinned
+view of the store, or consists of the store's own files (:mod:`state_backends.rows.incremental`). The type of the
+snapshot and the settings of the backend decide.
 
-The working directory is made, and the store opened, when the first row is read or written. Until then every snapshot of
-either form is empty.
+The backend makes the working directory, and opens the store, when the first row is read or written. Until then every
+snapshot of either form is empty.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ from state_backends.ttl import TtlRowFilter, with_ttl
 class StoreKeyedStateBackend(KeyedStateBackend):
     """Keyed state of one subtask, in an ordered store.
 
-    :ivar kind: of the store
-    :ivar incremental: whether a checkpoint consists of the store's files, those of earlier ones included
-    :ivar store_directory: where the store is, once there is one
+    :ivar kind: the kind of store
+    :ivar incremental: whether a checkpoint consists of the store's files, and may refer to those of earlier checkpoints
+    :ivar store_directory: the directory of the store, once there is one
     """
 
     def __init__(
@@ -70,8 +70,8 @@ class StoreKeyedStateBackend(KeyedStateBackend):
         incremental: bool,
         ttl_filter: TtlRowFilter | None = None,
     ) -> None:
-        """An empty backend; no file is made. ``ttl_filter``: told which rows are of states with time-to-live, for a
-        store whose compaction asks it."""
+        """An empty backend; it makes no file. ``ttl_filter``: for a store whose compaction calls it; the backend tells
+        it which rows belong to states with time-to-live."""
         self.kind = kind
         self.incremental = incremental
         self.store_directory = posixpath.join(environment.working_dir, "store")
@@ -103,7 +103,7 @@ class StoreKeyedStateBackend(KeyedStateBackend):
         return TimerQueue(StoreTimerTable(self.scope, table.plain, self._access))
 
     def num_entries(self, state_name: str | None = None) -> int:
-        """It walks all rows of the state: exact counters would need a read before each write."""
+        """Counts all rows of the state: exact counters would need a read before each write."""
         tables = [table for table in self._tables if table.kind is not StateKind.TIMERS]
         if state_name is not None:
             named = self._tables.get(state_name)
@@ -135,8 +135,8 @@ class StoreKeyedStateBackend(KeyedStateBackend):
     # --- snapshots ----------------------------------------------------------------------------------------------------
 
     def snapshot_strategy(self, options: SnapshotOptions) -> KeyedSnapshotStrategy:
-        """Canonical savepoints, and checkpoints of a backend that is not incremental, are in the full format; native
-        savepoints and all others consist of the store's files."""
+        """Canonical savepoints, and checkpoints of a backend that is not incremental, are in the full format. Native
+        savepoints and all other checkpoints consist of the store's files."""
         is_native = options.type is SnapshotType.NATIVE_SAVEPOINT or (
             self.incremental and options.type is not SnapshotType.CANONICAL_SAVEPOINT
         )

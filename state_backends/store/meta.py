@@ -1,7 +1,7 @@
-"""What a store's files do not say themselves: the type of the keys, the key groups, and which state each id stands for.
+"""The meaning of the rows of a store: the type of the keys, the key groups, and the state of each id.
 
-It travels beside the files of a store in a snapshot. The ids are in the rows, so a store that is opened again keeps
-those it was written with; rows that are copied into another store get the ids there (:meth:`StoreMeta.merged`).
+A snapshot has it beside the files of the store, which do not have it. The ids are in the rows, so a store that is
+opened again keeps its ids; rows that are copied into another store get that store's ids (:meth:`StoreMeta.merged`).
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _SHAPE = row(
 
 @dataclass(frozen=True, slots=True)
 class StoreMeta:
-    """What the rows of a store mean. There is no key type while no key was ever seen.
+    """The meaning of the rows of a store. There is no key type before the first key.
 
-    :ivar key_group_range: those whose rows are in the store
+    :ivar key_group_range: the key groups whose rows are in the store
     :ivar states: (state id, state), ascending by id; ids and states are all different
-    :ivar schema: how values are written; ``None`` when there is nothing to say
+    :ivar schema: the form of the values (:mod:`state_backends.snapshots.state_schemas`), if one is needed
     """
 
     key_type: KeyType | None
@@ -80,7 +80,7 @@ class StoreMeta:
         return cls(read_type, max_parallelism, KeyGroupRange(first, last), states, schema)
 
     def merged(self, other: StoreMeta) -> tuple[StoreMeta, dict[int, int]]:
-        """The states of both, and which id each of the other's has here; the own ids stay as they are.
+        """The states of both, and the id here for each id of the other; the ids of this one stay.
 
         :raises StateSchemaError: when key type, max parallelism or the kind of a state differ
         :raises StateArgumentError: when there are more states than ids
@@ -114,7 +114,7 @@ class StoreMeta:
 
 
 def next_state_id(used: Iterable[int]) -> int:
-    """The id of a new state; an error when there are no more."""
+    """The id of a new state; an error when there are no more ids."""
     state_id = max(used, default=-1) + 1
     if state_id > MAX_STATE_ID:
         raise StateArgumentError(
@@ -125,7 +125,7 @@ def next_state_id(used: Iterable[int]) -> int:
 
 
 def clip_ranges(key_groups: KeyGroupRange) -> list[tuple[bytes, bytes]]:
-    """The ranges of rows, as (first, end), that belong to other key groups: a clip deletes them."""
+    """The ranges of rows, as (first, end), of all other key groups: a clip deletes them."""
     before = group_prefix(0), group_prefix(key_groups.first)
     behind = group_prefix(key_groups.last + 1), group_prefix(UPPER_BOUND_MAX_PARALLELISM)
     return [(first, end) for first, end in (before, behind) if first < end]

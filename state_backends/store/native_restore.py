@@ -1,11 +1,11 @@
 """Restore from the files of a store (RocksDBIncrementalRestoreOperation in Flink).
 
-* One handle with exactly the own key groups: its files are taken as they are. Identity and base carry over, so that the
-  next checkpoint uploads only what is new (I8).
-* Anything else, as after a change of parallelism: a new identity and no base. If most of the key groups of a handle are
-  wanted, the one with the most is taken as it is and clipped by deleting ranges; what is wanted of the others is
-  inserted. A store that would mostly be clipped away is not taken: what is deleted stays in its files for long, and all
-  of them would be uploaded again. (Flink has the same threshold, and none by default.)
+* One handle with exactly the backend's key groups: its files are taken as they are. Identity and base carry over, so
+  the next checkpoint uploads only new files (I8).
+* Any other handles, as after a change of parallelism: a new identity and no base. The handle with the most wanted key
+  groups is taken as it is if at least half of its groups are wanted; ranges are deleted to clip it. The wanted rows of
+  the others are inserted. A store that would mostly be clipped away is not taken: its files keep deleted rows for long,
+  and all of them would be uploaded again. (Flink has the same threshold, and none by default.)
 
 Every byte is checked against the checksum in the handle while it is copied. A restore that fails leaves no file.
 """
@@ -44,17 +44,17 @@ from state_backends.snapshots import (
 from state_backends.store.meta import StoreMeta, clip_ranges
 
 LEAST_BASE_OVERLAP = 0.5
-"""A store is taken as it is if at least this share of its key groups is wanted."""
+"""The files of a store are taken as they are only if at least this share of its key groups is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
 class NativeTarget:
-    """Where to restore to.
+    """The target of a restore.
 
-    :ivar kind: of the store
-    :ivar directory: of the store; it does not exist yet
-    :ivar scratch: for stores that are only read; deleted in the end
-    :ivar unique: goes into names of files, see :meth:`StoreKind.open`
+    :ivar kind: the kind of store
+    :ivar directory: the directory of the store; it does not exist yet
+    :ivar scratch: the directory for stores that are only read; deleted at the end
+    :ivar unique: part of the names of files, see :meth:`StoreKind.open`
     :ivar key_group_range: the key groups wanted
     """
 
@@ -68,8 +68,8 @@ class NativeTarget:
 
 
 class RestoredStore(NamedTuple):
-    """A store with the state of a snapshot, what its rows mean, and the identity and files that carry over, if any
-    do."""
+    """A store with the state of a snapshot, the meaning of its rows, and the identity and files that carry over, if
+    any do."""
 
     store: OrderedStore
     meta: StoreMeta
@@ -77,8 +77,8 @@ class RestoredStore(NamedTuple):
 
 
 def restore_native(handles: Sequence[KeyedStateHandle], reader: StateReader, target: NativeTarget) -> RestoredStore:
-    """Make the store of a fresh backend from snapshots, of which at least one has some of its key groups. Errors as of
-    a restore; :class:`OSError` when the disk refuses."""
+    """Make the store of a fresh backend from snapshots, at least one of which has some of its key groups. Errors as of
+    a restore; :class:`OSError` when a local file cannot be written."""
     parts = _parts(handles, target)
     assert parts, "nothing to restore from"
     restore = _Restore(reader, target)
@@ -92,14 +92,14 @@ def restore_native(handles: Sequence[KeyedStateHandle], reader: StateReader, tar
 
 
 class _Part(NamedTuple):
-    """A handle, and which of its key groups are wanted."""
+    """A handle, and its key groups that are wanted."""
 
     handle: IncrementalKeyedStateHandle
     wanted: KeyGroupRange
 
 
 def _parts(handles: Sequence[KeyedStateHandle], target: NativeTarget) -> list[_Part]:
-    """The handles with key groups that are wanted, in the order of those."""
+    """The handles with wanted key groups, in the order of these."""
     parts = []
     for handle in handles:
         wanted = handle.key_group_range.intersection(target.key_group_range)
@@ -120,14 +120,14 @@ def _parts(handles: Sequence[KeyedStateHandle], target: NativeTarget) -> list[_P
 
 @dataclass(slots=True)
 class _Restore:
-    """One restore under way: the stores that are open, to be closed in the end."""
+    """One restore under way. It knows the open stores, to close them at the end."""
 
     reader: StateReader
     target: NativeTarget
     open_stores: list[OrderedStore] = field(default_factory=list)
 
     def take(self, handle: IncrementalKeyedStateHandle) -> RestoredStore:
-        """The files as they are."""
+        """A store of the files as they are."""
         meta = self._meta(handle)
         store = self._open(handle, self.target.directory)
         base = RestoredBase(handle.backend_id, handle.checkpoint_id, shared_files_of(handle.shared_files))
@@ -198,16 +198,16 @@ class _Restore:
 
 
 def _worth_taking(parts: list[_Part]) -> _Part | None:
-    """The part with the most key groups that are wanted, if those are enough of what it has; the first of equals."""
+    """The part with the most wanted key groups (the first of equals), if enough of all its key groups are wanted."""
     best = max(parts, key=lambda part: len(part.wanted))
     return best if len(best.wanted) >= LEAST_BASE_OVERLAP * len(best.handle.key_group_range) else None
 
 
 def _rows(store: OrderedStore, wanted: KeyGroupRange, new_ids: dict[int, int], path: str) -> Iterator[Row]:
-    """The rows of some key groups under other state ids, ascending."""
+    """The rows of some key groups, ascending, with other state ids."""
     in_order = sorted(new_ids.items(), key=lambda one: one[1])
     if in_order == sorted(new_ids.items()):
-        # The new ids rank like the old ones, so the rows do.
+        # The new ids are in the order of the old ones, so the rows still ascend.
         prefixes = {old.to_bytes(2, "big"): new.to_bytes(2, "big") for old, new in in_order}
         for key, value in store.scan(group_prefix(wanted.first), group_prefix(wanted.last + 1)):
             prefix = prefixes.get(key[2:PART_BYTES])

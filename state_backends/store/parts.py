@@ -1,6 +1,6 @@
-"""The states of a store backend, by name, and where their rows are: ids, prefixes of keys, the store itself.
+"""The states of a store backend, by name, and the places of their rows: ids, prefixes of keys, the store itself.
 
-The store is opened at the first use, so that a subtask without state makes no file.
+The store is opened at its first use, so a subtask without state makes no file.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from state_backends.store.meta import next_state_id
 from state_backends.ttl import TtlRowFilter
 
 KEY_CACHE_ENTRIES = 1 << 16
-"""How many keys each state remembers the encoding and key group of; some 150 bytes each."""
+"""The number of keys whose encoding and key group each state remembers; some 150 bytes each."""
 
 _NO_ID = -1
 
 
 class StatePart:
-    """The entries of one state with, or without, a namespace: what they are called in a snapshot, the id in their
-    rows, and how the rows of a key begin: key group, state id, encoded key."""
+    """The entries of one state with, or without, a namespace: their name in a snapshot, the id in their rows, and the
+    prefix of the rows of a key: key group, state id, encoded key."""
 
     __slots__ = ("_codec", "_scope", "prefix_of", "state", "state_id")
 
@@ -48,11 +48,11 @@ class StoreTable:
     """One named state: its parts.
 
     :ivar name: the state's name
-    :ivar kind: what it holds; a name keeps its kind
+    :ivar kind: the kind of state; a name keeps its kind
     :ivar registered: whether the running program has declared it (it may only have been restored)
     :ivar has_ttl: whether the running program has declared it with time-to-live
-    :ivar plain: the entries without namespace; of timers, which always have one, all
-    :ivar namespaced: the others; ``None`` for timers
+    :ivar plain: the entries without namespace; for timers, all entries, which always have one
+    :ivar namespaced: the entries with namespace; not for timers
     """
 
     __slots__ = ("_namespaced", "has_ttl", "kind", "name", "plain", "registered")
@@ -78,7 +78,7 @@ class StoreTable:
 
 
 class StoreAccess:
-    """The common part of all states of a backend: the codec, and the store once it is needed."""
+    """The common part of all states of a backend: the codec and the store, which is opened at its first use."""
 
     __slots__ = ("_open_store", "codec", "opened")
 
@@ -94,7 +94,7 @@ class StoreAccess:
 
 
 class StoreTables:
-    """All states that were declared or restored. Ids are given in the order in which the states come up."""
+    """All states that were declared or restored. They get their ids in the order in which they come up."""
 
     __slots__ = ("_by_name", "_codec", "_last_id", "_scope", "_ttl_filter")
 
@@ -131,13 +131,13 @@ class StoreTables:
         return table
 
     def restored(self, state: StateId) -> StatePart:
-        """The part that a snapshot calls so."""
+        """The part with that name in a snapshot."""
         table = self._table(state.name, StateKind(state.kind))
         return next(part for part in table.parts() if part.state == state)
 
     def adopt(self, states: tuple[tuple[int, StateId], ...]) -> None:
-        """Take over the ids that are in the rows of a store. States declared before have no rows yet: they get
-        others."""
+        """Take over the ids that are in the rows of a store. States declared before have no rows yet: they get new
+        ids."""
         known = {state: state_id for state_id, state in states}
         for state in known:
             self.restored(state)

@@ -1,6 +1,6 @@
-"""What a full snapshot pins of a store backend, and how one is read into a store: columns from rows, rows from columns.
+"""Full snapshots of a store backend: the pinned view, which makes columns from rows, and the way back into a store.
 
-Writing decodes nothing: rows lie in the order of the format, and columns are their joined parts.
+Writing does not decode values: the rows are in the order of the format, and columns are their joined parts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class StoreSnapshotResources(FullSnapshotResources):
     def __init__(
         self, codec: StateCodec, meta: StoreMeta, pinned: StoreSnapshot | None, row_filter: RowFilter | None = None
     ) -> None:
-        """The view owns the snapshot of the store from here on; ``None`` = there are no rows."""
+        """The view owns the snapshot of the store from here on. ``None`` = there are no rows."""
         super().__init__(codec, meta.key_type, meta.max_parallelism, meta.key_group_range, meta.schema)
         self._states = dict(meta.states)
         self._pinned = pinned
@@ -76,11 +76,11 @@ def _filtered(rows: Iterable[Row], row_filter: RowFilter) -> Iterator[Row]:
 def rows_of_blocks(
     blocks: Iterable[DecodedBlock], state_id_of: Callable[[StateId], int], codec: StateCodec
 ) -> Iterator[Row]:
-    """The rows of the entries of a snapshot, ascending; of the blocks, those of one key group are held at a time."""
+    """The rows of the entries of a snapshot, ascending. Memory holds the blocks of one key group at a time."""
     for _, of_group in groupby(blocks, key=attrgetter("key_group")):
         numbered = [(state_id_of(block.state), block) for block in of_group]
         for state_id, block in sorted(numbered, key=lambda one: one[0]):
-            # Sorted already, if the file is as it should be; the store relies on it.
+            # In a correct file they are sorted already; the store relies on the order.
             yield from sorted(_rows_of_block(block, part_prefix(block.key_group, state_id), codec))
 
 

@@ -1,7 +1,7 @@
-"""Timers over an ordered store: a row each, and all of them in memory too.
+"""Timers over an ordered store: each timer has a row, and is in memory too.
 
-The index by time of a :class:`state_backends.api.TimerQueue` holds every timer anyway; beside it the set of timers
-tells quickly whether one is there. Rows are written and removed, and read only to begin with.
+The index by time of a :class:`state_backends.api.TimerQueue` holds every timer anyway; a set of timers tells quickly
+whether a timer exists. Rows are written and removed; they are read only once, at the beginning.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class StoreTimerTable:
                 timers[timer] = None
                 added(timer)
         finally:
-            # Those before one that is refused stay, here and in the rows.
+            # The timers before a refused one stay, here and in the rows.
             if rows:
                 self._access.store().write_many(rows)
 
@@ -75,6 +75,6 @@ class StoreTimerTable:
             self._access.store().write_many({self._row(timer, prefix_of[timer[1]]): None for timer in timers})
 
     def _row(self, timer: Timer, prefix: bytes) -> bytes:
-        """The row of a timer, given how other rows of its key begin."""
+        """The row of a timer, given the prefix of the rows of its key."""
         encoded = self.codec.encode(timer[2], f"namespace of timers {self._part.state.name!r}")
         return prefix[:PART_BYTES] + encode_time(timer[0]) + prefix[PART_BYTES:] + encoded
