@@ -51,7 +51,7 @@ def batches(draw: st.DrawFn) -> Batch:
     ids=str,
 )
 def test_records_go_where_they_go_as_rows(fields: tuple[str, ...], key_type: KeyType | None) -> None:
-    """For every type of key, one column or several, with the keys that rows get; rows are taken as well."""
+    """Keys of every type, in one column or several, are the keys that rows get; rows are accepted as well."""
 
     @settings(max_examples=40)
     @given(st.lists(batches(), min_size=1, max_size=3), st.integers(1, 5))

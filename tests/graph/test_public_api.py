@@ -45,7 +45,7 @@ def test_both_lists_agree() -> None:
 
 @pytest.mark.parametrize("name", engine.__all__)
 def test_every_name_can_be_loaded(name: str) -> None:
-    """Each public name is what its home module calls so, and is listed by dir()."""
+    """Each public name is the object of that name in its home module, and dir() lists it."""
     value = getattr(engine, name)
 
     assert name in dir(engine)

@@ -342,7 +342,7 @@ def test_plan_is_cached_until_the_job_changes() -> None:
 
 
 def test_invalid_job_has_no_plan() -> None:
-    """plan, validate and explain refuse what cannot run."""
+    """plan, validate and explain refuse a job that cannot run."""
     job = Job("job")
     numbers(job)
 
@@ -411,7 +411,7 @@ def refused(call: Callable[[Job], Any]) -> str:
     ],
 )
 def test_bad_arguments(call: Callable[[Job], Any], message: str) -> None:
-    """What cannot be written into the graph is refused by the call itself, with what is wrong."""
+    """The call itself refuses what cannot be written into the graph, and says what is wrong."""
     assert message in refused(call)
 
 

@@ -232,7 +232,7 @@ def test_sink_with_an_output() -> None:
 
 
 def test_forward_between_different_parallelisms() -> None:
-    """Forward joins subtask i to subtask i, so both sides need as many."""
+    """Forward joins subtask i to subtask i, so both sides need the same number."""
     graph = JobGraph()
     source = add_source(graph, "in", parallelism=2)
     add_sink(graph, add_behind(graph, source, "map", 3, ForwardPartitioner()))

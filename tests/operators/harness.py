@@ -231,7 +231,7 @@ class Harness:
     # --- input --------------------------------------------------------------------------------------------
 
     def process(self, values: Iterable[Any], timestamps: Iterable[int] | None = None) -> None:
-        """One batch; its keys come from ``key`` if the harness has one."""
+        """Process one batch; its keys come from ``key`` if the harness has one."""
         records = list(values)
         keys = None if self._key is None else [self._key(value) for value in records]
         self.operator.process_batch(Batch(records, None if timestamps is None else list(timestamps), keys))
@@ -239,7 +239,7 @@ class Harness:
     def process_2(
         self, values: Iterable[Any], timestamps: Iterable[int] | None = None, key: Callable[[Any], Any] | None = None
     ) -> None:
-        """One batch through the second input; keyed by ``key`` if that is given."""
+        """Process one batch of the second input; keyed by ``key`` if that is given."""
         records = list(values)
         keys = None if key is None else [key(value) for value in records]
         operator = self.operator

@@ -47,7 +47,7 @@ class KeyedCluster:
                 harness.process([value for value, _ in part], [stamp for _, stamp in part])
 
     def process_2(self, records: Iterable[tuple[Any, int]], key: Callable[[Any], Any] | None = None) -> None:
-        """The same through the second input: to the owner of ``key``, or to every subtask when there is none."""
+        """The same through the second input: to the owner of ``key``, or without a key to every subtask."""
         for value, stamp in records:
             owner = None
             if key is not None:
@@ -80,5 +80,5 @@ class KeyedCluster:
         return self.dropped + sum(harness.counter("numLateRecordsDropped") for harness in self.subtasks)
 
     def take_stamped(self) -> list[tuple[Any, int | None]]:
-        """What all subtasks have emitted since the last call, sorted: subtasks have no common order."""
+        """The output of all subtasks since the last call, sorted: subtasks have no common order."""
         return sorted((pair for harness in self.subtasks for pair in harness.take_stamped()), key=repr)

@@ -133,7 +133,7 @@ def test_an_error_inside_a_python_worker_is_short(spark: Any) -> None:
     ],
 )
 def test_a_wrong_result_is_refused(spark: Any, fn: Any, options: dict[str, Any], problem: str) -> None:
-    """What the function returns must be a DataFrame with the declared columns."""
+    """The function must return a DataFrame with the declared columns."""
     with pytest.raises(SparkTransformError, match=problem):
         run_batch(fn, ROWS, SCHEMA, **options)
 

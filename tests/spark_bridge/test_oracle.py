@@ -86,7 +86,7 @@ def test_doubles_are_exact(spark: Any) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_counts_agree_with_counters(spark: Any, seed: int) -> None:
-    """On arbitrary multisets the numbers are those of Python's Counter."""
+    """On arbitrary multisets the counts equal those of Python's Counter."""
     draw = random.Random(seed)
     values = [(k, v) for k in (None, 1, 2) for v in (None, "a", "b")]
     expected, actual = ([draw.choice(values) for _ in range(draw.randrange(30))] for _ in range(2))

@@ -103,7 +103,7 @@ def test_a_job_cannot_ask_for_more_subtasks(calls: Calls) -> None:
 
 
 def test_operators_are_named_after_their_function() -> None:
-    """Without a name, the function's is taken, even that of a function without one."""
+    """An operator without a name gets the name of its function; a lambda works, too."""
     assert spec(TENS).name == "size_and_sum"
     assert spec(TENS, name="mine").name == "mine"
     job = Job("j")

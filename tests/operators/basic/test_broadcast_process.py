@@ -42,7 +42,7 @@ def first(record: Record) -> str:
 
 
 class Translate(BroadcastProcessFunction):
-    """Replaces words by what the broadcast stream says; ``None`` removes a word."""
+    """Replaces words as the broadcast stream says; ``None`` removes a word."""
 
     def process_element(self, value: str, ctx: BroadcastReadContext) -> Iterable[Any]:
         words = ctx.broadcast_state("words")
@@ -63,7 +63,7 @@ def translator(**options: Any) -> Harness:
 
 
 def test_the_data_side_reads_what_the_broadcast_side_writes() -> None:
-    """A broadcast element changes what later data sees, and may emit too."""
+    """A broadcast element changes what later data reads, and may emit records, too."""
     harness = translator()
     harness.watermark(3)
     harness.process(["a", "b"], [1, 2])
@@ -229,7 +229,7 @@ def test_the_broadcast_side_has_no_current_key() -> None:
 
 
 def test_what_is_no_descriptor_is_refused() -> None:
-    """apply_to_keyed_state says what it takes."""
+    """The error of apply_to_keyed_state says what it accepts."""
 
     class Wrong(Thresholds):
         def process_broadcast_element(self, value: Any, ctx: KeyedBroadcastWriteContext) -> None:

@@ -59,7 +59,7 @@ def test_process_batch_is_the_first_input() -> None:
 
 
 class Labelled(CoProcessFunction):
-    """Emits what it hears and when, and counts calls in an attribute of its own."""
+    """Emits its records and their times, and counts calls in an attribute of its own."""
 
     closed = False
 
@@ -179,7 +179,7 @@ class Join(KeyedCoProcessFunction):
 
 
 def test_both_inputs_share_the_state_and_the_timers_of_a_key() -> None:
-    """What one side stores the other side reads, and a timer that one side set the other side can delete."""
+    """Each side reads the state that the other stores, and can delete the timers that the other sets."""
     harness = Harness(KeyedCoProcessOperator(Join), key=first)
     harness.process([("a", 1)], [0])
     harness.process_2([("a", 2), ("b", 3)], [5, 6], key=first)
@@ -207,7 +207,7 @@ class Alarm(KeyedCoProcessFunction):
 
 
 def test_processing_time_timers_are_armed_again_after_a_restore() -> None:
-    """A restored timer fires without another record, and what it emits has no timestamp."""
+    """A restored timer fires without another record, and its output has no timestamp."""
     due_ms = START_NS // 1_000_000 + 50
     harness = Harness(KeyedCoProcessOperator(Alarm), key=first)
     harness.process([("a", due_ms), ("b", due_ms)])

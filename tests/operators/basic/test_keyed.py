@@ -26,7 +26,7 @@ def add(a: Record, b: Record) -> Record:
 
 
 def test_reduce_emits_the_running_value_per_record() -> None:
-    """One result for every record, with its timestamp, counted per key."""
+    """Every record gives one result, with its timestamp, counted per key."""
     harness = Harness(ReduceOperator(add), key=first)
 
     harness.process([("a", 1), ("b", 10), ("a", 2)], [7, 8, 9])
@@ -35,7 +35,7 @@ def test_reduce_emits_the_running_value_per_record() -> None:
 
 
 def test_aggregate_emits_key_and_running_result() -> None:
-    """One pair of key and result so far for every record."""
+    """Every record gives one pair of its key and the result so far."""
     harness = Harness(KeyedAggregateOperator(aggregates.mean(lambda record: record[1])), key=first)
 
     harness.process([("a", 1), ("b", 10), ("a", 2)], [7, 8, 9])

@@ -46,7 +46,7 @@ class CountUntilQuiet(KeyedProcessFunction):
 
 
 def test_timers_fire_before_the_watermark_is_forwarded() -> None:
-    """What a timer emits has the timer's timestamp and comes ahead of the watermark; deleted timers stay silent."""
+    """The output of a timer has the timer's timestamp and comes before the watermark; deleted timers do not fire."""
     harness = Harness(KeyedProcessOperator(CountUntilQuiet()), key=first)
     harness.process([("b", 0), ("a", 0), ("b", 0)], [1, 2, 5])
 

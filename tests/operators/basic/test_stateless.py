@@ -68,7 +68,7 @@ def test_filter_keeps_order_and_timestamps() -> None:
 )
 @pytest.mark.parametrize("stamps", [None, [1, 2]])
 def test_nothing_left_emits_nothing(operator: Operator, stamps: list[int] | None) -> None:
-    """No empty batch goes downstream."""
+    """An empty batch is not sent downstream."""
     harness = Harness(operator)
 
     harness.process(["a", "b"], stamps)
@@ -161,7 +161,7 @@ def test_process_function_sees_time_and_uses_side_outputs() -> None:
 
 
 def test_process_functions_are_private_to_a_subtask() -> None:
-    """What one subtask's function remembers is not seen by another one's: each operator works on its own copy."""
+    """Each operator works on its own copy: one subtask's function does not see the attributes of another one's."""
 
     class Remembering(ProcessFunction):
         def open(self, ctx: ProcessContext) -> None:
@@ -182,7 +182,7 @@ def test_process_functions_are_private_to_a_subtask() -> None:
 
 
 def test_something_that_is_no_function_is_refused() -> None:
-    """A process operator built on anything else says what it takes."""
+    """The error says what a process operator accepts."""
     with pytest.raises(TypeError, match=re.escape("7 is no process function: pass an instance of ProcessFunction")):
         ProcessOperator(7)  # type: ignore[arg-type]
 

@@ -79,7 +79,7 @@ WITH_COLUMNS = ("columns", "rows then columns", "every other")
 
 @dataclass
 class Pipeline:
-    """A job over some records, and what it has collected."""
+    """A job over some records, and the results that it has collected."""
 
     form: str
     records: list[Record]
@@ -137,7 +137,7 @@ def check_sums(records: list[Record], outputs: list[Any]) -> int:
 
 
 def expected(records: list[Record]) -> list[Any]:
-    """What comes out of one subtask that reads one split."""
+    """The results of one subtask that reads one split."""
     sums: dict[Any, Any] = {}
     found = []
     for key, value, stamp in records:

@@ -230,7 +230,7 @@ def test_windows_stand_behind_columns() -> None:
 
 
 def test_columns_reach_a_columnar_operator_as_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From a columnar source through chains and channels no row is made."""
+    """From a columnar source through chains and channels, no record becomes a row."""
 
     def no_rows(_batch: ColumnBatch) -> list[Any]:
         raise AssertionError("rows were made")

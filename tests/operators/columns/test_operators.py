@@ -174,7 +174,7 @@ def test_to_columns_takes_columns() -> None:
     ],
 )
 def test_what_to_columns_refuses(fields: dict[str, Any], rows: list[Any], message: str) -> None:
-    """Rows that are not what was declared."""
+    """The rows do not fit the declaration."""
     with pytest.raises(UserFunctionError, match=message):
         after(ToColumnsOperator(fields), Batch(rows))
 
@@ -242,14 +242,14 @@ def test_a_batch_larger_than_what_is_folded_at_once() -> None:
     ],
 )
 def test_what_cannot_be_aggregated(aggregate: ColumnAggregate, message: str) -> None:
-    """A column that is not there, or holds no numbers."""
+    """The column does not exist, or does not contain numbers."""
     harness = Harness(ColumnAggregateOperator({"x": aggregate}, ("reduced",)), key_type=LONG)
     with pytest.raises(UserFunctionError, match=f"(sum|min) of column.*{message}"):
         keyed(harness, [1], v=[1], s=["x"])
 
 
 def test_calls_that_make_no_sense_are_refused_at_once() -> None:
-    """When the job is built, not when it runs."""
+    """They are refused when the job is built, not when it runs."""
     stream = Job("j").source(ColumnSource({"k": [1], "v": [2]}))
     with pytest.raises(JobGraphError, match="map_columns"):
         stream.map_columns(5)  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ COLUMNS = {"number": "BIGINT NOT NULL", "text": "TEXT"}
 
 
 class Cluster(SinkCluster):
-    """What ran before a new attempt is a zombie, unless :meth:`kill` came first."""
+    """The tasks before a new attempt are zombies, unless :meth:`kill` came first."""
 
     def __init__(self, database: SinkDatabase, parallelism: int = 1, **options: Any) -> None:
         self.database = database
@@ -75,6 +75,6 @@ def execute(dsn: str, statement: str) -> list[tuple[Any, ...]]:
 
 
 def prepared(dsn: str) -> list[str]:
-    """Global names of what waits in this database."""
+    """Global names of the prepared transactions in this database."""
     found = execute(dsn, "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() ORDER BY gid")
     return [gid for (gid,) in found]

@@ -107,7 +107,7 @@ class Reader(threading.Thread):
 
 @pytest.fixture(scope="module")
 def postgres_server() -> Iterator[PostgresServer]:
-    """One that flushes what it commits, unlike that of the other tests."""
+    """A server that flushes its commits, unlike that of the other tests."""
     with running_server(fsync=True) as server:
         yield server
 

@@ -74,7 +74,7 @@ def test_a_crash_behind_the_commit_changes_nothing_at_restore(cluster_of: Make) 
 
 
 def test_a_second_crash_during_the_recovery_changes_nothing(cluster_of: Make) -> None:
-    """Some subtasks have recovered, others not, and then everything begins again."""
+    """Some subtasks have recovered, others have not; then all of them begin again."""
     cluster = cluster_of(3)
     cluster.write(0, 1, 2)
     cluster.checkpoint()
@@ -268,7 +268,7 @@ def test_a_restore_from_before_what_is_committed_is_refused(cluster_of: Make) ->
 
 
 def test_a_restore_from_before_what_is_committed_takes_it_back(cluster_of: Make) -> None:
-    """If rows carry the name of their transaction; they come again, and are there once."""
+    """This needs rows with the name of their transaction; they come again, and are there once."""
     cluster = cluster_of(newer_commits="retract", transaction_column="written_by")
     older_and_newer(cluster)
     cluster.crash()
@@ -427,7 +427,7 @@ class _World:
         return len(seen) == len(set(seen)) and set(seen) <= set(range(self.covered))
 
     def rows_in_the_end(self) -> list[int]:
-        """What is there after one more attempt, checkpoint and end."""
+        """The rows after one more attempt, checkpoint and end."""
         self.cluster.kill()
         self.restart()
         self.step("write")
@@ -517,7 +517,7 @@ def test_a_record_that_is_no_row_is_told(record: object, why: str) -> None:
 
 
 def test_batches_of_any_size_give_the_same(cluster_of: Make) -> None:
-    """One row at a time, several, or all that there are."""
+    """One row at a time, several rows, or all rows."""
     for number, batch_rows in enumerate((1, 3, 1_000)):
         cluster = cluster_of(batch_rows=batch_rows, writer=f"writer {number}")
         cluster.tasks[0].process([(10 * number + at, "") for at in range(7)])
@@ -547,7 +547,7 @@ def test_each_request_takes_its_virtual_time() -> None:
     ],
 )  # fmt: skip
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
-    """When the sink is described, not when it runs."""
+    """They are refused when the sink is described, not when it runs."""
     with pytest.raises(ConfigurationError):
         DatabaseSink(**{"database": MemoryDatabase(), "table": "numbers", "columns": ("number", "text"), **options})
 

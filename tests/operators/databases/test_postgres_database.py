@@ -297,7 +297,7 @@ def test_a_prepared_unique_key_is_not_waited_for_without_end(postgres_cluster_of
 def test_a_row_that_the_table_refuses_is_named(
     postgres_cluster_of: Make, definition: str, row: tuple[Any, ...], why: str
 ) -> None:
-    """With table, column if the server tells, reason, and the row itself out of its batch."""
+    """The error names table, column if the server tells it, reason, and the row itself out of its batch."""
     cluster = postgres_cluster_of(columns={"number": "BIGINT", "text": definition})
     fine = [(0, "fine" if definition != "INT" else "0"), (1, "7")]
     cluster.tasks[0].process([*fine, row, (3, "9")])
@@ -371,7 +371,7 @@ def test_connections_that_were_idle_for_too_long_are_made_anew(postgres_dsn: str
 
 
 def test_transactions_see_who_has_taken_over_whatever_the_server_is_set_to(postgres_dsn: str) -> None:
-    """With snapshots for whole transactions a zombie would not see that it is one."""
+    """With one snapshot for a whole transaction, a zombie would not see that it is one."""
     database = postgres_dsn.rpartition("=")[2]
     execute(postgres_dsn, f"ALTER DATABASE {database} SET default_transaction_isolation = 'repeatable read'")
     sink = PostgresSink(PostgresDatabase(postgres_dsn), "numbers", {"number": "BIGINT"}, writer="w")

@@ -248,7 +248,7 @@ def test_values_come_back_as_they_were(database: SinkDatabase, opened: Open) -> 
 
 
 def test_upserts_insert_replace_and_delete(database: SinkDatabase, opened: Open) -> None:
-    """By key, and as often as one likes."""
+    """A key finds its row, any number of times."""
     session = opened(KEYED)
     holder = EpochHolder(0, session.take_over(0, 1))
     for _ in range(2):
@@ -272,7 +272,7 @@ def test_a_version_keeps_what_is_newer(database: SinkDatabase, opened: Open) -> 
 
 
 def test_a_table_that_does_not_fit_is_told(real_database: SinkDatabase) -> None:
-    """No such table, no such column, no unique key: each names the table and says what to do."""
+    """The table, the column or the unique key is missing: the error names the table and says what to do."""
     absent = TableDescription("numbers", ("key", "value"), "w")
     made = TableDescription("numbers", COLUMNS, "w")
     wrong = TableDescription("numbers", ("key", "valeu"), "w")
@@ -292,7 +292,7 @@ def test_a_table_that_does_not_fit_is_told(real_database: SinkDatabase) -> None:
 
 
 def test_descriptions_that_make_no_sense_are_refused() -> None:
-    """No columns, one twice, a key that is no column, no table."""
+    """They have no columns, one column twice, a key that is not a column, or no table."""
     for description in (
         TableDescription("t", (), "w"),
         TableDescription("t", "ab", "w"),

@@ -194,7 +194,7 @@ def test_relative_paths_lie_below_the_output_of_the_run(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
-    """With its path; and a directory, and a path that is none."""
+    """The error names the path; a directory and an invalid path are refused, too."""
     bad = tmp_path / "notes.txt"
     bad.write_text("no database at all, but long enough to be read as one " * 10)
     for path in (str(bad), str(tmp_path)):

@@ -26,7 +26,7 @@ COLUMNS = {"key": "TEXT", "value": "BIGINT"}
 
 
 class Table:
-    """A sink, one task of it at a time, and what readers see."""
+    """A sink, one task of it at a time, and the rows that readers see."""
 
     def __init__(self, database: SinkDatabase, **options: Any) -> None:
         self.sink = UpsertSink(database, "totals", COLUMNS, key=("key",), **options)
@@ -167,7 +167,7 @@ def test_a_zombie_writes_nothing_over_newer_rows(table: Table) -> None:
 
 
 def test_rows_are_written_when_there_are_enough_of_them_or_when_time_is_up() -> None:
-    """Keys count, not records; a timer writes what is left."""
+    """Keys count, not records; a timer writes the rest."""
     table = Table(MemoryDatabase(), batch_rows=2, flush_interval_ms=100, request_ns=7)
     started = table.task.context.now_ns
     table.task.process([("a", 1), ("a", 2)])
@@ -245,7 +245,7 @@ def test_a_row_that_the_table_refuses_is_told(real_database: SinkDatabase) -> No
 
 
 def test_records_that_are_no_rows_are_told() -> None:
-    """A key that is None or no value, a row that is too short, a function that fails."""
+    """A key that is None or not a value, a row that is too short, a function that fails."""
     fails: dict[str, Any] = {"delete": lambda record: record.gone}
     for options, record in (({}, (None, 1)), ({}, (["a"], 1)), ({}, ("a",)), (fails, ("a", 1))):
         table = Table(MemoryDatabase(), **options)
@@ -274,7 +274,7 @@ def test_a_version_that_cannot_be_compared_is_told(records: list[Any], why: str)
                 {"database": MemoryDatabase}],
 )  # fmt: skip
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
-    """When the sink is described."""
+    """They are refused when the sink is described."""
     with pytest.raises(ConfigurationError):
         UpsertSink(**{"database": MemoryDatabase(), "table": "totals", "columns": COLUMNS, "key": ("key",), **options})
 

@@ -125,7 +125,7 @@ class Numbers:
             self.went_back = True
 
     def run(self, rules: Sequence[FaultRule] = (), decide: Decide | None = None) -> bool:
-        """One attempt; true when the job has ended."""
+        """One attempt; returns whether the job has ended."""
         self.attempt += 1
         fs = FaultInjectingFileSystem(self.disk, rules, decide=decide)
         try:

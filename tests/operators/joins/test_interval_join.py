@@ -112,7 +112,7 @@ def test_a_record_is_forgotten_when_nothing_can_meet_it(
 
 
 def test_a_pair_function_may_emit_any_number_and_use_side_outputs() -> None:
-    """It knows all three times; what it raises names the record."""
+    """It gets all three times; the error of its exception names the record."""
 
     def process(first: Any, second: Any, ctx: Any) -> Any:
         if second[1] == "r8":

@@ -37,7 +37,7 @@ def wanted_of(pattern: Pattern) -> list[Stage]:
 
 
 def forbidden_behind(pattern: Pattern, stage: Stage) -> list[Stage]:
-    """What there must not be between this stage and the next."""
+    """The stages that must not match between this stage and the next."""
     found: list[Stage] = []
     for later in pattern.stages[pattern.stages.index(stage) + 1 :]:
         if later.contiguity not in (NOT_NEXT, NOT_FOLLOWED):

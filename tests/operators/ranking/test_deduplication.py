@@ -20,7 +20,7 @@ def harness(
 
 
 def test_the_first_by_processing_time_goes_on_as_it_is() -> None:
-    """Within a batch and over batches; keys apart; with its own timestamp."""
+    """It keeps its own timestamp, within a batch and over batches, for each key by itself."""
     one = harness()
     one.process([("k", 1), ("j", 2), ("k", 3)], [30, 20, 10])
     one.process([("k", 4), ("l", 5)], [1, 2])

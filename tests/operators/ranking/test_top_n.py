@@ -74,13 +74,13 @@ def test_state_holds_n_records_and_no_more() -> None:
 
 @pytest.mark.parametrize("n", [0, -1, True, 1.5])
 def test_n_is_a_number_of_records(n: Any) -> None:
-    """At least one."""
+    """It is at least one."""
     with pytest.raises(ConfigurationError, match=r"n is .*; it must be a whole number from 1"):
         TopNOperator(n, price)
 
 
 def test_a_sort_key_that_fails_names_the_record() -> None:
-    """As any function of a user does."""
+    """The error is like that of any function of a user."""
     with pytest.raises(UserFunctionError, match=r"\('k', 'x'\)"):
         harness().process([("k", 1), ("k", "x")])
 

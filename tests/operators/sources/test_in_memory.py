@@ -193,7 +193,7 @@ def _table_class(library: str, name: str) -> type:
 
 @pytest.mark.parametrize("library", ["pandas", "pyspark", "polars"])
 def test_a_data_frame_is_told_how_to_give_its_rows(library: str) -> None:
-    """Python iterates a DataFrame by its columns: it is refused, with what to write instead, and so is a subclass."""
+    """Python iterates a DataFrame by its columns: it and its subclasses are refused, with what to write instead."""
     frame = type("GeoDataFrame", (_table_class(library, "DataFrame"),), {"__module__": "geo"})()
 
     for make in (CollectionSource, CollectionSource.of_splits):

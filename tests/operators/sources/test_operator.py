@@ -94,7 +94,7 @@ def test_an_idle_split_does_not_hold_back_the_others() -> None:
 
 @pytest.mark.parametrize("cut_ms", [6, 8, 20])
 def test_idleness_survives_a_restore(cut_ms: int) -> None:
-    """A split that was idle at the cut, or on its way to it, does not hold back the minimum again afterwards."""
+    """A split that was idle at the snapshot, or on its way to it, does not hold back the minimum again afterwards."""
     strategy = STRATEGY.with_interval_ns(MS).with_idleness(5)
     source = CollectionSource.of_splits([1, Pause(400), 2], list(range(100, 200)))
 
@@ -120,7 +120,7 @@ def test_idleness_survives_a_restore(cut_ms: int) -> None:
 
 
 def test_a_stream_that_was_idle_says_so_again() -> None:
-    """When all splits were idle at the cut, downstream hears it with the repeated watermark."""
+    """When all splits were idle at the snapshot, downstream learns that with the repeated watermark."""
     strategy = STRATEGY.with_interval_ns(MS).with_idleness(5)
     source = CollectionSource([7, Pause(100), 9])
     first = Harness(SourceOperator(source, strategy))
@@ -175,7 +175,7 @@ def test_output_does_not_depend_on_the_batch_size(splits: list[list[int]], turn:
 
 
 def read_in_slices(harness: Harness, batch_size: int, cost_ns: int = 1_000) -> list[Any]:
-    """As the runtime does: the records of a slice are read when its time is over, or when a timer cuts it."""
+    """Like the runtime: the records of a slice are read when its time is over, or when a timer cuts it."""
     source, context = harness.operator, harness.context
     assert isinstance(source, SourceOperator)
     while True:

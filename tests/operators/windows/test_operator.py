@@ -43,7 +43,7 @@ def test_a_window_fires_when_the_watermark_reaches_its_last_millisecond() -> Non
 
 
 def test_results_are_ordered_by_window_and_key() -> None:
-    """What one watermark fires is ordered by window end and key, whatever order the records came in."""
+    """Results of one watermark are ordered by window end and key, in whatever order the records came."""
     harness = window_harness(WindowOperator(TENS, total()))
     harness.process([("c", 1), ("a", 2), ("b", 3), ("a", 4)], [25, 15, 5, 5])
 
@@ -79,7 +79,7 @@ def test_late_records_are_dropped_and_counted() -> None:
 
 
 def test_late_records_go_to_the_side_output() -> None:
-    """With a tag late records come out there with their timestamps, and are not counted as dropped."""
+    """With a tag, late records go there with their timestamps, and are not counted as dropped."""
     harness = window_harness(WindowOperator(TENS, total(), late_tag="late"))
     harness.watermark(9)
     harness.take()

@@ -161,7 +161,7 @@ def test_continuous_event_time_trigger() -> None:
 
 
 def test_continuous_event_time_trigger_and_late_records() -> None:
-    """Once the window's end has passed every record fires, as with the plain one."""
+    """Once the window's end has passed every record fires, as with the plain trigger."""
     harness = sums(TENS, ContinuousEventTimeTrigger.of(4), allowed_lateness_ms=20)
     harness.process([("a", 1)], [1])
     harness.watermark(9)

@@ -127,7 +127,7 @@ def test_tasks_are_killed_in_a_job(disk: str, parallelism: int) -> None:
 @pytest.mark.parametrize("disk", DISKS)
 @pytest.mark.parametrize("batch_size_bytes", [5, 1_000])
 def test_a_reader_looks_at_every_moment(disk: str, batch_size_bytes: int) -> None:
-    """Before every call to the file system, of the restore too, what is visible is covered by a checkpoint."""
+    """Before every call to the file system, also in the restore, a checkpoint covers what is visible."""
     for first_error in range(5, 90, 12):
         job = Job(DISKS[disk](), batch_size_bytes)
         left = [first_error]

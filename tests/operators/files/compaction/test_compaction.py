@@ -133,7 +133,7 @@ def test_every_file_is_in_one_request(events: list[Any]) -> None:
     ],
 )
 def test_a_strategy_that_makes_no_sense_is_refused(strategy: CompactionStrategy, message: str) -> None:
-    """With the name of the setting."""
+    """The error names the setting."""
     with pytest.raises(ConfigurationError, match=message):
         strategy.checked()
 

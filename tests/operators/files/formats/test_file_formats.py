@@ -69,7 +69,7 @@ def test_csv_null_values() -> None:
     ],
 )
 def test_a_bad_csv_line_is_explained(line: str, why: str) -> None:
-    """A block with a bad line is refused as a whole; the line itself says what is wrong with it."""
+    """A block with a bad line is refused as a whole; the error of the line says what is wrong with it."""
     spec = CsvFormat(("n", "s"), types={"n": int}, header=False)
     with contextlib.suppress(ValueError, csv.Error):
         assert blockwise(spec, ["1,a", line, "2,b"]) is None
@@ -168,13 +168,13 @@ def test_a_row_of_empty_fields_between_tabs_is_a_record() -> None:
 
 
 def test_json_values_that_only_make_sense_together_are_refused() -> None:
-    """Lines are parsed one by one: ``[1`` and ``2]`` are no record together."""
+    """Lines are parsed one by one: ``[1`` and ``2]`` together are not a record."""
     with contextlib.suppress(ValueError):
         assert blockwise(JsonLinesFormat(), ["1,2", "[1", "2]"]) is None
 
 
 def test_blank_lines() -> None:
-    """Blank lines hold no record, except as text."""
+    """Blank lines are not records, except as text."""
     assert linewise(JsonLinesFormat(), ["1", "", " \r", "2"]) == [1, 2]
     assert linewise(CsvFormat(("a",), header=False, record="tuple"), ["1", "", "2"]) == [("1",), ("2",)]
     assert linewise(TextFormat(), ["1", "", "2\r"]) == ["1", "", "2"]

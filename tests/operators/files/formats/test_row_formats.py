@@ -99,7 +99,7 @@ def test_csv_rows_from_dicts() -> None:
     ],
 )
 def test_what_is_no_csv_row_is_refused(record: object, problem: str) -> None:
-    """The error says what a row must be."""
+    """The error says which rows are accepted."""
     with pytest.raises((TypeError, ValueError), match=problem):
         CsvRowFormat().encode(record)
 

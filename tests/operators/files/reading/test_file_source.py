@@ -91,7 +91,7 @@ def test_csv_with_header_resumes_in_the_middle() -> None:
 @pytest.mark.usefixtures("block_bytes")
 @pytest.mark.parametrize("encoding", ["utf-8", "UTF_8", "latin-1"])
 def test_byte_order_mark_and_encodings(encoding: str) -> None:
-    """A UTF-8 byte order mark is no part of the first column's name; other encodings are decoded as told."""
+    """A UTF-8 byte order mark is not part of the first column's name; other encodings are decoded as configured."""
     mark = b"\xef\xbb\xbf" if encoding != "latin-1" else b""
     place = world(mark + "né,b\nä,2\n".encode(encoding))
     source = FileSource(PATH, CsvFormat(encoding=encoding))
@@ -294,7 +294,7 @@ def test_options_without_effect_are_refused() -> None:
 
 @pytest.mark.parametrize("format", ["csv", TextFormat, JsonLinesRowFormat()])
 def test_a_format_that_cannot_read_is_refused(format: Any) -> None:
-    """A name, a class, or a format of sinks is no format of a source, and the error says what there is."""
+    """A name, a class, or a format of sinks is refused, and the error lists the formats of a source."""
     with pytest.raises(ConfigurationError, match=r"^format is .*use CsvFormat"):
         FileSource(PATH, format)
 

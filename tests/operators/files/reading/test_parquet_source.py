@@ -165,7 +165,7 @@ def test_another_file_of_the_same_name_is_refused() -> None:
 
 
 def test_a_file_without_rows_has_an_end() -> None:
-    """Also one without any row group."""
+    """This holds also for a file without any row group."""
     place = world(encoded(pyarrow.table({"a": pyarrow.array([], pyarrow.int64())})))
     source = FileSource(PATH, ParquetInputFormat())
     reader = source.open_split(PATH, None, place)

@@ -58,7 +58,7 @@ def test_the_id_of_a_split_says_where_it_lies(path: str, start: int, length: int
 
 
 def test_a_whole_file_is_called_by_its_path() -> None:
-    """So a source that cuts no files has the ids that it always had."""
+    """Thus a source that does not cut files keeps the ids that it always had."""
     assert split_id("/in/a.csv", 0, None) == "/in/a.csv"
     assert split_id("/in/a.csv", 0, 7) == "/in/a.csv@0+7"
     assert split_range("/in/a.csv") == SplitRange("/in/a.csv", 0, None)
@@ -156,7 +156,7 @@ def test_splits_that_come_back_wait_for_the_next_request() -> None:
 
 
 def test_paths_of_the_first_enumeration_are_seen() -> None:
-    """Also after a restore, and also when their splits were assigned long ago."""
+    """They count as seen also after a restore, and also when their splits were assigned long ago."""
     enumerator = FileSplitEnumerator([A], ())
     enumerator.register_reader(1)
     enumerator.request_split(1)

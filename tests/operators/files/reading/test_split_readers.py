@@ -64,7 +64,7 @@ class _Headed(TextFormat):
 
 
 def _copy(source: FileSource, split: str, reader: Any, place: SourceWorld) -> Any:
-    """The rest of what a reader would read, without moving it."""
+    """The rest of what a reader would read, without moving the reader."""
     return source.open_split(split, reader.position()[:2], place)
 
 
@@ -252,7 +252,7 @@ CODECS: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("suffix", CODECS)
 def test_a_compressed_file_is_read_like_any_other(suffix: str) -> None:
-    """From every position, with a header, as one split whatever its size, and as several streams in one file."""
+    """It is read from every position, with a header, as one split of any size, and with several streams in one file."""
     path, compress = f"/in/data.csv.{suffix}", CODECS[suffix]
     rows = [f"{number},{'x' * (number % 7)}" for number in range(300)]
     head = "id,text\n" + "\n".join(rows[:150]) + "\n"

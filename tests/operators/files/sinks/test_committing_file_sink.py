@@ -308,7 +308,7 @@ def test_a_record_that_does_not_fit_is_named() -> None:
 
 
 def test_settings_are_checked() -> None:
-    """Where they are given."""
+    """They are checked where they are given."""
     with pytest.raises(ConfigurationError, match="compaction_ns_per_byte is -1"):
         sink_of().compacting(EVERY_OTHER, compaction_ns_per_byte=-1)
     with pytest.raises(ConfigurationError, match="checkpoints is 0"):

@@ -334,7 +334,7 @@ def test_rolling_policy_closes_parts_between_checkpoints() -> None:
 
 
 def test_csv_rows_and_names() -> None:
-    """Format, prefix and suffix are the caller's."""
+    """The caller chooses format, prefix and suffix."""
     fs = MemoryFileSystem()
     spec = FileSink("rows", format=CsvRowFormat(), prefix="flights", suffix=".csv", bucket=lambda row: f"d={row[0]}")
     harness = sink(fs, spec)
@@ -393,7 +393,7 @@ def test_bad_arguments_are_refused(arguments: dict[str, Any]) -> None:
 @pytest.mark.parametrize("make", [FileSink, BucketingSink, StagedFileSink])
 @pytest.mark.parametrize("format", ["json", JsonLinesRowFormat, JsonLinesFormat()])
 def test_a_format_that_cannot_write_is_refused(make: Callable[..., Any], format: Any) -> None:
-    """A name, a class, or a format of sources is no format of a sink, and the error says what there is."""
+    """A name, a class, or a format of sources is refused, and the error lists the formats of a sink."""
     with pytest.raises(ConfigurationError, match=r"^format is .*use JsonLinesRowFormat\(\)"):
         make("rows", format=format)
 
@@ -406,7 +406,7 @@ def test_a_strategy_of_compaction_is_asked_for() -> None:
 
 
 def test_reading_back_leaves_out_hidden_and_refuses_torn_files() -> None:
-    """``read_committed`` sees what readers see, sorted by bucket."""
+    """``read_committed`` returns what readers see, sorted by bucket."""
     fs = MemoryFileSystem()
     fs.make_dirs("/out/rows/b")
     fs.make_dirs("/out/rows/_tmp")

@@ -33,7 +33,7 @@ MOMENT_MS = 1_533_363_082_011
     ],
 )
 def test_patterns_are_javas(format: str, expected: str) -> None:
-    """Letters mean what they mean in Java's ``DateTimeFormatter``."""
+    """Letters have the meaning that they have in Java's ``DateTimeFormatter``."""
     assert DateTimeBucketAssigner(format).bucket_at(MOMENT_MS) == expected
 
 

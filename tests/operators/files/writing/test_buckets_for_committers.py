@@ -186,7 +186,7 @@ def test_files_to_be_compacted_have_hidden_names() -> None:
 
 
 def test_a_committer_may_be_asked_again() -> None:
-    """What is visible stays as it is."""
+    """Visible files stay unchanged."""
     task = Task()
     task.write("a", "1")
     handed_out = task.hand_out(flush=True)

@@ -28,7 +28,7 @@ def committed(fs: MemoryFileSystem) -> list[str]:
 
 
 def files(fs: MemoryFileSystem) -> list[str]:
-    """Names, with ``*`` for what is unique in them."""
+    """Names, with ``*`` for their unique part."""
     names = [path.removeprefix("/out/rows/") for path in fs.walk_files("/out/rows")]
     return sorted(re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}$", "*", name) for name in names)
 

@@ -64,7 +64,7 @@ def test_a_job_that_nothing_befalls_writes_everything_once() -> None:
     ],
 )
 def test_each_crash_and_each_lost_request_is_survived(fault: str) -> None:
-    """Whatever strikes, the log has every record once, and no invariant is violated."""
+    """After every fault the log has every record once, and no invariant is violated."""
     finished = run(fault)
     assert (finished.outcome, finished.violations) == ("finished", [])
     assert Counter(finished.committed["out0"]) == Counter(finished.committed["out1"]) == EVERYTHING
@@ -235,7 +235,7 @@ class KilledLogRun(KilledRun):
     job_file = Path(__file__).with_name("log_job.py")
 
     def rows(self) -> list[list[object]]:
-        """What is committed, by partition, in the order of offsets."""
+        """The committed records, by partition, in the order of offsets."""
         return [
             [one.value for one in records]
             for records in committed_records(LocalFileSystem(), str(self.out / "events"), "rows0")

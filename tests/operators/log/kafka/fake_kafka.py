@@ -10,7 +10,7 @@ from typing import Any
 
 
 class KafkaError(Exception):
-    """As the client's: a code with flags."""
+    """Like the client's: a code with flags."""
 
     _PARTITION_EOF = -191
 
@@ -82,7 +82,7 @@ class Stored:
 
 @dataclass
 class Broker:
-    """``fail(request) -> KafkaError | ("after", KafkaError) | None`` decides what befalls each request."""
+    """``fail(request) -> KafkaError | ("after", KafkaError) | None`` decides the fate of each request."""
 
     topics: dict[str, list[list[Stored]]] = field(default_factory=lambda: {"out": [[]]})
     epochs: dict[str, int] = field(default_factory=dict)

@@ -82,7 +82,7 @@ class ModelTransaction:
 
 
 class Model:
-    """What the log promises, in terms of transactions alone."""
+    """The promises of the log, in terms of transactions alone."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -385,7 +385,7 @@ def open_transaction(log: TransactionLog, name: str = "a", values: tuple[object,
 
 
 def test_a_newer_producer_fences_the_older(new_log: NewLog) -> None:
-    """init_transactions aborts what is open, and every request of the older epoch is refused from then on."""
+    """init_transactions aborts the open transaction, and every later request of the older epoch is refused."""
     log = new_log()
     zombie = open_transaction(log)
     successor = log.init_transactions("a", TIMEOUT_NS, 1)

@@ -21,7 +21,7 @@ Made = MemoryMetastore | SqliteMetastore
 
 @pytest.fixture(params=["memory", "sqlite"])
 def metastore(request: pytest.FixtureRequest, tmp_path: Path) -> Made:
-    """One with table ``t`` by day and hour, and a plain table ``plain``."""
+    """A metastore with table ``t`` by day and hour, and a plain table ``plain``."""
     made: Made = MemoryMetastore() if request.param == "memory" else SqliteMetastore(str(tmp_path / "100%?#.db"))
     made.create_table("t", ("day", "hour"))
     made.create_table("plain")
@@ -74,7 +74,7 @@ def test_a_sink_never_makes_the_file(tmp_path: Path) -> None:
 
 
 def test_a_database_that_is_no_metastore(tmp_path: Path) -> None:
-    """One without its tables, and a file that is no database."""
+    """A metastore without its tables, and a file that is not a database."""
     other = tmp_path / "other.db"
     with closing(sqlite3.connect(other)) as connection:
         connection.execute("CREATE TABLE x (y)")

@@ -371,7 +371,7 @@ def test_a_success_file_is_empty_and_replaced() -> None:
 
 
 def test_a_success_file_survives_a_power_cut() -> None:
-    """Once the commit has returned the file is durable."""
+    """The file is durable once the commit has returned."""
     fs = MemoryFileSystem()
     fs.make_dirs("/table/d=a")
     for path in ("/", "/table", "/table/d=a"):

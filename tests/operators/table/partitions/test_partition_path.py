@@ -91,6 +91,6 @@ def test_the_public_helper() -> None:
 
 
 def test_a_lone_surrogate_is_refused_with_its_column() -> None:
-    """No path can hold one; the column and the value are named."""
+    """No path can contain one; the error names the column and the value."""
     with pytest.raises(PartitionPathError, match=r"partition column 'day' is 'a\\ud800b'; a lone surrogate"):
         public_partition_path(hour=1, day="a\ud800b")

@@ -378,7 +378,7 @@ def test_partition_columns_are_left_out_of_the_rows() -> None:
 
 
 def test_partition_columns_are_kept_on_demand() -> None:
-    """For formats that cannot read paths."""
+    """Formats that cannot read paths need them."""
     writers = Writers(sink(keep_partition_columns=True, default_partition="none", suffix=".jsonl"))
     writer = writers.start(checkpointing_enabled=False)
     writer.process([row(None, 1)])

@@ -266,7 +266,7 @@ def test_files_to_delete_move_with_the_state() -> None:
 
 
 def compact_under(rules: list[FaultRule], table: Table, restored: Checkpoint | None) -> tuple[bool, Checkpoint | None]:
-    """One attempt: whether it came through, and the checkpoint to go on from."""
+    """One attempt: returns whether it succeeded, and the checkpoint to go on from."""
     fs = FaultInjectingFileSystem(table.disk, rules)
     units = [unit(0, "d=a", [".uncompacted-1", ".uncompacted-2"]), unit(1, "d=b", [".uncompacted-3"])]
     try:
