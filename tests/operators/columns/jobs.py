@@ -118,9 +118,9 @@ def _with_time(row: Any, context: Any) -> list[Any]:
 
 
 def check_sums(records: list[Record], outputs: list[Any]) -> int:
-    """For each key the outputs are its running sums over some of its records, in some order, each record once. They
-    follow the records left out; only a job that goes on from a snapshot leaves out any. Returns the number of records
-    left out. Event times tell records apart."""
+    """For each key the outputs are its running sums over some of its records, in some order, each record once. All
+    other records come before these: a job that goes on from a snapshot gives only the rest. Returns how many other
+    records there are. Event times tell records apart."""
     of_record = {stamp: (key, value * 2) for key, value, stamp in records if keep(value)}
     stamps = [output[-1] for output in outputs]
     assert len(set(stamps)) == len(stamps), "some record has two results"
