@@ -85,7 +85,7 @@ def drawn_order(draw: random.Random, faults: bool) -> Order:
 
 @dataclass
 class Tally:
-    """What the campaign has done. ``seen``: how processes ended, by kind."""
+    """The counts of the campaign. ``seen``: how processes ended, by kind."""
 
     jobs: int = 0
     kills: int = 0
@@ -109,7 +109,7 @@ class Tally:
 
 
 class CampaignFailedError(Exception):
-    """A job came to another end than an undisturbed one would have."""
+    """A job came to another end than a run without failures would have."""
 
 
 class KilledJob:
@@ -139,7 +139,7 @@ class KilledJob:
         self._judge()
 
     def _drawn_instant(self) -> float:
-        # Every third kill comes early: while the process recovers, or has hardly begun.
+        # Every third kill comes early: while the process recovers, or just after its start.
         share = self._draw.uniform(0, 0.25) if self._draw.random() < 0.33 else self._draw.uniform(0, 1.1)
         return share * self._typical_s
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL server that is killed under the jobs of a campaign, and started again without being waited for."""
+"""A PostgreSQL server that is killed under the jobs of a campaign, and started again without waiting for it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.postgres_server import PostgresServer
 
 
 class KilledServer(PostgresServer):
-    """Flushes what it commits; has a database for each job."""
+    """A server with a database for each job; it flushes what it commits."""
 
     def __init__(self) -> None:
         super().__init__(fsync=True)
@@ -19,7 +19,7 @@ class KilledServer(PostgresServer):
     @classmethod
     @contextmanager
     def running(cls) -> Iterator[KilledServer]:
-        """One, while the block runs."""
+        """A running server, while the block runs."""
         server = cls()
         try:
             server.start()
@@ -28,7 +28,7 @@ class KilledServer(PostgresServer):
             server.remove()
 
     def begin(self) -> None:
-        """Start it, and come back before it takes connections."""
+        """Start it, and return before it takes connections."""
         self._waits = False
         try:
             self.start()

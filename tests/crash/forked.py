@@ -1,7 +1,7 @@
 """``weir`` in processes that are forked from one that has imported everything: a real process, ready in milliseconds.
 
-A fork is as mortal as any other process, and starts a hundred times faster than Python does. So whoever wants to kill
-thousands of them gets on. The process that forks must have one thread only; run it as a program of its own.
+SIGKILL ends a fork as it ends any other process, but a fork starts a hundred times faster than Python does: thousands
+can be killed. The process that forks must have one thread only; run it as a program of its own.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def weir(
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    # Here, for the fork may be killed before it has opened anything.
+    # Opened here: the fork may be killed before it has opened any file.
     with open(log, "w", encoding="utf-8"):
         pass
     started = time.monotonic()
@@ -84,5 +84,5 @@ def _child(arguments: Sequence[str], log: str, prepare: Callable[[], None]) -> N
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        # Not sys.exit: what the parent has registered for its own end is none of the child's business.
+        # Not sys.exit: the exit handlers of the parent must not run in the child.
         os._exit(code)

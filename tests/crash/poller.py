@@ -1,7 +1,7 @@
 """A process that reads a sink's output all the time, while other processes write it, are killed, and go on.
 
-It is forked, as they are, and talks to whoever has started it over two pipes: one line of JSON down, one back. In
-between it looks, rests for a moment, and looks again; it stops at the first view that is wrong, and remembers it.
+It is forked, as they are, and talks to its parent over two pipes: one line of JSON down, one back. In between it looks,
+rests for a moment, and looks again; it stops at the first wrong view, and remembers it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Covered = Callable[[str], Mapping[int, int] | None]
 @dataclass
 class Sighting:
     """What the poller has seen so far. ``looks``: views, of which ``changes`` showed something new; ``unreachable``:
-    attempts at which there was nothing to look at; ``rows``: in the last view."""
+    attempts at which there was no output to look at; ``rows``: in the last view."""
 
     problem: str | None = None
     looks: int = 0
@@ -52,11 +52,11 @@ class Poller:
         os.close(answer_write)
 
     def look(self, checkpoint: str) -> Sighting:
-        """Look now, while no process writes: what is seen must also be covered by this newest checkpoint."""
+        """Look now, while no process writes: this newest checkpoint must cover every visible row."""
         return self._ask(checkpoint)
 
     def end(self) -> Sighting:
-        """Look for the last time: now everything has to be there."""
+        """Look for the last time: now all rows have to be there."""
         sighting = self._ask(_END)
         self.close()
         return sighting

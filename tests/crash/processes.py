@@ -39,7 +39,7 @@ class KilledRun:
         self.last_words = ""
 
     def go_on(self, kill_after_s: float | None = None) -> bool:
-        """Start or resume, and kill after so many seconds; whether the job has come to its end."""
+        """Start or resume, and kill after so many seconds. Returns whether the job has come to its end."""
         with self._process() as process:
             try:
                 self.last_words, _ = process.communicate(timeout=kill_after_s)
@@ -49,7 +49,7 @@ class KilledRun:
             return self._has_ended(process)
 
     def kill_behind_checkpoint(self, checkpoint_id: int, later_s: float) -> bool:
-        """Start or resume, and kill a little later than this checkpoint or a newer one is seen."""
+        """Start or resume, and kill a little later than the first sight of this checkpoint or a newer one."""
         with self._process() as process:
             while process.poll() is None and self.newest_checkpoint() < checkpoint_id:
                 time.sleep(0.002)
@@ -72,7 +72,7 @@ class KilledRun:
 
     def _process(self) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            # Below the process that kills it: on a busy machine, too, that one must look before this one has ended.
+            # At a lower priority than its killer, which must look before this process ends, on a busy machine too.
             ["nice", "-n", "5", *self._command()],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -98,7 +98,7 @@ class KilledRun:
             self.resumes += 1
             self.checkpoints_found.append(self.newest_checkpoint())
             return [*weir, "resume", str(self.storage), *self._every_time]
-        # Killed before the run had left anything that could be resumed: nothing is committed either.
+        # Killed before the run had left files to resume from: no row is committed either.
         start = ["run", str(self.job_file), "--storage", str(self.storage), "--out", str(self.out)]
         options = [*OPTIONS, *self._options, *self._every_time]
         return [*weir, *start, *options, "--param", f"records={self.records}"]
@@ -107,12 +107,12 @@ class KilledRun:
         return read_committed(LocalFileSystem(), str(self.out / "counts"))
 
     def leftovers(self) -> list[str]:
-        """Hidden files of the sink: what is neither committed nor of use to anybody."""
+        """Hidden files of the sink: not committed, and of no further use."""
         return sorted(path.name for path in self.out.rglob(".*") if path.is_file())
 
 
 def program(*command: str) -> tuple[int, str]:
-    """Exit code and words of a Python program in a process of its own: one that forks must have a single thread."""
+    """Exit code and output of a Python program in a process of its own: one that forks must have a single thread."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False

@@ -1,7 +1,7 @@
-"""Downstream readers of every sink, and what they may see: written without the sinks wherever the format is anybody's.
+"""Downstream readers of every sink, and what they may see: written without the sinks where the format is public.
 
-A reader opens what it finds, as some program would that knows nothing of the job: visible files, tables, topics. It
-holds no lock that the job knows of, and looks while the job writes, dies and recovers.
+A reader opens the output as a program would that does not know the job: visible files, tables, topics. It holds no lock
+that the job knows of, and looks while the job writes, dies and recovers.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ OLD_ROWS = (Row(-1, -1, 1, OLD_HOUR), Row(-2, -1, 2, "00"))
 
 
 class UnreachableError(Exception):
-    """The system is not there now, so there is nothing to see."""
+    """The system is not there now, so there is no output to see."""
 
 
 class View(NamedTuple):
-    """What a reader has seen at once; of ``complete`` partitions it was told *before* it read the rows."""
+    """What a reader has seen at once; it was told of ``complete`` partitions *before* it read the rows."""
 
     rows: list[Row]
     complete: frozenset[str] = frozenset()
@@ -58,7 +58,7 @@ def _lines(path: str) -> Iterable[dict[str, Any]]:
 def _parquet_rows(path: str) -> Iterable[dict[str, Any]]:
     import pyarrow.parquet
 
-    # Opened here: a file without a footer must be an error, not a directory that is looked into.
+    # Opened here: a file without a footer must be an error, and must not be taken for a directory.
     with open(path, "rb") as file:
         rows: list[dict[str, Any]] = pyarrow.parquet.read_table(file).to_pylist()
     return rows
@@ -81,14 +81,14 @@ def partitions_reader(out: str, target: str) -> View:
 
 
 def overwritten_reader(out: str, target: str) -> View:
-    """The same of a table that is overwritten: what a reader has listed may be gone when it gets there."""
+    """The same of a table that is overwritten: a file that a reader has listed may be gone when it opens it."""
     while True:
         with suppress(FileNotFoundError):
             return partitions_reader(out, target)
 
 
 def bucketing_reader(out: str, target: str) -> View:
-    """Finished files, as far as they are valid."""
+    """Finished files, up to their valid length."""
     directory = os.path.join(out, TABLE)
     if not os.path.isdir(directory):
         return View([])
@@ -225,7 +225,7 @@ class Watch:
         return {row for row in self._expected if row.seen <= newest.get(row.key, 0)}
 
     def problem_of_early_rows(self, covered: Mapping[int, int] | None) -> str | None:
-        """What the last view showed that no completed checkpoint covers: how many rows of each key one does."""
+        """The rows of the last view that no completed checkpoint covers; ``covered``: its number of rows of each key."""
         if self._one_per_key or covered is None:
             return None
         early = sorted(row for row in self._seen if row.seen > covered.get(row.key, 0))
@@ -234,7 +234,7 @@ class Watch:
         return None
 
     def problem_at_the_end(self) -> str | None:
-        """What is missing in the last view."""
+        """The rows missing in the last view."""
         wanted = self._expected
         if self._one_per_key:
             wanted = frozenset({row.key: row for row in sorted(wanted, key=lambda row: row.seen)}.values())

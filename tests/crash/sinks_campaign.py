@@ -3,11 +3,11 @@
 ``python -m tests.crash.sinks_campaign --kills 500 --seed 7 [--sink postgres]`` goes on until that many processes have
 been killed. Each job writes to one sink, is killed and resumed, killed while it recovers, resumed with another
 parallelism, finds its disk full now and then, and loses its database. All the time another process reads the output, as
-somebody downstream would: what it sees is part of the reference output, holds nothing twice, never shrinks, and is all
-of it in the end; a partition that is said to be complete is.
+a downstream program would. What it sees is part of the reference output, holds no row twice, never shrinks, and is
+complete in the end; a partition that is reported as complete is complete.
 
-A process is struck at a drawn instant, or in front of a drawn change to the sink's files, or around a drawn call to its
-database (:mod:`tests.crash.strikes`). What fails keeps its directory, with what each process printed.
+A process is struck at a drawn instant, or before a drawn change to the sink's files, or around a drawn call to its
+database (:mod:`tests.crash.strikes`). A job that fails keeps its directory, with what each process printed.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ LEFT_BEHIND = (".staged-commit-", ".table.parts-")
 
 @dataclass(frozen=True)
 class Order:
-    """One job: its sink, how it is run, and what is done to it besides killing. ``log``: it reads this log instead."""
+    """One job: its sink, how it is run, and the faults besides kills. ``log``: it reads this log instead."""
 
     sink: str
     records: int
@@ -97,7 +97,7 @@ def drawn_order(draw: random.Random, sink: str, *, faults: bool = True) -> Order
 
 @dataclass
 class Tally:
-    """What the campaign has done."""
+    """The counts of the campaign."""
 
     jobs: int = 0
     processes: int = 0
@@ -150,7 +150,7 @@ class KilledSinkJob:
         self._lay_out()
 
     def _lay_out(self) -> None:
-        """What has to be there before the job."""
+        """Prepare what the job needs before its start."""
         sink, table = self.order.sink, self._out / TABLE
         if sink.startswith("partitioned"):
             self._out.mkdir()
@@ -180,7 +180,7 @@ class KilledSinkJob:
             while True:
                 ending = self._process(may_kill=kills < most_kills)
                 if not (self._storage / DESCRIPTOR).exists() and len(self._storages) > 1:
-                    # Killed before it had begun: the next process goes on where this one would have.
+                    # Killed before it had begun: the next process goes on from where this one would have.
                     self._storages.pop()
                 self._check(poller.look(self._newest_checkpoint()))
                 if ending.killed:
@@ -206,7 +206,7 @@ class KilledSinkJob:
         return self._storages[-1]
 
     def _newest_checkpoint(self) -> str:
-        """Its directory, empty without one. A run that goes on from another one has none of its own at first."""
+        """Its directory, empty without one. A run that resumes another run has no checkpoint of its own at first."""
         for storage in reversed(self._storages):
             found = storage.glob(f"{self.order.job_name}/chk-*/_metadata")
             newest = max(found, key=lambda path: int(path.parent.name[4:]), default=None)
@@ -215,7 +215,7 @@ class KilledSinkJob:
         return ""
 
     def _maybe_rescale(self) -> None:
-        """The next process goes on from the newest checkpoint with another parallelism, in a storage of its own."""
+        """The next process resumes the newest checkpoint with another parallelism, in a storage of its own."""
         has_checkpoint = Path(self._newest_checkpoint()).is_relative_to(self._storage)
         if self._draw.random() < self.order.share_of_rescales and has_checkpoint:
             self._rescales += 1
@@ -309,7 +309,7 @@ class KilledSinkJob:
 
 
 def covered_rows(checkpoint: str) -> dict[int, int]:
-    """How many rows of each key a checkpoint covers, by the state of the count; none, if there is no checkpoint."""
+    """How many rows of each key a checkpoint covers, by the state of the count; none without a checkpoint."""
     if not checkpoint:
         return {}
     content = SnapshotContent.at(LocalFileSystem(), checkpoint)
@@ -317,7 +317,7 @@ def covered_rows(checkpoint: str) -> dict[int, int]:
 
 
 def staged_in_sqlite(path: Path) -> list[tuple[object, ...]]:
-    """Transactions that are not committed, and rows that still wait."""
+    """Transactions that are not committed, and rows that wait for their commit."""
     with closing(sqlite3.connect(path)) as database:
         found = database.execute("SELECT name, state FROM weir_transactions WHERE state <> 'committed'").fetchall()
         return found + database.execute(f"SELECT * FROM weir_staged_{TABLE} LIMIT 3").fetchall()
@@ -351,7 +351,7 @@ class Assault:
         self._killed_at = age_s
 
     def finish(self) -> int:
-        """When the process has ended: the server is up again. How often it was killed."""
+        """Start the server again after the process has ended. Returns how often the server was killed."""
         if self._killed_at is None:
             return 0
         if not self._is_back:
@@ -366,7 +366,7 @@ def _is_stopped(process: int) -> bool:
 
 
 def _drawn_instant(draw: random.Random) -> float:
-    # Every third kill comes early: while the process recovers, or has hardly begun.
+    # Every third kill comes early: while the process recovers, or just after its start.
     return draw.uniform(0, 0.3) if draw.random() < 0.33 else draw.uniform(0, 1.1)
 
 
@@ -393,7 +393,7 @@ def _drawn_rules(draw: random.Random) -> tuple[FaultRule, ...]:
 
 
 def sinks_to_try(names: list[str]) -> list[str]:
-    """All that can be tried on this machine, or those."""
+    """All sinks that can be tried on this machine, or the given ones."""
     return [name for name in names or SINKS if not name.startswith("postgres") or binaries() is not None]
 
 
@@ -445,7 +445,7 @@ def campaign(
 
 
 def _timed(order: Order, place: Path, server: KilledServer | None) -> float:
-    """How long it takes when nobody is killed."""
+    """How long it takes without a kill."""
     alone = KilledSinkJob(order, place, random.Random(0), Tally(), 0.0, server)
     started = time.monotonic()
     alone.to_its_end(0)
@@ -461,7 +461,7 @@ def _one(job: KilledSinkJob, kills: int) -> None:
 
 
 def main() -> int:
-    """The command line; exit code 1 when something was wrong."""
+    """The command line; exit code 1 when a job failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.crash.sinks_campaign", description=__doc__.split("\n", 1)[0])
     parser.add_argument("--kills", type=int, default=100, help="how many processes to kill [100]")
     parser.add_argument("--seed", default="0")
@@ -471,7 +471,7 @@ def main() -> int:
     parser.add_argument("--no-storage-faults", action="store_true", help="only kills")
     parser.add_argument("--directory", help="where [a temporary directory in memory]")
     options = parser.parse_args()
-    # Whoever is told to end takes the server along.
+    # A process that is told to end also ends the server.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     return carried_out(
         options,

@@ -1,6 +1,6 @@
 """The command line with stores so small that a short run makes many files, compacts them, and materialises.
 
-``python -m tests.crash.small_stores run …`` is ``weir run …`` in everything else: no option sets these sizes.
+``python -m tests.crash.small_stores run …`` otherwise equals ``weir run …``: no option sets these sizes.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from state_backends.rocksdb import RocksDBStateBackend
 
 
 class SmallLsmStateBackend(LsmStateBackend):
-    """As ``--state-backend lsm`` makes it, but for its sizes."""
+    """The backend of ``--state-backend lsm``, with other sizes."""
 
     def __init__(self, incremental: bool = False) -> None:
         super().__init__(incremental, memtable_bytes=40_000, cache_bytes=100_000, level0_trigger=3)
 
 
 def small_rocksdb(incremental: bool = False) -> StateBackend:
-    """As ``--state-backend rocksdb`` makes it, but for its sizes."""
+    """The backend of ``--state-backend rocksdb``, with other sizes."""
     return RocksDBStateBackend(incremental, memtable_bytes=128_000, l0_trigger=3)
 
 

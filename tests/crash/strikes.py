@@ -1,8 +1,8 @@
-"""Where exactly a process is struck: in front of its n-th change to the files of sinks, or around a call to a database.
+"""Where exactly a process is struck: before its n-th change to the files of sinks, or around a call to a database.
 
-Carried out in the process that is to die, which sends the signal to itself: so it strikes between the two renames of
-one commit, or between ``PREPARE`` and ``COMMIT PREPARED``, and not somewhere near. SIGSTOP instead of SIGKILL leaves
-the process there for as long as somebody else needs to kill the database.
+The process that is to die sends the signal to itself. So the signal strikes exactly between the two renames of one
+commit, or between ``PREPARE`` and ``COMMIT PREPARED``. SIGSTOP instead of SIGKILL leaves the process there until the
+campaign has killed the database.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CALLS = ("take_over", "prepare", "commit", "abort", "write", "upsert")
 
 @dataclass(frozen=True)
 class FileStrike:
-    """In front of the ``number``-th call of one of these operations, counted from 1."""
+    """Before the ``number``-th call of one of these operations, counted from 1."""
 
     number: int
     operations: tuple[str, ...] = CHANGES

@@ -20,7 +20,7 @@ def counts(line: str) -> dict[str, int]:
 
 
 def test_eight_kills(tmp_path: Path) -> None:
-    """A handful of kills, on intact storage."""
+    """Eight kills, on intact storage."""
     code, words = campaign(tmp_path, "--kills", "8", "--seed", "handful", "--no-storage-faults")
 
     assert code == 0, words
@@ -42,7 +42,7 @@ def test_two_hundred_kills(seed: str, tmp_path: Path) -> None:
 
 
 def test_a_wrong_end_is_told(tmp_path: Path) -> None:
-    """A campaign that expects other rows fails, says which, and keeps the directory with what the processes said."""
+    """A campaign that expects other rows fails, names them, and keeps the directory with the processes' output."""
     wrong = (
         "import sys; from tests.crash import campaign as c;"
         " c.expected_rows = c.stateful_job.expected_rows = lambda records: {'': ['another row']};"

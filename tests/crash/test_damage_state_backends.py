@@ -1,4 +1,4 @@
-"""Real storage directories with damaged files: what ``weir resume`` says, and how it ends."""
+"""Real storage directories with damaged files: the messages of ``weir resume``, and its exit code."""
 
 from __future__ import annotations
 

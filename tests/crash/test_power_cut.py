@@ -1,4 +1,4 @@
-"""The power is cut at every single call to the file system; what a disk may have kept is chosen; the job resumes."""
+"""The power is cut at every single call to the file system; each test chooses what the disk keeps; the job resumes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EXPECTED = {f"key={key}": sorted(f"[{key},{count}]" for count in range(1, 9)) fo
 
 
 def run(files: FileSystem, *, resume: bool, kill: bool = False) -> ExecutionResult:
-    """What ``weir run --storage`` and ``weir resume`` do, on any file system."""
+    """The same as ``weir run --storage`` and ``weir resume``, on any file system."""
     config = RunConfig(
         batch_size=4,
         checkpoint_interval=CheckpointInterval(records=8),
@@ -51,7 +51,7 @@ def run(files: FileSystem, *, resume: bool, kill: bool = False) -> ExecutionResu
 
 
 def cut_at(files: MemoryFileSystem, call: int, survives: Survives | None, **settings: Any) -> FaultInjectingFileSystem:
-    """Run until the power is cut right before a call (or to the end), and lose what the disk does not keep."""
+    """Run until the power is cut right before a call (or to the end), and lose the data that the disk does not keep."""
     faulty = FaultInjectingFileSystem(files, [FaultRule(FileFault.CRASH_BEFORE, at_call=call)])
     try:
         run(faulty, **settings)
@@ -61,7 +61,7 @@ def cut_at(files: MemoryFileSystem, call: int, survives: Survives | None, **sett
 
 
 def number_of_calls(**settings: Any) -> int:
-    """How many calls an undisturbed run makes."""
+    """How many calls a run without a cut makes."""
     files = FaultInjectingFileSystem(MemoryFileSystem())
     run(files, **settings)
     return len(files.calls)
@@ -73,7 +73,7 @@ def some(seed: object) -> Survives:
 
 
 def everything(path: str) -> bool:
-    """A disk that kept all: the process died, the machine did not."""
+    """A disk that kept all data: the process died, the machine did not."""
     return True
 
 
@@ -101,7 +101,7 @@ def is_part_of_expected(rows: dict[str, list[str]]) -> bool:
     ],
 )
 def test_cut_at_every_call_and_resumed(kept: str, kill: bool, every: int) -> None:
-    """Right after the cut no row is there twice, and after the resume all are there once."""
+    """Right after the cut no row is there twice, and after the resume each is there once."""
     calls = number_of_calls(resume=False, kill=kill)
     assert calls > 90
     with_rows = 0
@@ -123,7 +123,7 @@ def test_cut_at_every_call_and_resumed(kept: str, kill: bool, every: int) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("first_share", [0.35, 0.6, 0.85, 0.97])
 def test_cut_again_at_every_call_of_the_resume(first_share: float) -> None:
-    """A second cut anywhere in the recovery from the first is survived as well."""
+    """The job also survives a second cut anywhere in the recovery from the first."""
     first = round(number_of_calls(resume=False) * first_share)
     reference = MemoryFileSystem()
     cut_at(reference, first, None, resume=False)

@@ -1,4 +1,4 @@
-"""What a reader may see, and that everything else is told: rows that are lost, early, there twice, or gone again."""
+"""What a reader may see; every wrong view is reported: rows that are lost, early, there twice, or gone again."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_rows_that_no_checkpoint_covers_are_early() -> None:
 
 
 def test_a_complete_partition_is_complete() -> None:
-    """Whoever is told so may read it at once."""
+    """A reader may read a partition as soon as it is reported as complete."""
     watch = Watch(ROWS)
     hour = [row for row in ROWS if row.hour == "02"]
 
@@ -90,7 +90,7 @@ def test_one_row_per_key_only_grows() -> None:
 
 
 def test_an_overwritten_table_loses_its_old_rows_once() -> None:
-    """Those of partitions that are written go, do not come back, and must be gone in the end; others stay."""
+    """Rows of overwritten partitions go, do not come back, and must be gone in the end; other rows stay."""
     watch = watch_for("staged", ROWS)
     kept, replaced = OLD_ROWS
     assert watch.problem(View([kept, replaced])) is None
@@ -104,7 +104,7 @@ def test_an_overwritten_table_loses_its_old_rows_once() -> None:
 
 
 def test_at_the_end_nothing_is_missing() -> None:
-    """All rows; of a sink with one row per key the last of each."""
+    """All rows; for a sink with one row per key the last of each."""
     watch, upserts = Watch(ROWS), watch_for("postgres-upsert", ROWS)
     watch.problem(View(ROWS[1:]))
     upserts.problem(View([row for row in ROWS if row.seen == HOURS and row.key]))
@@ -114,7 +114,7 @@ def test_at_the_end_nothing_is_missing() -> None:
 
 
 def test_files_are_read_as_anybody_would(tmp_path: Path) -> None:
-    """Hidden files and directories are passed over; a partition column is in the path; a torn line is an error."""
+    """Hidden files and directories are skipped; a partition column is in the path; a torn line is an error."""
     table = tmp_path / "rows"
     for name in (".hidden/part", "hour=02/part-0", "hour=02/.part-1.inprogress", "hour=02/_SUCCESS"):
         (table / name).parent.mkdir(parents=True, exist_ok=True)
@@ -128,7 +128,7 @@ def test_files_are_read_as_anybody_would(tmp_path: Path) -> None:
 
 @pytest.fixture
 def look(tmp_path: Path) -> Callable[[], View]:
-    """Reads the rows that a file has by number, and notes what it found; without the file there is nothing to read."""
+    """Reads the rows of a file by number, and notes them; without the file there is none to read."""
 
     def read() -> View:
         try:
@@ -149,14 +149,14 @@ def shown(tmp_path: Path, *numbers: int) -> None:
 
 
 def await_look(tmp_path: Path, expected: str) -> None:
-    """Until the poller has found this in the file; however long a busy machine takes for it."""
+    """Wait until the poller has found this in the file, however long a busy machine takes."""
     seen = tmp_path / "seen"
     while not seen.exists() or seen.read_text() != expected:
         time.sleep(0.001)
 
 
 def test_the_poller_looks_while_nobody_asks(tmp_path: Path, look: Callable[[], View]) -> None:
-    """It remembers a wrong view that is over when it is asked."""
+    """It remembers a wrong view that has passed before it is asked."""
     shown(tmp_path, 0, 1)
     poller = Poller(look, Watch(ROWS), lambda checkpoint: {})
     try:
@@ -172,7 +172,7 @@ def test_the_poller_looks_while_nobody_asks(tmp_path: Path, look: Callable[[], V
 
 
 def test_the_poller_waits_for_what_is_not_there(tmp_path: Path, look: Callable[[], View]) -> None:
-    """What cannot be reached is no wrong view; at the end it has to be reached, and to hold everything."""
+    """An unreachable system is not a wrong view; at the end it has to be reached, and to hold every row."""
     poller = Poller(look, Watch(ROWS[:2]), lambda checkpoint: {0: 1, 1: 1})
     try:
         await_look(tmp_path, "nothing")
@@ -186,7 +186,7 @@ def test_the_poller_waits_for_what_is_not_there(tmp_path: Path, look: Callable[[
 
 
 def test_the_poller_compares_with_the_checkpoint_when_asked(tmp_path: Path, look: Callable[[], View]) -> None:
-    """Then, and not before, for while a process runs a newer checkpoint may be on its way."""
+    """Then, and not before: while a process runs, a newer checkpoint may be on its way."""
     shown(tmp_path, 0)
     poller = Poller(look, Watch(ROWS), lambda checkpoint: {} if checkpoint == "older" else {0: 1})
     try:
@@ -198,7 +198,7 @@ def test_the_poller_compares_with_the_checkpoint_when_asked(tmp_path: Path, look
 
 
 def test_a_reader_that_fails_is_a_finding(tmp_path: Path, look: Callable[[], View]) -> None:
-    """Nor does the poller outlive who has started it."""
+    """The poller does not outlive its parent either."""
     (tmp_path / "numbers").write_text("no number")
     poller = Poller(look, Watch(ROWS), lambda checkpoint: {})
     process = poller._process

@@ -1,4 +1,4 @@
-"""A process killed with SIGKILL at any instant and resumed leaves the output of a run that was never disturbed."""
+"""A process killed with SIGKILL at any instant and resumed leaves the output of a run without kills."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SOONEST = 0.15
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[float, dict[str, list[str]]]:
-    """How long a run takes that nobody kills, and what it commits."""
+    """How long a run without a kill takes, and its committed rows."""
     run = KilledRun(tmp_path_factory.mktemp("undisturbed"), RECORDS)
     duration_s = seconds(run)
     return duration_s, run.committed()
 
 
 def test_the_undisturbed_run_is_right(undisturbed: tuple[float, dict[str, list[str]]]) -> None:
-    """What everything is compared with is what a loop over the input gives, and takes long enough to be killed."""
+    """The reference equals the result of a loop over the input, and the run takes long enough to be killed."""
     duration_s, committed = undisturbed
 
     assert committed == expected_rows(RECORDS)
@@ -50,7 +50,7 @@ def test_killed_five_times_in_a_row(tmp_path: Path, undisturbed: tuple[float, di
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_killed_at_a_random_instant(seed: int, tmp_path: Path, undisturbed: tuple[float, dict[str, list[str]]]) -> None:
-    """Killed somewhere in its run, and once more while it resumes, the job is none the wiser."""
+    """Killed somewhere in its run, and once more while it resumes, the job has the same output."""
     kill_and_resume(seed, tmp_path, undisturbed)
 
 
@@ -80,7 +80,7 @@ def kill_and_resume(seed: int, directory: Path, undisturbed: tuple[float, dict[s
 
 
 def test_a_finished_run_resumed_adds_nothing(tmp_path: Path, undisturbed: tuple[float, dict[str, list[str]]]) -> None:
-    """A resume after the end finds everything done."""
+    """A resume after the end has no work to do."""
     del undisturbed
     run = KilledRun(tmp_path, 2_000)
 

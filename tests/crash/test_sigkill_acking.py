@@ -1,5 +1,5 @@
-"""``weir run --mode acking`` killed with SIGKILL and resumed: every record is in the log, and what comes again is no
-more than was not committed."""
+"""``weir run --mode acking`` killed with SIGKILL and resumed: every record is in the log, and only records that were
+not committed are there again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INTERVAL = 200
 
 
 class KilledAckedRun(KilledRun):
-    """A job without checkpoints: how far it is can be seen by its committed offsets."""
+    """A job without checkpoints: its committed offsets show its progress."""
 
     job_file = Path(__file__).with_name("jobs") / "acking_job.py"
 
@@ -28,7 +28,7 @@ class KilledAckedRun(KilledRun):
         super().__init__(directory, records, "--mode", "acking", "--checkpoint-interval", f"{INTERVAL}rec")
 
     def kill_behind_commits(self, commits: int) -> bool:
-        """Start or resume, and kill as soon as the offsets have been replaced so often; whether it has ended before."""
+        """Start or resume, and kill once the offsets were replaced so often. Returns whether it has ended before."""
         offsets = self.storage / "killed" / OFFSETS_FILE_NAME
         seen = [self._version(offsets)]
         with self._process() as process:
@@ -55,18 +55,18 @@ class KilledAckedRun(KilledRun):
 
 
 def check(run: KilledAckedRun, kills: int) -> None:
-    """Everything is there; nothing that nobody wrote; and what is there twice came again with a resume."""
+    """Every record is there, and no other; a record that is there twice came again with a resume."""
     written, expected = run.written(), Counter(number * 10 for number in range(run.records))
     assert not expected - written
     assert written.keys() == expected.keys()
     again = sum((written - expected).values())
-    # Up to an interval of each source, and what was pending.
+    # Up to an interval of each source, and the pending records.
     assert again < run.records // 2
     assert max(written.values()) <= kills + 1
 
 
 def test_every_record_is_there_when_the_process_was_killed_twice(tmp_path: Path) -> None:
-    """The start is killed behind some commits, and the resume behind some more."""
+    """The start is killed after some commits, and the resume after some more."""
     run = KilledAckedRun(tmp_path, 2_500)
     assert not run.kill_behind_commits(4)
     before = sum(run.written().values())

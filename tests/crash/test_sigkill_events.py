@@ -1,5 +1,5 @@
-"""Real processes that join, ask and match, killed at seeded instants and resumed: no pair, answer or match is lost or
-comes twice."""
+"""Real processes with joins, requests and patterns, killed at seeded instants and resumed: no pair, answer or match is
+lost or comes twice."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class EventRun(KilledRun):
         super().__init__(directory, RECORDS, *options, every_time=every_time)
 
     def check(self) -> None:
-        """What holds when the job has come to its end."""
+        """The conditions at the end of the job."""
         assert self.kills
         assert self.committed() == expected_rows(RECORDS)
         assert self.leftovers() == []
@@ -51,7 +51,7 @@ def test_killed_between_checkpoints_and_while_it_recovers(mode: str, tmp_path: P
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("mode", ["aligned", "unaligned"])
 def test_killed_at_seeded_instants(mode: str, seed: int, tmp_path: Path) -> None:
-    """Up to five kills: right behind a start, and behind any checkpoint that has not been reached before."""
+    """Up to five kills: right after a start, and after any checkpoint that was not reached before."""
     instants = random.Random(f"{mode} {seed}")
     victims = ("fees[1]@400us", "interval-join@900us") if seed % 2 else ("pattern[0]@600us",)
     run = EventRun(tmp_path, mode, *victims)

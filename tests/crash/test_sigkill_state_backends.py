@@ -1,8 +1,8 @@
 """Real processes with much keyed state, killed at seeded instants and resumed, on every state backend.
 
 The stores are so small that a kill finds files half written, half uploaded, half compacted and half materialised. Tasks
-die inside the processes as well. Afterwards the output is that of an undisturbed run, and of the files in checkpoint
-storage none is missing, none is damaged and none is there that no checkpoint refers to.
+die inside the processes as well. Afterwards the output is that of a run without failures. In checkpoint storage no file
+is missing, none is damaged and none is there that no checkpoint refers to.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class StatefulRun(KilledRun):
         super().__init__(directory, RECORDS, *options, every_time=every_time)
 
     def check(self) -> None:
-        """What holds when the job has come to its end."""
+        """The conditions at the end of the job."""
         storage = CheckpointStorage(LocalFileSystem(), str(self.storage), "killed")
         assert self.committed() == expected_rows(RECORDS)
         assert self.leftovers() == []
@@ -62,7 +62,7 @@ class StatefulRun(KilledRun):
 
 @pytest.mark.parametrize(("backend", "local_recovery"), FORMS)
 def test_killed_between_and_behind_checkpoints(backend: str, local_recovery: bool, tmp_path: Path) -> None:
-    """Killed in the start, again as soon as the resume has begun, and again further on; tasks die in each of them."""
+    """Killed at the start, again as soon as the resume has begun, and again later; tasks die in each of them."""
     instants = random.Random(f"{backend} {local_recovery}")
     run = StatefulRun(tmp_path, backend, local_recovery=local_recovery, kills=("visits[1]@2500us",))
 
@@ -79,7 +79,7 @@ def test_killed_between_and_behind_checkpoints(backend: str, local_recovery: boo
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(("backend", "local_recovery"), FORMS)
 def test_killed_at_seeded_instants(backend: str, local_recovery: bool, seed: int, tmp_path: Path) -> None:
-    """Up to five kills a run: right behind a start, and behind any checkpoint that has not been reached before."""
+    """Up to five kills a run: right after a start, and after any checkpoint that was not reached before."""
     instants = random.Random(f"{backend} {local_recovery} {seed}")
     kills = ("visits@4ms", "job manager@7ms") if seed % 2 else ("files[0]@900us",)
     run = StatefulRun(tmp_path, backend, local_recovery=local_recovery, kills=kills)

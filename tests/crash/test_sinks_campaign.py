@@ -1,4 +1,4 @@
-"""Every sink under SIGKILL, while somebody reads its output: the campaign as a program, and that it finds mistakes."""
+"""Every sink under SIGKILL, while a process reads its output: the campaign as a program, and that it finds mistakes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BRIEF = ("--records", "1200", "--most-kills", "2")
 
 
 def campaign(directory: Path, sinks: tuple[str, ...], *options: str) -> dict[str, int]:
-    """The numbers of a campaign in which everything was right."""
+    """The numbers of a campaign without a finding."""
     chosen = [part for sink in sinks for part in ("--sink", sink)]
     code, words = program("-m", "tests.crash.sinks_campaign", "--directory", str(directory), *chosen, *options)
     assert code == 0, words
@@ -30,13 +30,13 @@ def campaign(directory: Path, sinks: tuple[str, ...], *options: str) -> dict[str
 
 
 def test_the_groups_are_all_sinks() -> None:
-    """None is left out."""
+    """No sink is left out."""
     assert sorted(sink for group in GROUPS.values() for sink in group) == sorted(SINKS)
 
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_each_sink_is_killed(group: str, tmp_path: Path) -> None:
-    """A process or more of each sink are killed; what readers saw was right, and in the end all of it was there."""
+    """At least one process of each sink is killed; readers saw no wrong view, and in the end every row was there."""
     if group == "a server":
         needs_server()
     sinks = GROUPS[group]
@@ -77,7 +77,7 @@ sys.exit(sinks_campaign.main())
 
 
 def test_a_sink_that_shows_rows_too_early_is_found_out(tmp_path: Path) -> None:
-    """The reader tells, the campaign fails, and the directory is kept."""
+    """The reader reports it, the campaign fails, and the directory is kept."""
     options = ("--sink", "log", "--kills", "10", "--seed", "broken", "--records", "1600", "--no-storage-faults")
     code, words = program("-c", EARLY, "--directory", str(tmp_path), *options)
 

@@ -1,4 +1,4 @@
-"""A small job under faults: two sources, a count in two subtasks, two sinks; and how to run it with some."""
+"""A small job under faults: two sources, a count in two subtasks, two sinks; and how to run it with them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ VIRTUAL_BOUND_NS = 200_000_000
 
 
 class Disturbance(FaultInjector):
-    """An injector that counts what could have been struck. ``asked``: by message and task, or channel and element."""
+    """An injector that counts the opportunities. ``asked``: by message and task, or channel and element."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Disturbance(FaultInjector):
 
 @dataclass
 class Disturbed:
-    """What came of a run."""
+    """The outcome of a run."""
 
     result: ExecutionResult
     records: Counter[Any]
@@ -76,7 +76,7 @@ class Disturbed:
 
 
 def counting(results: CollectedResults) -> Job:
-    """Every number is counted under its remainder: increments of one, so that the order of records is no matter."""
+    """Every number is counted under its remainder: increments of one, so that the order of records does not matter."""
     job = Job("counting", max_parallelism=8)
     near = job.source(SequenceSource(0, RECORDS), name="near")
     far = job.source(SequenceSource(0, RECORDS), name="far")

@@ -1,4 +1,4 @@
-"""Small jobs that come by at every named point, and what their output must be."""
+"""Small jobs that visit every named point, and their expected output."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EXPECTED = Counter(
 
 
 def counting(parallelism: int | None = None) -> Job:
-    """Two sources, one of them far away, a count in two subtasks, and two sinks."""
+    """Two sources, one of them on a slow link, a count in two subtasks, and two sinks."""
     job = Job("counting", max_parallelism=8)
     fast = job.source(SequenceSource(0, RECORDS), name="fast")
     far = job.source(SequenceSource(0, RECORDS), name="far")
@@ -44,7 +44,7 @@ def counting(parallelism: int | None = None) -> Job:
 
 
 class Ticking(KeyedProcessFunction):
-    """Passes records on, and has a timer fire one millisecond behind each."""
+    """Passes records on, and sets a timer one millisecond after each."""
 
     def process_element(self, value: int, ctx: KeyedProcessContext) -> list[int]:
         ctx.register_processing_time_timer(ctx.processing_time_ms() + 1)
@@ -79,5 +79,5 @@ def output(finished: FinishedCase) -> Counter[str]:
 
 
 def without_amount(faults: tuple[Fault, ...]) -> list[Fault]:
-    """The faults as they were asked for: how much of a torn write is left was drawn."""
+    """The faults as they were requested: how much of a torn write is left was drawn."""
     return [replace(fault, amount=0) if fault.phase == "torn" else fault for fault in faults]

@@ -39,7 +39,7 @@ CONFIG = {
     "cost.link_latency_ns": 1 * US,
     "acking.timeout_ns": 1 * MS,
     "acking.recovery_ns": 3 * US,
-    # A pause that is drawn is about as long.
+    # A drawn pause lasts about as long.
     "heartbeat_timeout_ns": 200 * US,
 }
 
@@ -76,7 +76,7 @@ def rows(finished: FinishedCase, uid: str = "sink") -> Counter[str]:
     ],
 )
 def test_one_message_costs_at_most_one_replay(text: str, timed_out: int) -> None:
-    """The record whose root it was about is sent again when its time is over, if it is about to matter at all."""
+    """The record whose root the message is about is sent again after its timeout, if the loss matters at all."""
     finished = run(text)
     assert [str(fault) for fault in finished.faults] == [str(parse_fault(text))]
     acking = finished.result.acking
@@ -89,7 +89,7 @@ def test_one_message_costs_at_most_one_replay(text: str, timed_out: int) -> None
 
 
 def test_an_init_that_comes_twice_does_not_complete_a_record_that_is_lost() -> None:
-    """Its value would be 0, and the source told that all is well, while the only tuple dies with its receiver."""
+    """Its value would be 0, and the source would be told of success, while the only tuple dies with its receiver."""
     finished = run("duplicate:acker_init number*#1", "crash:sink[0]@before:user.process#1", subject=RELAY)
     assert len(finished.faults) == 2
     acking = finished.result.acking
@@ -99,7 +99,7 @@ def test_an_init_that_comes_twice_does_not_complete_a_record_that_is_lost() -> N
 
 
 def test_a_task_that_is_cut_off_is_heard_again() -> None:
-    """In a partition nothing passes between a task and the ackers, either; its records come again."""
+    """In a partition no message passes between a task and the ackers, either; its records are sent again."""
     finished = run("partition:sink[0]@2us~8us")
     acking = finished.result.acking
     assert acking is not None
@@ -108,7 +108,7 @@ def test_a_task_that_is_cut_off_is_heard_again() -> None:
 
 
 def test_no_record_is_missing_whatever_becomes_of_messages() -> None:
-    """Drawn together with deaths of tasks, ackers and processes; each kind of message is hit by each kind of fault."""
+    """Drawn together with deaths of tasks, ackers and processes; each kind of fault hits each kind of message."""
     chances = {"lose": 40_000, "duplicate": 40_000, "late": 40_000, "partition": 10_000, "crash": 4_000, "pause": 1_000}
     mix = FaultMix(chances, most=10)
     hit: Counter[tuple[str, str]] = Counter()

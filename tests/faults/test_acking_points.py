@@ -1,4 +1,4 @@
-"""Mode ``acking``: whoever dies, or is paused, at any named point, no record of a job without state is missing."""
+"""Mode ``acking``: a death or a pause at any named point loses no record of a job without state."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def ran(*faults: Fault, **settings: Any) -> tuple[FinishedCase, FaultInjector]:
 
 
 def check(*faults: Fault, **settings: Any) -> FinishedCase:
-    """The job comes to its end, and nothing is missing in what it has shown."""
+    """The job comes to its end, and no record is missing in its output."""
     finished, injector = ran(*faults, **settings)
     told = [str(fault) for fault in faults]
     assert (finished.outcome, finished.violations) == ("finished", []), (told, finished.error)
@@ -65,7 +65,7 @@ def check(*faults: Fault, **settings: Any) -> FinishedCase:
 
 
 def places() -> Iterator[tuple[tuple[Fault, ...], str, str, str, int]]:
-    """Every point, phase and actor, with how often it comes by; points of a recovery, behind a first crash."""
+    """Every point, phase and actor, with its number of visits; points of a recovery are counted after a first crash."""
     calm, disturbed = ran()[1].processes.visits, ran(FIRST)[1].processes.visits
     for (point, phase, actor), count in sorted({**disturbed, **calm}.items()):
         first = () if (point, phase, actor) in calm else (FIRST,)
@@ -82,7 +82,7 @@ def places() -> Iterator[tuple[tuple[Fault, ...], str, str, str, int]]:
     ],
 )
 def test_whoever_dies_at_any_point_no_record_is_missing(who: str) -> None:
-    """The task or acker that comes by, its worker, the job manager and the process, before and after each step."""
+    """The visiting task or acker, its worker, the job manager and the process die, before and after each step."""
     struck = []
     for first, point, phase, actor, count in places():
         victim = {"who comes by": actor, "worker": worker_of(actor)}.get(who, who)
@@ -121,7 +121,7 @@ def test_a_source_that_wakes_behind_its_successor_does_not_end_the_stream(longer
 
 
 def test_a_power_cut_takes_nothing_that_was_acknowledged() -> None:
-    """Committed offsets cover only what is durable in the log, at whatever microsecond the machine dies."""
+    """Committed offsets cover only records that are durable in the log, at whatever microsecond the machine dies."""
     subject = Subject(lambda parallelism: logged(20, delivery="at-least-once", parallelism=parallelism))
     config = {
         "mode": "acking",

@@ -1,4 +1,4 @@
-"""Clocks that are off or jump, slow tasks, idle sources, late watermarks: what a run makes of them."""
+"""Clocks that are off or jump, slow tasks, idle sources, late watermarks: their effects on a run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NUMBERS, PACE_MS, DELAY_MS = 45, 2, 5
 
 
 class Alarm(KeyedProcessFunction):
-    """A processing-time timer for each number, and what the clock showed when it was set and when it fired."""
+    """A processing-time timer for each number; records the clock when the timer was set and when it fired."""
 
     def process_element(self, value: int, ctx: Any) -> list[Any]:
         ctx.register_processing_time_timer(ctx.processing_time_ms() + DELAY_MS)
@@ -38,7 +38,7 @@ class Alarm(KeyedProcessFunction):
 
 
 def alarms(*faults: str, seed: str = "0", **settings: Any) -> tuple[list[Any], ExecutionResult, list[Any]]:
-    """One number per ms; what was collected, the result, and the trace."""
+    """One number per ms; returns the collected records, the result, and the trace."""
     results, trace = CollectedResults(transactional=False), []  # type: ignore[var-annotated]
     job = Job("alarms", max_parallelism=4)
     numbers = job.source(SequenceSource(0, NUMBERS), name="numbers")
@@ -81,8 +81,8 @@ def test_timers_fire_once_each_behind_their_delay() -> None:
 
 @pytest.mark.parametrize("jump_ms", [51, -51])
 def test_a_jump_neither_loses_nor_repeats_a_timer(jump_ms: int) -> None:
-    """What is set behind the jump goes by the new clock; the next timer, which waits already, fires when its time has
-    passed, whatever the clock shows then; those behind it are waited for by the new clock, as on Flink."""
+    """Timers set after the jump go by the new clock. The next timer, which waits already, fires when its time has
+    passed, whatever the clock shows then; later ones are waited for by the new clock, as on Flink."""
     usual = [time for _, time in of_kind(alarms()[0], "set")]
     records, result, trace = alarms(f"clock-jump:alarm[0]@7ms~51ms{'=-1' if jump_ms < 0 else ''}")
 
@@ -98,7 +98,7 @@ def test_a_jump_neither_loses_nor_repeats_a_timer(jump_ms: int) -> None:
 
 
 def test_a_skewed_clock_shows_in_what_tasks_read_and_nowhere_else() -> None:
-    """All that the task sees is off by as much; when it happens is as usual."""
+    """Every time the task reads is off by as much; events happen at their usual times."""
     usual, result, _ = alarms()
     skewed, later, _ = alarms("skew:alarm[0]~300ms")
 
@@ -109,7 +109,7 @@ def test_a_skewed_clock_shows_in_what_tasks_read_and_nowhere_else() -> None:
 
 @pytest.mark.parametrize("text", ["skew:*~1s", "skew:*~1s=-1"])
 def test_a_source_that_waits_for_its_input_waits_as_long_as_ever(text: str) -> None:
-    """How long is a difference of two readings of one clock."""
+    """A duration is a difference of two readings of one clock."""
     ends = []
     for faults in ([], [parse_fault(text)]):
         results, choices = CollectedResults(), ChoiceRecorder()
@@ -127,7 +127,7 @@ def test_a_source_that_waits_for_its_input_waits_as_long_as_ever(text: str) -> N
 
 @pytest.mark.parametrize("text", ["skew:*~1s", "skew:*~1s=-1", "clock-jump:*@9ms~1s=-1"])
 def test_background_work_goes_by_the_clock_of_its_task(text: str) -> None:
-    """A state backend that materialises every so often does so under a wrong clock: not at once for ever, nor never."""
+    """A state backend that materialises every so often does so under a wrong clock, neither always nor never."""
     backend = ChangelogStateBackend(HeapStateBackend(), materialization_interval_ms=4)
     records, result, _ = alarms(text, state_backend=backend)
 
@@ -138,7 +138,7 @@ def test_background_work_goes_by_the_clock_of_its_task(text: str) -> None:
 @pytest.mark.parametrize("mode", [*MODES, "at-least-once"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_drawn_faults_of_time_change_no_output(kind: str, mode: str) -> None:
-    """Together with a kill; and repeated as exact faults the run is the same event by event."""
+    """Also together with a kill; repeated as exact faults the run is the same event by event."""
     struck: Counter[str] = Counter()
     for number in range(3):
         settings: dict[str, Any] = {"mode": mode, "seed": f"{kind}{number}", "kills": [("count[1]", 30 * US)]}
@@ -153,7 +153,7 @@ def test_drawn_faults_of_time_change_no_output(kind: str, mode: str) -> None:
 
 
 def test_a_slow_task_holds_its_senders_back() -> None:
-    """One element in so long: its channel fills, its sender waits, and afterwards everything goes on as usual."""
+    """One element in so long: its channel fills, its sender waits, and afterwards the run goes on as usual."""
     usual, slow = disturbed(), disturbed("slow:out[0]@1us~150us=15000")
 
     assert slow.records == EXPECTED
@@ -174,7 +174,7 @@ def _inputs_of(task: str) -> set[int]:
 
 
 def test_an_idle_source_sends_nothing() -> None:
-    """Not a record in the meantime, and all of them in the end."""
+    """No record in the meantime, and all of them in the end."""
     run = disturbed("idle:near[0]@5us~80us")
 
     plan = counting(CollectedResults()).plan()
@@ -185,7 +185,7 @@ def test_an_idle_source_sends_nothing() -> None:
         if isinstance(event, Send) and event.channel in channels and event.kind == "records"
     ]
     assert run.records == EXPECTED
-    # The batch that was begun before it is finished.
+    # A batch that was begun before the fault is finished.
     assert not [at for at in sent if 10 * US < at < 85 * US]
     assert [at for at in sent if at >= 85 * US]
 
@@ -224,7 +224,7 @@ def test_stalled_watermarks_fire_windows_late_and_change_nothing() -> None:
 
 
 def test_the_end_of_the_input_does_not_wait_for_stalled_watermarks() -> None:
-    """The last windows fire ahead of the end of data, however long the stall would have lasted."""
+    """The last windows fire before the end of data, however long the stall would have lasted."""
     usual, _, result = windows()
     stalled, _, later = windows("watermark-stall:sums[0]@2us~10s")
 

@@ -1,4 +1,4 @@
-"""Every named point is come by, and whoever dies there, the output is that of a run without faults."""
+"""Every named point is visited, and after a death there the output is that of a run without faults."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FIRST = Fault("crash", "count[1]", point="notify.send", phase=AFTER)
 
 
 def visits(mode: str) -> Visits:
-    """Those of a run without faults; at points of the recovery those of a run with one."""
+    """The visits of a run without faults; for points of the recovery those of a run with one."""
     _, calm = ran(mode)
     _, recovered = ran(mode, FIRST)
     recovery = {key: count for key, count in recovered.processes.visits.items() if key[0].startswith("restore.")}
@@ -42,7 +42,7 @@ def counted(seen: Visits, point: str, phase: str, victim: str) -> int:
 
 
 def deaths(mode: str, *, every: bool) -> Iterator[tuple[Fault, ...]]:
-    """Somebody's death at each point in each phase: of who comes by, its worker, the job manager and the process."""
+    """A death at each point in each phase: of the visiting actor, its worker, the job manager and the process."""
     done: dict[tuple[str, str, str], None] = {}
     seen = visits(mode)
     for point, phase, actor in seen:
@@ -64,7 +64,7 @@ def deaths(mode: str, *, every: bool) -> Iterator[tuple[Fault, ...]]:
 
 
 def check_deaths(mode: str, chosen: Iterable[tuple[Fault, ...]], **settings: object) -> None:
-    """Each of them is survived, by the very run that it was meant for."""
+    """The run for which each of them was planned survives it."""
     runs = 0
     for faults in chosen:
         finished, injector = ran(mode, *faults, **settings)
@@ -80,7 +80,7 @@ def check_deaths(mode: str, chosen: Iterable[tuple[Fault, ...]], **settings: obj
 @crossed(quick=2, mode=["aligned", "unaligned"], half=[0, 1])
 def test_whoever_dies_at_a_point_each_row_is_committed_once(mode: str, half: int) -> None:
     """A death of every kind at every point in every phase, once, is survived with each row committed once."""
-    # By fives, for the victims come by fours: each half has all of them.
+    # In steps of five, for the victims come in fours: each half has all of them.
     numbered = enumerate(deaths(mode, every=False))
     check_deaths(mode, (faults for number, faults in numbered if number % 5 % 2 == half))
 
@@ -103,7 +103,7 @@ def test_deaths_are_survived_by_other_backends_and_regions(mode: str) -> None:
 @pytest.mark.parametrize("heartbeat_timeout_ns", [5_000, 1_000_000_000])
 @pytest.mark.parametrize("mode", ["aligned", "unaligned"])
 def test_a_task_paused_at_any_point_harms_nothing(mode: str, heartbeat_timeout_ns: int) -> None:
-    """Paused for 20 us at any point, and declared dead meanwhile or not, each row is committed once."""
+    """Paused for 20 us at any point, and whether it is declared dead meanwhile or not, each row is committed once."""
     seen: dict[tuple[str, str], None] = {}
     given_up = 0
     for (point, phase, actor), count in visits(mode).items():
@@ -121,7 +121,7 @@ def test_a_task_paused_at_any_point_harms_nothing(mode: str, heartbeat_timeout_n
 
 
 def test_every_point_and_phase_is_visited() -> None:
-    """A few runs come by every point in every phase that it has."""
+    """A few runs visit every point in every phase that it has."""
     found: set[tuple[str, str]] = set()
     for mode in ("aligned", "unaligned"):
         found |= ran(mode, FIRST, checkpoint_interval="9us", retained=1)[1].points.keys()
@@ -149,7 +149,7 @@ def test_every_point_and_phase_is_visited() -> None:
 
 
 def test_points_of_the_job_manager_are_visited_by_it_alone() -> None:
-    """Who comes by at a point is who the point says."""
+    """The visiting actor is the one that the point names."""
     _, injector = ran("unaligned", FIRST)
 
     for point, _, actor in injector.processes.visits:

@@ -1,4 +1,4 @@
-"""Faults of systems outside: each does what it says, what is drawn can be survived, and what cannot is reported."""
+"""Faults of external systems: each does what it says, drawn faults can be survived, and losses are reported."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def rows(finished: FinishedCase) -> Counter[str]:
     ],
 )
 def test_an_exact_fault_strikes_once_and_is_survived(text: str) -> None:
-    """The request that it names has that fate; the job restarts if it must, and commits each row once."""
+    """The request that it names suffers it; the job restarts if it must, and commits each row once."""
     finished = run(text, "crash:keep[0]@after:notify.send#1")
     fault = parse_fault(text)
 
@@ -96,7 +96,7 @@ def test_the_number_counts_the_requests_that_match() -> None:
 
 @pytest.mark.parametrize("kind", ["expire", "fence"])
 def test_a_prepared_transaction_that_is_given_up_ends_the_job(kind: str) -> None:
-    """It is a loss that no restart can make good; the error says so, and no row is there twice."""
+    """No restart can repair this loss; the error says so, and no row is there twice."""
     finished = run(f"{kind}:commit#2")
 
     assert finished.outcome == "failed"
@@ -107,7 +107,7 @@ def test_a_prepared_transaction_that_is_given_up_ends_the_job(kind: str) -> None
 
 
 def test_what_is_drawn_can_be_survived() -> None:
-    """Any mixture: each row once; and what struck, asked for exactly, gives the same run."""
+    """Any mixture commits each row once; the same faults, requested exactly, give the same run."""
     mix = FaultMix(dict.fromkeys(FATES[1:], 60_000) | {"crash": 1_000, "pause": 300}, most=8)
     kinds: Counter[str] = Counter()
     for seed in range(25):
@@ -132,7 +132,7 @@ def test_nothing_that_is_prepared_is_given_up_by_chance() -> None:
 
 
 def test_a_log_goes_by_its_own_clock() -> None:
-    """A task whose clock is hours ahead makes no transaction older."""
+    """A task whose clock is hours ahead does not age a transaction."""
     finished = run("clock-jump:out[0]@3us=7200000000000", "clock-jump:out[0]@3us~7200s")
     assert finished.outcome == "finished"
     assert rows(finished) == ROWS
@@ -140,7 +140,7 @@ def test_a_log_goes_by_its_own_clock() -> None:
 
 
 def test_a_source_that_is_rewound_breaks_every_promise() -> None:
-    """Three records too short: they come twice. Two too far: they never come. The position told was the right one."""
+    """Three records too short: they come twice. Two too far: they never come. The reported position was right."""
     short = run("rewind:numbers/*#1=-3", "crash:process@after:notify.send#2")
     assert sum((rows(short) - ROWS).values()) == 3
     assert not ROWS - rows(short)
@@ -157,7 +157,7 @@ def test_a_rewind_that_never_comes_is_unused() -> None:
 
 
 def test_faults_are_copied_with_the_log_they_befall() -> None:
-    """A copy of both goes on by itself: what strikes there does not strike here."""
+    """A copy of both goes on by itself: faults that strike there do not strike here."""
     choices = ChoiceRecorder("0")
     faults = ExternalFaults((Fault("request-lost", "append"),), FaultMix(), Struck(FaultMix(), choices))
     sink = LogSink("rows")

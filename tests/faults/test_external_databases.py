@@ -1,5 +1,5 @@
-"""Faults of databases: each request may get lost, and its transaction be given up or fenced; what is drawn can be
-survived, and what cannot is reported."""
+"""Faults of databases: each request may get lost, and its transaction be aborted or fenced; drawn faults can be
+survived, and losses are reported."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def is_right(finished: FinishedCase) -> bool:
     ],
 )
 def test_an_exact_fault_strikes_once_and_is_survived(text: str) -> None:
-    """The request that it names has that fate; the job restarts if it must, and every row is there once."""
+    """The request that it names suffers it; the job restarts if it must, and every row is there once."""
     finished = run(text, "crash:keep[0]@after:notify.send#1")
     fault = parse_fault(text)
 
@@ -108,7 +108,7 @@ def test_a_late_end_of_a_transaction_changes_nothing() -> None:
 
 
 def test_a_prepared_transaction_that_somebody_rolls_back_ends_the_job() -> None:
-    """It is a loss that no restart can make good; the error says so, and no row is there twice."""
+    """No restart can repair this loss; the error says so, and no row is there twice."""
     finished = run("expire:commit#2")
 
     assert finished.outcome == "failed"
@@ -118,7 +118,7 @@ def test_a_prepared_transaction_that_somebody_rolls_back_ends_the_job() -> None:
 
 
 def test_a_writer_that_is_fenced_writes_nothing_more_until_it_has_taken_over() -> None:
-    """The request itself is refused, and the next thing that the subtask gets through is to take over."""
+    """The request itself is refused, and the next successful request of the subtask is to take over."""
     finished = run("fence:write#2")
     history = history_of(finished)
     (hit,) = (one for one in history if one.fate == "fence")
@@ -129,7 +129,7 @@ def test_a_writer_that_is_fenced_writes_nothing_more_until_it_has_taken_over() -
 
 
 def test_what_is_drawn_can_be_survived() -> None:
-    """Any mixture: each row once, V7, V8 and V14 hold; and what struck, asked for exactly, gives the same run."""
+    """Any mixture: each row once, V7, V8 and V14 hold; the same faults, requested exactly, give the same run."""
     mix = FaultMix(dict.fromkeys(FATES[1:], 60_000) | {"crash": 1_000, "pause": 300}, most=8)
     kinds: Counter[tuple[str, str]] = Counter()
     for seed in range(20):

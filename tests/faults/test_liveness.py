@@ -1,4 +1,4 @@
-"""Once faults of a kind have ended, a job comes to its end within a bound, whatever they have left behind."""
+"""Once faults of a kind have ended, a job comes to its end within a bound, whatever state they have left."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OF_DEATHS = ("lose-unsynced",)
 @pytest.mark.parametrize("mode", ["aligned", "unaligned", "at-least-once"])
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in OF_DEATHS])
 def test_a_job_ends_once_the_world_is_well(kind: str, mode: str) -> None:
-    """However many strike until then: behind the last one a checkpoint completes, and the job ends."""
+    """However many strike until then: after the last one a checkpoint completes, and the job ends."""
     kills = [] if kind in ONLY_WHEN_RESTORING else [("out[0]", 40 * US)]
     chance = FaultMix({kind: 250_000}, most=10**6)
 
@@ -40,7 +40,7 @@ def test_a_job_ends_once_the_world_is_well(kind: str, mode: str) -> None:
 
 
 def test_exact_faults_strike_whether_the_world_is_well_or_not() -> None:
-    """Healing ends chance; what was asked for comes."""
+    """Healing ends only chance; requested faults still strike."""
     run = disturbed("lose:receive_acknowledge out[0]#2", heal_after_ns=0, mix=FaultMix({"lose": 1_000_000}, most=9))
 
     assert [str(fault) for fault in run.struck] == ["lose:receive_acknowledge out[0]#2"]

@@ -1,4 +1,4 @@
-"""Messages and elements that come late, twice or never: what a run makes of them."""
+"""Messages and elements that come late, twice or never: their effects on a run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def undisturbed(mode: str) -> Disturbed:
 
 
 def message_faults(mode: str, message: str) -> list[str]:
-    """Every visit of that message in an undisturbed run, struck in every way that it may be."""
+    """Every visit of that message in a run without faults, struck in every possible way."""
     forms = ("duplicate:{}~30us", "late:{}~9us") if message == "may_finish" else ("lose:{}", "late:{}~30us")
     asked = undisturbed(mode).disturbance.asked.items()
     return [
@@ -65,7 +65,7 @@ def check_exactly_once(run: Disturbed, why: object) -> None:
 @pytest.mark.parametrize("message", [one for one in MESSAGES if one != "notify_stop_complete"])
 @pytest.mark.parametrize("mode", MODES)
 def test_each_message_goes_astray_once(mode: str, message: str) -> None:
-    """Lost, twice or late, whichever it is: the job ends, and each record is counted once."""
+    """Lost, twice or late: the job ends, and each record is counted once."""
     texts = message_faults(mode, message)
     assert texts
     for text in texts:
@@ -77,7 +77,7 @@ def test_each_message_goes_astray_once(mode: str, message: str) -> None:
 
 @crossed(quick=2, mode=[*EXACTLY_ONCE, "at-least-once"], kind=KINDS)
 def test_many_at_once_while_tasks_die(mode: str, kind: str) -> None:
-    """Nothing is lost, and nothing twice where that is promised; repeated as exact faults, the run is the same."""
+    """No record is lost, and none counts twice where that is promised; repeated as exact faults, the run is equal."""
     struck: Counter[str] = Counter()
     for number in range(4):
         kills = [("count[1]", 15 * US + number * 7 * US), ("out[0]", 50 * US)]
@@ -95,7 +95,7 @@ def test_many_at_once_while_tasks_die(mode: str, kind: str) -> None:
 
 
 def test_permission_to_finish_is_repeated_until_it_arrives() -> None:
-    """It cannot be lost; a partition only puts it off until it ends."""
+    """It cannot be lost; a partition only delays it until the partition ends."""
     lost = disturbed("lose:may_finish *#1")
     completed = [event for event in lost.trace if isinstance(event, CheckpointCompleted)][-1]
     decided_ns = completed.time_ns - lost.result.started_ns
@@ -115,7 +115,7 @@ def test_permission_to_finish_is_repeated_until_it_arrives() -> None:
 
 
 def test_a_lost_last_notification_is_made_up_for() -> None:
-    """No further checkpoint comes that would; permission to finish says which one is complete."""
+    """No further checkpoint comes that would repair it; permission to finish names the complete checkpoint."""
     for task in ("near[0]", "count[1]", "out[1]"):
         run = disturbed(f"lose:notify_checkpoint_complete {task}#1", checkpoint_interval=None)
 
@@ -141,7 +141,7 @@ def test_a_lost_trigger_holds_nobody_up_for_ever_without_an_interval() -> None:
 
 
 def test_nothing_passes_in_a_partition() -> None:
-    """While it lasts no checkpoint completes, for one task neither hears nor is heard."""
+    """While it lasts no checkpoint completes, for one task neither receives nor sends messages."""
     run = disturbed("partition:count[1]@1us~300us", checkpoint_timeout_ns=20 * US)
 
     check_exactly_once(run, "partition")
@@ -152,7 +152,7 @@ def test_nothing_passes_in_a_partition() -> None:
 
 
 def test_a_late_trigger_of_an_older_checkpoint_changes_nothing() -> None:
-    """It comes behind the barrier of a newer one (FLINK-17994): no snapshot is taken for it."""
+    """It comes after the barrier of a newer one (FLINK-17994): no snapshot is taken for it."""
     run = disturbed("late:trigger_checkpoint near[0]#1~100us", checkpoint_timeout_ns=12 * US)
 
     check_exactly_once(run, "late trigger")
@@ -166,7 +166,7 @@ def test_a_late_trigger_of_an_older_checkpoint_changes_nothing() -> None:
 
 @pytest.mark.parametrize("mode", EXACTLY_ONCE)
 def test_a_delayed_element_delays_what_is_behind_it(mode: str) -> None:
-    """A channel stays FIFO, whatever is under way for how long; only unaligned barriers overtake, in the queues."""
+    """A channel stays FIFO, whichever element is delayed; only unaligned barriers overtake, in the queues."""
     channel = "near[0]->count[1]"
     run = disturbed(*(f"delay:{channel} records#{number}~{20 - 3 * number}us" for number in (1, 2, 3, 4)), mode=mode)
 
@@ -182,7 +182,7 @@ def test_a_delayed_element_delays_what_is_behind_it(mode: str) -> None:
 @pytest.mark.parametrize("kind", ["CheckpointBarrier", "records", "EndOfData"])
 @pytest.mark.parametrize("mode", MODES)
 def test_each_kind_of_element_is_late_on_each_channel(mode: str, kind: str) -> None:
-    """Barriers of one checkpoint meet those of the next, cancel markers come behind newer barriers (FLINK-18063)."""
+    """Barriers of one checkpoint meet those of the next, cancel markers come after newer barriers (FLINK-18063)."""
     names = {name for name in undisturbed(mode).disturbance.asked if "->" in name}
     for channel in sorted({name.rpartition(" ")[0] for name in names}):
         run = disturbed(f"delay:{channel} {kind}#1~70us", "lose:receive_acknowledge out[0]#1", mode=mode)
@@ -191,7 +191,7 @@ def test_each_kind_of_element_is_late_on_each_channel(mode: str, kind: str) -> N
 
 
 def test_a_cancel_marker_comes_behind_a_newer_barrier() -> None:
-    """Of one channel, while the barriers of the other are on time (FLINK-18063): nothing is aborted but its own."""
+    """On one channel, while the barriers of the other are on time (FLINK-18063): it aborts only its own checkpoint."""
     faults = ("lose:trigger_checkpoint far[0]#1", "delay:*->out[0] CancelCheckpointMarker#1~40us")
     run = disturbed(*faults, checkpoint_timeout_ns=12 * US)
 
@@ -213,8 +213,8 @@ def test_clogged_channels_stop_and_come_back_in_orders_of_their_own() -> None:
 
 
 def test_a_channel_goes_on_while_others_are_clogged_already() -> None:
-    """At every instant of the fault those channels are delayed that have stopped and not come back; one that no
-    element was sent on meanwhile was not struck."""
+    """At every instant of the fault the channels that have stopped and not come back are delayed. A channel on which no
+    element was sent meanwhile was not struck."""
     channels = [f"a[{sender}]->b[{receiver}]" for sender in range(4) for receiver in range(4)]
     clog = Fault("clog", at_ns=1_000, for_ns=10_000, amount=1)
     seen: set[int] = set()
@@ -232,7 +232,7 @@ def test_a_channel_goes_on_while_others_are_clogged_already() -> None:
 
 
 def test_nothing_is_received_on_a_clogged_channel() -> None:
-    """What is sent while it stands comes when it goes again, in one go and in order."""
+    """Elements sent while it stands arrive when it goes again, at once and in order."""
     clog = "clog:near[0]->*@2us~60us=1"
     run = disturbed(clog)
 
@@ -254,7 +254,7 @@ def test_nothing_is_received_on_a_clogged_channel() -> None:
 
 @pytest.mark.parametrize("kind", ["drop", "reorder"])
 def test_what_breaks_channels_must_be_asked_for(kind: str) -> None:
-    """Exactly or by chance: the error says why, and what to do."""
+    """Requested exactly or by chance: the error says why it is refused, and what to do."""
     struck = Struck(FaultMix(), ChoiceRecorder())
     with pytest.raises(ConfigurationError, match="unsound network"):
         NetworkFaults([Fault(kind)], FaultMix(), struck)

@@ -1,4 +1,4 @@
-"""Mistakes of whoever resumes a job: they are refused, or repaired, and never passed over in silence."""
+"""Mistakes in resuming a job: they are refused, or repaired, and never ignored silently."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ CRASH = "crash:process@before:sink.commit#5"
 
 
 def mistaken(mistake: str, mode: str = "aligned") -> FinishedCase:
-    """The counting job, whose process dies and is resumed by somebody who is mistaken."""
+    """The counting job, whose process dies and is resumed with a mistake."""
     return run_case(SUBJECT, case(CRASH, f"{mistake}:*#1", mode=mode))
 
 
 @pytest.mark.parametrize("mode", EXACTLY_ONCE)
 @pytest.mark.parametrize("mistake", ["wrong-directory", "change-uids"])
 def test_a_mistake_is_refused_and_the_proper_resume_goes_on(mistake: str, mode: str) -> None:
-    """The attempt leaves everything as it was: each row is committed once."""
+    """The attempt leaves all files as they were: each row is committed once."""
     finished = mistaken(mistake, mode)
 
     assert not finished.violations, finished.violations
@@ -45,7 +45,7 @@ def test_a_mistake_is_refused_and_the_proper_resume_goes_on(mistake: str, mode: 
 
 @pytest.mark.parametrize("mode", EXACTLY_ONCE)
 def test_going_back_to_an_older_checkpoint_is_repaired(mode: str) -> None:
-    """What a deleted checkpoint had committed is committed anew under its id, once (apache/iceberg#10892)."""
+    """Rows that a deleted checkpoint had committed are committed anew under its id, once (apache/iceberg#10892)."""
     finished = run_case(SUBJECT, case("crash:process@after:sink.commit#6", "restore-older:*#1", mode=mode))
 
     assert not finished.violations, finished.violations
@@ -56,7 +56,7 @@ def test_going_back_to_an_older_checkpoint_is_repaired(mode: str) -> None:
 
 
 def test_an_older_checkpoint_needs_to_be_there() -> None:
-    """With one retained there is none to go back to, and the mistake cannot be made."""
+    """With one retained checkpoint there is none to go back to, and the mistake cannot be made."""
     one = case(CRASH, "restore-older:*#1")
     finished = run_case(SUBJECT, replace(one, config={**one.config, "retained": 1}))
 
@@ -65,7 +65,7 @@ def test_an_older_checkpoint_needs_to_be_there() -> None:
 
 
 def test_a_mistake_that_is_not_refused_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A resume that would be taken for good (here: under the right uids) ends the case."""
+    """A wrong resume that is accepted (here: under the right uids) ends the case."""
     monkeypatch.setattr(operator_error, "_renamed", lambda plan: plan)
 
     finished = mistaken("change-uids")
@@ -86,14 +86,14 @@ def test_a_first_start_is_no_resume() -> None:
 
 
 def test_each_resume_is_one_opportunity() -> None:
-    """A job that is resumed once has no second one."""
+    """A job that is resumed once has no second opportunity."""
     finished = run_case(SUBJECT, case(CRASH, "wrong-directory:*#2"))
 
     assert finished.unused == (parse_fault("wrong-directory:*#2"),)
 
 
 def test_a_file_sink_takes_back_what_the_older_checkpoint_does_not_cover() -> None:
-    """The same mistake over files: what newer checkpoints had committed is hidden, and comes again."""
+    """The same mistake over files: rows that newer checkpoints had committed are hidden, and come again."""
     files, expected = MemoryFileSystem(), sorted(str(number) for number in range(40))
 
     def run(number: int, *, stops: bool) -> None:
@@ -127,7 +127,7 @@ def test_a_file_sink_takes_back_what_the_older_checkpoint_does_not_cover() -> No
 
 
 def test_changed_parallelism_is_survived() -> None:
-    """Resumed with another one: state is divided anew, and each row committed once."""
+    """Resumed with another one: state is redistributed, and each row committed once."""
     subject = Subject(lambda parallelism: _scaled(parallelism or 1), label="scaled")
     one = Case("1", {"batch_size": 4, "checkpoint_interval": "9us", "parallelism": 2, "retained": 3})
     usual = run_case(subject, one)

@@ -1,4 +1,4 @@
-"""Exact and drawn faults: which opportunity they strike, and that what was drawn can be repeated without drawing."""
+"""Exact and drawn faults: which opportunity they strike, and that a drawn fault can be repeated without drawing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def family(*texts: str, mix: FaultMix | None = None, seed: str = "0") -> tuple[O
 
 
 def test_an_exact_fault_strikes_its_opportunity_and_no_other() -> None:
-    """The third visit that the target matches, whatever comes by in between."""
+    """The third visit that the target matches, whatever visits come in between."""
     opportunities, struck = family("lose:receive_acknowledge *#3")
 
     fates = [opportunities.strike(name) for name in (NAMES[0], NAMES[2], NAMES[1], NAMES[0], NAMES[0])]
@@ -44,7 +44,7 @@ def test_a_fault_counts_visits_that_another_one_strikes() -> None:
 
 
 def test_an_impossible_kind_neither_strikes_nor_counts() -> None:
-    """What cannot be lost is no opportunity of being lost."""
+    """A message that cannot be lost is no opportunity for a loss."""
     opportunities, _ = family("lose:*#1")
 
     assert opportunities.strike("may_finish a[0]", among=("late",)) is None
@@ -92,7 +92,7 @@ def test_chances_are_about_what_was_asked_for() -> None:
 
 
 def test_some_strikes_are_soon_followed_by_another() -> None:
-    """Who looks after the first one is hit by the second: far more often than were each drawn by itself."""
+    """The second fault hits the reaction to the first: far more often than were each drawn by itself."""
     opportunities, struck = family(mix=FaultMix({"lose": 1_000}, most=10**6))
 
     for _ in range(200_000):
@@ -104,7 +104,7 @@ def test_some_strikes_are_soon_followed_by_another() -> None:
 
 
 def test_windows_are_a_function_of_time() -> None:
-    """In force from their instant on and no longer than they last; noted once; begun by chance one ns later."""
+    """In force from their instant on and no longer than they last; noted once; if drawn, begun one ns later."""
     struck = Struck(FaultMix(), ChoiceRecorder())
     windows = Windows(("partition",), [parse_fault("partition:a[0]@10ns~5ns")], struck)
     windows.begin(Fault("partition", for_ns=3), "b[1]", 20)

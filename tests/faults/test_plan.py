@@ -1,4 +1,4 @@
-"""A fault plan says exactly what it was told, and says what is wrong with what it was told."""
+"""A fault plan keeps exactly the faults it was given, and names errors in its input."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class RecordingExecution:
     ],
 )
 def test_a_kill_is_read_as_written(text: str, expected: KillTask) -> None:
-    """The time stands behind the last @, so that a name may hold one."""
+    """The time follows the last @, so that a name may contain one."""
     assert parse_kill(text) == expected
 
 
 @pytest.mark.parametrize("text", ["count[1]", "@120ms", "  @120ms", "count@", "count@120", "count@-1ms", "count@soon"])
 def test_an_unreadable_kill_says_how_to_write_it(text: str) -> None:
-    """Whatever is missing, the message repeats the text and shows one that would do."""
+    """Whatever is missing, the message repeats the text and shows a valid one."""
     with pytest.raises(ConfigurationError) as error:
         parse_kill(text)
 
@@ -54,7 +54,7 @@ def test_a_kill_is_printed_as_the_option_that_repeats_it(target: str, at_ns: int
 
 
 def test_a_kill_before_the_run_is_refused() -> None:
-    """A run has no time before its start, and a kill needs somebody to kill."""
+    """A run has no time before its start, and a kill needs a target."""
     with pytest.raises(ConfigurationError, match="before its start"):
         KillTask("count", -1)
     with pytest.raises(ConfigurationError, match="names no task"):
@@ -62,7 +62,7 @@ def test_a_kill_before_the_run_is_refused() -> None:
 
 
 def test_a_plan_installs_every_kill_in_order() -> None:
-    """What happens at one instant happens in the order of the plan."""
+    """Kills at one instant happen in the order of the plan."""
     plan = FaultPlan.parse(["b@1ms", "a@1ms", "b@1ms"])
     execution = RecordingExecution()
     plan.install(execution)

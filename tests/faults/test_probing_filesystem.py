@@ -1,4 +1,4 @@
-"""The file system that tells when a file of a checkpoint is written, made durable, or named."""
+"""The file system that reports when a file of a checkpoint is written, made durable, or named."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.faults.point_jobs import counting
 
 
 def probed(*texts: str, actor: str | None = JOB_MANAGER) -> tuple[FileSystem, MemoryFileSystem, FaultInjector]:
-    """A probing file system, what is behind it, and the injector; ``actor`` has just come by at a point."""
+    """A probing file system, the disk below it, and the injector; ``actor`` has just visited a point."""
     disk = MemoryFileSystem()
     disk.make_dirs("/c/job/chk-1")
     disk.make_dirs("/c/job/work")
@@ -26,7 +26,7 @@ def probed(*texts: str, actor: str | None = JOB_MANAGER) -> tuple[FileSystem, Me
 
 
 def file_points(injector: FaultInjector) -> list[tuple[str, str]]:
-    """The points with files that were come by, without the phase in the middle of writes."""
+    """The visited points with files, without the phase in the middle of writes."""
     return [
         key
         for key in injector.points
@@ -65,7 +65,7 @@ def test_a_torn_write_leaves_a_prefix() -> None:
 
 
 def test_a_dead_process_does_nothing_more() -> None:
-    """What is asked for while the dead is unwound is not done; who comes after him is served."""
+    """Calls made while the dead process is unwound have no effect; calls of its successor do."""
     fs, disk, injector = probed("crash:job manager@after:manifest.rename")
     with pytest.raises(StruckDown) as struck:
         write_atomically(fs, "/c/job/chk-1/_metadata", b"metadata")

@@ -1,4 +1,4 @@
-"""Faults of processes and of user code: whom they strike, when, and what is noted of it."""
+"""Faults of processes and of user code: which actor they strike, when, and what is noted of it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_visits_count_for_whom_the_fault_is_meant() -> None:
 
 
 def test_phases_and_points_are_told_apart() -> None:
-    """A visit of another phase or point is none of this one."""
+    """A visit of another phase or point does not count."""
     injector = armed("crash:count[1]@after:ack.send#1")
 
     assert struck_by(injector, "count[1]", "ack.send", "before") is None
@@ -60,7 +60,7 @@ def test_phases_and_points_are_told_apart() -> None:
 
 
 def test_a_worker_is_all_subtasks_of_an_index() -> None:
-    """Any member that comes by counts for it; others do not."""
+    """A visit of any member counts for it; other visits do not."""
     injector = armed("crash:worker[1]@before:snapshot.sync#2")
 
     assert struck_by(injector, "count[0]") is None
@@ -96,13 +96,13 @@ def test_the_process_dies_whoever_comes_by() -> None:
     ],
 )
 def test_a_fault_that_makes_no_sense_is_refused(text: str, says: str) -> None:
-    """It is said what is wrong, before anything runs."""
+    """The error says what is wrong, before the run."""
     with pytest.raises(ConfigurationError, match=says.replace("[", r"\[")):
         armed(text)
 
 
 def test_with_another_parallelism_there_are_other_subtasks() -> None:
-    """A fault of a subtask that comes to be with a rescale is not refused, a name that is none still is."""
+    """A fault of a subtask that a rescale creates is not refused; an unknown name still is."""
     armed("rescale:process@1us=3", "crash:count[2]@before:snapshot.sync")
     with pytest.raises(ConfigurationError, match="no task 'counts"):
         armed("rescale:process@1us=3", "crash:counts[2]@before:snapshot.sync")
@@ -130,7 +130,7 @@ def test_a_crash_at_an_instant_strikes_once_over_all_processes() -> None:
 
 @pytest.mark.parametrize("target", ["count[1]", "count[*]", "worker[0]", JOB_MANAGER])
 def test_a_crash_at_an_instant_is_survived(target: str) -> None:
-    """Whoever it is, each row is committed once, in a second attempt of the same process."""
+    """Whichever task dies, each row is committed once, in a second attempt of the same process."""
     finished, injector = ran("unaligned", Fault("crash", target, at_ns=30_000))
 
     assert output(finished) == EXPECTED
@@ -139,7 +139,7 @@ def test_a_crash_at_an_instant_is_survived(target: str) -> None:
 
 
 def test_a_task_may_die_while_the_job_manager_is_at_work() -> None:
-    """At a point of the job manager, a task that is named dies as soon as that event is over."""
+    """At a point of the job manager, a named task dies as soon as that event is over."""
     trace: list[TraceEvent] = []
     crash = Fault("crash", "count[1]", point="complete.decide", phase="after")
     finished = run_case(COUNTING, case_of("aligned", crash), instruments=[trace.append])
@@ -153,7 +153,7 @@ def test_a_task_may_die_while_the_job_manager_is_at_work() -> None:
 
 
 def test_a_rescale_says_how_the_job_is_resumed() -> None:
-    """The process dies, and the next one has the parallelism that was asked for."""
+    """The process dies, and the next one has the requested parallelism."""
     rescale = Fault("rescale", PROCESS, point="notify.send", phase="after", amount=3)
     finished, injector = ran("unaligned", rescale)
 
@@ -167,7 +167,7 @@ def test_a_rescale_says_how_the_job_is_resumed() -> None:
 )
 @pytest.mark.parametrize("phase", ["before", "after"])
 def test_a_function_that_raises_fails_its_task(point: str, phase: str) -> None:
-    """The attempt ends with what was raised, as with any exception of a user, and the next one makes up for it."""
+    """The attempt ends with its exception, as with any exception of a user, and the next one repairs it."""
     target = "out[*]" if point == "user.commit" else "count[*]"
     fault = Fault("raise", target, point=point, phase=phase)
     finished, injector = ran("aligned", fault)
@@ -187,7 +187,7 @@ def test_what_is_raised_is_no_error_of_the_engine() -> None:
 
 
 def test_torn_writes_leave_a_prefix_that_is_noted() -> None:
-    """How much is left was drawn, and stands in the fault that repeats it."""
+    """How much is left was drawn, and is part of the fault that repeats it."""
     torn = Fault("crash", PROCESS, point="manifest.write", phase="torn")
     finished, injector = ran("aligned", torn)
 
@@ -216,7 +216,7 @@ def test_what_struck_by_chance_repeats_the_run(seed: int) -> None:
 
 
 def test_nothing_strikes_by_chance_once_the_world_is_healed() -> None:
-    """After a time chance is over; exact faults are not."""
+    """After a time chance ends; exact faults still strike."""
     always = FaultMix({"crash": 1_000_000}, most=1_000)
     exact = parse_fault("crash:count[0]@before:snapshot.sync#40")
     injector = FaultInjector([exact], always, ChoiceRecorder("1"), heal_after_ns=0)
@@ -232,7 +232,7 @@ def test_nothing_strikes_by_chance_once_the_world_is_healed() -> None:
 
 
 def test_healing_by_time_lets_the_job_end() -> None:
-    """A job that dies all the time comes to its end once nothing strikes any more."""
+    """A job that dies all the time comes to its end once no fault strikes any more."""
     case = replace(case_of("aligned"), mix=FaultMix({"crash": 12_000}, most=1_000))
     choices = ChoiceRecorder(case.seed)
     injector = FaultInjector((), case.mix, choices, heal_after_ns=60_000)

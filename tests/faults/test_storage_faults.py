@@ -1,4 +1,4 @@
-"""Disks that refuse, lie, forget or lose files under a running job, and processes that die above them."""
+"""Disks that refuse, report wrong results, forget or lose files under a running job, and processes that die on them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SETTINGS: dict[str, Setting] = {
 
 
 def wrapped(*texts: str, mix: FaultMix | None = None) -> tuple[FileSystem, Struck]:
-    """A disk in memory behind these faults."""
+    """A disk in memory with these faults in front of it."""
     mix = FaultMix() if mix is None else mix
     struck = Struck(mix, ChoiceRecorder())
     return StorageFaults([parse_fault(text) for text in texts], mix, struck).wrap(MemoryFileSystem(), "files"), struck
@@ -74,7 +74,7 @@ def rows(finished: FinishedCase) -> list[str]:
     ],
 )
 def test_an_exact_fault_strikes_one_call(text: str, code: int) -> None:
-    """The second write to that file fails in the way of its kind; what was to be left of it is."""
+    """The second write to that file fails in the way of its kind; the fault's part of the data is left."""
     disk, struck = wrapped(text)
     put(disk, "/b", b"other")
 
@@ -92,7 +92,7 @@ def test_an_exact_fault_strikes_one_call(text: str, code: int) -> None:
 
 
 def test_an_error_may_come_although_it_was_done() -> None:
-    """With an amount the rename has happened, and whoever asked for it is told that it has not."""
+    """With an amount the rename has happened, and its caller is told that it has not."""
     disk, _ = wrapped("write-error:rename */b#1=1")
     put(disk, "/a", b"x")
 
@@ -106,7 +106,7 @@ def test_an_error_may_come_although_it_was_done() -> None:
     ("text", "found"), [("bit-flip:/a#2=9", b"a`c"), ("truncate:/a#2=1", b"a"), ("missing:open_read /a#2", None)]
 )
 def test_a_file_is_read_otherwise_than_it_was_written(text: str, found: bytes | None) -> None:
-    """Once: the file itself is as it was."""
+    """Once: the file itself is unchanged."""
     disk, _ = wrapped(text)
     put(disk, "/a", b"abc")
 
@@ -133,7 +133,7 @@ def test_a_stale_listing_lacks_the_newest_names() -> None:
 
 
 def test_without_faults_of_storage_nothing_is_wrapped() -> None:
-    """A run whose disks are well pays nothing for those that are not."""
+    """A run without faults of storage pays nothing for them."""
     memory = MemoryFileSystem()
     struck = Struck(FaultMix(), ChoiceRecorder())
 
@@ -169,7 +169,7 @@ def test_drawn_faults_of_a_disk_cost_checkpoints_and_nothing_else(kind: str) -> 
 
 @pytest.mark.parametrize("kind", ["disk-full", "read-only"])
 def test_checkpoints_fail_while_a_disk_is_full_and_complete_behind_that(kind: str) -> None:
-    """None completes meanwhile, the job goes on, and afterwards they do."""
+    """No checkpoint completes meanwhile, the job goes on, and afterwards checkpoints complete."""
     run = disturbed(f"{kind}:*@10us~40us", checkpoint_timeout_ns=20 * US)
 
     completed = [event.time_ns - run.result.started_ns for event in run.trace if isinstance(event, CheckpointCompleted)]
@@ -180,7 +180,7 @@ def test_checkpoints_fail_while_a_disk_is_full_and_complete_behind_that(kind: st
 
 
 def test_going_back_behind_what_was_committed_takes_it_back() -> None:
-    """The newest checkpoint cannot be read when its job restarts: what it had committed comes again, and once."""
+    """The newest checkpoint cannot be read when its job restarts: its committed rows come again, once."""
     kills = [("count[1]", 50 * US)]
     usual = disturbed(kills=kills, retained=3)
     newest = usual.result.restores[-1].checkpoint_id
@@ -197,7 +197,7 @@ def test_going_back_behind_what_was_committed_takes_it_back() -> None:
 
 
 def test_somebody_deletes_a_file_that_a_checkpoint_needs() -> None:
-    """It is gone from a completed checkpoint; nobody notices unless it is needed."""
+    """It is gone from a completed checkpoint; the loss has no effect unless the file is needed."""
     disk = MemoryFileSystem()
     run = disturbed("delete-referenced:*@30us=1", checkpoints=disk, retained=3)
 
@@ -211,7 +211,7 @@ def test_somebody_deletes_a_file_that_a_checkpoint_needs() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_what_was_not_durable_may_be_lost_with_the_machine(mode: str) -> None:
-    """Of each change not fsynced it is drawn whether it survives: the resumed job commits each row once."""
+    """A draw decides for each change not fsynced whether it survives: the resumed job commits each row once."""
     lost = 0
     for number in range(1, 9):
         crash = f"crash:process@{MANIFEST_POINTS[number % 4]}#{1 + number // 5}"
@@ -229,7 +229,7 @@ def test_what_was_not_durable_may_be_lost_with_the_machine(mode: str) -> None:
 
 
 def test_nothing_is_lost_when_only_the_process_dies() -> None:
-    """What was written is in the files, fsynced or not; open files and locks are gone."""
+    """All written data is in the files, fsynced or not; open files and locks are gone."""
     injector, disk = FaultInjector(), MemoryFileSystem()
     put(disk, "/a", b"never synced")
     lock = disk.lock_directory("/d")
@@ -246,7 +246,7 @@ def test_nothing_is_lost_when_only_the_process_dies() -> None:
 
 @pytest.mark.parametrize("survives", [True, False])
 def test_exactly_what_is_named_is_lost_with_the_machine(survives: bool) -> None:
-    """With the second death: its own number, and its own files."""
+    """At the second death: its own number, and its own files."""
     fault = Fault("lose-unsynced", "/d/*", number=2)
     injector, disk = FaultInjector([fault]), MemoryFileSystem()
     disk.make_dirs("/d")

@@ -1,5 +1,5 @@
-"""The job that is killed in mode ``acking``: tens of numbers, written to a log on disk as they come. No task keeps
-anything."""
+"""The job that is killed in mode ``acking``: tens of numbers, written to a log on disk as they come. No task has
+state."""
 
 from __future__ import annotations
 

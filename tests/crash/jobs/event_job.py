@@ -1,9 +1,9 @@
-"""A job of all that joins, asks and matches, and how its rows follow from its input.
+"""A job with joins, requests and patterns, and how its rows follow from its input.
 
 Orders and payments of accounts meet in intervals and in windows, payments are sent to a service, the first payment of
 each order, the greatest of each window and sequences of payments are looked for. Every row depends on event time only,
-so the same rows come whatever is killed: a request that is forgotten, half of a pair or of a match that is lost, or one
-that comes back, shows in some row.
+so the rows are the same whichever process is killed. A request that is forgotten, half of a pair or of a match that is
+lost, or one that comes back, shows in some row.
 
 Run like any other: ``weir run tests/crash/jobs/event_job.py --storage DIR --out DIR``.
 """
@@ -44,13 +44,13 @@ def order_of(number: int) -> Order:
 
 
 def payment_of(number: int) -> Payment:
-    """The payments; no two of them at one time. They come up to a second late."""
+    """The payments, all at different times. They come up to a second late."""
     time_ms = (number + number * 37 % 10) * APART_MS + number % APART_MS
     return number * 7919 % ACCOUNTS, number, time_ms, number * 31 % 11
 
 
 class Fees:
-    """A service that fails now and then, and takes longer for some."""
+    """A service that fails now and then, and takes longer for some requests."""
 
     def invoke(self, payment: Payment, context: Any) -> AsyncResult:
         _, number, _, amount = payment
@@ -60,7 +60,7 @@ class Fees:
 
 
 def job(records: str = "6000", splits: str = "2", parallelism: int | None = None) -> Job:
-    """Two sources, two subtasks of everything, one table of rows."""
+    """Two sources, two subtasks of every operator, one table of rows."""
     made = Job("killed", parallelism=parallelism or 2, max_parallelism=16)
     times = WatermarkStrategy.for_bounded_out_of_orderness(LATEST_MS, lambda record: record[2]).with_interval_ns(20_000)
     numbers = SequenceSource(0, int(records), splits=int(splits))

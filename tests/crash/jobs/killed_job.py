@@ -1,7 +1,7 @@
 """The job that the crash tests kill: a running count per key, written to files, one directory per partition.
 
 A job file like any other: ``weir run tests/crash/jobs/killed_job.py --storage DIR --out DIR``. Two sources race for the
-counts, so only what does not depend on who comes first may be compared: counts, not sums.
+counts, so compare only values that do not depend on their order: counts, not sums.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The job that is killed with every kind of sink: ``--param sink=rows`` chooses it, and all of them get the same rows.
 
-A row says everything that could go wrong with it: its number (lost, or there twice), its key and how many rows of that
+A row shows everything that could go wrong with it: its number (lost, or there twice), its key and how many rows of that
 key have been seen (state that was lost, or applied twice), and its hour (the partition). Each split has keys of its
-own, so the rows do not depend on who comes first. The second job of this file reads the log that ``sink=log`` writes,
-and puts its rows into files.
+own, so the rows do not depend on the order of the splits. The second job of this file reads the log that ``sink=log``
+writes, and puts its rows into files.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ SINKS: dict[str, Callable[[str], Any]] = {
 
 
 def job(sink: str = "rows", records: str = "6000", target: str = "", log: str = "") -> Job:
-    """Numbers, a count per key, and the sink; or, with ``log``, what lies in that log, put into files."""
+    """Numbers, a count per key, and the sink; with ``log``, the rows of that log are put into files."""
     if log:
         relay = Job("relayed", parallelism=2)
         return relay.source(LogSource(log, TOPIC), name="log").sink(_rows(target), name="files")

@@ -1,8 +1,8 @@
 """A job with much keyed state: values, lists, maps and timers of many keys, and how its rows follow from its input.
 
 Run like any other: ``weir run tests/crash/jobs/stateful_job.py --storage DIR --out DIR``. Sources race, so a row
-depends only on how many records its key has had before, never on which; but on all kinds of state at once: one entry
-that is lost or comes back shows in some row.
+depends only on how many records its key has had before, never on which records. It depends on all kinds of state at
+once: one entry that is lost or comes back shows in some row.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Visits(KeyedProcessFunction):
 
 
 def number_in(text: str) -> int:
-    """What an entry of the map says."""
+    """The number in an entry of the map."""
     return int(text.split(maxsplit=1)[0])
 
 
