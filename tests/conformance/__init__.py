@@ -1,1 +1,1 @@
-"""Recorded vectors: our answer against the answer that the rule demands."""
+"""Recorded vectors: the engine's answer against the answer that the rule demands."""

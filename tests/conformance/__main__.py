@@ -1,6 +1,6 @@
 """``python -m tests.conformance FILE…``: replay recorded vectors against the engine.
 
-Prints one line per vector that fails, and last how many there were of each verdict; none is ever skipped. Exit code 0
+Prints one line per vector that fails, and last the number of each verdict; no vector is ever skipped. Exit code 0
 when none failed, 1 when some did, 2 when called wrongly.
 """
 

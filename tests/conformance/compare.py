@@ -1,4 +1,4 @@
-"""Comparing what a vector expects with what was observed: strictly, field by field, and never nothing at all."""
+"""Compares what a vector expects with what was observed: strictly, field by field; at least one field is compared."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Vector = dict[str, Any]
 
 
 class MalformedVector(Exception):
-    """A vector is not of the documented format: a field is missing, or nobody knows what it means."""
+    """A vector is not of the documented format: a field is missing or unknown."""
 
 
 def plain(value: object) -> Any:
@@ -38,14 +38,14 @@ def unordered(values: Any) -> Any:
 
 
 class Comparison:
-    """The mismatches of one vector, and how many fields were looked at."""
+    """The mismatches of one vector, and the number of compared fields."""
 
     def __init__(self) -> None:
         self.mismatches: list[str] = []
         self.compared = 0
 
     def field(self, name: str, expected: Any, observed: object, *, as_set: bool = False) -> None:
-        """Compare one field. ``as_set``: the order of the list means nothing."""
+        """Compare one field. ``as_set``: the order of the list does not count."""
         self.compared += 1
         expected, observed = plain(expected), plain(observed)
         if as_set:
@@ -60,21 +60,21 @@ class Comparison:
             self.field(prefix + name, expected, observed[name])
 
     def finish(self) -> list[str]:
-        """The mismatches; a vector that compares nothing is malformed."""
+        """The mismatches; a vector without a compared field is malformed."""
         if not self.compared:
             raise MalformedVector("nothing is expected, so nothing was compared")
         return self.mismatches
 
 
 def check_fields(given: Mapping[str, Any], known: Collection[str], where: str) -> None:
-    """Refuse fields that nobody would look at."""
+    """Refuse fields that would not be compared."""
     unknown = sorted(name for name in given if name not in known)
     if unknown:
         raise MalformedVector(f"{where} has unknown fields: {', '.join(unknown)}")
 
 
 def steps_with_expectations(steps: Sequence[Vector], per_step: Sequence[Vector]) -> list[tuple[int, Vector, Vector]]:
-    """Position, operation and expectation of each step; there are as many of one as of the other."""
+    """Position, operation and expectation of each step; there are as many operations as expectations."""
     if len(steps) != len(per_step):
         raise MalformedVector(f"{len(steps)} operations have {len(per_step)} expectations")
     return [(position, step, wanted) for position, (step, wanted) in enumerate(zip(steps, per_step, strict=True))]

@@ -1,4 +1,4 @@
-"""A check of many vectors in one test: everything it finds is told together, each under the name of its vector."""
+"""A check of many vectors in one test: it reports all complaints together, each under the name of its vector."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.conformance.compare import Vector
 
 
 def check_each(vectors: Iterable[Vector], check: Callable[[Vector], Iterable[str]]) -> None:
-    """Fail with all that ``check`` says about the vectors. An error that it raises ends no other vector's check."""
+    """Fail with all complaints of ``check`` about the vectors. An error for one vector does not end the others' check."""
     found = []
     for vector in vectors:
         try:

@@ -1,8 +1,8 @@
-"""Replays files of recorded vectors and says what does not agree.
+"""Replays files of recorded vectors and reports their mismatches.
 
 A file holds a list of vectors, or an object with such a list under ``vectors``: of barrier handling (each with a
 ``mode``), of the coordinator and of state (each with a ``kind``), or of sinks and sources. No two of a file have the
-same name. Whatever cannot be understood is a failure, never a pass.
+same name. A vector that cannot be understood is a failure, never a pass.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DATA = Path(__file__).parent / "data"
 
 
 class VectorFileError(Exception):
-    """A file cannot be read as a file of vectors."""
+    """A file is not readable as a file of vectors."""
 
 
 class Verdict(Enum):
@@ -36,7 +36,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Result:
-    """One vector's verdict; ``text`` says what does not agree."""
+    """One vector's verdict; ``text`` names the mismatches."""
 
     name: str
     verdict: Verdict
@@ -61,7 +61,7 @@ def load(path: Path) -> list[Any]:
 
 
 def check_of(vector: Vector) -> Check:
-    """What replays this vector; raises :class:`MalformedVector` when nothing does."""
+    """The replay of this vector; raises :class:`MalformedVector` when there is none."""
     if "kind" not in vector:
         if "mode" in vector:
             _check_shape(vector, list)
@@ -91,7 +91,7 @@ _JSON_NAMES: dict[type, str] = {list: "a list", dict: "an object"}
 
 
 def replay(vector: Any) -> Result:
-    """Replay one vector. Every error on the way is a failure: of the engine, or of the vector."""
+    """Replay one vector. Every error during the replay is a failure: of the engine, or of the vector."""
     name = str(vector.get("name", "?")) if isinstance(vector, dict) else "?"
     try:
         if not isinstance(vector, dict):

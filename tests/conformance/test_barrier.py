@@ -25,7 +25,7 @@ WRITTEN = {vector["name"]: vector for vector in load(DATA / "written" / "barrier
 
 
 def vector_of(scope: str, mode: str, channels: int, given: list[list[Any]], **more: Any) -> Vector:
-    """A scenario written here: what is not said is expected to be empty."""
+    """A scenario written here: fields that are not given are expected to be empty."""
     expect = {
         "triggered": [],
         "aborted": [],
@@ -51,7 +51,7 @@ def vector_of(scope: str, mode: str, channels: int, given: list[list[Any]], **mo
 
 @pytest.mark.parametrize("vector", [*RECORDED, *WRITTEN.values()], ids=[*BY_NAME, *WRITTEN])
 def test_scenario(vector: Vector) -> None:
-    """The engine decides what the scenario says, recorded or written, in the same order, in every field."""
+    """The engine decides as the scenario says, recorded or written, in the same order, in every field."""
     assert check(vector) == []
 
 
@@ -59,7 +59,7 @@ def test_scenario(vector: Vector) -> None:
 
 
 def wrong(value: Any) -> Any:
-    """Something else of the same shape."""
+    """Another value of the same shape."""
     match value:
         case bool():
             return not value
@@ -127,7 +127,7 @@ def test_a_wrong_expectation_is_reported(vectors: dict[str, Vector]) -> None:
 
 
 def test_a_missing_and_a_superfluous_entry_are_reported() -> None:
-    """Lists and maps are compared whole: what is left out counts as much as what is wrong."""
+    """Lists and maps are compared whole: a missing entry counts as much as a wrong one."""
     for vector in RECORDED:
         for field in ("triggered", "aborted", "output_order", "inflight", "pending_at_end"):
             if vector["expect"][field]:
@@ -166,7 +166,7 @@ def test_order_matters_as_far_as_the_scope_says() -> None:
     ],
 )
 def test_what_the_format_does_not_have_is_refused(change: Vector) -> None:
-    """Nothing that could not be replayed or compared counts as passed."""
+    """A part that could not be replayed or compared does not count as passed."""
     with pytest.raises(MalformedVector):
         check(vector_of("input", "aligned", 1, []) | change)
 
@@ -201,7 +201,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("said", "change"), REFUSED.items(), ids=REFUSED)
 def test_slips_are_refused_with_a_reason(said: str, change: Vector) -> None:
-    """What could be replayed only as something else than was meant is refused, and the message says what and where."""
+    """A vector that could be replayed only with another meaning is refused; the message names the slip and its place."""
     with pytest.raises(MalformedVector, match=said):
         check(vector_of("input", "aligned", 1, []) | change)
 
@@ -214,7 +214,7 @@ def test_the_scope_is_the_input_side_unless_said_otherwise() -> None:
 
 
 def test_yes_is_not_one() -> None:
-    """A truth value where a number belongs does not agree with any number."""
+    """A truth value in the place of a number equals no number."""
     vector = vector_of("input", "aligned", 1, [["barrier", 0, 1], ["poll_all"]], output_order=[["ckpt", 1]])
     vector["expect"]["triggered"] = [True]
     assert len(check(vector)) == 1
@@ -231,7 +231,7 @@ def test_missed_polls_are_reported() -> None:
 
 
 def failures() -> int:
-    """How many recorded scenarios do not come out right."""
+    """How many recorded scenarios fail."""
 
     def goes_wrong(vector: Vector) -> bool:
         try:
@@ -243,13 +243,13 @@ def failures() -> int:
 
 
 def test_an_engine_that_never_resumes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Channels that stay blocked show in many scenarios."""
+    """Channels that stay blocked make many scenarios fail."""
     monkeypatch.setattr(BarrierAlignment, "resume", lambda self, channels, out: None)
     assert failures() > 10
 
 
 def test_an_engine_that_captures_too_little_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Channels that forget what is queued at the start, or what arrives later, show."""
+    """Channels that ignore the records queued at the start, or those that arrive later, are found."""
     with monkeypatch.context() as patch:
         patch.setattr(Channel, "start_capture", lambda self, checkpoint_id: [])
         assert failures() > 3
@@ -258,7 +258,7 @@ def test_an_engine_that_captures_too_little_is_found(monkeypatch: pytest.MonkeyP
 
 
 def test_an_engine_that_stores_what_the_barrier_did_not_overtake_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An output queue that fills its slot with everything it holds shows."""
+    """An output queue that fills its slot with all its records is found."""
     original = OutputQueue._fill_slot
 
     def fill(self: OutputQueue, batches: list[Batch]) -> None:

@@ -1,4 +1,4 @@
-"""The coordinator, state and restore against recorded vectors, and the replay of those against itself."""
+"""The coordinator, state and restore against recorded vectors, and a test of the replay itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REPLAYED = [vector for vectors in FILES.values() for vector in vectors]
 Path_ = tuple[str | int, ...]
 
 
-# What is asked of the replay itself is asked of all vectors of a file in one test.
+# Each requirement on the replay itself is checked for all vectors of a file in one test.
 by_file = pytest.mark.parametrize("vectors", FILES.values(), ids=FILES)
 
 
@@ -35,13 +35,13 @@ def test_vector(vector: Vector) -> None:
 
 
 def test_every_documented_kind_has_a_replay() -> None:
-    """Nothing that the format documents is unknown, and nothing unknown to the format is replayed."""
+    """Every kind of the format has a replay, and every replay has a kind of the format."""
     assert KINDS.keys() == json.loads((DATA / "coordinator.json").read_text(encoding="utf-8"))["kinds"].keys()
 
 
 # --- a wrong expectation is reported ----------------------------------------------------------------------------------
 
-# What an expectation says about itself, or repeats from the input, is not compared with anything.
+# Notes of an expectation about itself, and values repeated from the input, are not compared.
 NOT_COMPARED = {
     "coordinator_sequence": ("after_step",),
     "keyed_state_merge_namespaces": ("compare",),
@@ -63,7 +63,7 @@ def places(expect: Any, path: Path_ = ()) -> Iterator[Path_]:
 
 
 def wrong(value: Any) -> Any:
-    """Another value than ``value``, of its type where there is one."""
+    """A value other than ``value``, of its type where there is one."""
     match value:
         case bool():
             return not value
@@ -89,7 +89,7 @@ def with_wrong(vector: Vector, path: Path_) -> Vector:
 
 
 def spread(places_: list[Path_], limit: int = 80) -> list[Path_]:
-    """At most ``limit`` places, from beginning to end."""
+    """At most ``limit`` places, spread from beginning to end."""
     return places_[:: 1 + len(places_) // limit]
 
 
@@ -99,7 +99,7 @@ def wrong_and_not_reported(vector: Vector) -> Iterator[str]:
     if not compared:
         yield "nothing of the expectation is compared"
     if vector["kind"] == "restore_max_parallelism_check" and " " in vector["expect"]["outcome"]:
-        # Told in words; only the number in them can be wrong.
+        # Expectations in words; only their number can be wrong.
         vector = copy.deepcopy(vector)
         vector["expect"]["outcome"] = vector["expect"]["outcome"].replace("6", "7")
 
@@ -111,7 +111,7 @@ def wrong_and_not_reported(vector: Vector) -> Iterator[str]:
 
 @by_file
 def test_a_wrong_expectation_is_reported(vectors: list[Vector]) -> None:
-    """Whichever value of the expectation is wrong, the replay says so, and in which field."""
+    """Whichever value of the expectation is wrong, the replay reports it with its field."""
     check_each(vectors, wrong_and_not_reported)
 
 
@@ -131,7 +131,7 @@ def expected_and_not_compared(vector: Vector) -> Iterator[str]:
 
 @by_file
 def test_every_field_of_an_expectation_is_compared(vectors: list[Vector]) -> None:
-    """A field that nobody knows is not passed over: neither at the top nor in a step."""
+    """An unknown field is refused, both at the top and in a step."""
     check_each(vectors, expected_and_not_compared)
 
 
@@ -148,7 +148,7 @@ def given_and_not_understood(vector: Vector) -> Iterator[str]:
 
 @by_file
 def test_every_field_of_an_input_is_understood(vectors: list[Vector]) -> None:
-    """A setting or an argument that nobody looks at would be a vector replayed wrongly: it is refused."""
+    """The replay refuses a setting or an argument that it would ignore: the vector would be replayed wrongly."""
     check_each(vectors, given_and_not_understood)
 
 
@@ -206,7 +206,7 @@ def test_a_vector_that_expects_nothing_is_no_success() -> None:
 
 @pytest.mark.parametrize("missing_field", ["input", "expect"])
 def test_an_incomplete_vector_is_reported(missing_field: str) -> None:
-    """Whatever is missing, it is a failure that names it."""
+    """Whatever is missing, the failure names it."""
     vector = copy.deepcopy(REPLAYED[0])
     del vector[missing_field]
 
@@ -218,7 +218,7 @@ def test_an_incomplete_vector_is_reported(missing_field: str) -> None:
 
 @pytest.mark.parametrize("kind", ["key_to_key_group", "coordinator_sequence", "keyed_state_ops"])
 def test_unknown_words_are_reported(kind: str) -> None:
-    """Words of closed lists that nobody knows are a failure of their own kind."""
+    """Unknown words of closed lists are a failure of their own kind."""
     vector = copy.deepcopy(next(one for one in REPLAYED if one["kind"] == kind))
     given = vector["input"]
     if kind == "key_to_key_group":
@@ -231,7 +231,7 @@ def test_unknown_words_are_reported(kind: str) -> None:
     assert "unheard of" in replay(vector).text
 
 
-# Where an optional field may be, and what its absence means.
+# Where an optional field may be, and the meaning of its absence.
 OPTIONAL: list[tuple[str, tuple[str, ...], Any]] = [
     ("empty_snapshot", ("registered_states",), 0),
     ("empty_snapshot", ("entries",), 0),
@@ -249,7 +249,7 @@ OPTIONAL: list[tuple[str, tuple[str, ...], Any]] = [
 
 @pytest.mark.parametrize(("kind", "path", "default"), OPTIONAL, ids=[f"{one[0]} {one[1][-1]}" for one in OPTIONAL])
 def test_an_optional_field_may_be_absent(kind: str, path: tuple[str, ...], default: Any) -> None:
-    """The replay is that of the vector that says the default."""
+    """The replay is that of the vector that contains the default."""
     tried = 0
     for vector in copy.deepcopy([one for one in REPLAYED if one["kind"] == kind]):
         holders = [vector["input"]]

@@ -1,4 +1,4 @@
-"""The replay as a command: what it prints, and when it is content."""
+"""The replay as a command: its output, and its exit code."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def test_a_failure_has_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_a_file_may_be_a_list_of_vectors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The object around the list holds nothing that is needed."""
+    """The object around the list holds no field that is needed."""
     assert run(capsys, written(tmp_path, [GOOD, GOOD | {"name": "other"}]))[1] == ["2 passed, 0 failed, 0 skipped"]
 
 
 def test_two_vectors_of_one_name_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nobody could tell which of the two a verdict is about; the same name in another file is another vector."""
+    """A verdict would not tell which of the two it is about; the same name in another file is another vector."""
     twice, once = written(tmp_path, [GOOD, GOOD], "twice.json"), written(tmp_path, [GOOD], "once.json")
 
     assert run(capsys, twice) == (
@@ -58,7 +58,7 @@ def test_two_vectors_of_one_name_are_refused(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_several_files_are_counted_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file that cannot be read is one failure beside the others."""
+    """A file that cannot be read is one failure among the others."""
     files = written(tmp_path, {"vectors": [GOOD]}, "a.json"), str(tmp_path / "none.json")
 
     code, lines = run(capsys, *files)
@@ -114,7 +114,7 @@ def test_whatever_is_not_understood_fails(
 
 
 def test_a_directory_is_no_file_of_vectors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The error is told like any other."""
+    """The error is reported like any other."""
     code, lines = run(capsys, str(tmp_path))
 
     assert code == 1
@@ -122,7 +122,7 @@ def test_a_directory_is_no_file_of_vectors(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_no_argument_is_a_wrong_call(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing to replay is not a success."""
+    """A call without vectors is not a success."""
     assert main([]) == 2
     assert "usage" in capsys.readouterr().err
 
@@ -142,13 +142,13 @@ def test_a_barrier_vector_goes_to_the_barrier_replay() -> None:
     [(True, 1), (0, False), (None, 0), ([1], [1, 1]), ({"a": 1}, {"b": 1}), ({"a": 1}, {}), ([], {}), ("1", 1)],
 )
 def test_comparison_is_strict(expected: Any, observed: Any) -> None:
-    """Values of different types are different, however alike Python finds them."""
+    """Values of different types are different, even where Python takes them for equal."""
     assert not same(expected, observed)
     assert not same(observed, expected)
 
 
 def test_comparison_takes_tuples_and_number_keys_as_a_file_would_have_them() -> None:
-    """What the engine gives is brought to the form of a file first."""
+    """The engine's values are first converted to the form of a file."""
     assert plain({1: (2, {3: None})}) == {"1": [2, {"3": None}]}
     comparison = Comparison()
     comparison.field("f", [[2, 1]], ((2, 1),))
@@ -165,7 +165,7 @@ def test_unknown_fields_are_named() -> None:
 
 
 def test_a_check_of_many_vectors_tells_everything_it_finds() -> None:
-    """Each complaint names its vector, and an error in one vector hides nothing of the next."""
+    """Each complaint names its vector, and an error in one vector does not hide those of the next."""
 
     def check(vector: dict[str, Any]) -> list[str]:
         return [f"{field} is wrong" for field in vector["expect"] if vector["expect"][field] != 4]

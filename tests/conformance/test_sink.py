@@ -1,4 +1,4 @@
-"""Sinks and sources against recorded vectors, and the replay of those against itself."""
+"""Sinks and sources against recorded vectors, and a test of the replay itself."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ def test_vector(vector: Vector) -> None:
 
 
 def test_every_documented_kind_has_a_replay() -> None:
-    """Nothing that the format documents is unknown, and nothing unknown to the format is replayed."""
+    """Every kind of the format has a replay, and every replay has a kind of the format."""
     assert SINK_KINDS.keys() == json.loads((DATA / "sink.json").read_text(encoding="utf-8"))["kinds"].keys()

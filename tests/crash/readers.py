@@ -225,7 +225,7 @@ class Watch:
         return {row for row in self._expected if row.seen <= newest.get(row.key, 0)}
 
     def problem_of_early_rows(self, covered: Mapping[int, int] | None) -> str | None:
-        """The rows of the last view that no completed checkpoint covers; ``covered``: its number of rows of each key."""
+        """The rows of the last view that no completed checkpoint covers; ``covered``: its number of rows per key."""
         if self._one_per_key or covered is None:
             return None
         early = sorted(row for row in self._seen if row.seen > covered.get(row.key, 0))

@@ -1,4 +1,4 @@
-"""Replays barrier vectors against the engine: ``check`` says what came out differently."""
+"""Replays barrier vectors against the engine: ``check`` reports every mismatch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.conformance.barrier.output_side import OutputReplay
 
 
 def check(vector: Vector) -> list[str]:
-    """One text per mismatch (field, expected, observed); nothing when the engine does what ``vector`` expects.
+    """One text per mismatch (field, expected, observed); none when the engine does what ``vector`` expects.
 
     Raises ``MalformedVector`` for a scope, mode, operation, kind of barrier or field that the format does not have.
     """

@@ -13,7 +13,7 @@ _COMMENTS = ("notes", "output_order_scope", "inflight_scope", "source_channels")
 
 
 def mismatches(vector: Vector, observed: Observed) -> list[str]:
-    """One text per mismatch. Raises ``MalformedVector`` for a field that nobody knows, or if there is none at all."""
+    """One text per mismatch. Raises ``MalformedVector`` for an unknown field, or if there is no field at all."""
     expect = vector["expect"]
     check_fields(expect, (*_FIELDS, *_COMMENTS), "expect")
     found = list(observed.problems)
@@ -62,7 +62,7 @@ def _in_scope(name: str, expected: list[Any], observed: list[Any], scope: str, v
     if scope != "per_channel":
         raise MalformedVector(f"unknown scope of comparison {scope!r}")
     channel_of = {operation[2]: operation[1] for operation in vector["input"] if operation[0] == "rec"}
-    # A record that nobody sent belongs to no channel, and would be compared with nothing.
+    # A record that was never sent belongs to no channel, and would not be compared.
     invented = [one for one in expected if isinstance(one, str) and one not in channel_of]
     found = [f"{name}: expected {one!r}, which was never sent" for one in invented]
     for channel in range(vector["channels"]):

@@ -1,7 +1,7 @@
-"""The format of barrier vectors: what is refused before anything is replayed, with the place where it stands.
+"""The format of barrier vectors: errors that are refused before any replay, with their place in the vector.
 
-What is not refused here and not understood later is a failure as well; this is where the reason is a clear one. Fields
-of a vector that say nothing about the replay (where it comes from, how sure it is) may have any name.
+An error that passes here and is not understood later is a failure as well; here the reason is clear. Fields of a vector
+that do not affect the replay (its source, its certainty) may have any name.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _LISTS = (
 
 
 def check_format(vector: Vector) -> None:
-    """Raises ``MalformedVector`` for what the format does not have, or what could only be a slip."""
+    """Raises ``MalformedVector`` for what the format does not have, and for what could only be a slip."""
     channels = vector.get("channels")
     if not _is_number(channels) or not channels:
         raise MalformedVector(f"channels must be a number above 0, but it is {channels!r}")

@@ -1,9 +1,9 @@
 """Replays a vector on the receiving side: the real input gate, its channels and handler, and the task's protocol.
 
-Elements are put into real channels whose sender never waits: what is sent is at the receiver at once, also behind a
-blocked channel, where the vectors expect it. A local channel has no queue: there everything stays with the sender until
-it is consumed. What is consumed when is decided here, by the rules of ``delivery``; everything that follows from it is
-the engine's doing.
+Elements are put into real channels whose sender never waits. They are at the receiver at once, also on a blocked
+channel, where the vectors expect them. A local channel has no queue: its elements stay with the sender until they are
+consumed. The order of consumption is decided here, by the rules of ``delivery``; everything that follows from it is the
+engine's work.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tests.conformance.compare import MalformedVector
 
 
 class TappedWriter(ChannelStateWriter):
-    """Channel state that also remembers what was captured in which order, for aborted checkpoints too."""
+    """Channel state that also records what was captured in which order, for aborted checkpoints too."""
 
     def __init__(self, observed: Observed) -> None:
         super().__init__()
@@ -100,12 +100,12 @@ class InputReplay:
 
     @property
     def local_channels(self) -> frozenset[int]:
-        """Channels without a queue of their own: what is not consumed waits at the sender."""
+        """Channels without a queue of their own: elements wait at the sender until they are consumed."""
         return frozenset(self._unsent)
 
     @property
     def waiting(self) -> int:
-        """Elements that were not consumed."""
+        """Elements that were not consumed yet."""
         return sum(len(channel.queue) for channel in self.channels) + sum(map(len, self._unsent.values()))
 
     @property
@@ -136,7 +136,7 @@ class InputReplay:
         return self.observed
 
     def apply(self, operation: Operation) -> None:
-        """Replay one operation, consume what ``delivery`` says, and look at the result."""
+        """Replay one operation, consume elements by ``delivery``, and check the result."""
         self._apply(operation)
         if self._eagerly:
             self._consume_all(with_announcements=True)
@@ -209,7 +209,7 @@ class InputReplay:
         unsent.insert(position, (overtakes, stamp, element))
 
     def _hand_over(self, index: int) -> None:
-        """What is next at the sender of a local channel goes to the task."""
+        """The next element at the sender of a local channel goes to the task."""
         _, stamp, element = self._unsent[index].pop(0)
         self._stamps[index, self.channels[index].sent_elements + 1] = stamp
         self._send(index, element)
@@ -221,7 +221,7 @@ class InputReplay:
         elif isinstance(element, CheckpointBarrier):
             self._stamp(index, f"announcement of {element.checkpoint_id}")
             channel.put_barrier(element, None)
-            # The vectors put what follows an aligned barrier into the receiver's queue; there it waits for the resume.
+            # The vectors put elements after an aligned barrier into the receiver's queue; they wait there for the resume.
             super(Tapped, channel).resume_sender()
         else:
             channel.put_event(element)
@@ -268,7 +268,7 @@ class InputReplay:
         return self.channels[min(waiting)[2]] if waiting else None
 
     def _head(self, channel: Tapped, with_announcements: bool) -> tuple[bool, int, int] | None:
-        """``(no priority event, time of arrival, channel)`` of what comes next, if it may be consumed."""
+        """``(no priority event, time of arrival, channel)`` of the next element, if it may be consumed."""
         if unsent := self._unsent.get(channel.index):
             is_priority, stamp, _ = unsent[0]
             return None if channel.blocked else (not is_priority, stamp, channel.index)
@@ -279,7 +279,7 @@ class InputReplay:
                 stamp = self._stamps[channel.index, f"announcement of {element.checkpoint_id}"]
             else:
                 stamp = self._stamps[channel.index, number]
-            # What a barrier was promoted past is ahead of it, and goes on although the barrier blocks its channel.
+            # Records that a barrier was promoted past are before it: they go on although it blocks its channel.
             if channel.blocked and stamp > self._blocked_behind.get(channel.index, -1):
                 return None
             return (position >= channel.priority_events, stamp, channel.index)
@@ -328,7 +328,7 @@ class InputReplay:
     # --- what the gate tells its task -----------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """There may be something to read: the vector says when."""
+        """There may be an element to read; the vector decides when."""
 
     def snapshot_due(self, due: TriggerSnapshot) -> None:
         barrier = due.barrier
@@ -345,7 +345,7 @@ class InputReplay:
         self._carry_out(self._protocol.on_snapshot_due(barrier, due.metrics), due)
 
     def barrier_aborted(self, abort: AbortCheckpoint) -> None:
-        """The handler gave up."""
+        """The handler aborted the checkpoint."""
         if self._state.is_complete(abort.checkpoint_id) or self._state.is_failed(abort.checkpoint_id):
             self.observed.told_before_channel_state_ended = False
         self.observed.abort(abort.checkpoint_id, abort.reason)
@@ -353,7 +353,7 @@ class InputReplay:
         self._carry_out(self._protocol.on_alignment_aborted(abort.checkpoint_id, abort.reason))
 
     def capture_failed(self, checkpoint_id: int) -> None:
-        """Not all barriers will come. A task lets the channel state fail when the gate is done, not now."""
+        """Not all barriers will come. A task lets the channel state fail when the gate is done, not before."""
 
     def alignment_finished(self, finished: AlignmentFinished) -> None:
         """All barriers of an unaligned checkpoint are here: its channel state must be whole."""
@@ -374,7 +374,7 @@ class InputReplay:
         self._clock.arm(at_ns, checkpoint_id)
 
     def input_recovered(self) -> None:
-        """All restored records are behind us."""
+        """All restored records have been read."""
 
     # --- the task's protocol --------------------------------------------------------------------------------------
 
@@ -401,7 +401,7 @@ class InputReplay:
         self._gate.handler.validate()
         for channel in self.channels:
             channel.validate()
-        # An ended channel waits for nobody, though directly delivered its end comes while it is blocked.
+        # An ended channel needs no resume, although with direct delivery its end comes while it is blocked.
         is_open = self._gate.handler.open_channels
         blocked = [channel.index for channel in self.channels if channel.blocked and channel.index in is_open]
         self.observed.blocked_after.append(blocked)
@@ -410,7 +410,7 @@ class InputReplay:
             counts[index] = counts.get(index, 0) + 1
         self.observed.inflight_counts_after.append(counts)
         resumes = [self._resumes(channel) for channel in self.channels]
-        # Every other resume of a sender is one of an alignment.
+        # Every other resume of a sender belongs to an alignment.
         if self._is_recovering and any(channel.sender_resumes - channel.resumes > 1 for channel in self.channels):
             self.observed.problems.append("a channel was resumed twice")
         self.observed.resumed = [index for index, count in enumerate(resumes) if count]

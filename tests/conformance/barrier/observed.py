@@ -1,4 +1,4 @@
-"""What was observed while a vector was replayed, in the words of the vector format."""
+"""The observations of a replay, in the words of the vector format."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def kind_of(barrier: CheckpointBarrier) -> str:
 
 @dataclass
 class Observed:
-    """Everything an expectation can speak of; ``problems`` are breaches that no field has a name for."""
+    """Everything an expectation can name; ``problems`` are breaches that have no field."""
 
     triggered: list[int] = field(default_factory=list)
     aborted: list[int] = field(default_factory=list)
@@ -71,13 +71,13 @@ class Observed:
         self.events.append(marker)
 
     def abort(self, checkpoint_id: int, reason: CheckpointFailureReason | str) -> None:
-        """The task was told that there will be no checkpoint, or that it is over."""
+        """The task was told that there will be no checkpoint, or that it is aborted."""
         self.aborted.append(checkpoint_id)
         self.abort_reasons[checkpoint_id] = reason if isinstance(reason, str) else _REASONS.get(reason, reason.name)
         self.events.append(["abort", checkpoint_id])
 
     def measure(self, checkpoint_id: int, metrics: AlignmentMetrics) -> None:
-        """The alignment of a checkpoint as far as it is known now."""
+        """The alignment of a checkpoint, as far as it is known now."""
         self.metrics[checkpoint_id] = {
             "alignment_ms": metrics.alignment_ns // NS_PER_MS,
             "start_delay_ms": metrics.start_delay_ns // NS_PER_MS,

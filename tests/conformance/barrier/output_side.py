@@ -1,6 +1,6 @@
 """Replays a vector on the sending side: real output queues, their slots of channel state and the timeout of barriers.
 
-Nothing leaves a queue but by ``poll``, which stands for the consumer. ``["ckpt", id]`` is where the barrier is taken.
+Elements leave a queue only by ``poll``, which stands for the consumer. ``["ckpt", id]`` is where the barrier is taken.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class OutputReplay:
                 self._event_names.append(name)
             case ["eop" | "eod" | "cancel", index, *rest]:
                 if operation[0] == "cancel":
-                    # It is what a task sends that has given up.
+                    # A task that has aborted sends it.
                     self._abandon(rest[0])
                 self._stamp(index)
                 event = element_of(operation)

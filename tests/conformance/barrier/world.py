@@ -1,4 +1,4 @@
-"""What the vectors do not speak of but real channels need: a sender, a clock, elements made from operations."""
+"""What real channels need in addition to the vectors: a sender, a clock, elements made from operations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PLENTY = 1_000_000
 
 
 class Sender:
-    """The task at the other end, as far as a channel knows it."""
+    """The task at the other end, as far as a channel uses it."""
 
     name = "sender"
 
@@ -37,11 +37,11 @@ class Sender:
         self.full_outputs -= 1
 
     def channel_state_changed(self, checkpoint_id: int) -> None:
-        """As a task is told; the replay asks the channel-state writer itself."""
+        """Called as in a task; the replay asks the channel-state writer itself."""
 
 
 class Tapped(Channel):
-    """A channel that remembers when it was resumed."""
+    """A channel that records when it was resumed."""
 
     def __init__(self, index: int) -> None:
         super().__init__(
@@ -82,7 +82,7 @@ class Clock:
         return [checkpoint_id for _, checkpoint_id in due]
 
     def carries_out(self, operation: Operation, fire_timers: Callable[[], None]) -> bool:
-        """Whether the operation is about time only; it is carried out then."""
+        """Whether the operation concerns only time; it is carried out then."""
         match operation:
             case ["advance_ms", amount]:
                 self.now_ns += amount * NS_PER_MS
@@ -97,7 +97,7 @@ class Clock:
 
 
 def barrier_of(vector: Vector, checkpoint_id: int, given: list[dict[str, Any]], now_ns: int) -> CheckpointBarrier:
-    """The barrier that an operation with these optional settings means."""
+    """The barrier for an operation with these optional settings."""
     settings = given[0] if given else {}
     timeout_ms = settings.get("timeout_ms", vector.get("timeout_ms"))
     kind = settings.get("kind") or _default_kind(vector, timeout_ms)

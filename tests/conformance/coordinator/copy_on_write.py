@@ -1,16 +1,16 @@
 """Copy-on-write of the heap: which access makes a defensive copy while a snapshot holds the value.
 
-The vectors tell it as object identity, for a map (Flink's) that hands the *copy* to the program and leaves the original
-to the snapshot. Here it is the other way round: the snapshot gets the copy, and the program always sees the object that
-it has stored. What both have in common, and what is replayed, is *when* a copy is made:
+The vectors express it as object identity, for a map (Flink's) that hands the *copy* to the program and leaves the
+original to the snapshot. Here it is the other way round: the snapshot gets the copy, and the program always sees the
+object that it has stored. Both have *when* a copy is made in common, and this is replayed:
 
 * the label of a value is that of the object put, until an access makes the table copy it; then it is ``copyN``, N
   counting those copies, until the next one or the next put;
 * an access makes a copy iff a snapshot is open that still held the live value before it, and holds a copy after it.
 
 Copies are made by key group, not by value, so each key has a key group of its own here. A put over a value that a
-snapshot holds makes a copy too (for the snapshot; Flink's map leaves it the old object): it is no access that hands out
-a value, so it is not counted. Whatever an access hands out is checked to be no object that an open snapshot refers to.
+snapshot holds makes a copy too (for the snapshot; Flink's map leaves it the old object). It does not hand out a value,
+so it is not counted. The replay checks that no access hands out an object that an open snapshot refers to.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class _Map:
         self._copies = 0
 
     def apply(self, op: Vector) -> str | None:
-        """One operation; the label of what it hands out."""
+        """One operation; returns the label of the value that it hands out."""
         name = op["op"]
         if name not in _FIELDS:
             raise MalformedVector(f"unknown operation {name!r}")
         check_fields(op, _FIELDS[name], "an operation")
         match name:
             case "put":
-                # A list, so that a copy is a matter of more than one reference.
+                # A list, so that a copy has to copy more than one reference.
                 stored = self._objects[op["key"]] = [op["object"]]
                 self._at(op["key"]).update(stored)
                 self._labels[op["key"]] = op["object"]
@@ -92,14 +92,14 @@ class _Map:
                 shard = part.entries.shards.get(self._group_of[key])
                 if isinstance(shard, Shard) and self._key_of[key] in shard:
                     found.append(name)
-                # A group that held nothing was not copied at all.
+                # A group that held no value was not copied at all.
                 is_deep = not isinstance(shard, FrozenShard) or shard.encoded or not shard.entries
                 assert is_deep, "a copy of lists must be a deep one"
         return found
 
 
 def heap_copy_on_write(vector: Vector) -> list[str]:
-    """``heap_copy_on_write``; a null in the expectation of a ``get`` says nothing."""
+    """``heap_copy_on_write``; a null in the expectation of a ``get`` is not compared."""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"ops"}, "input")
     check_fields(vector["expect"], {"returned_object"}, "expect")

@@ -1,4 +1,4 @@
-"""The failure budget and what each reason means for it."""
+"""The failure budget and the effect of each reason on it."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ EXECUTION_STATES = {
 
 
 def status_of(state: object) -> TaskStatus:
-    """What a state of an execution means to the coordinator."""
+    """The coordinator's view of a state of an execution."""
     if not isinstance(state, str) or state not in EXECUTION_STATES:
         raise MalformedVector(f"unknown task state {state!r}")
     return EXECUTION_STATES[state]
@@ -104,7 +104,7 @@ _VERTEX = {
 
 
 def finalize_finished_states(vector: Vector) -> list[str]:
-    """``finalize_finished_states``: what the metadata would say, and the reason that a coordinator gives."""
+    """``finalize_finished_states``: the content of the metadata, and the reason that a coordinator gives."""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"vertices"}, "input")
     vertices = given["vertices"]

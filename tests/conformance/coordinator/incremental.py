@@ -34,7 +34,7 @@ _NO_BASE = -1
 
 
 class _Backend:
-    """The strategy of one vector, and what its last snapshot did."""
+    """The strategy of one vector, and the outcome of its last snapshot."""
 
     def __init__(self, restored: Vector | None) -> None:
         file_system = MemoryFileSystem()
@@ -69,7 +69,7 @@ class _Backend:
         return handle
 
     def observed(self) -> dict[str, object]:
-        """What may be asked after a step; what was uploaded, only after a snapshot."""
+        """The fields that a step may expect; uploads only after a snapshot."""
         history = self._strategy.history
         base = history.base_checkpoint
         state: dict[str, object] = {
@@ -82,7 +82,7 @@ class _Backend:
         scopes = {_scope(file).name for file in data}
         return {
             **state,
-            # Without data files there is none.
+            # Without data files there is no scope.
             "sst_scope": scopes.pop() if len(scopes) == 1 else sorted(scopes) or None,
             "reused_placeholders": [file.name for file in data if not file.uploaded],
             "uploaded_sst": [file.name for file in data if file.uploaded],
@@ -96,7 +96,7 @@ def _scope(file: StoreFile) -> StateScope:
 
 
 def _base(restored: Vector | None) -> RestoredBase | None:
-    """What carries over: nothing to other key groups."""
+    """The files that carry over: none to other key groups."""
     if restored is None:
         return None
     check_fields(restored, {"checkpoint", "sst", "same_key_group_range"}, "restored")

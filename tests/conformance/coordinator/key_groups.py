@@ -77,7 +77,7 @@ def max_parallelism_resolution(vector: Vector) -> list[str]:
     resolved = resolve_max_parallelism(given["parallelism"], given.get("configured"))
     observed = {
         "max_parallelism": resolved.value,
-        # Whether it may be adopted; a number that the user gave is never up for it, not even for itself.
+        # Whether it may be adopted; a number that the user gave is never replaced, not even by itself.
         "can_rescale_max_to": resolved.derived and resolved.can_rescale_to(given["rescale_to"]),
     }
     comparison.fields(vector["expect"], observed)

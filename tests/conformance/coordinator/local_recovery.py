@@ -62,7 +62,7 @@ class _Task:
         assert self.store.store(checkpoint_id, state)
 
     def do(self, op: str, checkpoint_id: Any) -> int | None:
-        """One operation; returns what it gives back, if anything."""
+        """One operation; returns its result, if any."""
         match op:
             case "confirm":
                 self.store.confirm(checkpoint_id)
@@ -90,7 +90,7 @@ class _Task:
 def local_state_store(vector: Vector) -> list[str]:
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"stored", "op", "checkpoint", "local_backup", "local_recovery"}, "input")
-    # ``local_backup`` says whether further copies are made; what is stored is there all the same.
+    # ``local_backup`` decides about further copies; copies that are stored stay.
     task = _Task(uses_copies=given.get("local_recovery", True))
     for checkpoint_id in given["stored"]:
         task.keep(checkpoint_id, _state_of(checkpoint_id))
@@ -200,7 +200,7 @@ def restore_procedure(vector: Vector) -> list[str]:
         if outcomes[attempt] == "fails":
             raise CorruptStateError(f"candidate {attempt}", "is damaged")
 
-    # Only how an attempt ends matters, so each candidate is without handles. None at all is one without state.
+    # Only how an attempt ends matters, so candidates have no handles. No candidate means a restore without state.
     candidates: list[RestoreCandidate[KeyedStateHandle]] = [RestoreCandidate((), _NoReader()) for _ in outcomes]
     observed: dict[str, object] = {"tried": tried}
     try:

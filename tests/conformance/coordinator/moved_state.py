@@ -58,7 +58,7 @@ def operator_state(vector: Vector) -> list[str]:
     new = redistribute_operator_state(old, given["new_parallelism"], _split_order(old, given.get("split_state_order")))
     layout: list[dict[str, dict[str, list[int]]]] = []
     for share in new:
-        # A stream that nobody reads anything of is not named.
+        # A stream of which no part is read is not named.
         layout.append({})
         for part in share:
             layout[-1].setdefault(part.stream, {}).update(
@@ -189,7 +189,7 @@ def restore_max_parallelism(vector: Vector) -> list[str]:
 
 def _is_told_by(text: object, adopted: int | None, *, takes_over: bool) -> bool:
     """Whether an expectation in words says the same: that it is illegal (``adopted`` is ``None``), or that the vertex
-    takes over another number than its own, and which."""
+    adopts another number than its own, and which."""
     if not isinstance(text, str) or text in ("ok", "illegal_state"):
         return False
     if adopted is None:

@@ -47,7 +47,7 @@ def discard_policy(vector: Vector) -> list[str]:
     check_fields(vector["expect"], {"discard_when"}, "expect")
     kind, policy = SnapshotKind.CHECKPOINT, given["policy"]
     if policy == "SAVEPOINT":
-        # A savepoint is the same under every policy; this one would discard everything else.
+        # A savepoint is treated the same under every policy; this policy would discard everything else.
         kind, policy = SnapshotKind.SAVEPOINT, RetentionPolicy.NEVER_RETAIN_AFTER_TERMINATION.name
     if policy not in RetentionPolicy.__members__:
         raise MalformedVector(f"unknown policy {policy!r}")

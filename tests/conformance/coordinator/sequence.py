@@ -66,7 +66,7 @@ class SequenceDriver(CoordinatorDriver):
     """A driver whose store may refuse checkpoints, and that goes on when the job has failed: the vectors count."""
 
     def answer(self, position: int, *, fails: bool = False, maybe_written: bool = False) -> None:
-        """A savepoint does not enter the store, so a store that fails is none of its business."""
+        """A savepoint does not enter the store, so a failing store does not affect it."""
         work = self.outstanding[position]
         is_savepoint = isinstance(work, WriteMetadata) and work.kind is SnapshotKind.SAVEPOINT
         super().answer(position, fails=fails and not is_savepoint, maybe_written=maybe_written)
@@ -117,7 +117,7 @@ class Replay:
     # --- steps ----------------------------------------------------------------------------------------------------
 
     def apply(self, step: Vector) -> None:
-        """One step; the driver then works until nothing is left to do."""
+        """One step; the driver then works until no work is left."""
         if step["op"] not in _STEPS:
             raise MalformedVector(f"unknown operation {step['op']!r}")
         check_fields(step, {"op", *_STEPS[step["op"]]}, f"operation {step['op']}")
@@ -141,7 +141,7 @@ class Replay:
             case "stop_scheduler":
                 driver.tell(coordinator.stop(now_ns))
             case "shutdown":
-                # The coordinator alone: what becomes of the completed checkpoints is another decision.
+                # Only the coordinator: what happens to the completed checkpoints is decided elsewhere.
                 driver.tell(coordinator.shut_down(JobStatus.SUSPENDED, now_ns))
             case "set_task":
                 if step["task"] not in self._states:
@@ -181,7 +181,7 @@ class Replay:
     # --- what was observed ----------------------------------------------------------------------------------------
 
     def observed(self, name: str, wanted: Any) -> Any:
-        """What the driver saw, in the form in which the vectors ask for it."""
+        """The driver's observations, in the form that the vectors use."""
         driver, coordinator, log = self.driver, self.driver.coordinator, self.driver.log
         if name in _BY_TASK:
             logs: dict[str, Any] = {

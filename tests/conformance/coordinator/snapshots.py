@@ -41,7 +41,7 @@ class _WatchedStreams:
         self.open: list[CheckpointStream] = []
 
     def create_stream(self, scope: StateScope = StateScope.EXCLUSIVE) -> CheckpointStream:
-        """A stream of the factory behind; its creation is the beginning of the work."""
+        """A stream of the wrapped factory; its creation is the beginning of the work."""
         self._order.append("call")
         stream = self._factory.create_stream(scope)
         self.open.append(stream)
@@ -82,7 +82,7 @@ class _Life:
         release = resources.release
 
         def released() -> None:
-            # What has come to pass by the time the pinned view is let go.
+            # What has happened before the pinned view is released.
             if self.task.status is SnapshotStatus.COMPLETED:
                 self.order.append("log")
             elif self.task.status is SnapshotStatus.CANCELLED and not self.streams.open:

@@ -157,7 +157,7 @@ def keyed_state_ops(vector: Vector) -> list[str]:
                 raise
             observed["error"] = "null_pointer"
         if isinstance(wanted.get("value"), list) and isinstance(observed["value"], dict):
-            # Entries told as pairs; their order means nothing.
+            # Entries given as pairs; their order does not count.
             wanted = {**wanted, "value": unordered(wanted["value"])}
             observed["value"] = unordered([list(entry) for entry in observed["value"].items()])
         comparison.fields(wanted, observed, f"op {position} ")
@@ -228,7 +228,7 @@ def _write(backend: HeapKeyedStateBackend, entries: Vector) -> None:
 
 
 def empty_snapshot(vector: Vector) -> list[str]:
-    """``empty_snapshot``; operator state of every kind, since all of them are to give the same."""
+    """``empty_snapshot``; operator state of every kind, since all kinds give the same result."""
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"backend", "registered_states", "entries"}, "input")
     registered, entries = given.get("registered_states", 0), given.get("entries", 0)

@@ -29,7 +29,7 @@ _EVENTS: dict[str, set[str]] = {
 
 
 class Recorder:
-    """One vector's protocol, and all that it said."""
+    """One vector's protocol, and all its instructions."""
 
     def __init__(self, given: Vector) -> None:
         known = {"events", "events_repeat", "restored_checkpoint", "max_recorded_aborts", "unaligned_enabled"}
@@ -57,7 +57,7 @@ class Recorder:
 
     @property
     def observed(self) -> dict[str, Any]:
-        """What the vectors may ask about."""
+        """The fields that the vectors may expect."""
         remembered = self.protocol.remembered_aborts
         return {**self._seen, "remembered_aborts_after": remembered, "remembered_abort_count": len(remembered)}
 

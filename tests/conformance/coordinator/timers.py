@@ -1,4 +1,4 @@
-"""Timers: what fires when, the one physical wake-up, and the queue behind them."""
+"""Timers: which fires when, the one physical wake-up, and the queue that holds them."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class _Timers:
     """The timer service and the wake-ups of one vector.
 
     Flink has one wake-up at a time: a timer earlier than all others moves it, and deleting timers leaves it where it
-    is. Ours cannot be moved: those asked for before stay, find nothing due, and do nothing. So what is told of is the
-    wake-up that would be Flink's one, as long as it was asked for.
+    is. Ours cannot be moved: earlier requests stay, find no timer due, and have no effect. So the replay reports the
+    wake-up that would be Flink's one, as long as it was requested.
     """
 
     def __init__(self) -> None:
@@ -59,11 +59,11 @@ class _Timers:
 
     @property
     def physical_timer(self) -> int | None:
-        """The one wake-up, ``None`` when nobody asked for it."""
+        """The one wake-up, ``None`` when none was requested."""
         return self._moved_to if self._moved_to in self._clock.asked_ms else None
 
     def apply(self, op: Vector) -> list[Timer]:
-        """One operation; returns what fires."""
+        """One operation; returns the timers that fire."""
         service, fired = self.service, list[Timer]()
         match op["op"]:
             case "key":
@@ -185,7 +185,7 @@ def key_grouped_priority_queue(vector: Vector) -> list[str]:
 
 
 def _by_key_group(backend: HeapKeyedStateBackend) -> dict[str, list[Element]]:
-    """The elements of each key group, as a snapshot would hold them."""
+    """The elements of each key group, in the form that a snapshot holds."""
     found: dict[str, list[Element]] = {}
     for part in backend.sync_prepare_resources(1).parts:
         for group in part.entries.groups_with_entries():

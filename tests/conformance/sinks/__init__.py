@@ -1,6 +1,6 @@
 """Replays of the vectors about sinks and sources: one function per kind.
 
-Each takes a vector and returns its mismatches. It raises ``MalformedVector`` for what is not of the documented format.
+Each takes a vector and returns its mismatches. It raises ``MalformedVector`` for any departure from the format.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def _acker_message(kind: str, root: int, event: Vector) -> AckerMessage:
 
 
 class _Clocked:
-    """One spout, one bolt that holds what it gets, one acker, and the clock that rotates the first and the last."""
+    """One spout, one bolt that holds its tuples, one acker, and the clock that rotates spout and acker."""
 
     def __init__(self, timeout_s: int | None) -> None:
         self._timeout = timeout_s
@@ -137,7 +137,7 @@ class _Clocked:
         self.results: list[Vector] = []
 
     def advance(self, to: int) -> None:
-        """Everything that is due up to now, ticks of this instant included."""
+        """Carry out everything that is due up to now, ticks of this instant included."""
         while self._timeout is not None and self._next_tick is not None and self._next_tick <= to:
             self.now = self._next_tick
             for outcome in self._spout.tick():
@@ -253,7 +253,7 @@ class _Topology:
         self.results: dict[str, dict[str, list[Hashable]]] = {}
 
     def feed(self, spout: str, message: Hashable) -> None:
-        """One message, until nothing is left to do. What comes of it is in ``results``."""
+        """One message, until no work is left. Its outcome is in ``results``."""
         self.results = {"acked": {}, "failed": {}}
         if spout not in self.spouts:
             raise MalformedVector(f"there is no spout {spout}")
@@ -324,7 +324,7 @@ class _Topology:
 
 
 def acker_topology(vector: Vector) -> list[str]:
-    """Whole topologies: what becomes of each message, and what that takes."""
+    """Whole topologies: the outcome of each message, and its cost."""
     given = vector["input"]
     check_fields(given, {"spouts", "bolts", "feeds", "acker_tasks"}, "input")
     topology = _Topology(given)
@@ -345,7 +345,7 @@ def acker_topology(vector: Vector) -> list[str]:
 def _compare(
     vector: Vector, observed: dict[str, Any], *, sets: Sequence[str] = (), parts: Sequence[str] = ()
 ) -> list[str]:
-    """``sets``: lists whose order means nothing; ``parts``: maps of which not every key need be expected."""
+    """``sets``: lists whose order does not count; ``parts``: maps of which not every key need be expected."""
     expect, comparison = vector["expect"], Comparison()
     check_fields(expect, observed, "expect")
     for name, wanted in expect.items():

@@ -90,7 +90,7 @@ class _World:
     def _drive(self, task: Harness, event: Vector) -> None:
         match event["op"]:
             case "processing_time":
-                # The clock stands at its new time before the first timer fires; what is armed then is due later.
+                # The clock stands at its new time before the first timer fires; timers armed then are due later.
                 task.context.now_ns = now_ns = event["t"] * 1_000_000
                 while task.context.timers and task.context.timers[0] <= now_ns:
                     task.operator.on_processing_time_ns(heapq.heappop(task.context.timers))

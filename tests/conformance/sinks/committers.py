@@ -83,7 +83,7 @@ class _ScriptedCommitter:
 
 
 class _Watched:
-    """Calls a committer, and remembers what it was asked for."""
+    """Calls a committer, and records its requests."""
 
     def __init__(self, committer: _ScriptedCommitter) -> None:
         self._committer = committer
@@ -94,7 +94,7 @@ class _Watched:
         self._committer.commit(requests)
 
     def committed(self) -> list[list[Any]]:
-        """What was committed in each round with any success. (A request that was put off counts for its last round.)"""
+        """The requests committed in each round with any success. (A retried request counts for its last round.)"""
         rounds: list[list[Any]] = []
         later: list[CommitRequest] = []
         for requests in reversed(self._rounds):

@@ -64,7 +64,7 @@ class _WriterTask:
         self.writer.write(bucket, self._encoder.encode(Batch(["12345"])), ["12345"], now_ms)
 
     def advance_to(self, time_ms: int) -> None:
-        # The clock moves first, so one jump over several intervals is one check.
+        # The clock moves first, so one jump over several intervals causes one check.
         self.now_ms = time_ms
         if self._due_ms <= time_ms:
             self.writer.on_processing_time(time_ms)

@@ -113,7 +113,7 @@ def _intervals(given: Vector) -> dict[str, int]:
 
 
 class TextBulkFormat:
-    """Writes texts as they are, in the manner of a bulk format: record by record, and an ending."""
+    """Writes texts as they are, like a bulk format: record by record, and an ending."""
 
     is_bulk = True
 
@@ -174,7 +174,7 @@ class _Task:
         self.next_check_ms = now_ms + interval_ms
 
     def advance_to(self, now_ms: int) -> None:
-        """The body of a timer sees the new clock and registers the next one from there: one jump, one check."""
+        """A timer callback sees the new clock and registers the next timer from there: one jump, one check."""
         self.now_ms = now_ms
         if self.next_check_ms <= now_ms:
             self.buckets.on_processing_time(now_ms)
@@ -183,7 +183,7 @@ class _Task:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What one subtask has given for one checkpoint."""
+    """The snapshot of one subtask for one checkpoint."""
 
     states: list[BucketState]
     max_part_counter: int
@@ -191,7 +191,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Check:
-    """Everything that could be seen at one moment."""
+    """The files and states visible at one moment."""
 
     files: list[dict[str, str]]
     logical: dict[str, Any] | None
@@ -251,7 +251,7 @@ class World:
         self.on_check: Callable[[str], None] = lambda label: None
 
     def replay(self, events: Sequence[Vector]) -> dict[str, Check]:
-        """Carry out the events; what was seen, by label."""
+        """Carry out the events; returns the checks by label."""
         for position, event in enumerate(events):
             known = _EVENTS.get(event.get("op", ""))
             if known is None:
@@ -308,7 +308,7 @@ class World:
             case "notify_complete":
                 buckets.commit_up_to(event["id"])
             case "notify_aborted":
-                # Nothing to be done, and nothing that the sink's operator does.
+                # No action is due, and the sink's operator takes none.
                 pass
 
     def _task(self, event: Vector) -> _Task:
@@ -363,7 +363,7 @@ def _name(target: str) -> str:
 
 
 class CountingPolicy(RollingPolicy):
-    """Counts what another policy is asked, and how often it says yes."""
+    """Counts the questions to another policy, and how often it says yes."""
 
     def __init__(self, inner: RollingPolicy) -> None:
         self._inner = inner

@@ -48,7 +48,7 @@ def _needed(given: Vector, *names: str, optional: Iterable[str] = (), where: str
 
 
 class _Enumerated:
-    """An enumerator, what it has told readers since the last restore, and its snapshots."""
+    """An enumerator, its messages to readers since the last restore, and its snapshots."""
 
     def __init__(self, enumerator: FileSplitEnumerator) -> None:
         self.enumerator = enumerator
@@ -132,7 +132,7 @@ def _enumerator_event(one: _Enumerated, event: Vector) -> None:
 
 
 class _ScriptedSource:
-    """A pulled source whose reader is where the vector says."""
+    """A pulled source whose reader is at the vector's position."""
 
     monitor_interval_ms = None
     create_assigner = SplitAssigner
@@ -213,7 +213,7 @@ def _record_positions(vector: Vector) -> list[str]:
 
 
 class _Context:
-    """What a source sees, without an operator."""
+    """The context of a source, without an operator."""
 
     name, attempt = "source", 1
 

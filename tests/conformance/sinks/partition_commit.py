@@ -28,7 +28,7 @@ from tests.operators.harness import Checkpoint, Harness
 
 
 class RecordingPolicy:
-    """Applies another policy, if there is one, and remembers to which partitions."""
+    """Applies another policy, if there is one, and records its partitions."""
 
     def __init__(self, calls: list[tuple[str, str]], kind: str = "custom", inner: CommitPolicy | None = None) -> None:
         self.kind = kind

@@ -40,7 +40,7 @@ def _policies(kinds: list[str], partition_columns: list[str]) -> tuple[CommitPol
 
 
 def _staged(fs: MemoryFileSystem, staging: str, columns: int) -> dict[str, list[StagedFile]]:
-    """What tasks have staged, by partition."""
+    """The files that tasks have staged, by partition."""
     found: dict[str, list[StagedFile]] = {}
     for task in fs.list_dir(staging):
         partitions = [""]
@@ -61,7 +61,7 @@ def _staged(fs: MemoryFileSystem, staging: str, columns: int) -> dict[str, list[
 def _commit_staged(
     fs: MemoryFileSystem, staging: str, given: Vector, overwrite: bool, policies: tuple[CommitPolicy, ...] = ()
 ) -> None:
-    """Commit what is below a staging directory, unless that is gone."""
+    """Commit the files below a staging directory, unless the directory is gone."""
     if not fs.is_dir(staging):
         return
     columns, tasks = given["partition_columns"], fs.list_dir(staging)
@@ -73,7 +73,7 @@ def _commit_staged(
 
 
 class _Table:
-    """A table, its staging directory, and who commits one to the other."""
+    """A table, its staging directory, and the commit of one to the other."""
 
     def __init__(self, given: Vector) -> None:
         self.fs = MemoryFileSystem()
@@ -140,7 +140,7 @@ class _Jobs:
         self._jobs: list[tuple[str, bool]] = []
 
     def write(self, job: Vector) -> int:
-        """Write the rows of one job; how many files are staged then."""
+        """Write the rows of one job; returns how many files are staged then."""
         check_fields(job, {"rows", "staging", "overwrite"}, "a job")
         given, staging = self._given, posixpath.join(_STAGING, job["staging"])
         columns = PartitionColumns(given["columns"], given["partition_columns"], given.get("static_partition"))

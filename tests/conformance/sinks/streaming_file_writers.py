@@ -22,7 +22,7 @@ COMMIT_CONFIG = (
 
 
 def commit_options(config: Vector) -> dict[str, Any]:
-    """What ``PartitionCommit`` is given for the ``config`` of a committer."""
+    """The arguments of ``PartitionCommit`` for the ``config`` of a committer."""
     check_fields(config, COMMIT_CONFIG, "config")
     return {
         "trigger": config["trigger"],
@@ -33,7 +33,7 @@ def commit_options(config: Vector) -> dict[str, Any]:
 
 
 class PathsAsGiven(WriterSpec):
-    """Writers whose records say the path of their partition: those of the vectors need not be of the form ``k=v``."""
+    """Writers whose records contain the path of their partition: vectors need not have it in the form ``k=v``."""
 
     def create_assigner(self) -> BucketAssigner:
         return FunctionBucketAssigner(lambda record: str(record["partition"]))
@@ -100,7 +100,7 @@ class _World:
                 self.writer.complete(event["id"])
             case "end_input":
                 check_fields(event, ("op",), "event")
-                # Nothing follows: no checkpoint is to be waited for.
+                # No event follows: no checkpoint need be waited for.
                 self.writer.context.checkpointing_enabled = False
                 self.writer.finish()
             case unknown:

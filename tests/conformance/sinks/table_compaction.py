@@ -84,7 +84,7 @@ def compact_operator(vector: Vector) -> list[str]:
             case "notify":
                 compactor.complete(arguments[0])
             case "end_input":
-                # Nothing follows: no checkpoint is to be waited for.
+                # No event follows: no checkpoint need be waited for.
                 compactor.context.checkpointing_enabled = False
                 compactor.finish()
             case unknown:

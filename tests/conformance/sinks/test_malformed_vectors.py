@@ -1,4 +1,4 @@
-"""What the replays of sinks refuse: vectors that are not of the documented format, and expectations that are wrong."""
+"""What the replays of sinks refuse: vectors that do not follow the documented format, and wrong expectations."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ INIT = {"op": "init", "root": "r", "val": "0x5"}
     ],
 )
 def test_what_an_acker_cannot_be_asked_is_an_error(vector: Vector, message: str) -> None:
-    """A vector of acking that nobody understands is refused with the reason."""
+    """A vector of acking that the replay does not understand is refused with the reason."""
     with pytest.raises(MalformedVector, match=message):
         SINK_KINDS[vector["kind"]](vector)
 
 
 def test_a_wrong_expectation_of_acking_is_a_mismatch() -> None:
-    """The comparison compares."""
+    """The comparison finds the wrong value."""
     vector = topology("ack", "1", per_feed=[{"acked": {}, "failed": {}}], messages={"data": 2})
     assert len(SINK_KINDS["acker_topology"](vector)) == 2
 
@@ -99,7 +99,7 @@ WRITE: Vector = {"op": "write", "bucket": "b", "t": 0}
     ],
 )
 def test_what_is_not_documented_is_refused(vector: Vector) -> None:
-    """Nothing is passed over."""
+    """No undocumented part is ignored."""
     with pytest.raises(MalformedVector):
         SINK_KINDS[vector["kind"]](vector)
 
@@ -186,7 +186,7 @@ def test_what_partitions_do_not_document_is_refused(kind: str, given: Vector, ex
 
 
 def test_a_wrong_expectation_is_noticed() -> None:
-    """Each field of what these vectors expect is really compared."""
+    """Each field that these vectors expect is really compared."""
     kinds = {*OF_PARTITIONS, "bucketing_sink", "two_phase_commit", "staging_commit", "batch_output_format"}
     written = [vector for vector in load(DATA / "written" / "sink.json") if vector["kind"] in kinds]
     assert len(written) == 28

@@ -37,7 +37,7 @@ class _PreCommitError(Exception):
 
 
 class _Transactions:
-    """The other system: all transactions of all tasks, and what was asked."""
+    """The other system: all transactions of all tasks, and the requests to it."""
 
     def __init__(self) -> None:
         self.rows: dict[str, list[Any]] = {}
@@ -176,7 +176,7 @@ class _World:
                 task.finish()
 
     def error_of(self, event: Vector) -> str | None:
-        """Carry one event out: which error came of it."""
+        """Carry out one event; returns its error."""
         try:
             self.apply(event)
         except _PreCommitError:
