@@ -10,7 +10,7 @@ from tests.conformance.compare import Vector
 
 
 def check_each(vectors: Iterable[Vector], check: Callable[[Vector], Iterable[str]]) -> None:
-    """Fail with all complaints of ``check`` about the vectors. An error for one vector does not end the others' check."""
+    """Fail with all complaints of ``check`` about the vectors. An error for one vector does not skip the others."""
     found = []
     for vector in vectors:
         try:

@@ -201,13 +201,13 @@ REFUSED = {
 
 @pytest.mark.parametrize(("said", "change"), REFUSED.items(), ids=REFUSED)
 def test_slips_are_refused_with_a_reason(said: str, change: Vector) -> None:
-    """A vector that could be replayed only with another meaning is refused; the message names the slip and its place."""
+    """A vector that could be replayed only with another meaning is refused; the message names the slip and place."""
     with pytest.raises(MalformedVector, match=said):
         check(vector_of("input", "aligned", 1, []) | change)
 
 
 def test_the_scope_is_the_input_side_unless_said_otherwise() -> None:
-    """The format has a default for the scope, and for nothing else that decides how a vector is replayed."""
+    """The scope has a default; no other field that decides how a vector is replayed has one."""
     vector = vector_of("input", "aligned", 1, [["rec", 0, "a"], ["poll_all"]], output_order=["a"])
     del vector["scope"]
     assert check(vector) == []

@@ -159,7 +159,7 @@ def test_comparison_takes_tuples_and_number_keys_as_a_file_would_have_them() -> 
 
 
 def test_unknown_fields_are_named() -> None:
-    """The message says where and which."""
+    """The message names them and their place."""
     with pytest.raises(MalformedVector, match=r"^input has unknown fields: b, c$"):
         check_fields({"a": 1, "c": 1, "b": 1}, {"a"}, "input")
 

@@ -39,8 +39,8 @@ def weir(
 ) -> Ending:
     """Run ``weir`` with these arguments in a fork; SIGKILL it after so many seconds, if it lives that long.
 
-    ``log``: the file for all that it prints; ``prepare``: called in the fork, before anything else; ``meanwhile``:
-    called here again and again while it lives, with its process id and its age in seconds.
+    ``log``: the file for its output; ``prepare``: called in the fork, before anything else; ``meanwhile``: called here
+    again and again while it lives, with its process id and its age in seconds.
     """
     sys.stdout.flush()
     sys.stderr.flush()

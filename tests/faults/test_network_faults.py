@@ -272,7 +272,7 @@ def test_a_dropped_batch_is_missing_and_the_oracle_says_so() -> None:
 
 
 def test_an_element_may_overtake_in_an_unsound_network() -> None:
-    """The second batch is received ahead of the first."""
+    """The second batch is received before the first."""
     faults = ("delay:near[0]->count[0] records#1~30us", "reorder:near[0]->count[0] records#2")
     run = disturbed(*faults, unsound=True, mode="at-least-once")
 

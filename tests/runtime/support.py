@@ -88,7 +88,7 @@ class _Recording(SinkOperator):
 
 def running_count(job: Job, records: int, into: Any, *, keys: int = 3, name: str = "count", **source: Any) -> Job:
     """``records`` numbers, counted per key: the output is ``(key, 1) .. (key, n)`` for every key, in any order of
-    keys, so it says of each record whether it was counted never, once or twice."""
+    keys, so it shows for each record whether it was counted never, once or twice."""
     stream = job.source(SequenceSource(0, records), name="numbers", **source).map(
         lambda number: (number % keys, 1), name="pair"
     )

@@ -26,7 +26,7 @@ def counted(into: Any) -> Job:
 
 
 def windowed(into: Any) -> Job:
-    """A linear job with event-time windows, whose watermarks come by the virtual clock."""
+    """A linear job with event-time windows, whose watermarks go by the virtual clock."""
     job = Job("windows")
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(5, lambda number: number).with_interval_ns(37 * US)
     stream = job.source(SequenceSource(0, RECORDS), watermarks=strategy).map(lambda number: (number % 5, number))
@@ -108,7 +108,7 @@ def test_mail_more_frequent_than_records_does_not_stop_a_task(batch_size: int) -
 
 @pytest.mark.parametrize("batch_size", BATCH_SIZES)
 def test_paid_pauses_do_not_depend_on_the_batch_size(batch_size: int) -> None:
-    """When records cost nothing a source pauses at the record where its input says so."""
+    """When records cost no time a source pauses at the record that its input chooses."""
     results, trace = CollectedResults(), Trace()
     job = Job("pause").source(CollectionSource([1, 2, Pause(5), 3, Pause(5), 4])).rebalance()
 

@@ -89,7 +89,7 @@ def test_a_kill_before_the_start_is_refused() -> None:
 
 
 def test_a_kill_after_the_end_strikes_nothing() -> None:
-    """A kill planned for later than the job lasts changes nothing."""
+    """A kill planned for later than the end of the job has no effect."""
     result = run(count_job(), kills=[("count", 10**15)])
 
     assert result.attempts == 1

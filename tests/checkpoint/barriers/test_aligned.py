@@ -59,7 +59,7 @@ def test_newer_barrier_subsumes() -> None:
 
 @pytest.mark.parametrize("late_id", [2, 1])
 def test_obsolete_barrier_frees_its_channel_at_once(late_id: int) -> None:
-    """A barrier of a finished or older checkpoint starts nothing and leaves no channel blocked."""
+    """A barrier of a finished or older checkpoint starts no alignment and leaves no channel blocked."""
     handler = SingleCheckpointHandler(2)
     handler.on_barrier(0, barrier(2), 0)
     handler.on_cancel(1, cancel(2), 0)

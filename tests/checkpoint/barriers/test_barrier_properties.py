@@ -52,7 +52,7 @@ def runs(draw: st.DrawFn, modes: tuple[str, ...] = MODES, delivery: str = "eager
 
 @st.composite
 def interludes(draw: st.DrawFn, delivery: str) -> Operations:
-    """What happens between two arrivals: time passes; the task may fall behind."""
+    """Between two arrivals time passes, and the task may be slow to read."""
     operations: Operations = []
     if draw(st.integers(0, 2)) == 0:
         kind = draw(st.sampled_from(["advance_ms", "advance_ms_passive"]))

@@ -1,10 +1,10 @@
 """A job manager in miniature around a real coordinator: a clock, timers, storage answers and a logbook.
 
-Answers to the coordinator's instructions wait in ``outstanding`` until they are given; with ``prompt=True`` they are
-given after every event, until nothing is left, and with ``inline=True`` while the instructions of the event that asked
-for them are still being carried out. The coordinator is validated after every event, and the logbook asserts
-what must never happen: a notification before the metadata is durable, an answer nobody asked for, a part of a
-checkpoint that ends twice.
+Answers to the coordinator's instructions wait in ``outstanding`` until they are given. With ``prompt=True`` they are
+given after every event, until none is left; with ``inline=True`` while the instructions of the event that asked for
+them are still being carried out. The coordinator is validated after every event. The logbook asserts what must never
+happen: a notification before the metadata is durable, an answer without a request, a part of a checkpoint that ends
+twice.
 """
 
 from __future__ import annotations

@@ -290,7 +290,7 @@ def test_a_claimed_savepoint_stays_whole_until_nothing_uses_it() -> None:
 
 
 def test_a_savepoint_in_between_does_not_release_a_claimed_one() -> None:
-    """A completed savepoint enters no store, so that it deletes nothing either."""
+    """A completed savepoint enters no store, so it does not cause a deletion either."""
     driver = recovered(entry(3, "a", restored_sharing=NO_SHARING))
     complete(driver, 4, refers_to=("a",))
     driver.tell(driver.coordinator.trigger_savepoint("s", driver.now_ns))

@@ -49,7 +49,7 @@ def test_ids_must_grow() -> None:
 
 @pytest.mark.parametrize("timeout_ns", [None, 5])
 def test_a_barrier_that_had_to_be_aligned_goes_on_in_its_own_form(timeout_ns: int | None) -> None:
-    """Unaligned, and so ahead of all records, or timeoutable again."""
+    """Unaligned, and so before all records, or timeoutable again."""
     alignment = AlignmentType.UNALIGNED if timeout_ns is None else AlignmentType.ALIGNED
     own = CheckpointBarrier(1, 0, CheckpointOptions(alignment, aligned_timeout_ns=timeout_ns))
     forced = own.with_options(own.options.with_unaligned_unsupported())
@@ -195,7 +195,7 @@ def test_abort_of_a_stopping_savepoint_fails_the_task() -> None:
 
 
 def test_an_ordinary_savepoint_stops_nobody() -> None:
-    """Only a barrier that says so makes the task wait."""
+    """Only the barrier of a savepoint that stops the job makes the task wait."""
     protocol = TaskCheckpointProtocol()
     barrier_of_savepoint = CheckpointBarrier(1, 0, CheckpointOptions(kind=SnapshotKind.SAVEPOINT))
     protocol.on_snapshot_due(barrier_of_savepoint, METRICS)

@@ -221,7 +221,7 @@ class InputReplay:
         elif isinstance(element, CheckpointBarrier):
             self._stamp(index, f"announcement of {element.checkpoint_id}")
             channel.put_barrier(element, None)
-            # The vectors put elements after an aligned barrier into the receiver's queue; they wait there for the resume.
+            # The vectors put elements after an aligned barrier into the receiver's queue; there they await the resume.
             super(Tapped, channel).resume_sender()
         else:
             channel.put_event(element)

@@ -229,8 +229,7 @@ class _Bolt:
 
 
 class _Topology:
-    """One task per component. Tuples are delivered first come, first served; what is said to ackers and spouts, at
-    once."""
+    """One task per component. Tuples are delivered first come, first served; messages to ackers and spouts, at once."""
 
     def __init__(self, given: Vector) -> None:
         self._bolts = {bolt.id: bolt for bolt in map(_Bolt, given["bolts"])}

@@ -260,10 +260,10 @@ def subtask_merge(vector: Vector) -> list[str]:
 
 
 def global_committer(vector: Vector) -> list[str]:
-    """``global_committer``. How many subtasks there are is not said: those that send a summary for a checkpoint.
+    """``global_committer``. The number of subtasks is not given: it is the number that send a summary for a checkpoint.
 
-    ``commit_on_input`` is said of the operator that is restored, if one is: an operator that commits on input leaves
-    nothing to be restored of a checkpoint that is whole, so that which came before waited for notifications.
+    ``commit_on_input`` describes the operator that is restored, if one is. An operator that commits on input leaves no
+    whole checkpoint to be restored, so before the restore the operator waited for notifications.
     """
     given, comparison = vector["input"], Comparison()
     check_fields(given, {"commit_on_input", "events"}, "input")

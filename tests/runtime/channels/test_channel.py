@@ -172,7 +172,7 @@ def test_a_channel_is_announced_once_while_it_is_listed() -> None:
 
 
 def test_priority_events_overtake_data_but_not_each_other() -> None:
-    """Unaligned barriers come first, in their own order; everything else keeps its place."""
+    """Unaligned barriers come first, in their own order; all other elements keep their place."""
     link = Link()
     first, second = unaligned(1), unaligned(2)
 
@@ -190,7 +190,7 @@ ELEMENTS_OF_ANY_KIND = st.one_of(
 
 
 class LaterSender:
-    """Sends an element when the kernel says so."""
+    """Sends an element at a kernel event."""
 
     name = "later sender"
 
@@ -342,7 +342,7 @@ def test_other_barriers_are_not_announced(barrier: CheckpointBarrier) -> None:
 
 
 def test_a_receiver_without_a_queue_of_its_own_gets_no_announcements() -> None:
-    """A local channel announces nothing."""
+    """A local channel sends no announcement."""
     link = Link()
     link.receiver.has_announcements = False
 
@@ -421,7 +421,7 @@ def test_what_the_barrier_overtook_in_the_receivers_queue_is_captured() -> None:
 
 
 def test_an_aligned_barrier_in_the_queue_delimits_at_its_place() -> None:
-    """Another channel has timed out; this one holds its barrier, with records ahead of it."""
+    """Another channel has timed out; this one holds its barrier, with records before it."""
     link = Link()
     link.put(records(1), timeoutable(1), records(2))
     link.channel.resume_sender()

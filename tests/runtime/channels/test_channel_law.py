@@ -1,4 +1,4 @@
-"""The law of channel state: nothing in flight is lost or counted twice, whatever form barriers have and who is late."""
+"""The law of channel state: no record in flight is lost or counted twice, in any form of barriers and any order."""
 
 from __future__ import annotations
 

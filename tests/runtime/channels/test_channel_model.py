@@ -99,7 +99,7 @@ class Model:
         self.urgent.append(barrier)
 
     def start(self, checkpoint_id: int) -> None:
-        """Capture what is ahead of the barrier, or everything."""
+        """Capture the records before the barrier, or all of them."""
         self.inputs[checkpoint_id] = []
         marked = self.barrier_here and self.last == checkpoint_id
         if not marked:

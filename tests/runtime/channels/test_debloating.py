@@ -48,7 +48,7 @@ def test_work_goes_on_from_one_period_to_the_next() -> None:
 
 
 def test_without_work_nothing_is_known() -> None:
-    """An idle period says nothing about how fast the task is."""
+    """An idle period does not show how fast the task is."""
     meter = ThroughputMeter()
     assert meter.records_within(100, 0, now_ns=100) is None
     meter.input_available(100)
@@ -325,7 +325,7 @@ def test_an_aligned_barrier_takes_the_target_time(target_ns: int) -> None:
 
 @pytest.mark.parametrize("target_ns", RATE_TARGET)
 def test_an_unaligned_checkpoint_stores_what_is_taken_in_the_target_time(target_ns: int) -> None:
-    """Records in flight = throughput x target, on both sides together; without debloating, all that credit allows."""
+    """Records in flight = throughput x target, on both sides together; without debloating, as many as credit allows."""
     _, trace = backpressured("unaligned", target_ns)
     _, plain = backpressured("unaligned", None)
 

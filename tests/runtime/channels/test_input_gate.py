@@ -389,7 +389,7 @@ def test_a_gate_without_restored_input_connects_at_once() -> None:
 
 
 def test_a_gate_that_was_not_restored_is_recovered() -> None:
-    """There is nothing to wait for, and a marker on its channels would be a bug."""
+    """It has no records to wait for, and a marker on its channels would be a bug."""
     task = Receiver()
     assert task.gate.is_recovered
 

@@ -63,7 +63,7 @@ def test_an_event_does_not_overtake_waiting_records() -> None:
 
 
 def test_events_leave_without_credit() -> None:
-    """When credit is used up exactly by what is ahead of them, events still go."""
+    """When the records before them use up exactly the credit, events still go."""
     link = Link(capacity=1)
 
     link.put(records(1), Watermark(5))
@@ -295,7 +295,7 @@ def test_a_timeoutable_barrier_that_leaves_at_once_reserves_nothing() -> None:
 
 
 def test_a_timeoutable_barrier_that_is_taken_in_time_captures_nothing() -> None:
-    """The slot it reserved while it had to wait is filled empty as it leaves, and the sender is told."""
+    """The slot it reserved while it had to wait is completed empty as it leaves, and the sender is told."""
     link = stuck(records(1))
     link.put(timeoutable(1), records(2))
     assert not link.state.is_complete(1)
@@ -433,7 +433,7 @@ def test_an_aligned_barrier_without_a_timeout_reserves_nothing() -> None:
 
 
 def test_restored_output_leaves_first_and_its_marker_blocks() -> None:
-    """The receiver gets what was in the sender's queue, then the marker, and nothing new before it resumes."""
+    """The receiver gets the records of the sender's queue, then the marker, and no new record before it resumes."""
     link = Link()
     link.channel.restore([], [records(1), records(2)])
     link.put(records("new"))

@@ -136,7 +136,7 @@ def test_rebalance_does_not_depend_on_how_the_stream_is_cut(count: int, channels
 
 
 def test_events_go_to_every_channel_behind_the_records() -> None:
-    """An event is broadcast whatever the partitioner does with records, and keeps its place."""
+    """An event is broadcast, however the partitioner treats records, and keeps its place."""
     out, sent = writer(GlobalPartitioner(), 2)
     barrier = CheckpointBarrier(1, 0)
 

@@ -1,4 +1,4 @@
-"""The valve combines watermarks as Flink's does, compared with a model that remembers nothing but the marks."""
+"""The valve combines watermarks as Flink's does, compared with a model that stores only the watermarks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.runtime.channels import WatermarkValve
 
 
 class NaiveValve:
-    """The rules said in one sentence each, recomputed from all marks after every event.
+    """The rules in one sentence each, recomputed from all marks after every event.
 
     A channel counts when it is active and its watermark has caught up with the task's.
     """

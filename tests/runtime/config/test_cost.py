@@ -13,7 +13,7 @@ NAMES = ("count[1]", "count", "reduce -> count[1]", "reduce -> count")
 
 
 def test_by_default_only_source_records_cost() -> None:
-    """A million source records take one virtual second and everything else happens at once."""
+    """A million source records take one virtual second, and all other work happens at once."""
     cost = CostModel()
 
     assert cost.record_cost_ns(NAMES, is_source=True) == 1_000

@@ -30,7 +30,7 @@ SOURCE, COUNT = "numbers -> pair[0]", "count -> out[0]"
 
 
 class Calm:
-    """An interference under which nothing goes wrong."""
+    """An interference without faults."""
 
     def at(self, point: str, phase: str, actor: str) -> None:
         """Nothing."""

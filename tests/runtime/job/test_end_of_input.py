@@ -1,4 +1,4 @@
-"""The end of a bounded job: who may finish when, and how often the last checkpoint is tried."""
+"""The end of a bounded job: which vertex may finish when, and how often the last checkpoint is tried."""
 
 from __future__ import annotations
 

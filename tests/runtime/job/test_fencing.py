@@ -62,7 +62,7 @@ def restarted_run(act: Callable[[JobManager, int], None]) -> tuple[list[Any], An
 
 
 def late_acknowledge(manager: JobManager, checkpoint_id: int) -> None:
-    """Every task of attempt 1 says that it has the snapshot of a checkpoint of attempt 2."""
+    """Every task of attempt 1 acknowledges a checkpoint of attempt 2."""
     for task in manager.tasks:
         manager.receive_acknowledge(Acknowledge(checkpoint_id, 1, task))
 

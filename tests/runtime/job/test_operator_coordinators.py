@@ -120,7 +120,7 @@ def test_state_is_part_of_the_metadata() -> None:
 
 
 def test_a_restart_without_a_checkpoint_resets_to_nothing() -> None:
-    """A global failure before any checkpoint: the coordinator is told that there is none, and is not started twice."""
+    """A global failure before any checkpoint: the coordinator is reset to no checkpoint, and is not started twice."""
     numbers, records = deal(kills=[("reader", 4 * US)])
 
     assert numbers.told("reset") == [[None, None]]
@@ -149,7 +149,7 @@ def test_a_checkpoint_is_told_complete_or_aborted_but_never_both() -> None:
 
 
 def test_a_coordinator_that_raises_fails_the_whole_job() -> None:
-    """It hears nothing until it is reset, and the job goes back to the newest checkpoint; without restarts it fails."""
+    """It gets no call until it is reset, and the job goes back to the newest checkpoint; without restarts it fails."""
     numbers, left = Dealt(TOTAL), [1, 0, 0, 0, 0, 0]
 
     def at_event(_dealer: object) -> None:
@@ -186,7 +186,7 @@ def test_state_that_cannot_be_taken_fails_checkpoint_and_job() -> None:
 
 
 def test_only_operators_with_a_coordinator_may_send_to_it() -> None:
-    """The error names the operator and says how it gets one."""
+    """The error names the operator and tells how it gets a coordinator."""
 
     class Sends(Operator):
         def open(self) -> None:

@@ -31,7 +31,7 @@ def parallel_count(into: CollectedResults) -> Job:
 
 @crossed(quick=2, target=["numbers[0]", "count[1]", "out", "numbers"], killed_at_record=range(1, 61, 4))
 def test_killed_at_any_record_each_is_counted_once(target: str, killed_at_record: int) -> None:
-    """A kill of a source, a count or all of them, at every fourth record, changes nothing of the output."""
+    """A kill of a source, a count or all of them, at every fourth record, does not change the output."""
     results, oracle = CollectedResults(), CutOracle()
     made = execution(
         parallel_count(results),
@@ -192,7 +192,7 @@ def test_killing_while_the_job_restarts_is_noted_and_harmless() -> None:
 
 
 def test_without_checkpoints_a_job_may_begin_anew() -> None:
-    """In mode none a restarted job reads everything again; its sink publishes at the end, once."""
+    """In mode none a restarted job reads all records again; its sink publishes at the end, once."""
     results = CollectedResults()
 
     result = run(parallel_count(results), mode="none", kills=[("count", 20 * US)], restart=AT_ONCE, batch_size=2)
@@ -230,7 +230,7 @@ def test_latency_delays_no_recovery() -> None:
 
 
 def test_restarts_take_virtual_time_only() -> None:
-    """A restart delay of a virtual hour costs nothing real."""
+    """A restart delay of a virtual hour takes no real time."""
     result = run(
         parallel_count(CollectedResults()), kills=[("count", 20 * US)], restart=FixedDelayRestart(1, 3_600_000 * MS)
     )

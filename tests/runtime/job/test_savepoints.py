@@ -93,7 +93,7 @@ def test_a_savepoint_is_one_directory_that_holds_everything(mode: str) -> None:
 
 
 def test_its_format_is_recorded() -> None:
-    """The heap writes its native format like the canonical one, and the metadata says which was asked for."""
+    """The heap writes its native format like the canonical one, and the metadata says which was requested."""
     files = MemoryFileSystem()
     made = execution(counting(CollectedResults()), file_system=files, batch_size=3)
     made.savepoint(11 * US, TARGET, savepoint_format=SavepointFormat.NATIVE)
@@ -140,7 +140,7 @@ def test_a_savepoint_never_holds_records_in_flight(mode: str) -> None:
 
 
 def test_savepoints_are_neither_stored_nor_deleted() -> None:
-    """They do not count as retained, subsume nothing, and outlive every checkpoint of the job."""
+    """They do not count as retained, subsume no checkpoint, and outlive every checkpoint of the job."""
     files = MemoryFileSystem()
     result = saved(8 * US, 11 * US, 16 * US, 23 * US, files=files, retained=1)
 

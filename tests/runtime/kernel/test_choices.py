@@ -79,7 +79,7 @@ def test_a_shortened_recording_goes_on_from_the_seed() -> None:
 
 @pytest.mark.parametrize("asked", [("schedule", 8), ("faults", 7)])
 def test_a_foreign_recording_is_refused(asked: tuple[str, int]) -> None:
-    """A recording of other questions belongs to another run: an error that says which choice differs."""
+    """A recording of other questions belongs to another run: the error names the choice that differs."""
     replay = ChoiceRecorder("s", replay=[Choice("schedule", 3, 7), Choice("schedule", 3, 7)])
     replay.draw("schedule", 7)
 

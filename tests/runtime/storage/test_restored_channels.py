@@ -170,7 +170,7 @@ def test_a_checkpoint_without_records_in_flight_restores_none() -> None:
 
 @st.composite
 def pieces(draw: st.DrawFn, senders: int, receivers: int, values: range) -> dict[tuple[int, int], list[RecordColumns]]:
-    """Some channels hold some numbers; each number says where it came from and in which order."""
+    """Some channels hold some numbers; each number shows its old channel and its order."""
     pairs = draw(st.lists(st.tuples(st.integers(0, senders - 1), st.integers(0, receivers - 1)), unique=True))
     return {
         pair: [RecordColumns(list(range(first, first + draw(st.integers(1, 9)))), None, None)]

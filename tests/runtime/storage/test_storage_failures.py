@@ -249,7 +249,7 @@ def test_a_checkpoint_that_cannot_be_settled_fails_the_job() -> None:
 
 @pytest.mark.parametrize("damaged", ["_metadata", "count", "numbers"])
 def test_a_damaged_checkpoint_is_passed_over_within_a_run(damaged: str) -> None:
-    """A restart that finds the newest checkpoint damaged says so and uses the one before."""
+    """A restart that finds the newest checkpoint damaged reports it and uses the one before."""
     files = FaultInjectingFileSystem(
         MemoryFileSystem(), [FaultRule(FileFault.BIT_FLIP, "open_read", f"*/chk-3/*{damaged}*", flip_bit=777)]
     )

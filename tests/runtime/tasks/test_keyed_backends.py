@@ -77,7 +77,7 @@ class Spied:
         spied, backend = self, HeapStateBackend().create_keyed_backend(environment)
 
         class History:
-            """Records what it is told."""
+            """Records the notifications it gets."""
 
             def complete(self, checkpoint_id: int) -> None:
                 spied.told.append((environment.unique, "complete", checkpoint_id))

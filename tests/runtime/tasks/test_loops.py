@@ -166,7 +166,7 @@ def test_timers_of_processing_time_do_not_hold_a_loop_open(latency_ms: int) -> N
 
 
 class HoldsBack(Operator):
-    """Emits everything when it finishes."""
+    """Emits all records when it finishes."""
 
     def open(self) -> None:
         self.held: list[Any] = []

@@ -75,7 +75,7 @@ def test_a_kill_strikes_at_the_record_of_its_instant(kill_at_us: int, processed:
 
 
 def test_latency_shifts_everything_alike() -> None:
-    """A link's latency delays what the receiver sees and nothing else."""
+    """A link's latency delays only what the receiver sees."""
     trace = Trace()
 
     run(two_tasks(RecordingSink(), 80), instruments=[trace], batch_size=40, cost=CostModel(link_latency_ns=7))

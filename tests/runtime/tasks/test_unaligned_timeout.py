@@ -91,7 +91,7 @@ def test_the_channel_that_waits_yields_nothing_until_the_barrier_of_the_other_on
 
 
 def test_a_late_alignment_that_is_in_time_stores_nothing() -> None:
-    """The timeout is longer than the link and the record ahead of the barrier."""
+    """The timeout is longer than the link and the record before the barrier."""
     flight = one_late(12 * US + 501)
 
     assert flight.stored(1) == ({}, {})
