@@ -1,6 +1,6 @@
 """A Spark transform without Spark: a Python function runs where the batch would, and every batch is written down.
 
-Which rows make a batch, when it runs and what a failure leaves of it are questions about rows, time and state; Spark
+Which rows make a batch, when it runs and what remains after a failure are questions about rows, time and state; Spark
 would only make the answers slow.
 """
 

@@ -1,4 +1,4 @@
-"""Retries: how often, how long after, for what."""
+"""Retries: how often, after which delay, for which errors and answers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """One pipeline in several forms: all in columns, all in rows, and mixed, over the same records.
 
-Records have a key and a value; some are left out, the value is doubled, and summed up per key. What comes out is the
+Records have a key and a value; some are left out, the value is doubled, and summed up per key. A result has the
 key, the running sum and the event time.
 """
 

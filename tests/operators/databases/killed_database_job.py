@@ -1,5 +1,5 @@
-"""The job that is killed while a reader watches its tables: numbers go to one table exactly once, their counts to
-another.
+"""The job that is killed while a reader watches: numbers go to a table exactly once, their counts to another one.
+
 ``target`` is a path of SQLite, or a dsn of PostgreSQL with ``host=``. A job file like any other.
 """
 

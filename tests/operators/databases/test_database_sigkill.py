@@ -1,6 +1,6 @@
 """``weir run`` and ``weir resume`` with database sinks, killed with SIGKILL while a reader watches the tables.
 
-No reader ever sees a row that an undisturbed run would not have shown, and in the end everything is there once.
+A reader never sees a row that an undisturbed run would not have shown, and in the end every row is there once.
 """
 
 from __future__ import annotations

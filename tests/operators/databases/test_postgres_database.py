@@ -1,4 +1,4 @@
-"""What is PostgreSQL's own: connections that break, prepared transactions that others see and end, locks, and errors
+"""What only PostgreSQL has: connections that break, prepared transactions that others see and end, locks, and errors
 that name the row."""
 
 from __future__ import annotations

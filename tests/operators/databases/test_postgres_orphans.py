@@ -36,7 +36,7 @@ def is_running(process: int) -> bool:
 def test_a_server_dies_with_who_has_started_it_and_leaves_nothing() -> None:
     """SIGKILL takes the server along, and the next process deletes its files; files of living servers stay."""
     needs_server()
-    # Where another user can enter, too.
+    # Another user can enter there, too.
     directory = Path(f"/tmp/weir-orphans-{os.getpid()}")
     directory.mkdir(mode=0o755)
     try:

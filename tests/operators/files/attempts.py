@@ -4,8 +4,8 @@
 A coordinator in the test decides which checkpoints complete, late, at once or never. The rules that must hold at every
 moment, whenever parts are closed:
 
-* what is visible is part of what the newest completed checkpoint covers, each record at most once;
-* at the end it is everything, once;
+* the newest completed checkpoint covers all visible records, and each is visible at most once;
+* at the end all records are visible, once;
 * the content of a visible file never changes, until the job goes back to an older checkpoint.
 """
 
@@ -108,7 +108,7 @@ class Numbers:
         self.pipeline: Pipeline | None = None
         self.contents: dict[str, bytes] = {}
         self.went_back = False
-        """And no attempt has come through its restore since."""
+        """The job has gone back, and no attempt has come through its restore since."""
         self.struck = ""
         """The operation at which a fault has struck."""
 

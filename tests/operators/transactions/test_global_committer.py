@@ -1,4 +1,4 @@
-"""When the one committer after all writers, or after all committers, commits."""
+"""The one committer after all writers, or after all committers: when it commits."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The two-phase-commit sink on a transactional log: what happens at each crash point, to zombies, after a change of
-parallelism and when time runs out; and any mixture of these, judged by what readers see.
+parallelism and when time runs out; and any mixture of these, judged by the rows that readers see.
 
 ``N`` is the last completed checkpoint throughout.
 """

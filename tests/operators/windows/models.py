@@ -21,7 +21,7 @@ def first(record: Record) -> str:
 class NaiveWindows:
     """Event-time windows that neither merge nor change: ``starts_of(stamp)`` are those of a record.
 
-    Results are ``((key, start, end, values), stamp)`` with the values sorted: arrival is not what is compared.
+    Results are ``((key, start, end, values), stamp)`` with the values sorted: the order of arrival is not compared.
     """
 
     def __init__(self, size_ms: int, starts_of: Callable[[int], list[int]], lateness_ms: int) -> None:

@@ -1,6 +1,6 @@
 """Tables in partitions in real jobs: killed tasks, all modes, a damaged checkpoint, another parallelism.
 
-Event time is exact in these jobs, so what a commit by partition time promises can be checked to the row: when a
+Event time is exact in these jobs, so the promise of a commit by partition time can be checked to the row: when a
 partition is committed, all its rows are visible, once.
 """
 
