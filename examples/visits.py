@@ -1,6 +1,6 @@
-"""A job with a mistake, for `weir explore`: it keeps its counts where no checkpoint stores them.
+"""A job with a mistake, for `weir explore`: it keeps its counts where no checkpoint finds them.
 
-docs/exploration.md shows what the search finds, and how to fix the job.
+See docs/exploration.md, which shows what is found and how the job is mended.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from engine import CollectedResults, CollectionSource, Job, KeyedProcessFunction
 
 
 class Count(KeyedProcessFunction):
-    """Emits for each visit the number of visits to its page so far."""
+    """Says of each visit how many there have been of its page."""
 
     def open(self, ctx):
         self.seen = {}
