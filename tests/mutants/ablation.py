@@ -51,7 +51,7 @@ def _hunted(mutant: Mutant) -> tuple[Row, str | None]:
 
 
 def is_explained(mutant: AreaMutant, catch: AreaCatch) -> bool:
-    """Whether the right invariant has named it in time."""
+    """Whether the right invariant named the mutant in time."""
     return catch.invariant in mutant.caught_by and catch.seconds <= MOST_SECONDS
 
 

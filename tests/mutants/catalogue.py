@@ -7,7 +7,7 @@ from tests.mutants.mistakes import alignment, commits, durability, fencing, reco
 from tests.mutants.mutant import Mutant
 
 OUTPUT = frozenset({"V1", "V2"})
-"""What readers see is wrong."""
+"""Readers see wrong output."""
 
 _MATERIALISING = {
     "state_backend": "changelog:lsm",

@@ -57,11 +57,11 @@ def campaign_of(mutant: Mutant, runs: int = MOST_RUNS, seed: str = "mutants") ->
 
 
 def hunt(mutant: Mutant, runs: int = MOST_RUNS, seed: str = "mutants") -> Catch | None:
-    """Search for a mutant; ``None`` when no run noticed it."""
+    """Search for a mutant; returns ``None`` if no run noticed it."""
     if mutant.in_other_processes:
         return _hunt_in_other_processes(mutant, seed)
     subject = mutant.subject()
-    # What its output ought to be, and how long it takes, is known before the mistake is made.
+    # The search measures the expected output and the length of the job before the mistake is switched on.
     subject.reference()
     subject.measure()
     with mutant.patch():

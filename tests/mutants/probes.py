@@ -117,7 +117,7 @@ def grown_session() -> object:
 
 
 def merge_in_the_log() -> object:
-    """What a list has taken over from another namespace is there after a restore."""
+    """Elements that a list has taken over from another namespace are there after a restore."""
     world = World()
     backend = world.backend()
     state = backend.list_state(LIST)
@@ -173,7 +173,7 @@ def _committer() -> PartitionCommitter:
 
 
 def pending_partition() -> object:
-    """What was announced before the checkpoint is committed after the restore."""
+    """A partition announced before the checkpoint is committed after the restore."""
     before, after = _committer(), _committer()
     before.on_snapshot(1)
     before.on_message(1, 0, 1, [HOUR], 0)
@@ -207,7 +207,7 @@ class _Committing:
 
 
 def late_notification_after_the_end() -> object:
-    """A checkpoint from before the end of the input does not commit what came with the end."""
+    """A checkpoint from before the end of the input does not commit files that came with the end."""
     committer = _Committing()
     machine = CommitterMachine(committer)
     for message in (summary(2, 0, 1, 1), committable(2, 0, "rest")):
@@ -275,7 +275,7 @@ def base_of_an_upload() -> object:
 
 
 def materialised_in_the_middle() -> object:
-    """What a materialisation holds is not replayed."""
+    """Changes that a materialisation holds are not replayed."""
     world = World()
     backend = world.backend()
     backend.list_state(LIST).add_many([1], ["a"])
@@ -289,7 +289,7 @@ def materialised_in_the_middle() -> object:
 
 
 def log_of_an_unconfirmed_materialisation() -> object:
-    """What the newest confirmed materialisation lacks stays in the log."""
+    """Changes that the newest confirmed materialisation lacks stay in the log."""
     history = LogHistory()
     first = history.sealed(10)
     history.uploaded(first)
@@ -403,7 +403,7 @@ def acknowledged_out_of_order() -> object:
 
 
 class _Run:
-    """What an acker needs of its run."""
+    """The part of its run that an acker needs."""
 
     hook = None
 
@@ -447,7 +447,7 @@ def retained_beside_a_savepoint() -> object:
 
 
 def subsumed_savepoint() -> object:
-    """What the user owns is never deleted."""
+    """A snapshot that the user owns is never deleted."""
     return CompletedCheckpoint(1, SnapshotKind.SAVEPOINT).may_be_deleted, CompletedCheckpoint(1).may_be_deleted
 
 

@@ -85,7 +85,7 @@ def test_each_mutant_of_an_area_is_caught_with_default_settings(mutant: AreaMuta
 @pytest.mark.slow
 @by_name
 def test_without_its_mutant_the_same_search_finds_nothing(mutant: Mutant) -> None:
-    """What finds a mutant is the mistake, not the search: on the engine as it is, the same runs violate nothing."""
+    """The mistake makes the search succeed: on the engine as it is, the same runs do not violate any rule."""
     if mutant.in_other_processes:
         pytest.skip("no search in this process")
     subject = mutant.subject()

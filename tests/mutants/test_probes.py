@@ -9,7 +9,7 @@ from tests.mutants.areas import BY_AREA, AreaMutant
 
 @pytest.mark.parametrize("mutant", BY_AREA, ids=lambda mutant: mutant.name)
 def test_a_mutant_changes_what_its_probe_sees_and_is_undone(mutant: AreaMutant) -> None:
-    """Otherwise a search could find nothing, or the next one would find what is left of this one."""
+    """Otherwise a search could find nothing, or the next search would find the rest of this mistake."""
     healthy = mutant.probe()
     with mutant.patch():
         assert mutant.probe() != healthy

@@ -1,1 +1,1 @@
-"""Whole jobs with faults, told as stories and compared with what must come out."""
+"""Whole jobs with faults, told as stories and compared with their expected output."""

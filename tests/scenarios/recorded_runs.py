@@ -1,7 +1,7 @@
 """A small job with keyed state of every kind whose output lies in files, as ``weir run`` and ``weir resume`` run it.
 
 Everything that it touches lies on one file system, so that a test can fail each call, cut the power, and damage files;
-sinks that write files take back what was committed later than the checkpoint that a run goes back to.
+sinks that write files take back rows committed after the checkpoint to which a run goes back.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def run(
     instruments: Sequence[Any] = (),
     **settings: Any,
 ) -> ExecutionResult:
-    """What ``weir run --storage`` and ``weir resume`` do, on any file system. Raises the job's error."""
+    """Act like ``weir run --storage`` and ``weir resume``, on any file system. Raises the job's error."""
     given: dict[str, Any] = {"restart": FixedDelayRestart(None, 50_000), **settings}
     config = RunConfig(
         state_backend=small_backend(backend),
@@ -89,7 +89,7 @@ def committed(files: FileSystem) -> dict[str, list[str]]:
 
 
 def expected() -> dict[str, list[str]]:
-    """What an undisturbed run on the heap commits."""
+    """The rows that an undisturbed run on the heap commits."""
     files = MemoryFileSystem()
     run(files, "heap")
     rows = committed(files)

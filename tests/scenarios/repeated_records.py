@@ -46,7 +46,7 @@ class RepeatedRecords:
 
     @property
     def by_node(self) -> dict[int, Rows]:
-        """What came to each node twice on the way to the state in which the run has ended."""
+        """The records that came to each node twice on the way to the final state of the run."""
         repeated: dict[int, Rows] = {}
         attempt = max(self._restored)
         while (checkpoint_id := self._restored[attempt]) is not None:

@@ -1,6 +1,6 @@
 """Operators that keep every record in operator state and emit them at the end of their input.
 
-Whatever happens to the state on the way (a restore, another parallelism) shows in what comes out: each record once.
+Any change to the state on the way (a restore, another parallelism) shows in the output: each record once.
 Each kind keeps them in another mode of operator state:
 
 ``hold split``      a split list: elements are dealt out anew when the parallelism changes;
@@ -32,7 +32,7 @@ class HoldInState:
 
 
 class _Sharing(Operator):
-    """Which records are whose goes by their number."""
+    """The number of a record decides which subtask owns it."""
 
     def _is_own(self, record: tuple[int, int]) -> bool:
         return record[1] % self.context.parallelism == self.context.subtask

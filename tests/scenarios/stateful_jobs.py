@@ -1,6 +1,6 @@
 """A job that uses keyed state of every kind, and ways to run it on every state backend.
 
-Its source numbers records in order of time and has one subtask, so what comes out is a function of the input: a run
+Its source numbers records in order of time and has one subtask, so the output is a function of the input: a run
 without faults on the heap says what every other run has to commit.
 """
 
@@ -159,7 +159,7 @@ class Ran:
             self.execution.savepoint(at_ns, "/savepoints", **how)
 
     def run(self) -> ExecutionResult:
-        """To the end; raises the job's error. What must hold between two events is checked every now and then."""
+        """Run to the end; raises the job's error. The rules between two events are checked every now and then."""
 
         def step(_progress: Any) -> None:
             while self.execution.kernel.run(31) == 31 and not self.execution.kernel.stopped:

@@ -67,7 +67,7 @@ CHECKPOINT = _Checkpoint()
 
 
 class Story:
-    """A job in the making, and what shall happen to it."""
+    """A job in the making, and the events planned for it."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class _Trigger:
         self._manager = execution.manager
 
     def strike(self, _payload: object) -> None:
-        """Ask, whatever attempt it is by now."""
+        """Ask, in whichever attempt the job is by now."""
         self._manager.records_interval_over(self._manager.job.deployment)
 
 
@@ -186,7 +186,7 @@ class Told:
         return last
 
     def committed_before(self, checkpoint: int) -> list[Any]:
-        """What had been committed when this checkpoint became durable."""
+        """The rows committed before this checkpoint became durable."""
         return self._before[checkpoint]
 
     def committed_by(self, checkpoint: int) -> list[Any]:
@@ -209,7 +209,7 @@ class Told:
         return self._ids(CheckpointTriggered)
 
     def aborted(self) -> list[int]:
-        """The checkpoints that were given up, in order."""
+        """The aborted checkpoints, in order."""
         return self._ids(CheckpointAborted)
 
     def _ids(self, kind: Any) -> list[int]:
@@ -220,7 +220,7 @@ class Told:
         return sum(isinstance(event, ChannelBlocked) for event in self.events)
 
     def states_of(self, task: str) -> list[str]:
-        """What became of a task, over all attempts."""
+        """The states of a task, over all attempts."""
         return [event.state for event in self.events if isinstance(event, TaskState) and event.task == task]
 
 

@@ -1,4 +1,4 @@
-"""What a barrier cuts: records before it are in the checkpoint, records behind it in the next one."""
+"""Where a barrier cuts: records before it are in the checkpoint, records behind it in the next one."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_without_alignment_the_record_behind_the_barrier_is_counted_too_early() 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 100])
 def test_a_barrier_falls_between_two_records_of_a_batch(batch_size: int) -> None:
-    """How records are batched decides nothing: the cut is where the source stood."""
+    """The batching of records does not matter: the cut is at the position of the source."""
     story = Story(batch_size=batch_size)
     story.count(story.source("a", "x", "x", "x", CHECKPOINT, "x", "x"))
 

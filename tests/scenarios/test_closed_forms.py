@@ -286,7 +286,7 @@ INTERVAL_NS, STORAGE_NS = 1_000 * US, 137 * US
 
 
 class Committed(CollectedResults):
-    """Also knows when."""
+    """Also records the times of commits."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What is visible outside: a sink commits with a completed checkpoint, all of it, and nothing else."""
+"""Visible output: a sink commits with a completed checkpoint all of its rows, and no others."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_last_checkpoint_commits_the_rest() -> None:
 
 
 def test_nothing_of_an_aborted_checkpoint_is_committed_by_itself() -> None:
-    """What a sink held for a checkpoint that died comes out later, with one that lived, and only once."""
+    """Rows that a sink held for an aborted checkpoint are committed later, with a completed one, and only once."""
     story = Story(storage_ms=10)
     story.commit(story.source("a", "x", CHECKPOINT, "y", Wait(3), Kill("a"), "z", Wait(60)))
 

@@ -1,4 +1,4 @@
-"""A task that has nothing left to do but a snapshot to write: it goes when that is written, and not before."""
+"""A task that only has a snapshot left to write: it closes once that is written, and not before."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_every_snapshot_that_was_taken_is_acknowledged(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_task_closes_behind_its_last_acknowledgement(mode: str) -> None:
-    """Not while the snapshot is being written: what it writes is part of a checkpoint."""
+    """It does not close while it writes the snapshot, which is part of a checkpoint."""
     _, trace, _ = ran(mode)
 
     closed_ns = {event.task: event.time_ns for event in trace.of(TaskState) if event.state == "finished"}

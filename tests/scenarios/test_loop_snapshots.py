@@ -1,4 +1,4 @@
-"""Loops that are stopped, moved and started again: a snapshot holds what is on its way round."""
+"""Loops that are stopped, moved and started again: a snapshot holds the records on their way round."""
 
 from __future__ import annotations
 

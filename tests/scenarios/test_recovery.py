@@ -60,7 +60,7 @@ def test_killed_again_right_after_the_restart(late_ms: float) -> None:
 
 
 def test_killed_over_and_over_it_still_gets_on() -> None:
-    """Each attempt gets one checkpoint further; no kill takes back what was committed."""
+    """Each attempt gets one checkpoint further; no kill takes back committed rows."""
     story = Story(restart_ms=1)
     steps = [step for word in "abcdef" for step in (word, CHECKPOINT, Kill("count"), Wait(8))]
     story.count(story.source("a", *steps))

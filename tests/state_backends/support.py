@@ -83,7 +83,7 @@ class _Untold:
 
 
 def told(backend: KeyedStateBackend) -> SnapshotHistory:
-    """The part of a backend that its task tells what has become of checkpoints."""
+    """The part of a backend that its task notifies of the ends of checkpoints."""
     return backend.history or _Untold()
 
 

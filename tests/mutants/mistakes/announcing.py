@@ -1,4 +1,4 @@
-"""Mistakes of partition commit and of committers: what is pending, what is covered, and what all have to say."""
+"""Mistakes of partition commit and of committers: pending partitions, covered files, and agreement of all subtasks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def pending_partitions_not_restored() -> Iterator[None]:
 
 @contextmanager
 def judged_by_the_watermark_of_the_completion() -> Iterator[None]:
-    """What counts is how far event time is when the checkpoint is announced, not when it was taken."""
+    """Event time at the announcement of the checkpoint counts, not at its snapshot."""
     on_message = PartitionCommitter.on_message
 
     def judging(committer: Any, checkpoint_id: int, *announced: Any) -> list[str]:
@@ -51,7 +51,7 @@ def judged_by_the_watermark_of_the_completion() -> Iterator[None]:
 
 @contextmanager
 def only_the_newest_announced() -> Iterator[None]:
-    """A writer announces what the completed checkpoint has brought, and nothing of those before it."""
+    """A writer announces the partitions of the completed checkpoint, but not those of checkpoints before it."""
 
     def announcing(books: Any, checkpoint_id: int) -> list[str] | None:
         if checkpoint_id <= books._announced_id:
@@ -84,7 +84,7 @@ def any_notification_covers_the_end() -> Iterator[None]:
 
 @contextmanager
 def not_all_subtasks_awaited() -> Iterator[None]:
-    """The global committer takes a checkpoint for whole when nothing is missing of those who have spoken."""
+    """The global committer takes a checkpoint for whole once no file is missing of the subtasks heard so far."""
     with replaced(GlobalCommitterMachine, _has_all_reports=lambda machine, checkpoint: True):
         yield
 

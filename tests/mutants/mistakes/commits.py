@@ -1,4 +1,4 @@
-"""Mistakes of sinks: what is committed, when, and under which checkpoint."""
+"""Mistakes of sinks: which rows are committed, when, and under which checkpoint."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def commit_on_barrier() -> Iterator[None]:
 
 @contextmanager
 def lost_notification_not_redone() -> Iterator[None]:
-    """What a restored checkpoint covers is taken to be committed already."""
+    """Rows that a restored checkpoint covers count as committed already."""
 
     def forgetting(sink: Any) -> None:
         sink._state = sink.context.operator_backend().list_state("pending-records")
@@ -61,7 +61,7 @@ def booked_under_the_wrong_checkpoint() -> Iterator[None]:
 
 @contextmanager
 def kept_twice_after_abort() -> Iterator[None]:
-    """What an aborted checkpoint covered is taken back into the current transaction, and stays pending as well."""
+    """Rows of an aborted checkpoint go back into the current transaction, and stay pending as well."""
 
     def aborted(sink: Any, checkpoint_id: int) -> None:
         sink._current = [*sink._pending.get((sink.context.subtask, checkpoint_id), ()), *sink._current]

@@ -1,4 +1,4 @@
-"""Mistakes about files: what is on the disk when a reader relies on it."""
+"""Mistakes about files: which bytes are on the disk when a reader relies on them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _WithoutFsync:
         self._file = file
 
     def fsync(self) -> None:
-        """Say that it is durable."""
+        """Claim to make the file durable, without doing it."""
 
     def close(self) -> None:
         self._file.close()

@@ -1,4 +1,4 @@
-"""Mistakes about who is who: attempts that are over, transactions that are over, and which subtask a key belongs to."""
+"""Mistakes about identity: attempts that are over, transactions that are over, and the subtask of a key."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def nothing_restored_after_two_failures() -> Iterator[None]:
 
 @contextmanager
 def keys_routed_by_hash() -> Iterator[None]:
-    """The key group of a key is what Python's own ``hash`` of its text says."""
+    """The key group of a key comes from Python's own ``hash`` of its text."""
 
     def by_hash(key_type: object, max_parallelism: int) -> Callable[[Any], int]:
         return lambda key: hash(str(key)) % max_parallelism

@@ -1,4 +1,4 @@
-"""Mistakes of tasks with several inputs: barriers per input, and what joins remember beside their state."""
+"""Mistakes of tasks with several inputs: barriers per input, and data that joins keep beside their state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes about attempts that are over: what a zombie may still write, prepare and report."""
+"""Mistakes about attempts that are over: writes, transactions and reports of a zombie."""
 
 from __future__ import annotations
 

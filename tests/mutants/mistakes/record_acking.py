@@ -39,7 +39,7 @@ def timed_out_roots_forgotten() -> Iterator[None]:
 
 @contextmanager
 def offsets_beyond_pending_records() -> Iterator[None]:
-    """A spout commits the position after the newest record that was acknowledged, whatever is pending before it."""
+    """A spout commits the position after the newest acknowledged record, even if earlier records are pending."""
 
     def acked(progress: Any, number: int) -> None:
         while progress._positions and progress._first <= number:

@@ -1,4 +1,4 @@
-"""Mistakes of recovery: whose records in flight are now, how far event time is, which part of a log is needed."""
+"""Mistakes of recovery: the new owners of records in flight, event time, and the part of a log that is needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes about savepoints: what one may publish, push out or end, and whose a restored one is."""
+"""Mistakes about savepoints: what a savepoint may commit, subsume or end, and who owns a restored one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def savepoint_retained() -> Iterator[None]:
 
 @contextmanager
 def claim_mode_ignored() -> Iterator[None]:
-    """Whatever a job was started from is deleted once it is subsumed."""
+    """A snapshot from which a job was started is always deleted once it is subsumed."""
     with replaced(CompletedCheckpoint, may_be_deleted=property(lambda entry: True)):
         yield
 

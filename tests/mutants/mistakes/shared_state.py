@@ -37,7 +37,7 @@ def placeholders_do_not_count() -> Iterator[None]:
 
 @contextmanager
 def files_outlive_their_last_user() -> Iterator[None]:
-    """A file that later checkpoints have used is forgotten with the last of them, and not deleted."""
+    """The registry forgets a file with the last checkpoint that used it, without deleting it."""
     unregister = SharedStateRegistry.unregister_unused
 
     def leaking(registry: Any, lowest_id: int | None) -> Unused:
@@ -94,7 +94,7 @@ def log_not_cut_for_a_materialisation() -> Iterator[None]:
 
 @contextmanager
 def log_truncated_up_to_what_is_unconfirmed() -> Iterator[None]:
-    """The log is let go up to the newest materialisation, before any completed checkpoint refers to that."""
+    """The log is truncated up to the newest materialisation, before any completed checkpoint refers to that."""
     collect = LogHistory._collect
 
     def hasty(history: Any) -> Any:

@@ -46,7 +46,7 @@ def part_counter_lost() -> Iterator[None]:
 
 @contextmanager
 def committed_on_arrival() -> Iterator[None]:
-    """A committer commits whatever has come in full, and waits for no notification."""
+    """A committer commits each complete set of files, and does not wait for a notification."""
     add = CommitterMachine.add
 
     def committing(machine: Any, message: Any) -> Any:
@@ -103,7 +103,7 @@ def announced_before_visible() -> Iterator[None]:
 
 @contextmanager
 def moved_at_the_end_of_the_input() -> Iterator[None]:
-    """Staged files are moved when the input has ended, ahead of the checkpoint that holds the plan."""
+    """Staged files are moved when the input has ended, before the checkpoint that holds the plan."""
     finish = _Finalizer.finish
 
     def moving(finalizer: Any) -> None:

@@ -1,7 +1,7 @@
 """Files of incremental checkpoints are damaged between two starts, in every way and one by one.
 
 The next start says which file it is, goes back to the older checkpoint, and the output is that of an undisturbed run,
-what had been committed since included. Where no checkpoint is left, the start is refused, and nothing is deleted.
+including rows committed since then. Without a checkpoint left, the start is refused, and no file is deleted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tests.scenarios.recorded_runs import (
 undisturbed = functools.cache(expected)
 
 Damage = Callable[[bytes, bytes, bytes], bytes | None]
-"""What becomes of a file, given another one of the same checkpoint and that of another job; ``None`` = it is gone."""
+"""The damaged content, given another file of the checkpoint and that of another job; ``None`` = the file is gone."""
 
 DAMAGES: dict[str, Damage] = {
     "first bit": lambda data, other, foreign: bytes([data[0] ^ 1]) + data[1:],
@@ -68,7 +68,7 @@ def left_by(backend: str, first: int = 0) -> dict[str, bytes]:
 
 
 def copied(contents: dict[str, bytes]) -> MemoryFileSystem:
-    """A file system of one's own with these files."""
+    """An independent file system with these files."""
     files = MemoryFileSystem()
     for path, data in contents.items():
         put(files, path, data)
@@ -86,7 +86,7 @@ def put(files: FileSystem, path: str, data: bytes | None) -> None:
 
 
 def files_of(files: FileSystem, checkpoint_id: int) -> list[str]:
-    """Everything that makes up a checkpoint, shared files of earlier ones included."""
+    """All files of a checkpoint, shared files of earlier ones included."""
     location = storage_on(files).location(checkpoint_id)
     streams = [one for one in location.read_metadata().streams() if isinstance(one, FileStateHandle)]
     return sorted({location.metadata_path, *map(location.full_path, streams)})
@@ -124,10 +124,10 @@ def test_the_older_checkpoint_is_used_and_the_file_is_named(backend: str, damage
         restore = result.restores[0]
         assert restore.checkpoint_id == older, path
         if damage != "deleted" or not path.endswith("_metadata"):
-            # Without its metadata it is no checkpoint: there is nothing to pass over.
+            # Without its metadata it is not a checkpoint, so the start does not report one that it passes over.
             (problem,) = restore.problems
             assert f"checkpoint {newest} cannot be used" in problem
-            # Metadata of another job is whole; the files that it names are not those that lie there.
+            # Metadata of another job is whole, but the files on the disk are not those that it names.
             assert path in problem or (damage == "of another job" and path.endswith("_metadata"))
         assert committed(files) == undisturbed(), path
         check_files(files)

@@ -31,14 +31,14 @@ FAULTS = {
     FileFault.DISK_FULL: OUTAGE,
     FileFault.READ_ONLY: OUTAGE,
 }
-"""Kinds of faults, and how many calls in a row they strike."""
+"""Kinds of faults, and the number of consecutive calls that they strike."""
 
 GOES_ON = re.compile(rf"{JOB_DIR}/(chk-|shared|work/)|/out/")
 WRITES = ("open_write", "write", "fsync", "rename", "link")
 """Calls that write a checkpoint; when one fails there, the job goes on."""
 
 CLEAR = re.compile(r"storage directory .* cannot be used|resume from that checkpoint|Errno|cannot be|not writable")
-"""What an error says that ends the job."""
+"""Texts of the errors that end the job."""
 
 METADATA = re.compile(rf"{JOB_DIR}/chk-\d+/_metadata")
 PLACES = re.compile(r"/shared/|/store/|/snapshots/|/chk-|/out/")
@@ -59,12 +59,12 @@ class Recorder(FaultInjectingFileSystem):
 
     @property
     def counted(self) -> int:
-        """How many calls this kind of fault applies to so far."""
+        """The number of calls so far to which this kind of fault applies."""
         return self._matches[0]
 
 
 class Applicable(Recorder):
-    """Fails nothing, and keeps the calls that its kind of fault applies to."""
+    """Does not fail any call; records the calls to which its kind of fault applies."""
 
     def __init__(self, kind: FileFault) -> None:
         super().__init__(kind)
@@ -127,7 +127,7 @@ def is_write_of_checkpoint(call: Call) -> bool:
 
 
 def _check_notes(files: Recorder, result: ExecutionResult) -> None:
-    """What is kept is whole; what is left is told, and swept by the next start; and what was passed over is told."""
+    """Retained checkpoints are whole; notes name passed-over ones, and left files, which the next start sweeps."""
     check_files(files.memory, is_over=False)
     try:
         check_files(files.memory)

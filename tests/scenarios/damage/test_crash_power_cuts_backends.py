@@ -44,7 +44,7 @@ def some(seed: object) -> Survives:
 
 
 def survivors(kept: str, seed: object) -> Survives | None:
-    """What of the changes that were not made durable is there after the cut."""
+    """The changes that were not made durable and still survive the cut."""
     return {"nothing": None, "some": some(seed), "everything": lambda path: True}[kept]
 
 
@@ -61,7 +61,7 @@ def cut(files: MemoryFileSystem, backend: str, call: int, survives: Survives | N
 
 
 def resume(files: MemoryFileSystem, backend: str, announced: int, **how: Any) -> ExecutionResult:
-    """The rest of the job, and what holds in the end."""
+    """Run the rest of the job, and check the end."""
     result = run(files, backend, resume=True, **how)
     first = result.restores[0]
     assert (first.checkpoint_id or 0) >= announced
@@ -98,7 +98,7 @@ def test_cut_at_some_calls(backend: str, kept: str) -> None:
 @pytest.mark.parametrize("kept", ["nothing", "some", "everything"])
 @pytest.mark.parametrize("backend", INCREMENTAL)
 def test_cut_at_every_call(backend: str, kept: str) -> None:
-    """Whatever call was the last. (Where the disk has kept more than it had to: every third.)"""
+    """Any call may be the last. (If the disk has kept more than it had to: every third.)"""
     every = 1 if kept == "nothing" else 3
     for call in range(1, number_of_calls(backend) + 1, every):
         cut_and_resume(backend, call, kept)

@@ -36,7 +36,7 @@ undisturbed = functools.cache(expected)
 
 
 def run(files: FileSystem, *, resume: bool = False, kill_ns: int | None = None, first: int = 0) -> ExecutionResult:
-    """A run whose barriers overtake records: sources are fast, what reads them is slow. Raises the job's error."""
+    """A run whose barriers overtake records: sources are fast, their readers slow. Raises the job's error."""
     config = RunConfig(
         mode="unaligned",
         batch_size=2,
@@ -62,7 +62,7 @@ def left(first: int = 0) -> dict[str, bytes]:
 
 
 def newest() -> tuple[int, int, CheckpointMetadata]:
-    """The ids of both checkpoints, and what the newer one consists of."""
+    """The ids of both checkpoints, and the parts of the newer one."""
     storage = storage_on(copied(left()))
     older, newer = storage.list_checkpoints()
     metadata = storage.read_metadata(newer)
@@ -92,7 +92,7 @@ def broken_copies(data: bytes) -> Iterator[bytes | None]:
 
 
 def test_every_damaged_byte_is_found_and_the_older_checkpoint_is_used() -> None:
-    """Whatever becomes of a file with records in flight: the error names it, and the storage goes back."""
+    """After any damage to a file with records in flight, the error names it, and the storage goes back."""
     older, newer, _ = newest()
     tried = 0
     for path, handle in pieces():
@@ -165,7 +165,7 @@ WRONG_HANDLES: dict[str, Change] = {
 
 @pytest.mark.parametrize("name", WRONG_HANDLES)
 def test_a_handle_that_means_other_records_is_refused(name: str) -> None:
-    """The metadata is whole, and says something else of the records in flight than their file: the job goes back."""
+    """The metadata is whole, but does not agree with the file of the records in flight: the job goes back."""
     older, newer, _ = newest()
     files = copied(left())
     with_handles(files, WRONG_HANDLES[name])
@@ -219,7 +219,7 @@ def test_a_job_goes_back_behind_damaged_records_in_flight(name: str) -> None:
 
 
 def test_records_in_flight_come_back_without_damage() -> None:
-    """What the damage is compared with: the newest checkpoint, its records in flight included."""
+    """The reference for the damage: the newest checkpoint, its records in flight included."""
     _, newer, _ = newest()
     files = copied(left())
     result = run(files, resume=True)
@@ -253,7 +253,7 @@ def is_of_unknown_type(data: bytes) -> bool:
 
 @pytest.mark.parametrize("every", [25, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_job_goes_back_behind_records_in_flight_that_are_malformed_inside(every: int) -> None:
-    """Every checksum fits, that of the metadata too, and something in the file is not what belongs there."""
+    """Every checksum fits, that of the metadata too, but one value in the file does not belong there."""
     older, newer, _ = newest()
     path, _ = pieces()[0]
     for number, data in enumerate(malformed()[::every]):

@@ -1,5 +1,5 @@
-"""Checkpoints whose metadata is whole, with valid checksums, and names files of others: nothing is read or deleted
-there, and nothing is created. Chains of claims go on working."""
+"""Checkpoints whose metadata is whole, with valid checksums, and names foreign files: no file is read, deleted
+or created there. Chains of claims go on working."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_resumed_run_passes_over_a_checkpoint_that_names_files_of_others() -> 
 
 @pytest.fixture
 def on_disk(tmp_path: Path) -> tuple[Ran, Path]:
-    """A run on the real disk, and a directory that is none of its business."""
+    """A run on the real disk, and a directory that does not belong to it."""
     outside = tmp_path / "outside"
     outside.mkdir()
     return died(LocalFileSystem(), directory=str(tmp_path / "state")), outside

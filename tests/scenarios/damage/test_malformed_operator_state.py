@@ -1,4 +1,4 @@
-"""What sinks and sources find in a checkpoint is well framed and malformed inside: an error of ours that names operator
+"""State of sinks and sources in a checkpoint is well framed and malformed inside: an error of ours names operator
 and checkpoint, and never a wrong row."""
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ LINES = "/in/lines"
 
 @dataclass(frozen=True)
 class Case:
-    """``job``: with the job, and whatever others see of it."""
+    """``job``: with the job, and its visible output."""
 
     job: Callable[[Job], None]
     mode: str = "exactly-once"
@@ -223,7 +223,7 @@ def written(backend: OperatorStateBackend, location: Any) -> OperatorStateHandle
 
 
 def changes(name: str) -> Iterator[tuple[Place, list[Any], bool]]:
-    """Each node of each list replaced, left out, or there twice; and whether what is there is of another kind."""
+    """Each node of each list replaced, left out, or there twice; and whether the new value is of another kind."""
     for place, before in elements(name).items():
         if place[2] is not None:
             yield place, [*before, *before], place[2] in ("splits", "assigned-splits")
@@ -279,7 +279,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("most", [6, pytest.param(1 << 30, marks=pytest.mark.slow)])
 def test_state_that_is_malformed_inside_is_refused_by_name(name: str, most: int) -> None:
-    """Whatever is at any place of it, with every checksum right: no traceback, and no row out of the wrong kind."""
+    """A wrong value at any place, with every checksum right: no traceback, and no row from the wrong kind of value."""
     every = list(changes(name))
     assert len(every) > 20
     refused = [check(name, *one) for one in every[:: max(1, len(every) // most)]]

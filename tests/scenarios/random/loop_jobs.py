@@ -133,7 +133,7 @@ class _Killer:
         self._completed = 0
 
     def __call__(self, event: TraceEvent) -> None:
-        """Count, and plan what is due."""
+        """Count, and plan the kills that are due."""
         if isinstance(event, CheckpointCompleted):
             self._completed += 1
         if isinstance(event, (RunStarted, CheckpointCompleted)):
@@ -165,7 +165,7 @@ class LoopRun:
         return execution
 
     def ended(self, execution: Execution) -> ExecutionResult:
-        """Run to the end, whatever that is, with the invariants checked now and then."""
+        """Run to whichever end, with the invariants checked now and then."""
 
         def step(_progress: Any) -> None:
             while execution.kernel.run(31) == 31 and not execution.kernel.stopped:

@@ -189,7 +189,7 @@ def _numbers(rows: Rows) -> Counter[int]:
 
 
 def _output(node: Node, at: int, rows: Rows) -> dict[str | None, Rows]:
-    """What a node makes of all its input together, by side output."""
+    """The output of a node for all its input together, by side output."""
     match node.kind:
         case "source":
             return {None: Counter((at, number) for number in range(node.size))}
@@ -213,7 +213,7 @@ def _output(node: Node, at: int, rows: Rows) -> dict[str | None, Rows]:
 
 
 def meaning(graph: Graph, extra: Mapping[int, Rows] | None = None) -> dict[int, Rows]:
-    """What every sink gets. ``extra``: records that nodes get besides what the nodes before them send, by node."""
+    """The records of every sink. ``extra``: records that nodes get besides those of the nodes before them, by node."""
     outputs: list[dict[str | None, Rows]] = []
     got: dict[int, Rows] = {}
     for at, node in enumerate(graph.nodes):
@@ -317,7 +317,7 @@ _SPREAD_NAMES = ("any", "any", "forward", "rebalance", "rebalance", "rescale", "
 
 
 class _Drawing:
-    """A graph in the making: which streams are there, and how many records each carries."""
+    """A graph in the making: its streams so far, and the number of records in each."""
 
     def __init__(self, draw: st.DrawFn, spreads: tuple[str, ...], most_subtasks: int) -> None:
         self.draw = draw
@@ -449,7 +449,7 @@ RESCALABLE = ("forward", "rebalance", "rebalance", "rescale", "global", "custom"
 """Ways to spread records that mean the same whatever the parallelism."""
 
 STATEFUL = ("count", "count", "join", *IN_EVENT_TIME, *HELD)
-"""Kinds that show what became of their state."""
+"""Kinds whose output depends on their whole state."""
 
 
 def describe(graph: Graph) -> str:

@@ -63,7 +63,7 @@ class Kill:
 
 @dataclass(frozen=True)
 class Run:
-    """A graph, how it is run and what is done to it."""
+    """A graph, the settings of its run, and the faults."""
 
     graph: Graph
     config: RunConfig
@@ -207,7 +207,7 @@ class Killer:
                 self._waiting.setdefault(MOMENTS[kill.moment], {}).setdefault(kill.number, []).append(kill)
 
     def __call__(self, event: TraceEvent) -> None:
-        """Count moments, and strike after the one that was meant."""
+        """Count moments, and strike after the chosen one."""
         kind = type(event)
         if kind in self._waiting:
             number = self._seen[kind] = self._seen.get(kind, 0) + 1
@@ -225,7 +225,7 @@ class Killer:
 
 @dataclass
 class Ledger:
-    """An instrument that follows every snapshot from its trigger to its end, and knows what its output was then."""
+    """An instrument that follows every snapshot from its trigger to its end, and knows the output at that time."""
 
     results: Mapping[int, CollectedResults]
     triggered: list[int] = field(default_factory=list)
@@ -248,12 +248,12 @@ class Ledger:
                 assert number not in self.completed, f"{number} was given up after it had become durable"
                 if number in self.triggered:
                     self.aborted.add(number)
-                # Else no task has heard of it, nor has storage: the next job manager may take the number.
+                # Otherwise neither a task nor the storage has heard of it: the next job manager may take the number.
 
 
 @dataclass
 class Driven:
-    """What came of a run."""
+    """The result of a run."""
 
     run: Run
     files: FileSystem

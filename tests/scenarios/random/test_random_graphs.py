@@ -39,7 +39,7 @@ def searched(examples: int) -> settings:
 
 
 def met(driven: Driven) -> Counter[str]:
-    """What of interest has happened in a run."""
+    """The interesting events of a run."""
     restored = [one.checkpoint_id for one in driven.result.restores if one.checkpoint_id is not None]
     rows = driven.result.checkpoints.rows()
     return Counter(
@@ -54,7 +54,7 @@ def met(driven: Driven) -> Counter[str]:
 
 
 def commit_once(mode: str, examples: int) -> Counter[str]:
-    """Search for an exactly-once run whose output is not what it should be; returns what was met on the way."""
+    """Search for an exactly-once run with wrong output; returns the events that were met on the way."""
     seen = Counter[str]()
 
     @searched(examples)
@@ -73,7 +73,7 @@ def commit_once(mode: str, examples: int) -> Counter[str]:
 
 @pytest.mark.parametrize("mode", EXACTLY_ONCE)
 def test_exactly_once_commits_every_row_once(mode: str) -> None:
-    """Whatever the graph, the costs and the faults: each row once, consistent cuts, and nothing left behind."""
+    """Under any graph, costs and faults: each row once, consistent cuts, and no needless file in storage."""
     seen = commit_once(mode, FEW)
 
     assert seen["restores"]

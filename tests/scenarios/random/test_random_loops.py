@@ -18,7 +18,7 @@ EXACTLY_ONCE = ("aligned", "unaligned", "aligned-timeout")
 
 @dataclass
 class Plan:
-    """One job to run and what is done to it."""
+    """One job to run, and its faults."""
 
     made: LoopRun
     config: RunConfig

@@ -22,7 +22,7 @@ LOCAL = "*/local/*"
 
 @cache
 def undisturbed() -> Counter[Any]:
-    """What the job commits on the heap, without faults and without local recovery."""
+    """The rows that the job commits on the heap, without faults and without local recovery."""
     ran = Ran(settings())
     ran.run()
     return ran.committed
@@ -36,7 +36,7 @@ def local_run(form: tuple[str, str] = ("heap", "full"), **more: Any) -> tuple[Ra
 
 
 def counts(result: ExecutionResult) -> dict[str, int]:
-    """What local recovery did."""
+    """The counters of local recovery."""
     assert result.local_recovery is not None
     return dict(result.local_recovery)
 
@@ -85,7 +85,7 @@ def test_nothing_is_copied_and_counted_when_it_is_off() -> None:
     ids=["metadata damaged", "state damaged", "metadata missing", "state missing"],
 )
 def test_damaged_and_missing_copies_are_told_and_fetched(form: tuple[str, str], rule: FaultRule, told_of: str) -> None:
-    """Whatever cannot be read here is read from checkpoint storage; the notes say so, the counters count it."""
+    """State that cannot be read locally is read from checkpoint storage; the notes say so, the counters count it."""
     # State that would be inlined in the metadata of the copy is no file that could be damaged.
     files = FaultInjectingFileSystem(MemoryFileSystem(), [rule])
     ran, result = local_run(form, files=files)
@@ -105,7 +105,7 @@ def test_damaged_and_missing_copies_are_told_and_fetched(form: tuple[str, str], 
 
 @pytest.mark.parametrize("operation", ["make_dirs", "write", "fsync", "rename", "link", "delete", "delete_tree"])
 def test_a_local_disk_that_refuses_costs_nothing_but_copies(operation: str) -> None:
-    """No checkpoint fails over it, as many complete as otherwise, and the output is right."""
+    """No checkpoint fails because of it, as many complete as otherwise, and the output is right."""
     rule = FaultRule(FileFault.ERROR_BEFORE, operation, path=LOCAL)
     files = FaultInjectingFileSystem(MemoryFileSystem(), [rule])
     ran, result = local_run(("heap", "incremental"), files=files)
@@ -118,7 +118,7 @@ def test_a_local_disk_that_refuses_costs_nothing_but_copies(operation: str) -> N
 
 
 def crashed(form: tuple[str, str], *, power_is_cut: bool = False) -> tuple[FileSystem, CollectedResults]:
-    """Storage and output of a run whose process died in the middle; what it has written stays, unless power is cut."""
+    """Storage and output of a run whose process died in the middle; its files stay, unless power is cut."""
     memory = MemoryFileSystem()
     rule = FaultRule(FileFault.CRASH_BEFORE, "rename", path="*/_metadata*", at_call=6)
     ran = Ran(settings(*form, local_recovery=True), files=FaultInjectingFileSystem(memory, [rule]))
@@ -144,7 +144,7 @@ def test_a_later_process_restores_from_the_copies_of_the_dead_one(form: tuple[st
 
 
 def test_after_a_power_cut_half_lost_copies_are_noticed() -> None:
-    """Copies of a store's files are not made durable: what is missing is fetched, and the job goes on."""
+    """Copies of a store's files are not made durable: missing ones are fetched, and the job goes on."""
     files, results = crashed(("lsm", "incremental"), power_is_cut=True)
     config = settings("lsm", "incremental", local_recovery=True)
     ran = Ran(config, files=files, results=results, restore=True, incarnation=2)

@@ -34,9 +34,9 @@ class Continued:
 def continued_runs(draw: st.DrawFn, mode: str) -> Continued:
     """The second run has another plan, maybe another mode, and faults of its own."""
     graph = draw(graphs(keyed=STATEFUL, spreads=RESCALABLE))
-    # A run in which tasks must not finish could never checkpoint those that the snapshot says have finished.
+    # A run whose tasks must not finish could never checkpoint the tasks that have finished in the snapshot.
     finish = draw(st.booleans())
-    # Every state backend goes on from what the heap has written in full; anything else is for its own.
+    # Every state backend restores full snapshots of the heap; other snapshots are for their own backend.
     backend, snapshot = draw(st.sampled_from(STATE_BACKENDS)), draw(st.sampled_from(SNAPSHOTS))
     later = draw(st.sampled_from(STATE_BACKENDS)) if (backend, snapshot) == ("heap", "full") else backend
     before = runs(
@@ -68,7 +68,7 @@ def stopped_in_vain(driven: Driven) -> bool:
 
 
 def go_on(continued: Continued) -> Counter[str]:
-    """Run, go on from the snapshot with the output that was committed then, and compare; returns what was met."""
+    """Run, resume from the snapshot with the output committed by then, and compare; returns the events met."""
     before = drive(continued.before)
     if stopped_in_vain(before):
         return Counter()

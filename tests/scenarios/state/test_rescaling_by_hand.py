@@ -60,7 +60,7 @@ class Shape:
 
 
 class Numbered(KeyedProcessFunction):
-    """How many of its key a number is."""
+    """The place of a number among those of its key."""
 
     def open(self, ctx: KeyedProcessContext) -> None:
         self.count = ctx.value_state("count", 0)
@@ -179,7 +179,7 @@ def test_records_of_an_edge_that_has_become_forward_are_refused() -> None:
 
 
 def test_records_of_an_edge_that_lies_inside_a_chain_are_refused() -> None:
-    """It is no edge any more; dropping the records must be asked for."""
+    """The edge no longer exists; the user must ask for dropping the records."""
     files = stopped_with_records_in_flight(Shape("by default", 2, 3), CollectedResults())
     chained = Shape("by default", 2, 2, chain=True)
 
@@ -192,7 +192,7 @@ def test_records_of_an_edge_that_lies_inside_a_chain_are_refused() -> None:
 
 @pytest.mark.parametrize("after", [Shape("by default", 2, 2), Shape("by default", 2, 2, chain=True)])
 def test_from_a_savepoint_both_work(after: Shape) -> None:
-    """It holds no records in flight, so the edge may become whatever it likes."""
+    """A savepoint does not hold records in flight, so the edge may change in any way."""
     files, results = MemoryFileSystem(), CollectedResults()
     first = execution(Shape("by default", 2, 3), results, files, checkpoint_interval=None)
     first.savepoint(30 * US, "/savepoints")

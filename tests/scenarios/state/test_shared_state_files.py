@@ -1,4 +1,4 @@
-"""Files that checkpoints share, over ends and beginnings of runs: who owns them, when they go, what if one is bad."""
+"""Files that checkpoints share, over several runs: their owner, their deletion, and damage to one of them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_failed_run_leaves_only_what_its_checkpoints_refer_to(name: str) -> No
 
 @pytest.mark.parametrize("name", INCREMENTAL)
 def test_a_resumed_run_builds_on_the_shared_files_that_are_there(name: str) -> None:
-    """Its first checkpoint refers to files of the run before; all that is left over from a crash is swept first."""
+    """Its first checkpoint refers to files of the run before; all files left over from a crash are swept first."""
     first = failed(name)
     inherited = {path for paths in check_live_files(first.files, first.storage).values() for path in paths}
     strays = [posixpath.join(first.storage.job_dir, path) for path in ("shared/stray-0", "work/x/000001.sst")]
@@ -100,7 +100,7 @@ def test_a_checkpoint_of_another_storage_directory(name: str, mode: RestoreMode)
 
 @pytest.mark.parametrize("mode", [RestoreMode.CLAIM, RestoreMode.LEGACY])
 def test_files_of_another_directory_are_referred_to_by_their_absolute_paths(mode: RestoreMode) -> None:
-    """The first checkpoint uploads only what is new, and a run that is resumed from it finds the others."""
+    """The first checkpoint uploads only new files, and a run that is resumed from it finds the others."""
     first = failed("lsm", retained=1)
     (checkpoint_id,) = first.storage.list_checkpoints()
     start = SavepointRestore(first.storage.location(checkpoint_id).directory, mode)
@@ -148,7 +148,7 @@ def test_a_claimed_checkpoint_that_storage_cannot_reach_is_not_built_upon() -> N
 @pytest.mark.parametrize("damage", ["flipped", "truncated", "missing"])
 @pytest.mark.parametrize("name", INCREMENTAL)
 def test_a_bad_shared_file_makes_its_checkpoint_unusable_and_the_older_one_is_used(name: str, damage: str) -> None:
-    """The run says which checkpoint it passes over and why; what is committed later than the older one is repeated."""
+    """The run says which checkpoint it passes over and why; commits after the older one are repeated."""
     first = failed(name)
     older, newest = first.storage.list_checkpoints()
     shared = check_live_files(first.files, first.storage)
@@ -184,7 +184,7 @@ def spoil(files: FileSystem, path: str, damage: str) -> None:
     operation=["open_write", "write", "fsync", "delete", "rename", "fsync_dir"],
 )
 def test_a_disk_that_refuses_costs_checkpoints_and_nothing_else(name: str, pattern: str, operation: str) -> None:
-    """A checkpoint fails, or something is not deleted; those that complete are whole, and the output is right."""
+    """A checkpoint fails, or a file is not deleted; completed checkpoints are whole, and the output is right."""
     rules = [FaultRule(FileFault.ERROR_BEFORE, operation, pattern, at) for at in (2, 3, 7, 11)]
     files = MemoryFileSystem()
     faulty = FaultInjectingFileSystem(files, rules)

@@ -1,4 +1,4 @@
-"""Whole jobs on every state backend: whatever it is and whatever happens, the output is that of the heap undisturbed.
+"""Whole jobs on every state backend: under any fault, the output is that of an undisturbed run on the heap.
 
 After every run, all files below the job's directory are those that a retained checkpoint refers to; and whenever a
 checkpoint becomes durable, all that are retained are whole.
@@ -103,7 +103,7 @@ def test_records_in_flight_and_incremental_state(name: str, snapshot: str, mode:
 
 
 def test_a_store_compacts_while_the_job_runs() -> None:
-    """Compactions are events of their own, between records; and what they leave is restored like anything else."""
+    """Compactions are events of their own, between records; their results are restored like other files."""
     ran, watcher = watched(settings("lsm", "incremental"), kills=KILLS["tasks"])
 
     assert ran.committed == expected()
@@ -120,7 +120,7 @@ def test_a_changelog_is_materialised_in_virtual_time() -> None:
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_an_incremental_checkpoint_writes_less_than_it_refers_to(name: str) -> None:
-    """The table tells both sizes: what was written for the checkpoint, and the state that it stands for."""
+    """The table shows both sizes: the bytes written for the checkpoint, and the state that it stands for."""
     ran, _ = watched(settings(name, "incremental"))
 
     rows = [row for row in ran.execution.manager.coordinator.statistics.rows() if row.full_bytes]

@@ -243,7 +243,7 @@ def test_the_bytes_of_a_broadcast_state_do_not_depend_on_the_order_of_insertion(
 
 
 def test_none_is_refused_before_any_change() -> None:
-    """A None element leaves the list as it was; what was got is a copy."""
+    """A None element leaves the list as it was; a list that was read is a copy."""
     state = OperatorStateBackend().list_state("l")
     state.add(1)
     state.get().append(2)

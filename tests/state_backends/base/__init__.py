@@ -1,1 +1,1 @@
-"""Tests of what all rooms stand on."""
+"""Tests of the base that all rooms use."""

@@ -1,4 +1,4 @@
-"""Sealed JSON: what is read is exactly what was written."""
+"""Sealed JSON: reading gives exactly the written value."""
 
 from __future__ import annotations
 
@@ -39,6 +39,6 @@ def test_what_is_written_is_read(state: dict[str, object]) -> None:
     ],
 )
 def test_what_was_not_written_so_is_refused(text: str, problem: str) -> None:
-    """Another value, a blank, a name twice: each is said."""
+    """Another value, a blank, a name twice: the error names each."""
     with pytest.raises(ValueError, match=problem):
         unseal_json(text)

@@ -1,4 +1,4 @@
-"""Copy on write: live shards keep their identity, snapshots never change, nothing is copied for nothing."""
+"""Copy on write: live shards keep their identity, snapshots never change, and no copy is needless."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_releasing_twice_is_harmless_and_a_released_snapshot_holds_nothing() -> 
 
 
 def test_the_cache_is_bounded_and_right_after_it_was_emptied() -> None:
-    """However many keys pass, the cache keeps to its limit and every key still finds its shard."""
+    """Under any number of keys the cache keeps to its limit, and every key still finds its shard."""
     live = table(cache_limit=10)
     for key in range(1000):
         put(live, key, key)

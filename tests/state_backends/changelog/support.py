@@ -35,7 +35,7 @@ FULL = SnapshotOptions(type=SnapshotType.FULL_CHECKPOINT)
 
 
 class World:
-    """The storage of one job and what its job manager does with shared files."""
+    """The storage of one job, and its job manager's handling of shared files."""
 
     def __init__(self, file_system: Any = None) -> None:
         self.file_system = MemoryFileSystem() if file_system is None else file_system
@@ -48,7 +48,7 @@ class World:
     def environment(
         self, groups: KeyGroupRange = ALL, *, key_type: KeyType | None = LONG, shared: bool = True, **fields: Any
     ) -> BackendEnvironment:
-        """What one backend is given; names differ from call to call."""
+        """The environment of one backend; names differ from call to call."""
         self.names += 1
         directories = ScopeDirectories(self.storage.job_dir, self.storage.job_dir)
         streams = FsStreamFactory(self.file_system, directories, f"log-{self.names}", 0)

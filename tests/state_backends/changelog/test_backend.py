@@ -1,4 +1,4 @@
-"""The changelog backend: what is logged, what a checkpoint is, and what it looks like from outside."""
+"""The changelog backend: the records it logs, its checkpoints, and its outside behaviour."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_differential_suite_holds(monkeypatch: pytest.MonkeyPatch, inner: st
 
 
 def test_a_value_is_logged_as_it_was_when_it_was_given() -> None:
-    """What the program does to an object afterwards is not in the log."""
+    """Later changes of the program to an object are not in the log."""
     world = World()
     backend = world.backend()
     given = [1]
@@ -98,7 +98,7 @@ FAILING: dict[str, Callable[[ChangelogKeyedStateBackend, list[int]], None]] = {
 
 @pytest.mark.parametrize("operation", sorted(FAILING))
 def test_the_part_of_a_failed_batch_that_was_done_is_logged(operation: str) -> None:
-    """A batch with a key of another subtask stops there; what stands before it is in the state, and in the log."""
+    """A batch stops at a key of another subtask; the records before it are in the state, and in the log."""
     world = World()
     groups, others = key_group_ranges(MAX_PARALLELISM, 2)
     a, b, c = own_keys(groups, 3)
@@ -115,7 +115,7 @@ def test_the_part_of_a_failed_batch_that_was_done_is_logged(operation: str) -> N
 
 
 def test_a_program_that_fails_in_a_batch_leaves_an_exact_log() -> None:
-    """The records before the failing one are folded in and logged, and the index of that one is told."""
+    """The records before the failing one are folded in and logged, and the error gives its index."""
     world = World()
     backend = world.backend()
 
@@ -179,7 +179,7 @@ def test_a_lost_change_fails_every_checkpoint_until_one_materialises() -> None:
 
 
 def test_a_change_that_was_lost_once_is_materialised(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also when nothing was changed since; what was materialised just before does not hold it."""
+    """Also when nothing was changed since; the previous materialisation does not hold the change."""
     world = World()
     backend = filled(world, executor=DeferredExecutor())
     before = backend.materialize()
@@ -223,7 +223,7 @@ def test_a_backend_without_state_gives_the_empty_result() -> None:
 
 
 def test_a_checkpoint_contains_what_was_there_when_it_began() -> None:
-    """Changes and materialisations during its asynchronous part do not show."""
+    """The checkpoint does not hold changes and materialisations made during its asynchronous part."""
     world = World()
     backend = filled(world, executor=DeferredExecutor())
     expected = backend.fingerprint()
@@ -310,7 +310,7 @@ def test_settings_are_checked() -> None:
 
 
 def test_it_is_found_by_name() -> None:
-    """``changelog`` is over the heap, ``changelog:lsm`` over the store; incremental is what it stands over."""
+    """``changelog`` is over the heap, ``changelog:lsm`` over the store; it is incremental if the one below is."""
     for name, incremental in (("changelog", False), ("changelog:lsm", True)):
         found = state_backend_named(name, incremental=incremental)
         assert isinstance(found, ChangelogStateBackend)
@@ -343,7 +343,7 @@ def test_it_looks_like_what_it_stands_over() -> None:
 
 
 def test_handles_survive_their_plain_form() -> None:
-    """What stands in the metadata of a checkpoint is the whole handle."""
+    """The metadata of a checkpoint holds the whole handle."""
     world = World()
     backend = filled(world, inner=LsmStateBackend(incremental=True))
     first: KeyedStateHandle = world.checkpoint(backend, 1, FULL)

@@ -37,7 +37,7 @@ def materialized(history: LogHistory) -> int:
 
 
 def test_a_file_is_new_until_a_checkpoint_with_it_completes() -> None:
-    """C3: what pending checkpoints bring is brought again, what a completed one has brought is only referred to."""
+    """C3: files of pending checkpoints are uploaded again; files of a completed one are only referred to."""
     history = LogHistory()
     logged(history)
     assert handed(history, 1) == (0, False, {0})
@@ -48,7 +48,7 @@ def test_a_file_is_new_until_a_checkpoint_with_it_completes() -> None:
 
 
 def test_changes_made_while_a_materialisation_is_written_are_behind_it() -> None:
-    """It holds what was logged when it began: snapshots go on to refer to the segments that were cut meanwhile."""
+    """It holds the log as of its start: snapshots still refer to the segments that were cut meanwhile."""
     history = LogHistory()
     logged(history)
     number = history.begin_materialization()
@@ -86,7 +86,7 @@ def test_a_materialisation_of_aborted_checkpoints_is_given_up() -> None:
 
 
 def test_an_abort_that_comes_before_the_end_counts() -> None:
-    """C4: what only that snapshot has is not trusted, nor what it shared with an aborted one when it fails."""
+    """C4: files of that snapshot alone are not trusted, nor files that it shared with an aborted one when it fails."""
     history = LogHistory()
     logged(history)
     history.begin_snapshot(1, full=False)
@@ -143,7 +143,7 @@ def test_a_superseded_materialisation_that_was_never_handed_is_deleted() -> None
 
 
 def test_a_failed_snapshot_takes_back_what_it_has_uploaded() -> None:
-    """C6: unless another one has given it away meanwhile."""
+    """C6: unless another snapshot has handed it over meanwhile."""
     history = LogHistory()
     logged(history, upload=False)
     history.begin_snapshot(1, full=False)
@@ -157,7 +157,7 @@ def test_a_failed_snapshot_takes_back_what_it_has_uploaded() -> None:
 
 
 def test_the_backend_below_hears_of_the_newest_only() -> None:
-    """C7: not of one that a newer one does not build upon; of that newer one then."""
+    """C7: it hears of the newest, not of one that the newest does not build upon."""
     history = LogHistory()
     logged(history)
     first = materialized(history)
@@ -172,7 +172,7 @@ def test_the_backend_below_hears_of_the_newest_only() -> None:
 
 
 def test_a_full_checkpoint_refers_to_nothing_older() -> None:
-    """C2, C8: it materialises, and so does all that is begun before it is finished."""
+    """C2, C8: it materialises, and so does every checkpoint that begins before it is finished."""
     history = LogHistory()
     logged(history)
     handed(history, 1)
@@ -190,7 +190,7 @@ def test_a_full_checkpoint_refers_to_nothing_older() -> None:
 
 
 def test_the_first_checkpoint_behind_a_foreign_restore_materialises() -> None:
-    """C2: nothing restored may be referred to; numbers go on above the restored ones."""
+    """C2: no restored file may be referred to; numbers go on above the restored ones."""
     history = LogHistory()
     history.restored_elsewhere(7)
     assert handed(history, 1) == (8, True, set())
@@ -204,7 +204,7 @@ def test_the_first_checkpoint_behind_a_foreign_restore_materialises() -> None:
 
 
 def test_a_restored_log_is_referred_to() -> None:
-    """C2: as files that are known, with numbers that go on."""
+    """C2: as known files, with numbers that go on."""
     history = LogHistory()
     history.restored(3, ((40, 50), (50, 53)))
     assert history.end == 53
@@ -227,7 +227,7 @@ def test_dispose_deletes_what_was_never_handed() -> None:
 
 
 def test_misuse_is_a_bug() -> None:
-    """What callers must not do is asserted."""
+    """Assertions catch calls that are not allowed."""
     history = LogHistory()
     with pytest.raises(AssertionError, match="empty segment"):
         history.sealed(0)
@@ -257,7 +257,7 @@ class Checkpoint:
 
 
 class HistoryMachine(RuleBasedStateMachine):
-    """A job manager that deletes as early as it may: what no pending or retained checkpoint refers to goes as soon as
+    """A job manager that deletes as early as it may: a file without a pending or retained checkpoint goes as soon as
     it was part of an aborted or subsumed one. Files are named anew at each upload."""
 
     def __init__(self) -> None:
@@ -362,7 +362,7 @@ class HistoryMachine(RuleBasedStateMachine):
             checkpoint.files.add(name)
             new |= {name} if brought.materialization_is_new else set()
         if checkpoint.state == "open":
-            # Whatever may still complete is whole; what is not brought, a completed checkpoint has brought.
+            # A checkpoint that may still complete is whole: a completed one has uploaded the files it does not.
             assert checkpoint.files <= self.existing
             assert checkpoint.files - new <= self.confirmed
         self.acknowledged |= checkpoint.files
@@ -398,7 +398,7 @@ class HistoryMachine(RuleBasedStateMachine):
         elif one.state in ("open", "pending"):
             self.messages.append(("abort", number))
             one.state = "open, aborted" if one.state == "open" else "aborted"
-        # A merciless manager deletes at once, but what the task has not heard of yet it may still build upon.
+        # A merciless manager deletes at once, but the task may still build upon files whose end it has not heard of.
         while self.messages:
             kind, which = self.messages.pop(0)
             self.apply(getattr(self.history, kind)(which))

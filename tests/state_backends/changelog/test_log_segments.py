@@ -56,7 +56,7 @@ def header(records: int) -> SegmentHeader:
 
 
 def test_the_bytes_of_a_segment() -> None:
-    """They are those of the documentation."""
+    """They are the bytes of the documentation."""
     record = CODEC.encode([PUT, 0, [1], None, ["a"]])
     data = encode_segment(header(1), [record], CODEC)
     assert data.hex(" ") == (
@@ -154,7 +154,7 @@ def test_what_a_newer_program_wrote_is_not_called_damage() -> None:
 
 
 def test_another_max_parallelism_is_refused() -> None:
-    """Keys would change their key group."""
+    """Otherwise keys would change their key group."""
     world = World()
     backend = world.backend()
     backend.value_state(VALUE).update_many([1], [1])

@@ -222,7 +222,7 @@ class ChangelogMachine(DifferentialMachine):
             self.notifications.pop(0)
 
     def check_retained(self) -> None:
-        """Every file of every retained checkpoint is there, and the newest restores to what it was taken of."""
+        """Every file of every retained checkpoint is there, and the newest restores to the state it was taken of."""
         reader = self.job.reader()
         for checkpoint in self.retained:
             for handle in checkpoint.handles:
@@ -237,7 +237,7 @@ class ChangelogMachine(DifferentialMachine):
     # --- lives --------------------------------------------------------------------------------------------------------
 
     def end_of_life(self) -> None:
-        """The task dies. What it has uploaded and never put into a finished snapshot is gone."""
+        """The task dies. Uploads that it never put into a finished snapshot are gone."""
         for one in self.under_way:
             one.task.cancel()
         self.under_way = []
@@ -263,7 +263,7 @@ class ChangelogMachine(DifferentialMachine):
     @precondition(lambda self: self.last_number > self.born + 3)
     @rule(kind=st.sampled_from([SnapshotType.CANONICAL_SAVEPOINT, SnapshotType.NATIVE_SAVEPOINT]))
     def restart(self, kind: SnapshotType) -> None:
-        """A savepoint, and on from it; it shares nothing, so nothing of it may be referred to later."""
+        """Restart from a savepoint; it shares no file, so no later checkpoint may refer to it."""
         self.last_number += 1
         location = self.job.storage.initialize_savepoint_location(f"/savepoints/{self.last_number}", self.last_number)
         options = SnapshotOptions(kind, entries_per_step=1)
@@ -327,7 +327,7 @@ class ChangelogMachine(DifferentialMachine):
         self.backend._history.validate()  # type: ignore[attr-defined]
 
     def teardown(self) -> None:
-        """Whatever happened: the state is right."""
+        """After any history the state is right."""
         self.backend_equals_model()
         self.end_of_life()
 
@@ -341,7 +341,7 @@ def search(inner: str, examples: int, steps: int) -> None:
 
 @pytest.mark.parametrize("inner", sorted(INNER))
 def test_a_changelog_keeps_its_promises(inner: str) -> None:
-    """Whatever happens, a completed checkpoint restores to exactly what it was taken of."""
+    """After any history, a completed checkpoint restores to exactly the state it was taken of."""
     search(inner, 25, 50)
 
 

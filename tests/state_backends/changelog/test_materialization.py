@@ -1,4 +1,4 @@
-"""What a changelog uploads between checkpoints: full segments and materialised snapshots."""
+"""Uploads of a changelog between checkpoints: full segments and materialised snapshots."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_full_segments_are_uploaded_before_the_checkpoint() -> None:
 
 
 def test_without_streams_segments_wait_for_the_checkpoint() -> None:
-    """And a materialisation is made by it."""
+    """The checkpoint also makes the materialisation."""
     world = World()
     backend = world.backend(shared=False, segment_bytes=100)
     backend.value_state(VALUE).update_many(list(range(50)), list(range(50)))
@@ -56,7 +56,7 @@ def test_a_background_upload_that_fails_is_done_by_the_checkpoint() -> None:
 
 
 def test_uploads_that_nobody_needs_any_more_are_not_made() -> None:
-    """A segment that was truncated while its upload waited."""
+    """A segment is not uploaded if it was truncated while its upload waited."""
     world = World()
     queue = DeferredExecutor()
     backend = world.backend(executor=queue, segment_bytes=100)
@@ -90,7 +90,7 @@ def test_materialisation_is_due_by_the_clock() -> None:
 
 
 def test_a_materialisation_given_up_is_due_at_once() -> None:
-    """After checkpoints with it were aborted the log is long again."""
+    """The log is long again after the checkpoints with that materialisation were aborted."""
     world = World()
     backend = filled(world, materialization_interval_ms=100)
     work = backend.materialize()
@@ -106,7 +106,7 @@ def test_a_materialisation_given_up_is_due_at_once() -> None:
 
 
 def test_failed_materialisations_are_put_up_with_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is left of them, checkpoints go on, a success starts the count again, and too many fail the task."""
+    """They leave no files, checkpoints go on, a success resets the count, and too many in a row fail the task."""
     world = World()
     backend = filled(world, executor=DeferredExecutor(), max_materialization_failures=2)
 
@@ -134,7 +134,7 @@ def test_failed_materialisations_are_put_up_with_for_a_while(monkeypatch: pytest
 
 
 def test_a_full_checkpoint_gives_up_a_running_materialisation() -> None:
-    """That one builds upon what the checkpoint is to do without; nothing is left of it."""
+    """The materialisation builds upon files that a full checkpoint must not use; all its files are deleted."""
     world = World()
     backend = filled(world, executor=DeferredExecutor())
     world.checkpoint(backend, 1, SnapshotOptions(entries_per_step=1))
@@ -150,7 +150,7 @@ def test_a_full_checkpoint_gives_up_a_running_materialisation() -> None:
 
 
 def test_a_cancelled_materialisation_leaves_nothing() -> None:
-    """At any step, and it counts as no failure."""
+    """At any step, and it does not count as a failure."""
     for steps in range(2):
         world = World()
         backend = filled(world, executor=DeferredExecutor(), max_materialization_failures=1)
@@ -190,7 +190,7 @@ def test_dispose_deletes_what_no_snapshot_has() -> None:
 
 
 def test_files_are_deleted_by_the_registry_when_materialised_and_subsumed() -> None:
-    """The log's files go with the completion of the first checkpoint that does without them."""
+    """The log's files are deleted when the first checkpoint without them completes."""
     world = World()
     backend = filled(world)
     complete(world, backend, 1, world.checkpoint(backend, 1))

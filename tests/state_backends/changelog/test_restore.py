@@ -98,7 +98,7 @@ def test_a_snapshot_of_the_backend_below_switches_the_log_on() -> None:
 
 
 def test_a_log_is_refused_without_the_changelog() -> None:
-    """The error says what it is and what to do."""
+    """The error says that it is a log, and what to do."""
     world = World()
     handle = world.checkpoint(filled(world), 1)
     for inner in (HeapStateBackend(), LsmStateBackend(incremental=True)):
@@ -188,7 +188,7 @@ def test_records_in_the_log_are_migrated() -> None:
 
 
 def test_a_replay_lets_nothing_expire() -> None:
-    """The time-to-live of the program is not known yet when a store below compacts what the log brings."""
+    """The time-to-live of the program is not known yet when a store below compacts the replayed entries."""
     world = World()
     inner = differential.BACKENDS["lsm, incremental"]
     lasting = ValueStateDescriptor("v", ttl=StateTtlConfig(1000))

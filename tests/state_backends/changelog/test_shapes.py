@@ -1,4 +1,4 @@
-"""The shapes that are published of changelogs: what a checkpoint costs, and what it costs all in all."""
+"""The published cost curves of changelogs: the cost of a checkpoint, and the total cost."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_batch_is_one_record() -> None:
 
 
 def test_reading_logs_nothing() -> None:
-    """And neither does a batch of nothing."""
+    """An empty batch is not logged either."""
     backend = World().backend()
     value, collect = backend.value_state(VALUE), backend.aggregating_state(COLLECT)
     value.get_many([1, 2])

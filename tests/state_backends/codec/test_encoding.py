@@ -1,4 +1,4 @@
-"""The codec: what goes in comes out, exactly, or is refused with the place and the remedy."""
+"""The codec: each value comes back exactly, or is refused with the place and the remedy."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_no_encoding_is_a_prefix_of_another(keys: list[Any]) -> None:
 
 
 def test_equal_keys_of_different_types_encode_apart() -> None:
-    """What Python finds equal, 1, 1.0 and True, has three encodings."""
+    """1, 1.0 and True, which are equal in Python, have three encodings."""
     codec = StateCodec()
 
     assert len({codec.encode(1), codec.encode(1.0), codec.encode(True)}) == 3

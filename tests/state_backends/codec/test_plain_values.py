@@ -33,7 +33,7 @@ def test_every_state_value_has_a_json_form(value: Any) -> None:
 
 
 def test_different_values_look_different() -> None:
-    """1, 1.0 and True, a list and a tuple, bytes and text: what state keeps apart is shown apart."""
+    """1, 1.0 and True, a list and a tuple, bytes and text: values that differ in state look different."""
     day = datetime.date(2013, 1, 2)
     alike = [
         1, 1.0, True, "1", b"1", None, "None", [1], (1,), [(1,)], ([1],), {"1": 1}, {1: 1}, {"$tuple": [1]}, [], (), {},

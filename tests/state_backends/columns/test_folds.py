@@ -24,7 +24,7 @@ from state_backends.columns import (
 
 FOLDS = (SumFold, MinFold, MaxFold, CountFold)
 LONGS = st.integers(-(2**53), 2**53)
-# Equal values of different bits, values that swallow others, and what compares with nothing.
+# Equal values of different bits, values that swallow others, and NaN, which does not compare.
 INF = float("inf")
 DOUBLES = st.one_of(st.sampled_from([0.0, -0.0, 1.0, 1e16, -1e16, 1e308, INF, -INF, float("nan"), 5e-324]), st.floats())
 
@@ -119,7 +119,7 @@ def test_a_sum_may_reach_the_ends_of_64_bits() -> None:
 
 
 def test_sums_of_all_groups_together_may_exceed_64_bits() -> None:
-    """What is summed up across groups on the way may wrap around; no result does."""
+    """An intermediate sum across groups may wrap around; no result does."""
     keys, large = [1, 2, 3, 1, 2, 3], 2**62
     values = [large, large, large, large - 1, -5, 7]
 

@@ -78,7 +78,7 @@ def test_the_largest_batch() -> None:
 
 
 def test_numbers_of_keys_are_forgotten_at_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is remembered of keys stays bounded, and the grouping right."""
+    """The memory for keys stays bounded, and the grouping right."""
     monkeypatch.setattr("state_backends.columns.grouping._MAX_NUMBERED_KEYS", 4)
     numbers, space = KeyNumbers(), Workspace()
     for first in range(0, 50, 5):
@@ -88,7 +88,7 @@ def test_numbers_of_keys_are_forgotten_at_their_limit(monkeypatch: pytest.Monkey
 
 
 def test_items_go_to_groups_and_back() -> None:
-    """What is brought into grouped order comes back to where it was."""
+    """Items that were brought into grouped order come back to their old places."""
     keys = np.array([7, 5, 7, 9, 5])
     values = np.array([0.5, 1.5, 2.5, 3.5, 4.5])
     grouping = group_by_key(keys, KeyNumbers(), Workspace())

@@ -1,4 +1,4 @@
-"""What keyed state must be: a dict, a set of timers, and how to compare a backend with them."""
+"""The model of keyed state: a dict, a set of timers, and how to compare a backend with them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ DOMAINS = ("event", "processing")
 
 @dataclass
 class Model:
-    """What (state, key, namespace) holds, and timers as (domain, time, key, namespace)."""
+    """Values by (state, key, namespace), and timers as (domain, time, key, namespace)."""
 
     entries: dict[Entry, Any] = field(default_factory=dict)
     timers: set[tuple[str, int, int, Any]] = field(default_factory=set)
 
     def copy(self) -> Model:
-        """One that goes its own way."""
+        """An independent copy."""
         return Model(copy.deepcopy(self.entries), set(self.timers))
 
     def store(self, entry: Entry, value: Any) -> None:
-        """Hold a value; an empty one is none."""
+        """Store a value; an empty one counts as absent."""
         if value is None or value == [] or value == {}:
             self.entries.pop(entry, None)
         else:

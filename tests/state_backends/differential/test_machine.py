@@ -74,7 +74,7 @@ class DifferentialMachine(RuleBasedStateMachine):
         self.states.check(self.model)
 
     def end_of_life(self) -> None:
-        """Cancel what is under way and dispose of the backend: nothing of it is left."""
+        """Cancel the snapshots under way and dispose of the backend: all its files are deleted."""
         for checkpoint in self.open:
             checkpoint.pinned.task.cancel()
             assert checkpoint.pinned.resources.released
@@ -310,7 +310,7 @@ class DifferentialMachine(RuleBasedStateMachine):
             assert list(self.world.file_system.walk_files(checkpoint.pinned.location.directory)) == []
 
     def check(self, checkpoint: Checkpoint) -> None:
-        """A finished snapshot restores to what was there when it began, in any backend that can read it."""
+        """A finished snapshot restores to the state at its beginning, in any backend that can read it."""
         taken = checkpoint.finish()
         name = self.cycle[(self.position + 1) % len(self.cycle)]
         backend = self.world.backend(name, MAX_PARALLELISM)
@@ -364,7 +364,7 @@ class DifferentialMachine(RuleBasedStateMachine):
         assert canonical_bytes(self.world, heap) == canonical_bytes(self.world, self.backend)
 
     def teardown(self) -> None:
-        """Whatever happened: the state is right, and what is still under way will be too."""
+        """After any history the state is right, and so are the snapshots still under way."""
         self.backend_equals_model()
         for checkpoint in self.open:
             self.check(checkpoint)
@@ -379,7 +379,7 @@ def search(scenario: tuple[SnapshotType, tuple[str, ...]], examples: int, steps:
         # Each of its backends opens a database on disk.
         examples = max(2, examples // 10)
     elif scenario[1] == ("heap",):
-        # What all others are compared with; its lives are short.
+        # The backend with which all others are compared; its lives are short.
         examples *= 4
     run_state_machine_as_test(
         lambda: DifferentialMachine(*scenario), settings=settings(max_examples=examples, stateful_step_count=steps)

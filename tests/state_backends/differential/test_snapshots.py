@@ -1,4 +1,4 @@
-"""Snapshots of every backend: isolated, canonical, readable by every other, released, and found out when damaged."""
+"""Snapshots of every backend: isolated, canonical, readable by every other, released; damage to them is found."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ MUTATIONS: dict[str, Mutation] = {
 
 @EVERY_FORM
 def test_no_mutation_reaches_an_open_snapshot(name: str, kind: Any) -> None:
-    """Whatever is done to any state, two open snapshots restore to what was there, begun or not."""
+    """After any change to any state, two open snapshots, begun or not, restore to the state when they were taken."""
     options = SnapshotOptions(kind, entries_per_step=1)
     expected = fill(World().backend("heap"), keys=40).fingerprint()
     for mutate in MUTATIONS.values():
@@ -357,7 +357,7 @@ def test_files_of_another_store_are_refused() -> None:
 
 @EVERY_FORM
 def test_states_may_be_declared_before_the_restore(name: str, kind: Any) -> None:
-    """States and timers asked for before see what is restored, in whatever order; so do new ones."""
+    """States and timers declared before the restore see the restored entries, in any order; so do new ones."""
     world = World()
     original = fill(world.backend(name))
     taken = world.snapshot(original, SnapshotOptions(kind))

@@ -207,7 +207,7 @@ def test_a_stale_listing_hides_the_names_that_were_made_last() -> None:
 
 
 def test_a_function_may_decide_call_by_call() -> None:
-    """It is asked about what no rule strikes, with operation and paths, and what it answers happens."""
+    """It is asked about each call that no rule strikes, with operation and paths; its answer is carried out."""
     asked: list[tuple[str, tuple[str, ...]]] = []
 
     def decide(operation: str, paths: tuple[str, ...]) -> FaultRule | None:

@@ -38,7 +38,7 @@ def holder_of(path: Path) -> subprocess.Popen[str]:
 
 
 def test_the_error_names_the_directory_and_the_process_that_holds_it(tmp_path: Path) -> None:
-    """A second process is told who is in the way; when the holder is killed, the lock is free at once."""
+    """The error tells a second process who holds the lock; when the holder is killed, the lock is free at once."""
     with holder_of(tmp_path) as process:
         try:
             with pytest.raises(StorageInUseError, match=f"^{tmp_path}: is in use by process {process.pid}") as info:

@@ -135,7 +135,7 @@ def test_names_passed_on_are_gone_only_if_all_of_it_survives() -> None:
 
 @st.composite
 def changes(draw: st.DrawFn) -> tuple[MemoryFileSystem, dict[str, bytes]]:
-    """A file system after renames and directory fsyncs in any order; who must still be there after any crash."""
+    """A file system after renames and directory fsyncs in any order; the files that must survive any crash."""
     fs = memory_with()
     fs.make_dirs("/e")
     files = {f"/{directory}/{name}": name.encode() for directory in "de" for name in (f"{directory}1", f"{directory}2")}
@@ -153,7 +153,7 @@ def changes(draw: st.DrawFn) -> tuple[MemoryFileSystem, dict[str, bytes]]:
             fs.rename(source, target)
             alive[target] = alive.pop(source)
         elif draw(st.booleans()):
-            # Both, for who syncs the old name's directory alone has asked for the loss.
+            # Both, for a program that syncs only the old name's directory has asked for the loss.
             fs.fsync_dir("/d")
             fs.fsync_dir("/e")
     return fs, alive

@@ -1,4 +1,4 @@
-"""The file-system port over fsspec: the contract on a disk, in memory, on an object store; what that cannot do."""
+"""The file-system port over fsspec: the contract on a disk, in memory, on an object store, and the latter's limits."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ CONTRACT = (
 
 
 class Bucket(AbstractFileSystem):
-    """An object store as they are: names and bytes, no directories, no appending, objects whole when closed.
+    """A typical object store: names and bytes, no directories, no appending, objects whole when closed.
 
     Listings are remembered, as by the real ones, until they are told not to be believed.
     """
@@ -335,7 +335,7 @@ def test_on_a_disk_fsync_is_fsync(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_nothing_that_was_remembered_is_believed(bucket: FsspecFileSystem) -> None:
-    """What another process has written or deleted since is seen."""
+    """Files that another process has written or deleted since are seen."""
     write(bucket, "b/d/a", b"x")
     assert bucket.list_dir("b/d") == ["a"]
     objects(bucket)["b/d/c"] = b"y"
@@ -414,7 +414,7 @@ def test_a_lock_that_may_be_held_is_respected(bucket: FsspecFileSystem, holder: 
 def test_of_two_that_look_at_the_same_time_one_has_the_lock(
     bucket: FsspecFileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who reads back another's name than its own has lost."""
+    """The one that reads back another name than its own has lost."""
     read_bytes = FsspecFileSystem.read_bytes
 
     def overtaken(self: FsspecFileSystem, path: str) -> bytes:

@@ -100,7 +100,7 @@ def test_columns_are_the_same_state_as_rows(key_type: KeyType, values: st.Search
 def test_a_snapshot_is_the_same_however_groups_are_encoded_together(
     run_entries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While keys become more, key groups are encoded in other runs; what is remembered of older ones does no harm."""
+    """While keys become more, key groups are encoded in other runs; remembered older runs do no harm."""
     monkeypatch.setattr(heap_columns, "_RUN_ENTRIES", run_entries)
 
     @settings(max_examples=30)
@@ -115,7 +115,7 @@ def test_a_snapshot_is_the_same_however_groups_are_encoded_together(
 
 
 def test_runs_of_equal_sizes_are_not_taken_for_each_other() -> None:
-    """Runs that begin with the same key group and have as many keys in each, but one group is another."""
+    """Two runs begin with the same key group and have as many keys in each, but one group differs."""
     entries = ColumnEntries(LONG, 8, heap().key_group_range, default_codec(), np.int64)
     entries.add(np.array([10, 20, 30], dtype=np.int64))
     start, second, another = (KeyGroupSlots(group, np.array([slot])) for slot, group in enumerate((4, 6, 5)))
@@ -124,7 +124,7 @@ def test_runs_of_equal_sizes_are_not_taken_for_each_other() -> None:
 
 @dataclass
 class Opened:
-    """A snapshot in the making, and what it must write."""
+    """A snapshot in the making, and the bytes it must write."""
 
     task: Any
     where: Any
@@ -140,7 +140,7 @@ class Opened:
         return cls(strategy.async_snapshot(resources, where.stream_factory("s"), options), where, expected)
 
     def step(self) -> bool:
-        """One step; whether it was the last one, after which what was written is compared."""
+        """One step; returns whether it was the last one, after which the written bytes are compared."""
         result = self.task.step()
         if result is None:
             return False
@@ -151,7 +151,7 @@ class Opened:
 
 @pytest.mark.parametrize("key_type", KEYS, ids=str)
 def test_a_snapshot_sees_its_moment_only(key_type: KeyType) -> None:
-    """Whatever is folded in between its steps, for old keys or new ones; also while others are open or cancelled."""
+    """Records folded in between its steps, for old or new keys, are not in it; so too while others are open."""
     batch = st.lists(st.tuples(KEYS[key_type], st.integers(-9, 9)), min_size=1, max_size=8)
     actions = st.lists(st.one_of(batch, st.sampled_from(["open", "step", "cancel", "rows"])), min_size=2, max_size=14)
 
@@ -343,7 +343,7 @@ def test_a_failed_fold_changes_nothing() -> None:
     ],
 )
 def test_state_that_no_column_holds_is_refused(in_state: Any, added: Any, message: str) -> None:
-    """Rows may hold anything; what a column cannot is named with its key, and stays in rows."""
+    """Rows may hold anything; the error names a value that a column cannot hold, with its key; it stays in rows."""
     backend = heap()
     add_rows(backend, [1], [in_state])
 

@@ -88,7 +88,7 @@ def test_a_key_group_without_entries_is_left_out() -> None:
 
 
 def test_without_entries_there_is_no_file_and_no_base() -> None:
-    """S6; what comes after an empty checkpoint refers to nothing from before it."""
+    """S6; checkpoints after an empty one do not refer to files from before it."""
     backend = heap()
     put(backend, 1, "one")
     job = job_over(backend)
@@ -242,7 +242,7 @@ def test_a_checkpoint_that_fails_meanwhile_does_not_count() -> None:
 
 
 def test_a_checkpoint_still_under_way_may_be_the_end_of_a_copy() -> None:
-    """Whatever it turns out to hold, a later one that overtakes it does not count on the copy of the base."""
+    """It may turn out to hold anything: a later one that overtakes it does not rely on the copy of the base."""
     backend = heap()
     job = job_over(backend)
     put(backend, 1, "A")

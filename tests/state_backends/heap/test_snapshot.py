@@ -269,7 +269,7 @@ def test_steps_after_the_end_are_refused() -> None:
 
 @pytest.mark.parametrize("touched", [False, True])
 def test_a_value_that_cannot_be_written_fails_the_snapshot_and_names_it(touched: bool) -> None:
-    """With state, key and path; the running backend is not disturbed."""
+    """The error names state, key and path; the running backend is not disturbed."""
     backend = heap()
     backend.set_current_key(3)
     backend.value_state(VALUE).update({"a": [0, {1, 2}]})

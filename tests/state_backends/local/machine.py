@@ -29,7 +29,7 @@ SPLITS = "splits"
 
 
 class Watched:
-    """A reader that knows what was read with it."""
+    """A reader that records its reads."""
 
     def __init__(self, reader: StateReader) -> None:
         self._reader = reader
@@ -42,7 +42,7 @@ class Watched:
 
 
 class Machine:
-    """The file systems and what was told; state is never inlined, so that every piece is a file."""
+    """The file systems and the notes; state is never inlined, so that every piece is a file."""
 
     def __init__(self, backend: str = "heap", *, local: FileSystem | None = None, incremental: bool = False) -> None:
         self.fs = MemoryFileSystem()

@@ -1,4 +1,4 @@
-"""Any history of one task with local recovery: whatever happens to the copies, state is that of the checkpoint."""
+"""Any history of one task with local recovery: after any damage to the copies, state is that of the checkpoint."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_both_have_the_bytes(scope: StateScope) -> None:
 
 
 def test_inlined_bytes_are_not_copied() -> None:
-    """What travels in the handle is at hand already: no file, no copy."""
+    """Inlined bytes travel in the handle: no file, no copy."""
     fs = MemoryFileSystem()
     fs.make_dirs("/x")
     inlined = CheckpointLocation(fs, 1, "/x", None, 100)
@@ -143,7 +143,7 @@ def test_a_primary_failure_fails_the_stream_and_deletes_both(operation: str, at_
 
 
 def test_a_primary_that_cannot_be_finished_takes_the_copy_with_it() -> None:
-    """At once, not only when the stream is closed."""
+    """The copy is deleted at once, not only when the stream is closed."""
     both = Both(primary=[FaultRule(FileFault.DISK_FULL, "fsync", at_call=1)])
     stream = both.stream()
     with pytest.raises(OSError, match="No space left"):
@@ -176,7 +176,7 @@ def test_closing_a_finished_stream_changes_nothing() -> None:
 
 
 def test_discarding_a_finished_stream_deletes_both() -> None:
-    """What a failed snapshot had finished already goes on both sides, and the copy is forgotten."""
+    """Streams that a failed snapshot had finished are deleted on both sides, and the copy is forgotten."""
     both = Both()
     stream = both.stream()
     finished(stream)
@@ -199,7 +199,7 @@ def test_the_copy_goes_though_the_primary_cannot_be_deleted(operation: str) -> N
 
 
 def test_a_copy_that_cannot_be_deleted_is_reported() -> None:
-    """It costs space, not the error that is under way."""
+    """It costs space, but does not hide the current error."""
     both = Both(secondary=[FaultRule(FileFault.ERROR_BEFORE, "delete", at_call=1)])
     both.stream().close()
 

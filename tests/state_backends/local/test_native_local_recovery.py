@@ -160,7 +160,7 @@ def test_full_snapshots_of_a_store_are_written_twice() -> None:
 
 @pytest.mark.parametrize("backend", ["heap", "changelog", "changelog:lsm"])
 def test_other_incremental_snapshots_restore_right(backend: str) -> None:
-    """Whatever part of them is at hand: the state is right, and the restore is counted one way or the other."""
+    """Whichever part of them is at hand, the state is right, and the restore is counted one way or the other."""
     machine = Machine(backend, incremental=True)
     task = machine.start()
     for checkpoint_id in (1, 2, 3):

@@ -78,7 +78,7 @@ def test_a_missing_copy_is_fetched_and_told() -> None:
 
 
 def test_a_damaged_copy_is_fetched_told_and_removed() -> None:
-    """The attempt with it fails and is closed; the other copy restores; the damaged one lives on in nothing."""
+    """The attempt with it fails and is closed; the other copy restores; no trace of the damaged one is left."""
     machine = Machine()
     machine.start().run(1, 1, value=BIG)
     (file,) = [one for one in machine.local_files() if "_local_state" not in one]
@@ -245,7 +245,7 @@ def test_tasks_that_are_gone_leave_nothing() -> None:
 
 @pytest.mark.parametrize("operation", ["list_dir", "delete_tree"])
 def test_cleaning_up_never_fails(operation: str) -> None:
-    """What the disk refuses is counted."""
+    """Calls that the disk refuses are counted."""
     rule = FaultRule(FileFault.ERROR_BEFORE, operation)
     local = FaultInjectingFileSystem(MemoryFileSystem(), [rule])
     machine = Machine(local=local)
@@ -273,7 +273,7 @@ def test_half_of_a_copy_is_none() -> None:
 
 
 def test_the_same_key_groups_of_something_else_are_no_copy() -> None:
-    """What is restored may be another snapshot of that number: its files are not those that were copied."""
+    """The restored snapshot may be another one of that number, whose files were not copied."""
     machine = Machine()
     machine.start().run(1, 1, value=BIG)
     task = machine.start(1)

@@ -1,4 +1,4 @@
-"""What a task keeps of which checkpoint: the rules, against a model; the files, damaged, half-written and refused."""
+"""Which checkpoints a task keeps copies of: the rules, against a model; files damaged, half-written and refused."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Retention(RuleBasedStateMachine):
         self.model: set[int] = set()
 
     def check(self, gone: tuple[int, ...], expected: set[int]) -> None:
-        """What goes is told once, ascending, and nothing else goes."""
+        """Each removed checkpoint is reported once, ascending, and no other is removed."""
         assert gone == tuple(sorted(self.model & expected))
         self.model -= expected
 
@@ -239,7 +239,7 @@ def test_what_cannot_be_stored_is_absent_and_told(operation: str) -> None:
 
 @pytest.mark.parametrize("operation", ["exists", "delete", "delete_tree"])
 def test_what_cannot_be_deleted_is_told_and_tried_again(operation: str) -> None:
-    """Removing never fails; what has stayed is found and deleted when the task starts again."""
+    """Removing never fails; files that stay are found and deleted when the task starts again."""
     fs = FaultInjectingFileSystem(MemoryFileSystem(), [FaultRule(FileFault.ERROR_BEFORE, operation, at_call=1)])
     here = Store(fs)
     here.store.store(1, state())
@@ -254,7 +254,7 @@ def test_what_cannot_be_deleted_is_told_and_tried_again(operation: str) -> None:
 
 @pytest.mark.parametrize("operation", ["is_dir", "list_dir"])
 def test_a_directory_that_cannot_be_listed_is_empty(operation: str) -> None:
-    """What an earlier process has left is out of reach then; that is all."""
+    """The files of an earlier process are out of reach then, which does no other harm."""
     here = Store()
     here.store.store(1, state())
     here.fs = FaultInjectingFileSystem(here.fs, [FaultRule(FileFault.ERROR_BEFORE, operation, at_call=1)])

@@ -53,7 +53,7 @@ def mixed(count: int) -> list[int]:
 
 
 def fill(store: LsmStore, numbers: Iterable[int], mark: str = "v") -> dict[bytes, bytes]:
-    """Put entries; what they were."""
+    """Put entries, and return them."""
     entries = {key(number): f"{mark}{number}".encode() * 2 for number in numbers}
     for one, value in entries.items():
         store.put(one, value)
@@ -65,7 +65,7 @@ def names(fs: FileSystem, directory: str = "/store", suffix: str = ".sst") -> li
 
 
 def meta(number: int, first: int, last: int, size: int = 100, **changes: Any) -> FileMeta:
-    """A file that exists on paper only."""
+    """The description of a file that does not exist."""
     fields: dict[str, Any] = {"entries": 1, "tombstones": 0, "range_tombstones": 0, **changes}
     return FileMeta(
         name=f"{number:06d}-x.sst", size_bytes=size, checksum=number, smallest=key(first), largest=key(last), **fields

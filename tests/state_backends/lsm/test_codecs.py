@@ -1,4 +1,4 @@
-"""Filters, blocks and record files: what is written is read, and damage is told from a torn end."""
+"""Filters, blocks and record files: reading gives what was written, and tells damage from a torn end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ some_keys = st.sets(st.binary(max_size=6), min_size=1, max_size=40).map(sorted)
 
 
 def may_contain(words: array[int], key: bytes) -> bool:
-    """What the store's read path does in line: whether the filter cannot rule out a key."""
+    """Whether the filter cannot rule out a key, as the store's read path computes it."""
     mask = MASKS[crc32(key) >> MASK_SHIFT]
     return words[crc32(key) % len(words)] & mask == mask
 

@@ -60,7 +60,7 @@ class Simulator:
         return [self._file({one: merged[one] for one in piece}) for piece in pieces]
 
     def compact(self, limit: int = 1000) -> int:
-        """Everything there is to do; how many tasks that was."""
+        """Do all compactions that are due, and return their number."""
         for done in range(limit):
             task = pick(self.version, self.options)
             if task is None:
@@ -70,7 +70,7 @@ class Simulator:
         pytest.fail("there is no end to it")
 
     def content(self) -> dict[int, int | None]:
-        """What a reader finds, tombstones included."""
+        """The entries that a reader finds, tombstones included."""
         found: dict[int, int | None] = {}
         for files in self.version.levels:
             level: dict[int, int | None] = {}
@@ -394,7 +394,7 @@ def test_uploads_gain_less_the_more_is_changed() -> None:
 
 
 def test_universal_uploads_less_and_takes_more_space() -> None:
-    """That is what it is for."""
+    """The universal policy is made for this."""
     levelled, universally = uploads(0.1), uploads(0.1, "universal")
 
     assert sum(universally[0][1:]) < 0.8 * sum(levelled[0][1:])

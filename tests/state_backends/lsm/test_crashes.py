@@ -102,7 +102,7 @@ def _crash_at(call: int, kind: FileFault, survives: Callable[[str], bool] | None
     memory.crash(survives)
     reopened = _open(memory, "b")
     found = content(reopened)
-    # What was acknowledged is there; what was under way is there as a whole or not at all.
+    # Acknowledged writes are there; a write under way is there as a whole or not at all.
     assert found in (before, after), (call, kind)
     assert {one: reopened.get(one) for one in found} == found
     reopened.validate()
@@ -141,7 +141,7 @@ def test_acknowledged_writes_survive_a_crash_at_some_calls(kind: FileFault) -> N
 @pytest.mark.parametrize("kind", [FileFault.CRASH_BEFORE, FileFault.CRASH_AFTER])
 @pytest.mark.parametrize("survivors", ["none", "all", "every other"])
 def test_acknowledged_writes_survive_a_crash_at_any_call(kind: FileFault, survivors: str) -> None:
-    """Every call; of what was not made durable nothing survives, or all, or every other change."""
+    """Every call; of the changes that were not durable none survives, or all, or every other one."""
     for call in _calls(1):
         survives = {"none": None, "all": lambda _: True, "every other": _every_other()}[survivors]
         _crash_at(call, kind, survives)
@@ -159,7 +159,7 @@ def _checked(store: LsmStore, model: Model, what: object) -> None:
 
 
 def _fail_at(call: int, kind: FileFault, crashes: bool) -> None:
-    """A call fails once; whatever was refused is done again."""
+    """A call fails once; the refused operation is done again."""
     memory = MemoryFileSystem()
     fs = FaultInjectingFileSystem(memory, [FaultRule(kind, at_call=call, keep_bytes=7)])
     model: Model = {}
@@ -212,7 +212,7 @@ def test_any_failed_call_can_be_done_again(kind: FileFault) -> None:
 
 @pytest.mark.parametrize("call", [1, 3, 8, 20, 60])
 def test_a_disk_that_stays_full_loses_nothing(call: int) -> None:
-    """Writes are refused for good; what was acknowledged before is there after a crash."""
+    """Writes are refused for good; writes acknowledged before are there after a crash."""
     memory = MemoryFileSystem()
     store = _open(memory)
     model: Model = {}

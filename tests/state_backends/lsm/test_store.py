@@ -1,4 +1,4 @@
-"""The store, one property at a time: what the machine of random operations does not show by itself."""
+"""The store, one property at a time: those that the machine of random operations does not show by itself."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_levels_grow_by_their_factor() -> None:
 
 
 def test_overwriting_the_same_keys_does_not_flush() -> None:
-    """The budget is for what the memtable holds, not for what was ever written to it."""
+    """The budget counts the bytes in the memtable, not all bytes ever written to it."""
     store = open_store(memtable_bytes=400)
     for number in range(1000):
         store.put(key(number % 3), b"%06d" % number)
@@ -191,7 +191,7 @@ def test_an_abandoned_scan_holds_no_file() -> None:
 
 
 def test_a_scan_sees_neither_later_writes_nor_later_compactions() -> None:
-    """What a scan gives is what was there when it was asked for."""
+    """A scan gives the entries at the moment of its call."""
     store = open_store()
     entries = fill(store, range(40))
     rows = store.scan(b"", None)
@@ -499,7 +499,7 @@ def test_cancelled_work_leaves_no_file_and_changes_nothing() -> None:
 
 
 def test_bulk_loading_gives_up_a_compaction_that_would_close_its_gap() -> None:
-    """What is loaded between two files of a level that are being merged into one does not end up inside that one."""
+    """A file loaded between two files of a level that are being merged does not end up inside the merged one."""
     executor = DeferredExecutor()
     store = open_store(executor=executor, memtable_bytes=10_000, level0_trigger=2)
     for numbers in (range(10), range(20, 30)):

@@ -1,4 +1,4 @@
-"""The write-ahead log: what was acknowledged is there again, a torn end is not."""
+"""The write-ahead log: acknowledged writes are there again, a torn end is not."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_with_a_log_every_kind_of_write_is_there_again() -> None:
 
 
 def test_a_log_is_read_although_logging_was_switched_off() -> None:
-    """What an earlier opening logged counts; afterwards no log is left."""
+    """Writes that an earlier opening logged count; afterwards no log is left."""
     fs = MemoryFileSystem()
     store = open_store(fs, wal=True)
     store.put(key(1), b"one")

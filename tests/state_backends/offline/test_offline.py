@@ -82,7 +82,7 @@ def test_an_operator_that_only_one_snapshot_has_is_all_different() -> None:
 
 
 def test_namespaces_lists_maps_and_timers_are_entries_too() -> None:
-    """Whatever keyed state can be is seen, with its kind; two timers of a key are two entries."""
+    """Every kind of keyed state is seen, with its kind; two timers of a key are two entries."""
     files = MemoryFileSystem()
     writer = SnapshotWriter("words")
     backend = writer.keyed_operator("count", LONG, name="the counter")

@@ -1,4 +1,4 @@
-"""The life of one subtask's checkpoints as rules of a search; what its state is, and what must hold, is for heirs."""
+"""The life of one subtask's checkpoints as rules of a search; subclasses define its state, and what must hold."""
 
 from __future__ import annotations
 

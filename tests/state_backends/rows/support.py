@@ -28,7 +28,7 @@ CHECKPOINT, FULL, SAVEPOINT = SnapshotType.CHECKPOINT, SnapshotType.FULL_CHECKPO
 
 
 class ScriptedStore:
-    """A store whose files are what the test says; the name of a data file decides on its content."""
+    """A store whose files the test names; the name of a data file determines its content."""
 
     name = "scripted"
 

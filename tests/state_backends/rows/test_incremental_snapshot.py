@@ -1,4 +1,4 @@
-"""The task that uploads: what goes where, in which steps, and what is left when it does not come to its end."""
+"""The task that uploads: which file goes where, in which steps, and which files are left when it does not end."""
 
 from __future__ import annotations
 
@@ -316,7 +316,7 @@ def test_failing_at_any_call_it_leaves_no_file(kind: FileFault, operation: str) 
 
 
 def test_a_file_that_cannot_be_deleted_does_not_keep_the_others() -> None:
-    """What fails to be deleted is told; all other uploads are deleted all the same, and the resources released."""
+    """The error names an upload that cannot be deleted; all others are deleted, and the resources released."""
     inner = MemoryFileSystem()
     job, start = second_checkpoint(inner)
     before = files_below(inner, "/")

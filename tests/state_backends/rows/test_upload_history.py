@@ -217,7 +217,7 @@ def test_an_empty_snapshot_ends_the_chain_for_those_under_way_too() -> None:
 
 
 def test_the_history_keeps_its_own_copy() -> None:
-    """What the caller does to its dict later is not seen."""
+    """Later changes of the caller to its dict do not show."""
     files = files_of(1, "1.sst")
     history = UploadHistory(RestoredBase("id", 1, files))
     files.clear()

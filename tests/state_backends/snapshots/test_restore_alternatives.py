@@ -96,7 +96,7 @@ def test_a_reader_answers_from_the_copy_where_there_is_one() -> None:
 
 
 class Backend:
-    """Remembers how far it came."""
+    """Records how far the restore came."""
 
     def __init__(self, attempt: int) -> None:
         self.attempt = attempt

@@ -191,7 +191,7 @@ def test_a_damaged_list_of_numbers_is_told() -> None:
 
 
 def test_a_copy_was_written_whole() -> None:
-    """What an earlier checkpoint had uploaded, a savepoint has copied: nothing in it counts as only referred to."""
+    """A savepoint has copied the uploads of earlier checkpoints: none of its files counts as only referred to."""
     stream, groups = ByteStreamStateHandle(b"xyz"), KeyGroupRange(0, 7)
     files = (StoreFile("1.sst", stream, uploaded=False), StoreFile("2.sst", stream, uploaded=True))
     native = IncrementalKeyedStateHandle("lsm", "id", groups, 4, files, files[:1], stream)

@@ -213,7 +213,7 @@ def test_a_file_is_durable_before_there_is_a_handle() -> None:
 
 
 def test_a_checkpoint_is_read_back() -> None:
-    """What was written is read, listed, verified and found as the newest."""
+    """A written checkpoint is read, listed, verified and found as the newest."""
     of = storage()
     first, second = complete(of, 1), complete(of, 3)
 

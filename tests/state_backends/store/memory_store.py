@@ -1,4 +1,4 @@
-"""An ordered store in memory, as simple as can be: what keyed state over a store does is tested against it too.
+"""An ordered store in memory, as simple as can be: keyed state over a store is tested against it too.
 
 Its checkpoints are files: one data file with everything, and one that names it.
 """

@@ -1,4 +1,4 @@
-"""What only keyed state over a store does: encoding at once, caches, files."""
+"""Duties of keyed state over a store alone: encoding at once, caches, files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LAST = ReducingStateDescriptor("last", _last)
 
 
 def test_a_value_that_cannot_be_written_is_refused_at_once(backend: KeyedStateBackend) -> None:
-    """By every method that stores, naming state, key and path; nothing has changed."""
+    """Every method that stores refuses it, naming state, key and path; the state has not changed."""
     backend.set_current_key(3)
     value, lists, maps = backend.value_state(VALUE), backend.list_state(LIST), backend.map_state(MAP)
     value.update(1)
@@ -138,7 +138,7 @@ def test_a_key_of_another_subtask_is_refused() -> None:
 
 
 def test_what_was_deleted_before_leaves_no_row(backend: KeyedStateBackend) -> None:
-    """Rows go with what they stood for: no state leaves a row when it is emptied."""
+    """Rows are deleted with their entries: no state leaves a row when it is emptied."""
     backend.set_current_key(1)
     maps, lists, sums = backend.map_state(MAP), backend.list_state(LIST), backend.reducing_state(SUM)
     timers = backend.timer_service("t")

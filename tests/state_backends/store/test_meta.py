@@ -1,4 +1,4 @@
-"""What travels beside the files of a store."""
+"""The meta data that travels beside the files of a store."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_what_a_newer_program_wrote_is_refused() -> None:
 
 @pytest.mark.parametrize("states", [((0, PLAIN), (0, NAMESPACED)), ((0, PLAIN), (1, PLAIN))])
 def test_ids_and_states_are_one_to_one(states: tuple[tuple[int, StateId], ...]) -> None:
-    """Else rows would be taken for another state's."""
+    """Otherwise rows would count as those of another state."""
     with pytest.raises(CorruptStateError, match="same id, or two ids"):
         StoreMeta.from_bytes(replace(META, states=states).to_bytes(codec), "m", codec)
 

@@ -127,7 +127,7 @@ def test_files_of_a_savepoint_are_no_base(world: World) -> None:
 
 @over_each_store
 def test_a_backend_that_is_not_incremental_reads_native_savepoints(world: World) -> None:
-    """Which snapshots it takes itself has nothing to do with which it reads."""
+    """The kind of snapshots that it takes does not limit the kinds that it reads."""
     backend = world.backend()
     fill(backend, keys_of(ALL, 50))
     savepoint = world.native(backend, 1, SAVEPOINT)
@@ -239,7 +239,7 @@ def test_states_of_some_subtasks_only(world: World) -> None:
 
 @over_each_store
 def test_a_small_part_of_a_store_is_copied_not_clipped(world: World) -> None:
-    """What is deleted from a store stays in its files: of a sixth of the state, not all of it is uploaded again."""
+    """Deleted rows stay in the files of a store: for a sixth of the state, not all of it is uploaded again."""
     backend = world.backend()
     fill(backend, keys_of(ALL, 300))
     whole = world.native(backend, 1)
@@ -323,7 +323,7 @@ def split_world() -> tuple[World, list[IncrementalKeyedStateHandle], WatchedKind
 
 
 def test_only_the_store_restored_stays_open() -> None:
-    """Those that were only read are closed, and their directory is gone; the meta is about the own key groups."""
+    """Stores that were only read are closed, and their directory is gone; the meta names the own key groups."""
     world, handles, kind, target = split_world()
     restored = restore_native(handles, world.storage.reader(1), target)
     assert kind.open_stores == [restored.store]

@@ -1,4 +1,4 @@
-"""What has expired goes without being read: with other accesses, in compaction, and from full snapshots."""
+"""Expired entries are removed without being read: by other accesses, in compaction, and from full snapshots."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def filled(name: str, clock: Clock, **cleanup: Any) -> tuple[KeyedStateBackend, 
 
 
 def young(name: str) -> KeyedStateBackend:
-    """What is left of it when everything old has gone."""
+    """The entries of it that are left when all old ones have gone."""
     clock = Clock(60)
     keyed = backend(name, clock)
     states = declared(keyed, StateTtlConfig(TTL_MS))
@@ -227,7 +227,7 @@ def test_clean_up_goes_on_in_the_next_round() -> None:
 
 
 def test_without_the_option_nothing_is_cleaned_up() -> None:
-    """Accesses to other keys leave what has expired alone."""
+    """Accesses to other keys do not remove expired entries."""
     clock = Clock()
     keyed, states = filled("heap", clock)
     clock.now_ms = 1000
@@ -286,7 +286,7 @@ def test_an_older_value_does_not_come_back() -> None:
         clock.now_ms += 101
         keyed.set_current_key(1000 + round_)
         state.update("y")
-        # Whatever was compacted, an expired value is never followed by an older one that is not.
+        # After any compaction, an expired value is never followed by an older one that has not expired.
         clock.now_ms -= 101
         found = state.get_many(list(range(30)))
         assert set(found) <= {None, "x" * 20 + str(round_)}

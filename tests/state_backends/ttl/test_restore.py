@@ -60,7 +60,7 @@ def test_the_last_access_survives(name: str, kind: SnapshotType) -> None:
 
 @forms
 def test_the_duration_may_change(name: str, kind: SnapshotType) -> None:
-    """What counts is the time-to-live of the running program, and so for the other settings."""
+    """The time-to-live of the running program counts, and so do its other settings."""
     handle, reader = written(name, kind, StateTtlConfig(100))
     for ttl_ms, expected in ((50, [None] * 10), (5000, list(range(10)))):
         keyed = made(name, kind, Clock(150))

@@ -32,14 +32,14 @@ passing = st.sampled_from([0, 1, 40, 99, 100, 101, 250])
 
 
 class Model:
-    """What every kind does with one pair of last access and content."""
+    """How every kind treats one pair of last access and content."""
 
     def __init__(self, config: StateTtlConfig, clock: Clock) -> None:
         self.config = config
         self.clock = clock
 
     def read(self, pair: tuple[int, Any]) -> tuple[Any, tuple[int, Any] | None]:
-        """What a reader sees (``None``: nothing) and what stays."""
+        """The value that a reader sees (``None``: nothing), and the pair that stays."""
         stamp, content = pair
         now = self.clock.now_ms
         if stamp + TTL_MS <= now:
@@ -491,7 +491,7 @@ def test_what_has_expired_is_returned_once_also_inside_a_batch(name: str) -> Non
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("kind", ["reducing", "aggregating"])
 def test_merging_two_contents_is_a_write_and_moving_one_is_not(name: str, kind: str) -> None:
-    """What was merged lives from the merge on; what only moved to another namespace keeps its end."""
+    """Merged content lives from the merge on; content that only moved to another namespace keeps its end."""
     clock = Clock()
     keyed = backend(name, clock)
     state: Any = getattr(keyed, f"{kind}_state")(KINDS[kind].descriptor(StateTtlConfig(100)))
@@ -515,7 +515,7 @@ def test_merging_two_contents_is_a_write_and_moving_one_is_not(name: str, kind: 
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("kind", ["reducing", "aggregating"])
 def test_what_has_expired_is_folded_into_only_if_it_may_be_returned(name: str, kind: str) -> None:
-    """Adding to what has expired starts anew, or goes on when readers may still see it (TtlReduceFunction)."""
+    """Adding to an expired value starts anew, or continues it while readers may still see it (TtlReduceFunction)."""
     for config, expected in ((StateTtlConfig(100), (8, (8,))), (StateTtlConfig(100, visibility=LATE), (78, (7, 8)))):
         clock = Clock()
         keyed = backend(name, clock)
