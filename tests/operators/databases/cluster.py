@@ -11,7 +11,7 @@ from tests.operators.harness import Harness
 from tests.operators.sink_cluster import SinkCluster
 
 IMPATIENT: dict[str, Any] = {"reconnects": 1, "reconnect_wait_s": 0.0, "lock_timeout_ms": 200}
-"""Options of a database that never waits for a lock or for a server."""
+"""Options of a database client that waits at most 200 ms for a lock, and reconnects once without waiting."""
 
 COLUMNS = {"number": "BIGINT NOT NULL", "text": "TEXT"}
 
