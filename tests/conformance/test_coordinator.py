@@ -27,8 +27,8 @@ by_file = pytest.mark.parametrize("vectors", FILES.values(), ids=FILES)
 
 @pytest.mark.parametrize("vector", REPLAYED, ids=[vector["name"] for vector in REPLAYED])
 def test_vector(vector: Vector) -> None:
-    """The engine does what the vector says, be it recorded, written from the rules, or made by a model of them that was
-    written without knowing the engine; none is skipped."""
+    """The engine does what the vector says, whether it was recorded, written from the rules, or made by a model of the
+    rules that was written without knowing the engine; no vector is skipped."""
     result = replay(vector)
 
     assert result.verdict is Verdict.PASSED, result

@@ -15,7 +15,7 @@ VECTORS: list[Vector] = load(DATA / "sink.json") + load(DATA / "written" / "sink
 
 @pytest.mark.parametrize("vector", VECTORS, ids=[vector["name"] for vector in VECTORS])
 def test_vector(vector: Vector) -> None:
-    """The engine does what the vector says, be it recorded or written from the rules; none is skipped."""
+    """The engine does what the vector says, whether it was recorded or written from the rules; no vector is skipped."""
     result = replay(vector)
 
     assert result.verdict is Verdict.PASSED, result

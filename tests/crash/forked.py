@@ -21,8 +21,8 @@ _LOOK_EVERY_S = 0.0005
 
 @dataclass(frozen=True)
 class Ending:
-    """How a process ended: ``killed``, or by itself with ``exit_code``; ``lasted_s`` by the wall clock; ``words``: what
-    it printed."""
+    """How a process ended: ``killed``, or by itself with ``exit_code``; ``lasted_s`` by the wall clock; ``words``: its
+    output."""
 
     killed: bool
     exit_code: int

@@ -121,7 +121,7 @@ def program(*command: str) -> tuple[int, str]:
 
 
 def expected_rows(records: int, keys: int = 1_000) -> dict[str, list[str]]:
-    """What the job must have written, computed without the engine."""
+    """The expected output of the job, computed without the engine."""
     seen = [0] * keys
     rows: dict[str, list[str]] = {}
     for number in range(records):

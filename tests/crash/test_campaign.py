@@ -10,7 +10,7 @@ from tests.crash.processes import program
 
 
 def campaign(directory: Path, *options: str) -> tuple[int, str]:
-    """Exit code of the campaign, and what it printed."""
+    """Exit code and output of the campaign."""
     return program("-m", "tests.crash.campaign", "--directory", str(directory), *options)
 
 

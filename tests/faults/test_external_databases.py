@@ -97,7 +97,7 @@ def test_an_exact_fault_strikes_once_and_is_survived(text: str) -> None:
 
 
 def test_a_late_end_of_a_transaction_changes_nothing() -> None:
-    """It arrives in the middle of the next transaction of the same subtask, and finds its own one over."""
+    """It arrives in the middle of the next transaction of the same subtask, and its own transaction has ended."""
     finished = run("late-marker:commit#1")
     late = [one for one in history_of(finished) if one.request.kind == "late"]
     assert [(one.fate, one.result) for one in late] == [("late-marker", "repeated")]

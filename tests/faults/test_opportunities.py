@@ -34,7 +34,7 @@ def test_an_exact_fault_strikes_its_opportunity_and_no_other() -> None:
 
 
 def test_a_fault_counts_visits_that_another_one_strikes() -> None:
-    """Two faults with one target: each goes by its own number, and the first in the list wins where both are due."""
+    """Two faults with one target: each counts its own number, and the first in the list wins where both are due."""
     opportunities, struck = family(f"late:{NAMES[0]}#2~5us", f"lose:{NAMES[0]}#2", f"lose:{NAMES[0]}#3")
 
     fates = [opportunities.strike(NAMES[0]) for _ in range(3)]

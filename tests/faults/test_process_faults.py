@@ -243,7 +243,7 @@ def test_healing_by_time_lets_the_job_end() -> None:
 
 
 def test_a_copy_of_a_run_goes_on_like_the_run() -> None:
-    """Copied together with its run between two events, an injector strikes in both alike."""
+    """An injector that is copied with its run between two events strikes equally in both."""
     crash = parse_fault("crash:count[1]@after:snapshot.sync#1")
     ends = []
     injector = FaultInjector([crash])

@@ -268,7 +268,7 @@ def test_exactly_what_is_named_is_lost_with_the_machine(survives: bool) -> None:
 
 @pytest.mark.parametrize("kind", READING)
 def test_a_job_that_ended_over_a_bad_disk_is_resumed_once_it_is_well(kind: str) -> None:
-    """It and some resumes fail; the first one on a good disk goes on from where they all should have."""
+    """It and some resumes fail; the first one on a good disk goes on from the checkpoint that they should have used."""
     faults = (f"{kind}:*/_metadata#{number}=3" for number in range(1, 9))
     finished = run_case(SUBJECT, case("crash:count[1]@45us", *faults))
 

@@ -97,7 +97,7 @@ def running_count(job: Job, records: int, into: Any, *, keys: int = 3, name: str
 
 
 def expected_counts(records: int, keys: int = 3) -> Counter[tuple[int, int]]:
-    """What ``running_count`` collects when each record is counted exactly once."""
+    """The output of ``running_count`` when each record is counted exactly once."""
     sizes = Counter(number % keys for number in range(records))
     return Counter((key, count) for key, size in sizes.items() for count in range(1, size + 1))
 

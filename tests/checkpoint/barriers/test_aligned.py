@@ -269,7 +269,7 @@ def test_a_chained_source_is_blocked_by_its_own_trigger() -> None:
 
 
 def test_an_obsolete_barrier_does_not_free_a_channel_that_is_blocked() -> None:
-    """A channel that waits for the pending checkpoint goes on waiting, whatever comes on it."""
+    """A channel that waits for the pending checkpoint stays blocked when an obsolete barrier comes on it."""
     handler = SingleCheckpointHandler(2)
     handler.on_barrier(0, barrier(5), 0)
 

@@ -209,7 +209,7 @@ def test_an_aligned_barrier_after_the_switch_blocks_until_the_end() -> None:
 
 
 def test_an_unaligned_barrier_is_a_timeout() -> None:
-    """It switches the pending checkpoint and promotes what was announced on the other channels, not its own."""
+    """It switches the pending checkpoint and promotes the announced barriers of the other channels, not its own."""
     handler = handler_of(2)
     handler.on_announcement(0, timed(1), 0)
     handler.on_announcement(1, timed(1), 0)

@@ -1,4 +1,4 @@
-"""What must hold at the head of a loop for any sequence of barriers, markers, records and ends."""
+"""Properties of the head of a loop that hold for any sequence of barriers, markers, records and ends."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def test_the_end_of_a_channel_counts_as_its_barrier() -> None:
 
 
 def test_ends_abort_everything_when_they_do_not_count_as_barriers() -> None:
-    """Checkpoints after tasks finish are switched off: the log dies, and what the tracker has pending."""
+    """Checkpoints after tasks finish are switched off: the log and the tracker's pending checkpoints are aborted."""
     head = Head(checkpoints_after_tasks_finish=False)
     head.barrier(0, 1)
     head.barrier(1, 1)

@@ -1,4 +1,4 @@
-"""What must hold for any sequence of barriers, markers, records and ends."""
+"""Properties that hold for any sequence of barriers, markers, records and ends."""
 
 from __future__ import annotations
 

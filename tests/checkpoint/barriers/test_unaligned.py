@@ -121,7 +121,7 @@ def test_a_cancel_of_a_newer_id_fails_the_capture_of_the_pending_one() -> None:
 
 
 def test_an_end_completes_but_triggers_nothing_again() -> None:
-    """The end of the last missing channel stands for its barrier."""
+    """The end of the last missing channel counts as its barrier."""
     handler = handler_of(2)
     handler.on_barrier(0, barrier(1), 0)
 

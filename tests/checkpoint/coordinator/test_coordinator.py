@@ -424,7 +424,7 @@ def test_uncertain_metadata_deletes_nothing() -> None:
 
 
 def test_partly_finished_union_state_is_not_made_durable() -> None:
-    """A vertex with union list state of which some subtasks have finished declines, before anything is written."""
+    """A vertex with union list state declines if only some subtasks have finished, before any metadata is written."""
     driver = CoordinatorDriver(CoordinatorConfig(), CheckpointGraph((2,)))
     trigger(driver)
     for subtask in (0, 1):

@@ -137,7 +137,7 @@ def test_restore_aborts_leftovers_and_goes_on_with_the_ids() -> None:
 
 
 def test_restore_from_an_older_checkpoint_forgets_newer_ones() -> None:
-    """A newer checkpoint that could not be read is no restore point any more, and is not told to tasks as complete."""
+    """A newer checkpoint that could not be read is no restore point any more; tasks do not hear it is complete."""
     driver = driver_of(num_retained=2, tolerable_failures=None)
     for checkpoint_id in (1, 2):
         trigger(driver)

@@ -1,4 +1,4 @@
-"""What must hold for any sequence of requests, messages, answers, failures and restarts."""
+"""Properties that hold for any sequence of requests, messages, answers, failures and restarts."""
 
 from __future__ import annotations
 

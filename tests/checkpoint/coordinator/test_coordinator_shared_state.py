@@ -277,7 +277,7 @@ def test_a_legacy_savepoint_may_be_referred_to_and_is_never_deleted() -> None:
 
 
 def test_a_claimed_savepoint_stays_whole_until_nothing_uses_it() -> None:
-    """It is subsumed by the first checkpoint and discarded when the last of its files is out of use."""
+    """The first checkpoint subsumes it; it is discarded when the last of its files is no longer used."""
     driver = recovered(entry(3, "a", "b", restored_sharing=NO_SHARING))
     complete(driver, 4, refers_to=("a",))
     assert driver.coordinator.retained.ids == (4,)

@@ -58,7 +58,7 @@ def target(uid: str, parallelism: int, max_parallelism: int = 8, *, derived: boo
 
 
 def test_same_parallelism_hands_back_the_very_handles() -> None:
-    """Unscaled, every subtask gets exactly what it wrote."""
+    """With the same parallelism every subtask gets exactly the handles that it wrote."""
     ranges = key_group_ranges(8, 2)
     snapshots = [SubtaskSnapshot(keyed(groups), listed(b"%d" % i, names=[0, 5])) for i, groups in enumerate(ranges)]
 

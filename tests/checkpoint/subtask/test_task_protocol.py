@@ -66,7 +66,7 @@ def test_a_restored_id_is_not_taken_again() -> None:
 
 
 def test_alignment_abort_declines_first_then_cancels_downstream() -> None:
-    """The coordinator hears of it and all outputs get a marker; a later barrier of that id does nothing."""
+    """The coordinator gets the decline and all outputs get a marker; a later barrier of that id has no effect."""
     protocol = TaskCheckpointProtocol()
 
     assert (DeclineCheckpoint(3, SUBSUMED), BroadcastCancelMarker(3)) == protocol.on_alignment_aborted(3, SUBSUMED)
@@ -96,7 +96,7 @@ def test_forgotten_note_still_counts() -> None:
 
 
 def test_snapshot_is_acknowledged_or_discarded() -> None:
-    """The loser of the race between upload and abort does nothing further."""
+    """The loser of the race between upload and abort has no effect."""
     protocol = TaskCheckpointProtocol()
     due(protocol, 1)
 

@@ -69,8 +69,8 @@ def operator_state(vector: Vector) -> list[str]:
 
 
 def _split_order(old: list[list[OperatorStatePart[str]]], told: list[str] | None) -> list[str] | None:
-    """The order of exactly the split states. Those that are told of may be more than are there, and those without
-    items may be missing: they move nothing, wherever they stand."""
+    """The order of exactly the split states. The vector may name more states than there are, and states without items
+    may be missing: they move no item, wherever they stand."""
     if told is None:
         return None
     items: dict[str, int] = {}

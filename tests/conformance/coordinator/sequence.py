@@ -63,7 +63,7 @@ _BY_TASK = ("triggered", "trigger_types", "complete_notifications", "abort_notif
 
 
 class SequenceDriver(CoordinatorDriver):
-    """A driver whose store may refuse checkpoints, and that goes on when the job has failed: the vectors count."""
+    """A driver whose store may refuse checkpoints, and that goes on after the job has failed: the vectors count on."""
 
     def answer(self, position: int, *, fails: bool = False, maybe_written: bool = False) -> None:
         """A savepoint does not enter the store, so a failing store does not affect it."""

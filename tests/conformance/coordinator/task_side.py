@@ -1,4 +1,4 @@
-"""What a task does with barriers and with the coordinator's notifications."""
+"""A task's reactions to barriers and to the coordinator's notifications."""
 
 from __future__ import annotations
 

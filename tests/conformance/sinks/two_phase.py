@@ -1,5 +1,5 @@
-"""Replays of the vectors about two-phase-commit sinks: the base class, on transactions in memory that note what is
-asked of them."""
+"""Replays of the vectors about two-phase-commit sinks: the base class, on transactions in memory that record their
+requests."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def _raised(match: dict[str, list[Payment]]) -> tuple[Any, ...]:
 
 
 def expected_rows(records: int) -> dict[str, list[str]]:
-    """What the job must have written, computed without the engine."""
+    """The expected output of the job, computed without the engine."""
     rows: dict[str, list[str]] = {}
     for row in _rows(records):
         rows.setdefault(f"rows={row[0]}", []).append(json.dumps(row, separators=(",", ":")))

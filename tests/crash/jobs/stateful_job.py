@@ -57,7 +57,7 @@ def job(records: str = "24000") -> Job:
 
 
 def expected_rows(records: int) -> dict[str, list[str]]:
-    """What the job must have written, computed without the engine."""
+    """The expected output of the job, computed without the engine."""
     visits: dict[int, int] = {}
     rows: dict[str, list[str]] = {}
     for number in range(records):

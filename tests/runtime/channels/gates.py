@@ -171,7 +171,7 @@ class Receiver:
     # --- reading ---
 
     def read(self, most: int | None = None) -> list[Any]:
-        """Handle one element, of a batch at most ``most`` records; gives what was taken."""
+        """Handle one element, at most ``most`` records of a batch; returns the element taken."""
         channel = self.gate.next_channel()
         if channel is None:
             return []

@@ -1,4 +1,4 @@
-"""A channel between two ends that count what it tells them, and a few words to drive it with."""
+"""A channel between two ends that count its calls, and a few words to drive it with."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class End:
 
 
 class Link:
-    """A channel between two ends, with its kernel, what an instrument saw, and the sender's channel state."""
+    """A channel between two ends, with its kernel, the events an instrument saw, and the sender's channel state."""
 
     def __init__(
         self,

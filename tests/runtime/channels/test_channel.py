@@ -1,4 +1,4 @@
-"""A channel is a FIFO bounded by credit, blockable by its consumer, that counts what passes on both sides."""
+"""A channel is a FIFO bounded by credit; its consumer can block it, and it counts elements on both sides."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_taking_part_of_a_batch_leaves_the_rest_at_the_head() -> None:
 
 
 def test_parts_of_a_batch_are_traced_as_one_element() -> None:
-    """Every part carries the number of its batch, and the parts' records add up to what was sent."""
+    """Every part carries the number of its batch, and the parts' records add up to the records sent."""
     link = Link()
     link.put(Watermark(1), records(1, 2, 3))
 
@@ -321,7 +321,7 @@ def test_a_priority_event_may_overtake_a_batch_that_is_being_worked_on(count: in
 
 
 def test_a_timeoutable_barrier_is_announced_ahead_of_the_records() -> None:
-    """The announcement overtakes what is queued, the barrier keeps its place; the trace shows only the barrier."""
+    """The announcement overtakes the queued records, the barrier keeps its place; the trace shows only the barrier."""
     link = Link()
 
     link.put(records(1), timeoutable(1))

@@ -38,7 +38,7 @@ WEIGHTED_STEPS = st.one_of(STEPS, STEPS.filter(lambda step: step[0] in ("records
 
 
 class Job:
-    """Senders that each carry out a program, one receiver, and what a checkpoint coordinator knows."""
+    """Senders that each carry out a program, one receiver, and the knowledge of a checkpoint coordinator."""
 
     def __init__(self, kinds: Sequence[str], programs: Sequence[list[tuple[str, int]]], **settings: Any) -> None:
         self.task = Receiver(len(programs), **settings)

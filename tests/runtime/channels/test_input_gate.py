@@ -137,7 +137,7 @@ def test_an_unknown_instruction_is_a_bug() -> None:
 
 
 def test_an_aligned_checkpoint_blocks_and_resumes() -> None:
-    """The first barrier's channel waits for the last one; the snapshot comes before anything later."""
+    """The first barrier's channel waits for the last one; the snapshot comes before any later element."""
     task = Receiver()
     task.senders[0].put(records("a"), aligned(1), records("late"))
     task.senders[1].put(records("b"))
@@ -353,7 +353,7 @@ def test_restored_input_of_all_channels_comes_before_any_restored_output() -> No
 
 
 def test_nothing_new_comes_before_all_that_was_restored() -> None:
-    """Every marker leaves its channel blocked until the last one was handled; then all go on, once each."""
+    """Every marker leaves its channel blocked until the last marker was handled; then all channels go on, once each."""
     task = recovering((["a1"], ["a2"]), ([], ["b1"]), ([], []))
     assert not task.gate.is_recovered
 

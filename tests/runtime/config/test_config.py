@@ -1,4 +1,4 @@
-"""Settings of a run: durations, intervals, defaults, and errors that say what may be written instead."""
+"""Settings of a run: durations, intervals, defaults, and errors that show valid values."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_an_interval_is_above_zero(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["rec", "1.5rec", "-3rec", "10 records", "often"])
 def test_a_bad_interval_names_the_setting(text: str) -> None:
-    """The error speaks of the checkpoint interval and quotes what was written."""
+    """The error names the checkpoint interval and quotes the text."""
     with pytest.raises(ConfigurationError, match=r"checkpoint interval '.*' is not a time"):
         CheckpointInterval.parse(text)
 
@@ -132,7 +132,7 @@ def test_impossible_settings_are_refused(setting: dict[str, Any], message: str) 
 
 
 def test_capacity_defaults_to_two_batches() -> None:
-    """Without a setting a channel holds what two full batches hold."""
+    """Without a setting a channel holds as many records as two full batches."""
     assert RunConfig(batch_size=7).capacity == 14
     assert RunConfig(batch_size=7, channel_capacity=3).capacity == 3
 

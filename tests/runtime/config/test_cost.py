@@ -1,4 +1,4 @@
-"""The cost model: what work takes in virtual time, and which costs make no sense."""
+"""The cost model: how long work takes in virtual time, and which costs make no sense."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_by_default_only_source_records_cost() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_stragglers_go_by_any_of_their_names(name: str) -> None:
-    """A factor on a subtask, its operator or its vertex multiplies what its records cost."""
+    """A factor on a subtask, its operator or its vertex multiplies the cost of its records."""
     cost = CostModel(record_ns=300, stragglers={name: 2.5})
 
     assert cost.record_cost_ns(NAMES, is_source=False) == 750

@@ -1,4 +1,4 @@
-"""The table of settings: every name of a setting, its values as text, and what is refused."""
+"""The table of settings: every name of a setting, its values as text, and the refused values."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ HAND = 3
 
 class Dealer(OperatorCoordinator):
     """Hands out the numbers below ``total``, ``hand`` to each request, and ``None`` once there are none. Its state is
-    what it has not handed out."""
+    the numbers that it has not handed out."""
 
     def __init__(self, numbers: Dealt) -> None:
         self._owner = numbers
@@ -147,8 +147,8 @@ class Reading(SourceOperator):
 
 
 class Asking(Operator):
-    """Asks for one number at each of its first ``most`` records, and emits it when it comes. A request is in no
-    checkpoint, so what is not answered in its state is asked for again."""
+    """Asks for one number at each of its first ``most`` records, and emits it when it comes. No checkpoint contains a
+    request, so it repeats the requests that are unanswered in its state."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -96,7 +96,7 @@ def test_a_killed_region_counts_each_record_once(mode: str, target: str, killed_
 
 
 def test_the_other_region_goes_on() -> None:
-    """Its tasks stay in their attempt, read no record again, and are not even asked."""
+    """Its tasks stay in their attempt, read no record again, and get no request at all."""
     trace, results = Trace(), CollectedResults()
     made = execution(two_jobs(results), kills=[("count-a", 34 * US)], instruments=[trace], restart=AT_ONCE, **SETTINGS)
     result = checked(made).raise_on_failure()

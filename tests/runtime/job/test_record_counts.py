@@ -56,7 +56,7 @@ def test_what_was_not_read_again_is_the_input(mode: str, target: str) -> None:
 
 @pytest.mark.parametrize("at_us", range(1, 60, 14))
 def test_a_region_that_goes_back_reads_only_its_own_again(at_us: int) -> None:
-    """The other one stays in its attempt, and its counts are those of a run without a failure."""
+    """The other region stays in its attempt, and its counts are those of a run without a failure."""
     kills = [("text-a", at_us * US), ("text-a", (at_us + 5) * US)]
     result = checked(execution(two_pipelines(), kills=kills, failover="region", **SETTINGS)).raise_on_failure()
     struck, other = of_sources(result)

@@ -143,7 +143,7 @@ def test_fixed_delay_restarts_so_many_times_and_so_much_later() -> None:
 
 
 def test_a_failed_job_publishes_nothing_of_its_last_attempt() -> None:
-    """What the sinks hold when a job fails for good is what its completed checkpoints cover."""
+    """When a job fails for good its sinks hold the rows that its completed checkpoints cover."""
     results = CollectedResults()
     job = Job("fails").source(SequenceSource(0, RECORDS), name="numbers").collect(results)
 
@@ -239,7 +239,7 @@ def test_restarts_take_virtual_time_only() -> None:
 
 
 def test_a_key_of_the_wrong_type_stays_wrong_after_a_restart() -> None:
-    """The restored state says what type keys have, so that True is not counted as 1."""
+    """The restored state stores the type of keys, so True is not counted as 1."""
     results = CollectedResults()
     stream = Job("keys").source(CollectionSource([1] * 40 + [True] * 3), name="numbers")
     job = stream.key_by(lambda number: number).reduce(lambda a, b: a + b, name="sum").collect(results)

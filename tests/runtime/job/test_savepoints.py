@@ -285,7 +285,7 @@ def test_orders_that_make_no_sense_are_refused() -> None:
 @pytest.mark.parametrize("claim", list(RestoreMode))
 @pytest.mark.parametrize("mode", MODES)
 def test_another_job_goes_on_from_a_savepoint(mode: str, claim: RestoreMode) -> None:
-    """It counts every record that the savepoint does not hold, in each claim mode, and after a failure again."""
+    """It counts every record that the savepoint does not hold, in each claim mode, also after a failure."""
     files, results, oracle = MemoryFileSystem(), CollectedResults(), CutOracle()
     (report,) = saved(11 * US, files=files, mode=mode).savepoints
     assert report.path is not None

@@ -46,7 +46,7 @@ def test_what_any_reader_recorded_is_replayed(make: Callable[[], ChoiceRecorder]
 
 
 def test_a_pick_is_a_draw_of_the_schedule() -> None:
-    """The short way of picking gives and records exactly what drawing from the stream does."""
+    """The short way of picking returns and records exactly the same as a draw from the stream."""
     picking, drawing = ChoiceRecorder("seed"), ChoiceRecorder("seed")
     ready = [(0, number, "turn", None, None) for number in range(5)]
     picked = [picking.pick(ready[:size]) for size in (5, 1, 3, 2, 4)]

@@ -15,7 +15,7 @@ Heard = list[tuple[int, str, Any]]
 
 
 class Recorder:
-    """A target that writes down what it was called with, and when."""
+    """A target that records its calls and their times."""
 
     def __init__(self, kernel: Kernel, name: str, log: Heard) -> None:
         self.name = name

@@ -192,7 +192,7 @@ def test_shared_state_that_cannot_be_deleted_is_noted() -> None:
 def test_a_job_manager_that_dies_while_it_deletes_keeps_no_shared_file_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """While the checkpoint may still exist its shared files stay; the next job manager deletes the rest and goes on."""
+    """While the checkpoint may still exist its shared files stay; the next job manager deletes the rest."""
     files = MemoryFileSystem()
     run = made(files)
     of_the_job = run.manager.files

@@ -87,7 +87,7 @@ def test_leftovers_of_a_crash_are_deleted_and_checkpoints_are_not() -> None:
 
 
 def test_a_directory_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
-    """The error names the directory and what to do."""
+    """The error names the directory and the remedy."""
     blocked = tmp_path / "file"
     blocked.write_text("not a directory")
 

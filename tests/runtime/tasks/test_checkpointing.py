@@ -1,4 +1,4 @@
-"""Checkpoints of a running job: the order of steps, what alignment holds back, intervals, the last checkpoint."""
+"""Checkpoints of a running job: the order of steps, channels blocked by alignment, intervals, the last checkpoint."""
 
 from __future__ import annotations
 
@@ -421,7 +421,7 @@ def test_a_finished_task_leaves_no_snapshot_behind() -> None:
 
 
 def test_storage_takes_virtual_time() -> None:
-    """A snapshot is acknowledged when its bytes are written, and the job goes on meanwhile."""
+    """A snapshot is acknowledged when its bytes are written; meanwhile the job goes on."""
     trace = Trace()
 
     run(

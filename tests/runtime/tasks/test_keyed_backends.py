@@ -177,7 +177,7 @@ def test_the_clock_of_a_backend_is_the_virtual_one() -> None:
 
 
 def test_background_work_takes_virtual_time_and_comes_in_order() -> None:
-    """Each step costs what its bytes cost; the second work begins when the first is done. It is in the trace."""
+    """Each step takes the time of its bytes; the second work begins when the first is done. Both are in the trace."""
     works = [Work("first", 3), Work("second", 1)]
     spied, events = Spied(), []
     name = "count-0-1-1-0"

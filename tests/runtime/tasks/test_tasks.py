@@ -1,4 +1,4 @@
-"""Tasks in virtual time: what records cost, stragglers, timers that cut batches, and errors of users' functions."""
+"""Tasks in virtual time: the cost of records, stragglers, timers that cut batches, and errors of users' functions."""
 
 from __future__ import annotations
 

@@ -58,8 +58,8 @@ def test_the_cut_does_not_depend_on_batches(batch_size: int) -> None:
 
 
 def test_records_on_a_slow_link_are_stored_as_they_arrive() -> None:
-    """The barrier of the fast source takes the snapshot; what the slow one sent before its own is stored until that
-    arrives, 9 µs later, although it is processed meanwhile. What it sends after is not."""
+    """The barrier of the fast source triggers the snapshot. Records that the slow source sent before its barrier are
+    stored until that barrier arrives, 9 µs later, although they are processed meanwhile. Later ones are not stored."""
     flight = Flight({"a": 20, "b": 20}, at_ns=[6_000], slow_links={"b": 9 * US}, sink_ns=100, input_capacity=50).run()
 
     assert flight.processed(1) == named("a", *range(5))

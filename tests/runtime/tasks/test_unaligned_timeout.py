@@ -1,4 +1,4 @@
-"""Aligned with a timeout: a checkpoint is aligned while it is in time, and goes unaligned at the instant it is late."""
+"""Aligned with a timeout: a checkpoint that is in time is aligned, and goes unaligned at the instant it is late."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_an_alignment_that_takes_too_long_ends_at_the_timeout(timeout_ns: int) -
 
 
 def test_the_channel_that_waits_yields_nothing_until_the_barrier_of_the_other_one() -> None:
-    """Although the checkpoint has gone unaligned: its sender has blocked itself, and is resumed at the end."""
+    """The checkpoint has gone unaligned; still, the sender of that channel is blocked, and is resumed at the end."""
     flight = one_late(1_000)
 
     calls = [value for _, what, value in flight.sink.calls if what in ("record", "snapshot")]
