@@ -1,6 +1,6 @@
-"""Keyed state as sorted rows of bytes: which row holds what (``layout``), the port of stores that keep rows in order,
-the upload of a store's files that no earlier checkpoint has (``incremental`` over ``upload_history``), and rows
-brought to the present form of their records (``migration``).
+"""Keyed state as sorted rows of bytes: their meaning (``layout``), the port of stores that keep rows in order, the
+upload of a store's new files (``incremental`` over ``upload_history``), and the migration of rows to the present form
+of their records (``migration``).
 """
 
 from __future__ import annotations

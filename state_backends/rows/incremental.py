@@ -1,29 +1,29 @@
-"""Incremental and native snapshots: the files of a store, of which a checkpoint uploads only what is new.
+"""Incremental and native snapshots: they consist of the files of a store, and a checkpoint uploads only new files.
 
-Which files those are is pure bookkeeping (:class:`UploadHistory`); what copies them is a task of bounded steps
+Pure bookkeeping finds the new files (:class:`UploadHistory`); a task of bounded steps copies them
 (:class:`IncrementalSnapshotStrategy`). Rules (RocksIncrementalSnapshotStrategy, RocksDBStateUploader in Flink):
 
 * I1 The synchronous part flushes the store, makes a directory of hard links, and captures the *base*: the files of the
   newest checkpoint that was confirmed.
-* I2 CHECKPOINT: a data file of the base is referred to, any other is uploaded into the shared scope. FULL_CHECKPOINT:
-  there is no base, but later checkpoints may build on it. NATIVE_SAVEPOINT: there is none, everything is exclusive, and
-  nothing builds on it.
+* I2 CHECKPOINT refers to the data files of the base, and uploads all others into the shared scope. FULL_CHECKPOINT has
+  no base, but later checkpoints may build on it. NATIVE_SAVEPOINT has no base, all its files are exclusive, and no
+  checkpoint builds on it.
 * I3 All other files are uploaded each time and belong to that snapshot alone. Here they are exclusive; Flink writes
   them with the scope of the data files, so that private files lie among the shared ones and outlive a lost checkpoint.
-* I4 What was uploaded but not confirmed is no base: it is uploaded again, under a new physical name.
+* I4 Uploaded files that are not confirmed are no base: they are uploaded again, under new physical names.
 * I5 ``complete(c)``, if c is newer than the last and known: everything older is forgotten, c is the base.
   ``abort(c)``: c is forgotten. Native savepoints are not known, so their notifications change nothing.
-* I6 A lost or late confirmation leaves the base older, which costs uploads only: a data file that is in the base and in
-  the store was in every checkpoint between, since names are never reused.
-* I7 A failed or cancelled snapshot deletes everything that it has uploaded, and nothing of the base.
-* I8 Restored from one handle of the same key groups, a backend keeps its identity, and the files restored are the first
+* I6 A lost or late confirmation leaves the base older, which costs only uploads: a data file that is in the base and in
+  the store was in every checkpoint between, because names are never reused.
+* I7 A failed or cancelled snapshot deletes all files that it has uploaded, and no file of the base.
+* I8 A backend restored from one handle of the same key groups keeps its identity; the restored files are the first
   base (:mod:`state_backends.store.native_restore`).
 
-I6 has one gap, which is closed here: a snapshot without entries has no files (S6), although the store may still have
-some that hold nothing but deleted entries. So such a snapshot begins a new chain (:meth:`UploadHistory.restart`).
+I6 has one gap, which is closed here: a snapshot without entries has no files (S6), but the store may still have files
+with only deleted entries. So such a snapshot begins a new chain (:meth:`UploadHistory.restart`).
 
-What remains is a hazard of the protocol (H1): a file uploaded by two unconfirmed checkpoints has two copies, and when
-the newer completes, the older's may be deleted while a task that was told of the older only still refers to it. The
+One hazard of the protocol remains (H1): a file uploaded by two unconfirmed checkpoints has two copies. When the newer
+checkpoint completes, the older copy may be deleted, but a task notified only of the older may still refer to it. The
 registry refuses that reference, the checkpoint fails, and the next notification brings the task up to date.
 """
 
@@ -60,22 +60,22 @@ UPLOAD_CHUNK_BYTES = 1 << 20
 """A step copies at most this much of one file."""
 
 KeepLocal = Callable[[int, str, IncrementalKeyedStateHandle], KeyedStateHandle | None]
-"""Local recovery: told the checkpoint, the directory with the store's files under their names, and the remote handle.
+"""Local recovery: called with the checkpoint, the directory with the store's files under their names, and the remote
+handle. It returns the handle of a local copy and then owns the directory, or ``None`` when it keeps no copy.
 
-It returns the handle of a local copy, whose directory is its own from then on, or ``None`` when it keeps nothing. An
-:class:`OSError` counts as the latter: a local copy never makes a checkpoint fail."""
+An :class:`OSError` counts as ``None``: a local copy never makes a checkpoint fail."""
 
 
 @dataclass(eq=False)
 class NativeSnapshotResources(SnapshotResources):
     """A directory with the files of the store at one moment, and the base as it was then.
 
-    :ivar directory: where
-    :ivar names: of the files, sorted
+    :ivar directory: the directory
+    :ivar names: the names of the files, sorted
     :ivar base: data files that checkpoint storage has, by name
-    :ivar meta: the backend's description of itself
+    :ivar meta: the meaning of the rows, as the backend gives it
     :ivar is_empty: whether the store had no entries
-    :ivar is_kept: whether the directory has another owner by now
+    :ivar is_kept: whether the directory has another owner now
     """
 
     checkpoint_id: int
@@ -93,17 +93,17 @@ class NativeSnapshotResources(SnapshotResources):
         try:
             self.file_system.delete_tree(self.directory)
         except OSError:
-            # A left-over costs space until the backend is disposed of. It must not cost a snapshot that is done.
+            # A leftover takes space until the backend is disposed of. It must not fail a finished snapshot.
             return
 
 
 class IncrementalSnapshotStrategy:
     """Snapshots of one backend in the format of its store.
 
-    :ivar backend_id: stands in handles; carries over through restores of the same key groups
-    :ivar history: what was uploaded
-    :ivar file_system: where the store is
-    :ivar keep_local: what becomes of the local files of a checkpoint that is done; ``None``: they are deleted
+    :ivar backend_id: names the backend in handles; a restore of the same key groups keeps it
+    :ivar history: the uploaded files
+    :ivar file_system: the file system of the store
+    :ivar keep_local: takes the local files of a finished checkpoint; ``None``: they are deleted
     """
 
     def __init__(
@@ -117,12 +117,12 @@ class IncrementalSnapshotStrategy:
         meta: Callable[[], bytes],
         restored: RestoredBase | None = None,
     ) -> None:
-        """Nothing is touched yet.
+        """Create no file yet.
 
-        :param file_system: where the store is
+        :param file_system: the file system of the store
         :param snapshot_dir: a directory for directories of hard links, made when missing
-        :param backend_id: never given to another backend; that of ``restored`` takes precedence
-        :param meta: what the backend says about itself, to be written with each snapshot
+        :param backend_id: never given to another backend; the id in ``restored`` takes precedence
+        :param meta: gives the meaning of the rows, to be written with each snapshot
         """
         self.backend_id = backend_id if restored is None else restored.backend_id
         self.history = UploadHistory(restored)
@@ -138,9 +138,9 @@ class IncrementalSnapshotStrategy:
     def sync_prepare_resources(self, checkpoint_id: int) -> NativeSnapshotResources:
         """Flush the store and pin its files.
 
-        :raises OSError: when the disk refuses; then no file is left
+        :raises OSError: when a file cannot be written; then no file is left
         """
-        # The number alone may repeat: materialisations and savepoints are counted apart.
+        # The number alone may repeat: materialisations and savepoints have their own counters.
         directory = posixpath.join(self._snapshot_dir, f"{self._count:06}-chk-{checkpoint_id}")
         self._count += 1
         self.file_system.make_dirs(self._snapshot_dir)
@@ -230,7 +230,7 @@ class NativeSnapshotTask(SnapshotTask[KeyedStateHandle]):
         path = self._path(name)
         size = self._pinned.file_system.size(path)
         if self._offset < size:
-            # Opened anew for each piece, so that nothing is open between steps.
+            # Opened again for each piece, so that no file is open between steps.
             with self._pinned.file_system.open_read(path) as file:
                 file.seek(self._offset)
                 piece = file.read(UPLOAD_CHUNK_BYTES)
@@ -256,7 +256,7 @@ class NativeSnapshotTask(SnapshotTask[KeyedStateHandle]):
         self._stream.write(self._pinned.meta)
         handle = self._strategy.handle(self._checkpoint_id, self._data, self._private, self._finish_stream())
         result: SnapshotResult[KeyedStateHandle] = SnapshotResult(handle, self._local_copy(handle))
-        # Last: what a failed snapshot has uploaded is deleted, so it must not be known.
+        # This comes last: uploads of a failed snapshot are deleted, so the history must not know them.
         self._remember(self._data)
         return result
 
@@ -283,7 +283,7 @@ class NativeSnapshotTask(SnapshotTask[KeyedStateHandle]):
 
 
 def shared_files_of(files: list[StoreFile] | tuple[StoreFile, ...]) -> dict[str, FileStateHandle]:
-    """Those that later snapshots may refer to, by name: what lies in the directory of one checkpoint goes with it."""
+    """The files that later snapshots may refer to, by name: not those that are deleted with one checkpoint."""
     return {
         file.name: file.stream
         for file in files

@@ -1,8 +1,8 @@
-"""How keyed state lies in an ordered store: which row holds what, and how rows become the columns of a snapshot.
+"""The rows of keyed state in an ordered store: their layout, and how they become the columns of a snapshot.
 
-A row is ``key group u16 | state id u16 | key | [namespace] | [map key] -> value``, integers big endian, the others as
-the codec writes them. No encoding is a prefix of another, so the rows of a key, or of a key and namespace, are exactly
-those that begin with its bytes, and they lie in the order of the full snapshot format.
+A row is ``key group u16 | state id u16 | key | [namespace] | [map key] -> value``. Integers are big endian; the codec
+encodes the other parts. No encoding is a prefix of another. So the rows of a key, or of a key and namespace, are
+exactly those that begin with its bytes, and they are in the order of the full snapshot format.
 
 | kind                        | rows                     | value of a row                                     |
 |-----------------------------|--------------------------|----------------------------------------------------|
@@ -11,8 +11,8 @@ those that begin with its bytes, and they lie in the order of the full snapshot 
 | map                         | one per map entry        | the encoded value                                  |
 | timers                      | one per timer            | empty                                              |
 
-Timers alone must be ordered by time inside a key group, so theirs are ``key group | state id | time | key |
-namespace``, the time as an u64 with its sign flipped. The plain and the namespaced entries of one state have two ids.
+Only timers must be ordered by time inside a key group, so their rows are ``key group | state id | time | key |
+namespace``, with the time as a u64 with its sign flipped. The plain and the namespaced entries of a state have two ids.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def group_prefix(key_group: int) -> bytes:
 
 
 def part_prefix(key_group: int, state_id: int) -> bytes:
-    """How the rows of a state in a key group begin."""
+    """The prefix of the rows of a state in a key group."""
     return (key_group << 16 | state_id).to_bytes(PART_BYTES, "big")
 
 
@@ -64,12 +64,12 @@ def successor(prefix: bytes) -> bytes:
 
 
 def encode_time(time: int) -> bytes:
-    """A timer's time such that times order as their bytes."""
+    """A timer's time as bytes, which have the order of the times."""
     return (time + _SIGN).to_bytes(_TIME_BYTES, "big")
 
 
 def decode_time(data: bytes) -> int:
-    """What :func:`encode_time` encoded."""
+    """The inverse of :func:`encode_time`."""
     return int.from_bytes(data, "big") - _SIGN
 
 
@@ -79,15 +79,15 @@ def encode_list(codec: StateCodec, elements: Sequence[object]) -> bytes:
 
 
 def list_column_value(codec: StateCodec, value: bytes) -> bytes:
-    """The encoded list that the value of a list's row stands for."""
+    """The encoded list in the value of a list's row."""
     return codec.array_header(int.from_bytes(value[:COUNT_BYTES], "big")) + value[COUNT_BYTES:]
 
 
 def occupied_parts(rows: Scannable, first_group: int, last_group: int) -> Iterator[tuple[int, int]]:
-    """The (key group, state id) that have rows, ascending; one seek for each, however many rows it has.
+    """The (key group, state id) pairs that have rows, ascending; one seek for each, however many rows it has.
 
-    Seeks are bounded by the end of a key group, because a store may copy what it has in memory of the range of a scan.
-    After groups without rows they reach over twice as many each time.
+    A seek ends at the end of a key group, because a store may copy its memtable's part of the range of a scan.
+    After groups without rows, each seek covers twice as many groups as the one before.
     """
     group, width = first_group, 1
     position = group_prefix(group)
@@ -111,7 +111,7 @@ def part_rows(rows: Scannable, key_group: int, state_id: int) -> Iterator[Row]:
 
 
 def encoded_length(data: bytes, start: int) -> int:
-    """How many bytes the encoded value has that begins at ``start``."""
+    """The length in bytes of the encoded value that begins at ``start``."""
     end, open_values = start, 1
     while open_values:
         open_values -= 1
@@ -171,7 +171,7 @@ _SIZED = {
 
 
 def encode_block(codec: StateCodec, state: StateId, rows: Iterable[Row]) -> EncodedBlock:
-    """The rows of a state in one key group, of which there are some, as sorted columns. No value is decoded."""
+    """The rows of a state in one key group, at least one, as sorted columns. No value is decoded."""
     if state.kind == StateKind.TIMERS.value:
         return _timer_block(codec, state, rows)
     if state.kind == StateKind.MAP.value:
@@ -191,12 +191,12 @@ def encode_block(codec: StateCodec, state: StateId, rows: Iterable[Row]) -> Enco
 
 
 def scopes(state: StateId, keys: Iterable[bytes]) -> Iterator[bytes]:
-    """The encoded (key, namespace) of each row, without the bytes before and after; of a map each once."""
+    """The encoded (key, namespace) of each row, without the bytes before and after; for a map each only once."""
     if state.kind != StateKind.MAP.value:
         for key in keys:
             yield key[PART_BYTES:]
         return
-    # No prefix of another, so as long as rows begin like the first one of a map they belong to it.
+    # No encoding is a prefix of another, so rows that begin like the first one of a map belong to that map.
     prefix = b""
     for key in keys:
         if not prefix or not key.startswith(prefix):
@@ -206,7 +206,7 @@ def scopes(state: StateId, keys: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def scope_end(state: StateId, key: bytes) -> int:
-    """Where the key, or key and namespace, in a map's row ends."""
+    """The end of the key, or of key and namespace, in a map's row."""
     end = PART_BYTES + encoded_length(key, PART_BYTES)
     return end + encoded_length(key, end) if state.namespaced else end
 
@@ -245,7 +245,7 @@ class TimerColumns(NamedTuple):
 
 
 def timer_columns(codec: StateCodec, rows: Iterable[Row]) -> TimerColumns:
-    """The timers in some rows, of which there are some, in their order."""
+    """The timers in some rows, at least one, in their order."""
     keys, namespaces, times = zip(*_timers(rows), strict=True)
     return TimerColumns(codec.joined(keys), codec.joined(namespaces), list(times))
 

@@ -1,8 +1,8 @@
-"""Bringing the rows of a store to the present form of the records in them, all at once.
+"""Migrates the rows of a store to the present form of the records in them, all at once.
 
-A store's files come back as they were, with values in the form of the program that wrote them. They are rewritten
-before the job goes on (as Flink does for RocksDB), so that every row is in the present form, and so are the next
-snapshots, which join the bytes of rows without looking into them.
+A restored store has its files as they were, with values in the form of the program that wrote them. All rows are
+rewritten before the job continues (as Flink does for RocksDB). So every row is in the present form, and so are the next
+snapshots, which join the bytes of rows without decoding them.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ def rewrite_rows(
     """Rewrite all values that are in an older form.
 
     :param states: the states by id
-    :param migrating: what :meth:`state_backends.snapshots.StateSchemas.restore` gave; the backend's own codec means
-        that there is nothing to do
-    :param codec: the backend's
-    :return: how many rows were rewritten
-    :raises StateMigrationError: when a value cannot be migrated, or a key would have to be
+    :param migrating: the result of :meth:`state_backends.snapshots.StateSchemas.restore`; if it is the backend's own
+        codec, no row is rewritten
+    :param codec: the codec of the backend
+    :return: the number of rows rewritten
+    :raises StateMigrationError: when a value cannot be migrated, or a key would have to be migrated
     """
     if not isinstance(migrating, MigratingCodec):
         return 0

@@ -1,10 +1,10 @@
-"""The port of an embedded store of sorted bytes: implemented by our log-structured one and by the real RocksDB.
+"""The port of an embedded store of sorted bytes. Weir's log-structured store and the real RocksDB implement it.
 
-Keys and values are ``bytes``; keys are ordered as bytes. :mod:`state_backends.store` makes keyed state of it.
+Keys and values are ``bytes``; keys are ordered as bytes. :mod:`state_backends.store` keeps keyed state in it.
 
-A store lives in one directory. Its files are of two kinds: *data files* are immutable once written and never reuse a
-name, so that later snapshots may refer to those of earlier ones; all others (manifest, options) change and belong to
-one snapshot each.
+A store lives in one directory. It has two kinds of files. *Data files* never change after they are written and never
+reuse a name, so later snapshots may refer to those of earlier ones. All others (manifest, options) change, and each
+snapshot has its own.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class StoreSnapshot(Protocol):
         """The entries with ``first <= key < end`` (``None``: to the last), ascending."""
 
     def release(self) -> None:
-        """Pin nothing any more; a second call does nothing."""
+        """Release the content; a second call does nothing."""
 
 
 class OrderedStore(Protocol):
     """A sorted map from bytes to bytes, in files.
 
-    Every method may raise :class:`OSError` when the disk refuses, and
+    Every method may raise :class:`OSError` when the disk fails, and
     :class:`state_backends.base.CorruptStateError` when a file is damaged.
     """
 
@@ -51,18 +51,18 @@ class OrderedStore(Protocol):
         """Remove all entries with ``first <= key < end``."""
 
     def scan(self, first: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        """The entries with ``first <= key < end`` (``None``: to the last), ascending, as they are at the call: what is
-        written while iterating is not seen."""
+        """The entries with ``first <= key < end`` (``None``: to the last), ascending, as they are at the call: later
+        writes are not seen."""
 
     def snapshot(self) -> StoreSnapshot:
         """Pin the present content."""
 
     def ingest(self, entries: Iterator[tuple[bytes, bytes]]) -> None:
-        """Bulk-load entries whose keys ascend and which are not in the store yet, past the write path."""
+        """Bulk-load entries, without the write path. Their keys ascend and are not in the store yet."""
 
     def checkpoint(self, directory: str) -> tuple[str, ...]:
-        """Flush, and make ``directory``, which must not exist, a store with the present content: data files as hard
-        links (copies where the file system has none), all others as copies. Returns the names of its files, sorted."""
+        """Flush, and make a store with the present content in ``directory``, which must not exist. Data files are hard
+        links (copies where the file system has none), all others copies. Returns the names of its files, sorted."""
 
     def close(self) -> None:
         """Release files and background work; a second call does nothing. The directory stays as it is."""
@@ -71,7 +71,7 @@ class OrderedStore(Protocol):
 class StoreKind(Protocol):
     """A kind of store.
 
-    :ivar name: stands in handles and metadata, such as ``lsm``
+    :ivar name: its name in handles and metadata, such as ``lsm``
     """
 
     name: str
@@ -79,8 +79,8 @@ class StoreKind(Protocol):
     def open(self, file_system: FileSystem, directory: str, unique: str) -> OrderedStore:
         """The store in a directory, with the files that are there, or a new one.
 
-        :param unique: goes into the names of data files, and never repeats, crashes and restores included: so no two
-            files ever have one name
+        :param unique: part of the names of data files. It never repeats, even after a crash or a restore, so no two
+            files ever have the same name
         :raises CorruptStateError: when the files there are damaged or of another kind
         """
 

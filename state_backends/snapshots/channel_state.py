@@ -1,7 +1,7 @@
 """Records in flight as state: the records queued between two subtasks when a checkpoint overtook them.
 
-A *piece* holds the records of one channel in their order, as columns. A channel is known by the name of its edge and
-by the subtasks at its ends, so that another job, with another parallelism, can find out where the records belong now.
+A *piece* holds the records of one channel in their order, as columns. The name of its edge and the subtasks at its ends
+identify a channel. So another job, with another parallelism, can find the new place of the records.
 
 File: preamble ``WEIRCHAN``, a header frame with the pieces, one frame per piece, an end frame.
 """
@@ -64,7 +64,7 @@ class RecordColumns(NamedTuple):
 
 
 class ChannelStateResources(SnapshotResources):
-    """Captured records by channel. They are never changed once emitted, so nothing has to be copied."""
+    """Captured records by channel. Emitted records never change, so they need no copy."""
 
     def __init__(self, channels: Iterable[tuple[ChannelName, Sequence[RecordColumns]]]) -> None:
         self.channels = [(name, parts) for name, columns in channels if (parts := joined(columns))]
@@ -115,9 +115,9 @@ class ChannelStateSnapshotTask(SnapshotTask[ChannelStateHandle]):
 def read_channel_state(
     reader: StateReader, handle: ChannelStateHandle, codec: StateCodec | None = None
 ) -> dict[ChannelName, list[RecordColumns]]:
-    """The records of every piece of a handle. The file is read, and checked, from end to end.
+    """The records of every piece of a handle. The whole file is read and checked.
 
-    :raises CorruptStateError: when bytes read are not those written
+    :raises CorruptStateError: when the bytes read differ from the bytes written
     :raises StateSchemaError: when the file, or a value in it, needs a newer program
     """
     codec = codec or default_codec()
@@ -129,7 +129,7 @@ def read_channel_state(
         try:
             header = codec.decode(frames.read(bytes([_HEADER])).payload, path)
         except StateSchemaError as problem:
-            # It contains no values of the user.
+            # The header has no values of the user.
             raise frames.corrupt(f"malformed: {problem}") from problem
         check_shape(header, _PIECES, path, "channels")
         for edge, sender, receiver, records in header:
@@ -149,7 +149,7 @@ def read_channel_state(
 
 
 def _is_whole(columns: RecordColumns) -> bool:
-    """Whether there are records, and each has a timestamp and a key if one has."""
+    """Whether there are records, and timestamps and keys are present for all records or for none."""
     beside = (columns.timestamps, columns.keys)
     return len(columns.values) > 0 and all(one is None or len(one) == len(columns.values) for one in beside)
 

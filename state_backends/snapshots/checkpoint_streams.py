@@ -1,9 +1,9 @@
-"""Streams into checkpoint storage, and readers of what they wrote.
+"""Streams into checkpoint storage, and readers of their files.
 
-Small state stays in memory and travels inside its handle; above a threshold it becomes a file, fsynced
-before there is a handle. State that several checkpoints share is always a file: they know it by its path, and copies
-of it in each of their metadata would defeat the sharing (Flink inlines it all the same). A stream
-that is closed without being finished, or whose finishing fails, leaves no file (FsCheckpointStreamFactory).
+Small state stays in memory and travels inside its handle. State above a threshold becomes a file, which is fsynced
+before there is a handle. State that several checkpoints share is always a file: they know it by its path, and a copy
+in the metadata of each would defeat the sharing (Flink inlines it all the same). A stream that is closed before it is
+finished, or fails while it finishes, leaves no file (FsCheckpointStreamFactory).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _NEVER_INLINE = 0
 
 
 def path_below(directory: str, path: str) -> str:
-    """Where a handle's path leads, seen from a directory: below it, unless it is absolute or a URL."""
+    """The path of a handle, resolved from a directory: below it, unless the path is absolute or a URL."""
     return path if "://" in path else posixpath.join(directory, path)
 
 
 class ScopeDirectories:
-    """Where the files of each scope lie, seen from one checkpoint or savepoint.
+    """The directories of the files of each scope, for one checkpoint or savepoint.
 
     :ivar checkpoint_dir: the directory of the checkpoint
-    :ivar job_dir: the job's directory, or ``None`` for a savepoint, which holds everything itself
+    :ivar job_dir: the job's directory, or ``None`` for a savepoint, which has all its files itself
     """
 
     __slots__ = ("checkpoint_dir", "job_dir")
@@ -45,13 +45,13 @@ class ScopeDirectories:
         return scope if self.job_dir is not None else StateScope.EXCLUSIVE
 
     def relative_path(self, name: str, scope: StateScope) -> str:
-        """The path that a handle stores for a file of this name."""
+        """The path to store in the handle of a file with this name."""
         return name if scope is StateScope.EXCLUSIVE else posixpath.join(scope.value, name)
 
     def full_path(self, handle: FileStateHandle) -> str:
         """The path of a handle's file.
 
-        :raises MissingStateError: when a savepoint refers to shared files, which it cannot
+        :raises MissingStateError: when a savepoint refers to shared files, which is not possible
         """
         if handle.scope is StateScope.EXCLUSIVE:
             return path_below(self.checkpoint_dir, handle.path)
@@ -61,7 +61,7 @@ class ScopeDirectories:
 
 
 class WrittenFiles:
-    """The files that streams have written. State small enough to stay in its handle is in none."""
+    """Counts the files that streams have written. State small enough to stay in its handle has no file."""
 
     __slots__ = ("files", "size_bytes")
 
@@ -70,7 +70,7 @@ class WrittenFiles:
         self.size_bytes = 0
 
     def take(self) -> tuple[int, int]:
-        """How many files were begun since the last call, and how many bytes were written to any."""
+        """The number of files begun, and of bytes written to files, since the last call."""
         taken = self.files, self.size_bytes
         self.files = self.size_bytes = 0
         return taken
@@ -79,7 +79,7 @@ class WrittenFiles:
 class FsStreamFactory:
     """Streams of one subtask's snapshot, under names of its own.
 
-    :ivar written: what all of them have written to files
+    :ivar written: counts the files of all of them
     """
 
     def __init__(self, fs: FileSystem, directories: ScopeDirectories, unique: str, inline_threshold_bytes: int) -> None:
@@ -194,8 +194,8 @@ class FsCheckpointStream(CheckpointStream):
         self._may_exist = False
 
     def _create_file(self) -> WritableFile:
-        # A failing call may have created the file all the same, so it counts as ours from here on;
-        # except when it fails because the name is taken: that file is someone else's.
+        # A failing call may have created the file all the same, so from here on this stream must delete it.
+        # The exception is a name that is taken: that file belongs to another writer.
         self._may_exist = True
         try:
             return self._fs.open_write(self._path, exclusive=True)
@@ -229,7 +229,7 @@ class FsStateReader:
             raise MissingStateError(path) from problem
 
     def verify(self, handle: StreamStateHandle) -> None:
-        """Read a whole file against its checksum; inlined bytes were checked with what inlines them.
+        """Check a whole file against its checksum. Inlined bytes were checked with the file that inlines them.
 
         :raises MissingStateError: when the file is not there
         :raises CorruptStateError: when any byte is not as written

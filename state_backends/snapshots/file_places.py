@@ -1,16 +1,16 @@
-"""Where the files named in the metadata of a checkpoint may lie: those that a restore reads, and a claim deletes.
+"""The places of the files that a checkpoint's metadata may name: a restore reads these files, and a claim deletes them.
 
-A checksum proves that metadata is whole, not that it is honest: anyone who can write a file can write its checksum. So
-a path in metadata is not followed everywhere. Rules:
+A checksum proves that metadata is whole, not that it is honest: a program that can write a file can also write its
+checksum. So a path in metadata may lead only to certain places. Rules:
 
 * A file of one checkpoint lies in that checkpoint's directory; a shared or task-owned one in ``shared`` or
   ``taskowned`` of the job's directory. Its path is relative and has no ``..``.
 * A shared file may lie in ``shared`` of *another* job's directory, under an absolute path or a URL, if the file
-  ``shared-directories`` of this job's directory lists that directory. A run that is started from a checkpoint of
-  another directory writes it, before any of its checkpoints can refer there (:func:`note_shared_directories`). It takes
-  over what the other one lists, so that chains of claims work.
-* The list says of each directory whether its files may be deleted: those that were claimed may, those that are only
-  referred to (``legacy``) may not.
+  ``shared-directories`` of this job's directory lists that directory. A run that starts from a checkpoint of another
+  directory writes the list before its checkpoints can refer there (:func:`note_shared_directories`). It includes the
+  other directory's own list, so that chains of claims work.
+* The list notes for each directory whether its files may be deleted: claimed files may be, files that are only referred
+  to (``legacy``) may not be.
 * Links that lead out of these directories are not followed, nor is ``shared`` followed if it is a link itself. Links
   above them are the user's own.
 
@@ -35,8 +35,8 @@ _VERSION = 1
 class ForbiddenPathError(StateBackendError):
     """Metadata names a file in a place that its checkpoint must not use.
 
-    :ivar metadata_path: whose metadata
-    :ivar path: the file it names
+    :ivar metadata_path: the metadata file
+    :ivar path: the file that it names
     """
 
     def __init__(self, metadata_path: str, path: str, why: str, fix: str = "") -> None:
@@ -53,8 +53,8 @@ def check_places(
 ) -> None:
     """Check every file that metadata names.
 
-    :param job_dir: the job's directory, or ``None`` for a savepoint, which holds everything itself
-    :raises ForbiddenPathError: for a file outside of where it may be
+    :param job_dir: the job's directory, or ``None`` for a savepoint, which has all its files itself
+    :raises ForbiddenPathError: for a file outside its permitted place
     :raises CorruptStateError: when the list of other directories is damaged
     """
     listed: Mapping[str, bool] | None = None
@@ -66,7 +66,7 @@ def check_places(
         if scope is StateScope.EXCLUSIVE:
             root, name = checkpoint_dir, ""
         elif job_dir is None:
-            continue  # Reading it says that a savepoint has no such files.
+            continue  # The reader raises the error: a savepoint has no such files.
         else:
             root, name = job_dir, scope.value
         full = posixpath.join(root, path)
@@ -92,7 +92,7 @@ def check_places(
 
 
 def shared_directory_of(path: str) -> str | None:
-    """The directory of a job in whose ``shared`` the file at an absolute path or URL lies; ``None`` for any other."""
+    """The job directory whose ``shared`` directly has the file at an absolute path or URL; ``None`` for other paths."""
     scheme, separator, rest = path.rpartition("://")
     parts = rest.split("/")
     if not separator:
@@ -105,10 +105,10 @@ def shared_directory_of(path: str) -> str | None:
 
 
 def stays_in(fs: FileSystem, root: str, name: str, path: str, real: dict[str, str]) -> bool:
-    """Whether no link leads a path out of the directory ``name`` of ``root``, or out of ``root`` if that is empty.
-    ``root`` may be a link: it is what the user has named.
+    """Whether no link leads a path out of the directory ``name`` of ``root``, or out of ``root`` if ``name`` is empty.
+    ``root`` itself may be a link, because the user has named it.
 
-    :param real: what was found out before about directories
+    :param real: cache of resolved directories
     """
     directory = posixpath.join(root, name)
     if directory not in real:
@@ -145,9 +145,9 @@ def shared_directories(fs: FileSystem, job_dir: str) -> dict[str, bool]:
 
 
 def note_shared_directories(fs: FileSystem, job_dir: str, found: Mapping[str, bool]) -> None:
-    """Add directories to the list, durably. What may be deleted once may always be.
+    """Add directories to the list, durably. A directory whose files may be deleted keeps that mark.
 
-    :raises OSError: when it cannot be written
+    :raises OSError: when the list cannot be written
     :raises CorruptStateError: when the list is damaged
     """
     known = shared_directories(fs, job_dir)

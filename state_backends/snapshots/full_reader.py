@@ -32,10 +32,10 @@ _BLOCKS = list_of(row(whole, values, optional(values), values))
 class FullSnapshotReader:
     """Reads one full snapshot.
 
-    :ivar path: how errors name it
+    :ivar path: its name in errors
     :ivar header: the snapshot's header
-    :ivar codec: reads keys and values; may be replaced after the header was read, by one that migrates values
-    :raises CorruptStateError: from each method, when bytes read are not those written
+    :ivar codec: reads keys and values; after the header was read, a codec that migrates values may replace it
+    :raises CorruptStateError: from each method, when the bytes read differ from the bytes written
     :raises StateSchemaError: from each method, when the file, or a value in it, needs a newer program
     """
 
@@ -51,8 +51,8 @@ class FullSnapshotReader:
     def blocks(self, key_groups: KeyGroupRange) -> Iterator[DecodedBlock]:
         """The entries of some key groups, in file order.
 
-        When those are all that the file has, it is read through and checked from end to end; otherwise
-        only the groups asked for are read.
+        When the file has only these groups, all of it is read and checked; otherwise only the given
+        groups are read.
         """
         whole = self._handle.key_group_range == self.header.key_group_range
         if whole and key_groups.intersection(self.header.key_group_range) == self.header.key_group_range:
@@ -120,7 +120,7 @@ class FullSnapshotReader:
 def check_kind(state: str, kind: str, path: str) -> None:
     """Refuse a state of a kind that only newer programs know.
 
-    :raises StateSchemaError: naming state and kind
+    :raises StateSchemaError: names state and kind
     """
     if kind not in _KNOWN_KINDS:
         raise StateSchemaError(

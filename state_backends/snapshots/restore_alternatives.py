@@ -1,17 +1,17 @@
-"""Where state can be restored from, best first, and the attempts to do so in this order.
+"""The candidates for a restore, best first, and the attempts to restore from them in this order.
 
 Rules (PrioritizedOperatorSubtaskState, BackendRestorerProcedure in Flink):
 
-* A1 Keyed state: the handles of the checkpoint, each replaced by a local one of the same key groups where there is
-  one; then the handles of the checkpoint as they are. A local handle without counterpart is ignored.
-* A2 All other state: a local handle only when the checkpoint has exactly one handle and both divide their bytes in the
-  same way: otherwise the job was rescaled.
-* A3 The pure remote candidate is always the last one. Without remote state there is no local state either.
-* A4 Candidates are tried in order, each with a fresh backend; a failure closes that backend and falls to the next.
-  When all have failed, the error lists why. A task that was cancelled stops trying.
+* A1 Keyed state: first the handles of the checkpoint, each replaced by a local handle of the same key groups if there
+  is one; then the handles of the checkpoint as they are. A local handle without counterpart is ignored.
+* A2 All other state: a local handle is used only when the checkpoint has exactly one handle and both divide their bytes
+  in the same way. Otherwise the job was rescaled.
+* A3 The candidate without local handles is always the last one. Without remote state there is no local state either.
+* A4 Candidates are tried in order, each with a fresh backend. After a failure that backend is closed and the next
+  candidate is tried. When all have failed, the error lists the reasons. A cancelled task stops trying.
 
-A backend restores from *remote* handles in any case; a candidate's reader answers from local copies where the
-candidate has them. So what later checkpoints refer to does not depend on where the bytes came from.
+A backend always restores from *remote* handles; a candidate's reader opens local copies where the candidate has them.
+So the files that later checkpoints refer to do not depend on where the bytes came from.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def single_alternatives(
 ) -> list[list[Handle]]:
     """Candidates for state that is not keyed, best first (A2).
 
-    :param is_same: whether a local handle (second) divides its bytes as the one in the checkpoint does
+    :param is_same: whether a local handle (second) divides its bytes as the handle in the checkpoint (first) does
     """
     if len(remote) != 1:
         return [list(remote)]
@@ -65,7 +65,7 @@ def single_alternatives(
 
 
 class LocalFirstReader:
-    """Opens local copies, by stream in checkpoint storage, where it knows of them, and checkpoint storage otherwise."""
+    """Opens the local copy of a stream in checkpoint storage if there is one, otherwise the stream itself."""
 
     def __init__(
         self, remote: StateReader, local: StateReader, copies: Mapping[StreamStateHandle, StreamStateHandle]
@@ -85,7 +85,7 @@ class RestoreCandidate(Generic[RestoredHandle]):
 
     :ivar handles: as in the checkpoint
     :ivar reader: opens them
-    :ivar local_handles: how many of them are read from a local copy
+    :ivar local_handles: the number of handles that are read from a local copy
     """
 
     handles: tuple[RestoredHandle, ...]
@@ -94,7 +94,7 @@ class RestoreCandidate(Generic[RestoredHandle]):
 
     @property
     def source(self) -> str:
-        """How errors name it."""
+        """Its name in errors."""
         return "checkpoint storage" if self.local_handles == 0 else "the local copy"
 
 
@@ -104,7 +104,7 @@ def remote_only(handles: Sequence[RestoredHandle], reader: StateReader) -> list[
 
 
 ReportRestore = Callable[[RestoreCandidate[RestoredHandle], Sequence[Exception]], None]
-"""Told which candidate was restored from, and why those before it were not."""
+"""Called with the candidate that was restored, and the errors of those before it."""
 
 
 def restore_backend(
@@ -120,11 +120,11 @@ def restore_backend(
 
     :param candidates: best first, at least one
     :param create: makes a fresh backend for the n-th attempt, counted from 0; no two may share names of files
-    :param restore: fills it
-    :param dispose: closes one that was filled in part
-    :param is_cancelled: whether the task has been cancelled meanwhile
-    :param report: told how it ended, when it ended well
-    :raises StateRestoreError: when every one of several candidates failed; when the only one fails, its own error
+    :param restore: fills a backend
+    :param dispose: closes a partly filled backend
+    :param is_cancelled: whether the task was cancelled meanwhile
+    :param report: called after success
+    :raises StateRestoreError: when all of several candidates failed; when the only one fails, its own error is raised
     :raises RestoreCancelledError: when an attempt failed and the task was cancelled
     """
     assert candidates, "there is always the remote candidate"

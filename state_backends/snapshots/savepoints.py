@@ -1,11 +1,11 @@
-"""Savepoints: snapshots that belong to the user, each in one directory that holds everything.
+"""Savepoints: snapshots that belong to the user. Each has all its files in one directory.
 
-``<target>/savepoint-<first 6 of the job's id>-<suffix>/`` (Flink: ``FsCheckpointStorageAccess``). A job's id is a
-digest of its name, and the suffix one of what makes the savepoint unique (incarnation, number), so that the same run
-gives the same names; where a name is taken, by an earlier run into the same target, further suffixes are tried.
+``<target>/savepoint-<first 6 of the job's id>-<suffix>/`` (Flink: ``FsCheckpointStorageAccess``). The job's id is a
+digest of its name. The suffix is a digest of job name, incarnation, number and attempt, so the same run gives the same
+names. If an earlier run into the same target has taken a name, further attempts are made.
 
-A checkpoint becomes a savepoint by copying: every file it refers to, shared ones too, into the new directory, and
-then its metadata with the new places. The metadata comes last, so an interrupted copy is no savepoint.
+A checkpoint becomes a savepoint by copying: first every file it refers to, shared ones too, into the new directory,
+then its metadata with the new places. The metadata comes last, so an interrupted copy is not a savepoint.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _JOB_ID_CHARS = 6
 
 
 def job_id(job_name: str) -> str:
-    """What stands for a job in the names of its savepoints."""
+    """The id of a job, in the names of its savepoints."""
     return hashlib.blake2b(job_name.encode(), digest_size=16).hexdigest()
 
 
@@ -66,8 +66,8 @@ def new_savepoint(
 
 
 def locate_snapshot(fs: FileSystem, path: str) -> tuple[CheckpointLocation, CheckpointMetadata]:
-    """The checkpoint or savepoint whose directory, or ``_metadata``, is at ``path``, and what it consists of. Errors
-    as of :meth:`CheckpointLocation.read_metadata`."""
+    """The checkpoint or savepoint whose directory, or ``_metadata``, is at ``path``, and its metadata. Errors as of
+    :meth:`CheckpointLocation.read_metadata`."""
     directory = path.rstrip("/") or "/"
     if posixpath.basename(directory) == METADATA_FILE_NAME and not fs.is_dir(directory):
         directory = posixpath.dirname(directory)
@@ -75,7 +75,7 @@ def locate_snapshot(fs: FileSystem, path: str) -> tuple[CheckpointLocation, Chec
     if checkpoint_id is None:
         location = CheckpointStorage(fs, directory, "savepoint").savepoint_location(directory)
     else:
-        # Shared files may lie beside it.
+        # The parent directory may have its shared files.
         location = CheckpointLocation(fs, checkpoint_id, directory, posixpath.dirname(directory))
     return location, location.read_metadata()
 
@@ -94,11 +94,11 @@ def copy_as_savepoint(
     target: CheckpointLocation,
     properties: Mapping[str, Any],
 ) -> CheckpointMetadata:
-    """Copy a checkpoint with everything it refers to into the empty directory of a savepoint, which is deleted when
-    that fails.
+    """Copy a checkpoint with everything it refers to into the empty directory of a savepoint. When the copy fails, the
+    directory is deleted.
 
-    :param metadata: what ``source`` consists of
-    :param properties: added to those of the checkpoint
+    :param metadata: the metadata of ``source``
+    :param properties: added to the properties of the checkpoint
     :returns: the metadata of the savepoint
     :raises MissingStateError: when a file is not there
     :raises CorruptStateError: when any byte of it is not as written
@@ -148,7 +148,7 @@ class StreamCopier:
         return replace(stream, path=name, scope=StateScope.EXCLUSIVE)
 
     def _free_name(self, name: str) -> str:
-        # Files of different scopes may have one name; here they lie side by side.
+        # Files of different scopes may have the same name; here they are in one directory.
         number, free = 1, name
         while free in self._taken:
             number += 1

@@ -1,14 +1,14 @@
-"""How the states of one backend are written, and whether a program can go on with what a snapshot holds.
+"""The form in which the values of one backend are written, and whether a program can read the values of a snapshot.
 
-A snapshot says which of its states hold pairs of last access and content, and of which fields the records of the
-program that wrote it consisted. A restore compares both with the running program *before* anything is read:
+A snapshot notes which of its states have time-to-live (pairs of last access and content), and the fields of the records
+of the program that wrote it. A restore compares both with the running program *before* it reads any value:
 
-* records compatible as they are: nothing happens;
+* records compatible as they are: they are read unchanged;
 * compatible after migration: the values are migrated while they are read (full format), or all at once (a store's
   files), so that the next snapshot is in the present form;
-* incompatible: refused with what has changed and what to do.
+* incompatible: the restore is refused; the error names the change and the fix.
 
-That a state has time-to-live, or has not, is checked when the program declares it, before it is used.
+When the program declares a state, before it uses it, its time-to-live is checked: present or absent in both.
 
 The form in files is ``[names of states with time-to-live, record schemas]``, or nothing when both are empty.
 """
@@ -34,8 +34,8 @@ from state_backends.snapshots.full_format import DecodedBlock, StateId
 
 
 class MigratingCodec(StateCodec):
-    """Reads the values of an older snapshot, in which some classes were written in another form; writes in the
-    present one."""
+    """Reads the values of an older snapshot, in which some classes have another form; writes the present
+    form."""
 
     def __init__(self, registry: TypeRegistry, migrated: dict[int, RegisteredType]) -> None:
         super().__init__(registry)
@@ -52,7 +52,7 @@ class MigratingCodec(StateCodec):
 
 
 class StateSchemas:
-    """How the states of one backend are written."""
+    """The form of the values of one backend."""
 
     def __init__(self, codec: StateCodec) -> None:
         self._codec = codec
@@ -62,7 +62,7 @@ class StateSchemas:
     def declare(self, name: str, ttl: StateTtlConfig | None) -> None:
         """The program declares a state.
 
-        :raises StateSchemaError: when it has time-to-live and what is known of it has not, or the other way round
+        :raises StateSchemaError: when it has time-to-live and the known state has not, or the other way round
         """
         has_ttl = ttl is not None
         known = self._has_ttl.setdefault(name, has_ttl)
@@ -76,13 +76,13 @@ class StateSchemas:
             )
 
     def restore(self, written: Any, states: Iterable[str], where: str) -> StateCodec:
-        """Compare what a snapshot says with the running program.
+        """Compare the schemas of a snapshot with the running program.
 
-        :param written: what :meth:`written` gave for the snapshot
+        :param written: the result of :meth:`written` in the snapshot
         :param states: the names of the states in the snapshot, without timers
-        :param where: how errors name the snapshot
-        :return: reads the values of the snapshot: the backend's own codec when none is to be migrated
-        :raises StateMigrationError: when records are not compatible; nothing was touched
+        :param where: the name of the snapshot in errors
+        :return: the codec for the values of the snapshot: the backend's own codec when no value needs migration
+        :raises StateMigrationError: when records are not compatible; then no state was changed
         :raises StateSchemaError: when a newer program has written the snapshot, or a state was declared with
             time-to-live and is restored without, or the other way round
         """
@@ -94,7 +94,7 @@ class StateSchemas:
         return MigratingCodec(self._codec.registry, migrated) if migrated else self._codec
 
     def written(self) -> Any:
-        """What a snapshot taken now says; ``None`` when there is nothing to say."""
+        """The schemas for a snapshot taken now; ``None`` when there are none."""
         with_ttl = sorted(name for name, has_ttl in self._has_ttl.items() if has_ttl)
         records = [fields.schema(code).to_state() for code, fields in sorted(self._codec.registry.records.items())]
         return [with_ttl, records] if with_ttl or records else None
@@ -115,7 +115,7 @@ class StateSchemas:
         for schema in written:
             registered = self._codec.registry.for_code(schema.code)
             if registered is None or registered.fields is None:
-                # Perhaps no value of it is there. If one is, it is refused when it is read, or read by a function.
+                # The snapshot may have no value of it. If it has one, reading it fails, or a function reads it.
                 continue
             if schema.version > registered.version:
                 raise newer_version(registered, schema.version)
@@ -133,9 +133,9 @@ class StateSchemas:
 
 
 def merge_written(left: Any, right: Any) -> Any:
-    """What two snapshots of one checkpoint say together.
+    """The schemas of two snapshots of one checkpoint, merged.
 
-    :raises StateSchemaError: when they say different things of a record, so that they are of different programs
+    :raises StateSchemaError: when they describe a record differently: different programs wrote them
     """
     if left is None or right is None or left == right:
         return right if left is None else left
@@ -150,15 +150,15 @@ def merge_written(left: Any, right: Any) -> Any:
 
 
 def names_without_timers(states: Iterable[StateId]) -> list[str]:
-    """The names of some states, those of timers left out."""
+    """The names of the given states, without timers."""
     return [state.name for state in states if state.kind != StateKind.TIMERS.value]
 
 
 def checked_blocks(blocks: Iterable[DecodedBlock], codec: StateCodec) -> Iterator[DecodedBlock]:
-    """The same blocks, without keys inside state that would change: those of maps, and namespaces.
+    """The same blocks; refuses map keys and namespaces that a migration would change.
 
-    :param codec: what :meth:`StateSchemas.restore` gave
-    :raises StateMigrationError: naming state and key
+    :param codec: the result of :meth:`StateSchemas.restore`
+    :raises StateMigrationError: names state and key
     """
     for block in blocks:
         if isinstance(codec, MigratingCodec):
