@@ -1,7 +1,7 @@
-"""The file-system port, the only way to files, and its implementations. ``local`` is the real one, ``memory`` forgets
-at a crash what was not made durable, ``over_fsspec`` reaches object stores. ``faulty`` fails where it is told to;
-``wrapped`` is the base of those that wrap another one. ``port`` is the contract. Other rooms write
-against :class:`FileSystem` and are given one.
+"""The file-system port, the only way to files, and its implementations. ``local`` is the real one. ``memory`` loses in
+a crash all changes that were not made durable. ``over_fsspec`` reaches object stores. ``faulty`` fails as planned.
+``wrapped`` is the base of those that wrap another one. ``port`` is the contract: other rooms use only
+:class:`FileSystem`, and their caller gives them one.
 """
 
 from __future__ import annotations

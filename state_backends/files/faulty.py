@@ -1,9 +1,9 @@
-"""A file system that fails exactly where it is told to, in front of any other one.
+"""A file system that wraps another one and fails exactly where a plan says.
 
-A plan is a list of rules; a rule names the operation, the path pattern and which of the matching calls
-(counted from 1) it strikes. To decide call by call, give a function instead. The calls are also
-recorded, so that a test can first run undisturbed and then strike each call in turn. Nothing here touches a file
-except through the inner file system.
+A plan is a list of rules. A rule names the operation, the path pattern and the matching call
+(counted from 1) that it strikes. To decide call by call, give a function instead. The calls are also
+recorded, so that a test can first run undisturbed and then strike each call in turn. All accesses to
+files go through the inner file system.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class FileFault(enum.Enum):
-    """How a call fails."""
+    """The way a call fails."""
 
     ERROR_BEFORE = "an I/O error; nothing was done"
     ERROR_AFTER = "an I/O error although the call was carried out"
@@ -41,7 +41,7 @@ class FileFault(enum.Enum):
 
 
 class SimulatedCrashError(BaseException):
-    """The process died here. Not an :class:`Exception`, so that no error handling can survive it."""
+    """The process died here. It is not an :class:`Exception`, so no error handler catches it."""
 
 
 class Call(NamedTuple):
@@ -55,14 +55,14 @@ class Call(NamedTuple):
 class FaultRule:
     """One planned failure.
 
-    :ivar kind: how the call fails
+    :ivar kind: the way the call fails
     :ivar operation: a name such as ``rename`` or ``write`` (see ``OPERATIONS``), or ``*`` for any
     :ivar path: a shell pattern that the path (for a rename or link: source or target) must match
     :ivar at_call: which of the matching calls fails, from 1; ``None`` = every one
-    :ivar keep_bytes: for TORN_WRITE and DISK_FULL, how many bytes of the write still get through; for TRUNCATED, how
-        many bytes of the file are left
-    :ivar flip_bit: for BIT_FLIP, which bit of the file, from 0, modulo the file's size
-    :ivar hide_names: for STALE_LISTING, how many of the names made last are missing
+    :ivar keep_bytes: for TORN_WRITE and DISK_FULL, the number of bytes of the write that are still written; for
+        TRUNCATED, the number of bytes of the file that are left
+    :ivar flip_bit: for BIT_FLIP, the bit of the file, from 0, modulo the file's size
+    :ivar hide_names: for STALE_LISTING, the number of newest names that are missing
     """
 
     kind: FileFault
@@ -75,7 +75,7 @@ class FaultRule:
 
 
 Decide = Callable[[str, tuple[str, ...]], FaultRule | None]
-"""Asked about every call, with its operation and paths: the rule that strikes it, if one does."""
+"""Called with the operation and paths of a call; returns the rule that strikes it, if one does."""
 
 _WRITING = frozenset(
     ["open_write", "open_append", "write", "fsync", "rename", "fsync_dir", "link", "make_dirs", "lock"]
@@ -106,7 +106,7 @@ class FaultInjectingFileSystem(WrappedFileSystem):
     """
 
     def __init__(self, inner: FileSystem, rules: Iterable[FaultRule] = (), *, decide: Decide | None = None) -> None:
-        """``decide``: asked about each call that no rule strikes."""
+        """``decide``: called for each call that no rule strikes."""
         super().__init__(inner)
         self.calls: list[Call] = []
         self.struck: list[tuple[FaultRule, Call]] = []
@@ -114,7 +114,7 @@ class FaultInjectingFileSystem(WrappedFileSystem):
         self._matches = [0] * len(self._rules)
         self._decide = decide
         self._made: dict[str, None] = {}
-        """Names in the order in which they were made, for listings that do not know the newest."""
+        """Names in the order in which they were made, for listings without the newest."""
         self._dead = False
         for rule in self._rules:
             assert rule.operation == "*" or rule.operation in OPERATIONS, f"no operation {rule.operation!r}"
@@ -160,9 +160,9 @@ class FaultInjectingFileSystem(WrappedFileSystem):
         return self._apply(self._strike(operation, *paths), apply, paths[0])
 
     def _strike(self, operation: str, *paths: str) -> FaultRule | None:
-        """Record the call; the rule that strikes it, if any (the first one in the plan)."""
+        """Record the call; returns the first rule of the plan that strikes it, if any."""
         if self._dead:
-            # After a crash the process does nothing any more, clean-up included.
+            # After a crash the process cannot do anything, not even clean up.
             raise SimulatedCrashError("the process is dead")
         self.calls.append(Call(operation, paths[-1]))
         striking = None
@@ -255,7 +255,7 @@ class _FaultyRandomAccessFile(RandomAccessFile):
 
 
 _CARRIED_OUT = (FileFault.BIT_FLIP, FileFault.TRUNCATED, FileFault.STALE_LISTING)
-"""The call itself succeeds; it is the answer that is wrong."""
+"""The call itself succeeds, but its answer is wrong."""
 
 
 def _matches(rule: FaultRule, operation: str, paths: tuple[str, ...]) -> bool:

@@ -59,7 +59,7 @@ class LocalFileSystem(FileSystem):
 
     def delete_tree(self, path: str) -> None:
         if os.path.islink(path):
-            os.unlink(path)  # its target is not ours
+            os.unlink(path)  # the link only: its target may belong to others
         elif os.path.isdir(path):
             shutil.rmtree(path)
 
@@ -128,13 +128,13 @@ class _LocalWritableFile(WritableFile):
             raise self._named(error) from None
 
     def _named(self, error: OSError) -> OSError:
-        """The error of a write, which does not say by itself which file it was about."""
+        """The error of a write, with the path added: Python's own error does not name the file."""
         error.filename = self._file.name
         return error
 
 
 class _LocalRandomAccessFile(RandomAccessFile):
-    """Positional reads of a descriptor: no position to move, no buffer to fill."""
+    """Positional reads of a descriptor: it has no position and no buffer."""
 
     __slots__ = ("_descriptor", "_size")
 
@@ -160,15 +160,15 @@ class _LocalRandomAccessFile(RandomAccessFile):
             self._descriptor = -1
 
     def __del__(self) -> None:
-        # As Python's own files do: a forgotten file does not keep its descriptor.
+        # As with Python's own files, a file that is not closed does not keep its descriptor for ever.
         self.close()
 
 
 class LocalDirectoryLock:
     """An exclusive ``flock`` on the file ``lock`` in a directory.
 
-    The kernel drops the lock when the holder dies, however it dies, so a killed run never blocks the
-    next one. The file stays: deleting it would let two processes lock two different files.
+    The kernel releases the lock when the holder ends in any way, so a killed run never blocks the next
+    one. The file stays: deleting it would let two processes lock two different files.
     """
 
     def __init__(self, fs: LocalFileSystem, path: str) -> None:

@@ -1,16 +1,16 @@
-"""A file system in memory that forgets, on :meth:`MemoryFileSystem.crash`, what was never made durable.
+"""A file system in memory; :meth:`MemoryFileSystem.crash` loses all changes that were never made durable.
 
 Every file keeps its content twice, as readers see it and as it was at its last fsync; every directory
 keeps its names twice, as readers see them and as they were at its last directory fsync. A crash brings
 the second of each back. This is the strictest reading of POSIX, and a caller that survives it survives
-a real machine. A real machine may also keep *some* of what was not made durable: ``crash`` takes a
+a real machine. A real machine may also keep *some* changes that were not made durable: ``crash`` takes a
 function that chooses.
 
-Of a rename that no fsync has followed, the file is not the price: whatever is chosen, its old name is
-gone only if what happened to its new one survives, too (ext4, XFS and btrfs journal both at once). The
-other way round both names may be left (rename(2): "there will probably be a window in which both oldpath
-and newpath refer to the file being renamed"). Only a program that syncs the old name's directory, not the new
-one's, has asked for the loss.
+A rename without a later fsync does not lose the file. The old name is gone only if the change of the new
+name survives too (ext4, XFS and btrfs journal both at once). The other way round, both names may be left
+(rename(2): "there will probably be a window in which both oldpath and newpath refer to the file being
+renamed"). The file is lost only if the program syncs the directory of the old name and not that of the new
+one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from state_backends.base import StorageInUseError
 from state_backends.files.port import DirectoryLock, FileSystem, RandomAccessFile, WritableFile
 
 Survives = Callable[[str], bool]
-"""Asked about each change that was not made durable: does it survive the crash after all?"""
+"""Called with each change that was not made durable; returns whether it survives the crash."""
 
 
 class _File:
@@ -48,7 +48,7 @@ class _Directory:
 
 
 class _Rename(NamedTuple):
-    """Where a file or directory went."""
+    """The new place of a file or directory."""
 
     node: _File | _Directory
     directory: _Directory
@@ -62,8 +62,8 @@ class _Rename(NamedTuple):
 class MemoryFileSystem(FileSystem):
     """Files in memory. Every path is taken from one root, with or without a leading ``/``.
 
-    :ivar crashes: how often :meth:`crash` was called
-    :ivar changes: how often anything was changed
+    :ivar crashes: the number of calls of :meth:`crash`
+    :ivar changes: the number of changes
     """
 
     def __init__(self) -> None:
@@ -72,10 +72,10 @@ class MemoryFileSystem(FileSystem):
         self.crashes = 0
         self.changes = 0
         self._known: tuple[int, tuple[object, ...]] = (-1, ())
-        """The last fingerprint, and after how many changes it was taken."""
+        """The last fingerprint, and the number of changes before it."""
 
     def crash(self, survives: Survives | None = None) -> None:
-        """Lose everything that was not made durable, and every open file and lock with it.
+        """Lose all changes that were not made durable, all open files and all locks.
 
         :param survives: called with the path of each unsynced file content and each unsynced name, in
             sorted order; true keeps that one change. Default: nothing unsynced survives.
@@ -86,7 +86,7 @@ class MemoryFileSystem(FileSystem):
         self._root = _Crash(self._root, survives or (lambda path: False)).left()
 
     def survivors(self) -> MemoryFileSystem:
-        """What a crash would leave now, when nothing unsynced survives, as a file system of its own."""
+        """A new file system with the files after a crash now, when no unsynced change survives."""
         left = MemoryFileSystem()
         left._root = _durable_copy(self._root)
         return left
@@ -167,7 +167,7 @@ class MemoryFileSystem(FileSystem):
 
     def delete_tree(self, path: str) -> None:
         if self.is_dir(path):
-            # Name by name, as a real deletion: a crash may keep some of them and not others.
+            # Name by name, as in a real deletion: a crash may keep some names and lose others.
             for name in self.list_dir(path):
                 child = f"{path}/{name}"
                 if self.is_dir(child):
@@ -319,7 +319,7 @@ class _MemoryDirectoryLock:
         self.path = path
 
     def release(self) -> None:
-        # A lock from before a crash is gone and must not free one taken since.
+        # A crash has released this lock already; releasing it must not free a lock taken after the crash.
         if self._crashes == self._fs.crashes:
             self._fs._locked.discard(self._held)
         self._crashes = -1
@@ -340,7 +340,7 @@ def _fingerprint(directory: _Directory) -> Iterator[object]:
 
 
 class _Crash:
-    """What is left of a tree of directories."""
+    """Computes the tree of directories that a crash leaves."""
 
     def __init__(self, root: _Directory, survives: Survives) -> None:
         self._root = root
@@ -349,7 +349,7 @@ class _Crash:
         self._known: dict[tuple[_Directory, str], bool] = {}
 
     def left(self) -> _Directory:
-        """The tree as it is found afterwards; all of it is durable."""
+        """The tree after the crash; all of it is durable."""
         return self._directory(self._root, "")
 
     def _directory(self, directory: _Directory, path: str) -> _Directory:
@@ -374,7 +374,7 @@ class _Crash:
         if known is None:
             changed = directory.names.get(name) is not directory.durable.get(name)
             known = not changed or self._survives(f"{self._paths[directory]}/{name}")
-            # Names may have been renamed in a circle; each hangs on what is asked about another.
+            # Names may have been renamed in a circle, so that each answer depends on another one.
             self._known[place] = known
             rename = directory.left.get(name)
             if known and rename is not None and not rename.is_durable and rename.directory in self._paths:
@@ -402,7 +402,7 @@ def _durable_copy(directory: _Directory) -> _Directory:
 
 
 def _file_after_crash(file: _File, path: str, survives: Survives) -> _File:
-    # The same object, so that two names of one file stay two names of one file.
+    # The same object, so that two names of one file still refer to one file.
     if bytes(file.content) != file.durable:
         if survives(path):
             file.durable = bytes(file.content)

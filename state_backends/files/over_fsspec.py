@@ -1,19 +1,19 @@
-"""The file-system port over anything that fsspec reaches: object stores first of all (extra ``fsspec``).
+"""The file-system port over any file system that fsspec reaches, above all object stores (extra ``fsspec``).
 
-What an object store cannot do, and what stands for it here:
+An object store lacks these operations; the port replaces them:
 
-* *fsync*: an object exists, whole and durable, once it is closed; before that it is invisible. ``flush`` and
-  ``fsync`` therefore close it. Later writes append, which most stores do by writing the object again.
+* *fsync*: an object is invisible until it is closed; then it is whole and durable. So ``flush`` and ``fsync`` close
+  it. Later writes append; most stores then write the whole object again.
 * *rename*: a copy, which appears at once, and a deletion. A reader sees the old file or the new one, whole; a crash in
-  between leaves both names. Renaming a directory does so file by file, and is not atomic.
-* *hard link*: a copy. That is the same for files that are not written to any more.
-* *directories*: prefixes of names. One that was made has a hidden marker object, so that it exists while it is empty.
-* *exclusive creation*: looking, then creating. Two processes at once may both succeed.
-* *locks*: an object that names the holder. It outlives a killed holder: a later run on the same host notices that the
-  process is gone and takes over; on another host it must be deleted by hand.
+  between leaves both names. A directory is renamed file by file, and not atomically.
+* *hard link*: a copy. For files that are not written any more, this makes no difference.
+* *directories*: prefixes of names. A directory that was made has a hidden marker object, so it exists while empty.
+* *exclusive creation*: a look-up, then the creation. If two processes try at once, both may succeed.
+* *locks*: an object that names the holder. It stays when the holder is killed. A later run on the same host notices
+  that the process has ended, and takes over; on another host the user must delete the object.
 
-Paths may be URLs or the part after their ``://``. Directory listings cached by fsspec are not trusted. Errors of the
-store that are not an :class:`OSError` become one. Some implementations of fsspec have threads of their own inside.
+Paths may be URLs or the part after their ``://``. The port does not use directory listings cached by fsspec. Errors of
+the store that are not an :class:`OSError` become one. Some implementations of fsspec run threads of their own.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _ERROR_NUMBERS: tuple[tuple[type[OSError], int], ...] = (
 
 
 def file_system_for(text: str) -> tuple[FileSystem, str]:
-    """The file system that a directory or URL is on, and how paths in it begin.
+    """The file system of a directory or URL, and the prefix of paths in it.
 
     Paths without ``://``, and ``file://`` URLs, are on the real file system of this machine.
 
@@ -72,10 +72,10 @@ def _local_path(url: str) -> str:
 
 
 class FsspecFileSystem(FileSystem):
-    """Files below a URL, through fsspec. Credentials come from where fsspec's implementation looks for them."""
+    """Files below a URL, through fsspec. Its implementation looks for the credentials."""
 
     def __init__(self, url: str, **storage_options: Any) -> None:
-        """Connect; nothing is touched.
+        """Connect; no file is touched.
 
         :param url: any URL on the file system
         :param storage_options: settings of fsspec's implementation
@@ -209,7 +209,7 @@ class FsspecFileSystem(FileSystem):
     # -- names ----------------------------------------------------------------------------------------------------
 
     def _key(self, path: str) -> str:
-        """What fsspec calls a path. ``dirname`` of a URL may have taken a slash too many."""
+        """The path in fsspec's form. ``dirname`` of a URL may have removed one slash too many."""
         return str(self._fs._strip_protocol(self._prefix.sub(f"{self._protocol}://", path)))
 
     def _names(self, path: str) -> list[str]:
@@ -305,7 +305,7 @@ def _open_file_system(url: str, storage_options: dict[str, Any]) -> Any:
 
 @contextmanager
 def _translated(path: str) -> Iterator[None]:
-    """Errors as the port has them: an :class:`OSError` with number and path, whatever the store raised."""
+    """Turns any error of the store into the port's: an :class:`OSError` with number and path."""
     try:
         yield
     except AssertionError:
@@ -323,7 +323,7 @@ def _translated(path: str) -> Iterator[None]:
 
 
 class _FsspecWritableFile(WritableFile):
-    """A file that is being written; see the module about what flushing means."""
+    """A file that is being written; the module explains the effect of a flush."""
 
     __slots__ = ("_fs", "_is_closed", "_key", "_path", "_raw", "_size")
 
@@ -392,7 +392,7 @@ class _FsspecWritableFile(WritableFile):
 
 
 class FsspecDirectoryLock:
-    """An object that names its holder: the host, the process, and which of its locks."""
+    """An object that names its holder: the host, the process, and a number of the lock."""
 
     _taken = 0
 
@@ -417,7 +417,7 @@ class FsspecDirectoryLock:
         except OSError as problem:
             raise StorageNotWritableError(path, problem.strerror or str(problem)) from problem
         if found != self._holder:
-            # Another run has looked at the same time, and written last.
+            # Another run has looked at the same time, and has written after this one.
             raise self._in_use(found)
         self._is_held = True
 
@@ -446,7 +446,7 @@ def _pid_and_host(holder: bytes) -> tuple[int | None, str]:
 
 
 def _is_gone(holder: bytes) -> bool:
-    """Whether the holder was a process of this host that has ended. A number used anew looks like one that lives."""
+    """Whether the holder was a process of this host that has ended. A reused process id looks alive."""
     pid, host = _pid_and_host(holder)
     if pid is None or host != socket.gethostname():
         return False

@@ -1,10 +1,10 @@
-"""The one way in which anything below the faces touches files.
+"""The file-system port: everything below the faces uses files only through it.
 
-Storage, logs and sinks are written against :class:`FileSystem`. A real, an in-memory and a
-fault-injecting implementation exist, so that every crash point can be tested with the very
-code that runs in production. Paths are ``str`` with ``/`` between the parts.
+Storage, logs and sinks use :class:`FileSystem`. There are a real, an in-memory and a
+fault-injecting implementation, so tests can check every crash point with the same code that
+runs in production. Paths are ``str`` with ``/`` between the parts.
 
-What durability means here, and what callers must therefore do (POSIX, nothing better):
+Durability is that of POSIX, and callers must act accordingly:
 
 * bytes written to a file survive a crash only after ``fsync`` of that file;
 * a new name, a rename, a link or a deletion survives only after ``fsync_dir`` of its directory;
@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import BinaryIO, Protocol, runtime_checkable
 
 TEMPORARY_SUFFIX = ".inprogress"
-"""What :func:`write_atomically` appends to a name until the file is whole."""
+"""The suffix that :func:`write_atomically` uses until the file is whole."""
 
 
 class WritableFile(ABC):
@@ -31,19 +31,19 @@ class WritableFile(ABC):
 
     @abstractmethod
     def write(self, data: bytes) -> int:
-        """Append bytes; returns how many, which is always all of them."""
+        """Append all the bytes; returns their number."""
 
     @abstractmethod
     def tell(self) -> int:
-        """The file's size in bytes, what is still buffered included."""
+        """The file's size in bytes, including buffered bytes."""
 
     @abstractmethod
     def flush(self) -> None:
-        """Make what was written visible to readers. It may still be lost in a crash."""
+        """Make the bytes written visible to readers. A crash may still lose them."""
 
     @abstractmethod
     def fsync(self) -> None:
-        """Make what was written survive a crash (not the file's name: see ``fsync_dir``)."""
+        """Make the bytes written survive a crash (not the file's name: see ``fsync_dir``)."""
 
     @abstractmethod
     def close(self) -> None:
@@ -62,7 +62,7 @@ class WritableFile(ABC):
 
 
 class RandomAccessFile(ABC):
-    """A file open for reading anywhere in it. It stays readable while open, also when its name is deleted."""
+    """A file open for reading at any offset. It stays readable while open, even after its name is deleted."""
 
     @property
     @abstractmethod
@@ -108,7 +108,7 @@ class DirectoryLock(Protocol):
         """The locked directory."""
 
     def release(self) -> None:
-        """Give the directory free; a second call does nothing."""
+        """Release the directory; a second call does nothing."""
 
 
 class FileSystem(ABC):
@@ -180,7 +180,7 @@ class FileSystem(ABC):
     def lock_directory(self, path: str) -> DirectoryLock:
         """Hold a directory exclusively, creating it when missing.
 
-        :raises StorageInUseError: when another holder has it, naming the directory and the process
+        :raises StorageInUseError: when another holder has it; names the directory and the process
         :raises StorageNotWritableError: when the lock cannot be written there
         """
 
@@ -189,7 +189,7 @@ class FileSystem(ABC):
         return path
 
     def open_random(self, path: str) -> RandomAccessFile:
-        """Open a file for reading anywhere in it."""
+        """Open a file for reading at any offset."""
         return _SeekingFile(self.open_read(path))
 
     def read_bytes(self, path: str) -> bytes:
@@ -210,11 +210,11 @@ class FileSystem(ABC):
 
 
 def write_atomically(fs: FileSystem, path: str, data: bytes) -> None:
-    """Make a file hold exactly ``data``, or leave everything as it was, whatever happens meanwhile.
+    """Make a file hold exactly ``data``, or leave it as it was, also after a crash.
 
-    Temporary name, write, fsync, rename, fsync of the directory, in this order: renaming before the
-    fsync could leave an empty file under the final name after a crash, and without the last step the
-    name itself may be lost.
+    Temporary name, write, fsync, rename, fsync of the directory, in this order. A rename before the
+    fsync could leave an empty file under the final name after a crash. Without the last step a crash
+    may lose the name itself.
 
     :raises OSError: when a step fails; the temporary file stays only if it cannot be deleted either
     """
@@ -222,11 +222,11 @@ def write_atomically(fs: FileSystem, path: str, data: bytes) -> None:
     try:
         with fs.open_write(temporary) as file:
             file.write(data)
-            # Before the rename, or the name may be durable and the bytes not (mutant "rename without fsync").
+            # Before the rename; otherwise the name may be durable and the bytes not (mutant "rename without fsync").
             file.fsync()
         fs.rename(temporary, path)
     except OSError:
-        # The job may go on and finish, and then no later start deletes what lies here.
+        # The job may continue and finish; then no later start deletes the temporary file.
         with suppress(OSError):
             if fs.exists(temporary):
                 fs.delete(temporary)

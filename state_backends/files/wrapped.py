@@ -1,4 +1,4 @@
-"""A file system in front of another one: every call goes through one place, where a wrapper does what it is for."""
+"""A file system that wraps another one: every call goes through one method, which a subclass overrides."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class WrappedFileSystem(FileSystem):
         self.inner = inner
 
     def _call(self, operation: str, *arguments: Any, **options: Any) -> Any:
-        """Carry out one call of the port: its name, and its arguments, of which those that are text are paths."""
+        """Carry out one call of the port, given its name and arguments. Arguments that are text are paths."""
         return getattr(self.inner, operation)(*arguments, **options)
 
     open_write = _passed_on("open_write")

@@ -1,5 +1,5 @@
-"""Local recovery: each checkpoint leaves a copy of a task's state beside the task, which a restore prefers.
-``recovery`` is what a task asks, ``state_store`` keeps the copies, ``task_copy`` makes one, over
+"""Local recovery: each checkpoint leaves a copy of a task's state beside the task, and a restore prefers that copy.
+A task uses ``recovery``; ``state_store`` keeps the copies; ``task_copy`` makes a copy, over
 ``duplicating_streams``.
 """
 

@@ -2,9 +2,9 @@
 
 Rules (CheckpointStreamWithResultProvider, DuplicatingCheckpointOutputStream in Flink):
 
-* The *primary* decides: its position and handle are the stream's own, and when it fails the snapshot fails and both
-  are deleted.
-* That the *secondary* fails is reported, and the stream goes on without it.
+* The *primary* decides: its position and handle are the stream's own. When it fails, the snapshot fails and both are
+  deleted.
+* When the *secondary* fails, the failure is reported, and the stream continues without it.
 * Bytes that the primary inlines in its handle need no copy.
 """
 
@@ -16,14 +16,14 @@ from state_backends.base import StateBackendError
 from state_backends.snapshots import CheckpointStream, FileStateHandle, StateScope, StreamFactory, StreamStateHandle
 
 ReportProblem = Callable[[Exception], None]
-"""Is given the reason why there is no copy, or why a copy could not be deleted."""
+"""Called with the reason why there is no copy, or why a copy could not be deleted."""
 
 SECONDARY_FAILURES = (OSError, StateBackendError)
 """The errors with which a secondary may fail. Any other is a bug, or the end of the process."""
 
 
 class DuplicatingStream(CheckpointStream):
-    """A stream into checkpoint storage that leaves a copy on its way (PrimaryAndSecondaryStream)."""
+    """A stream into checkpoint storage that also writes a copy (PrimaryAndSecondaryStream)."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class DuplicatingStream(CheckpointStream):
         try:
             handle = self._primary.close_and_get_handle()
         except BaseException:
-            # The primary has deleted what it wrote; a copy of nothing is of no use.
+            # The primary has deleted its bytes; without them a copy is of no use.
             self._drop_copy()
             raise
         if not isinstance(handle, FileStateHandle):
@@ -101,8 +101,8 @@ class DuplicatingStream(CheckpointStream):
 
 
 class DuplicatingStreamFactory:
-    """Primary and secondary streams of one snapshot. ``copies``: primary handle -> secondary handle, of what is in
-    both."""
+    """Primary and secondary streams of one snapshot. ``copies``: primary handle -> secondary handle, for bytes that are
+    in both."""
 
     def __init__(
         self,

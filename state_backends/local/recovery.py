@@ -1,13 +1,13 @@
-"""Local recovery: each checkpoint leaves a copy of a task's state beside the task, which a restore prefers.
+"""Local recovery: each checkpoint leaves a copy of a task's state beside the task, and a restore prefers that copy.
 
 Rules (LocalRecoveryConfig, TaskStateManagerImpl in Flink):
 
-* R1 The *primary* copy, in checkpoint storage, decides. The *secondary*, local one is made beside it; that it fails
-  is counted and noted, and never fails a snapshot.
-* R2 Checkpoints have local copies, savepoints have none; nor have records in flight.
-* R3 A copy is used at the restore of the same checkpoint by the same task with the same key groups; see
-  :mod:`state_backends.snapshots.restore_alternatives`. After it has failed once it is removed.
-* R4 What a restored backend refers to later is what it would refer to after a remote restore.
+* R1 The *primary* copy, in checkpoint storage, decides. The *secondary* copy is local. Its failure is counted and
+  noted, and never fails a snapshot.
+* R2 Checkpoints have local copies; savepoints and records in flight have none.
+* R3 A copy is used when the same task with the same key groups restores the same checkpoint; see
+  :mod:`state_backends.snapshots.restore_alternatives`. After one failure the copy is removed.
+* R4 A restored backend later refers to the same files as after a remote restore.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def _no_note(text: str) -> None:
 
 @dataclass(slots=True)
 class LocalRecoveryCounts:
-    """What local recovery has done in one run.
+    """The results of local recovery in one run.
 
-    :ivar note: told what a user should know
+    :ivar note: called with messages for the user
     :ivar local_restores: states of one operator in one subtask that were restored with a local copy
-    :ivar remote_fallbacks: those that had to be fetched from checkpoint storage although local recovery is on
+    :ivar remote_fallbacks: states fetched from checkpoint storage although local recovery is on
     :ivar secondary_failures: local copies that could not be written, read or deleted
     """
 
@@ -61,13 +61,13 @@ class LocalRecoveryCounts:
     secondary_failures: int = 0
 
     def secondary_failed(self, what: str, problem: Exception) -> None:
-        """A local copy is lost, or cannot be deleted; checkpoint storage is not concerned."""
+        """A local copy is lost, or cannot be deleted; this does not affect checkpoint storage."""
         self.secondary_failures += 1
         self.note(f"local recovery: {what}: {problem}")
 
 
 class TaskLocalRecovery:
-    """Local recovery of one attempt of one task: the copies it keeps while it runs, and those it is restored from."""
+    """Local recovery of one attempt of one task: the copies that it makes, and those from which it restores."""
 
     def __init__(self, name: str, store: LocalStateStore, counts: LocalRecoveryCounts) -> None:
         self._name = name
@@ -84,7 +84,7 @@ class TaskLocalRecovery:
         return self._store
 
     def restoring(self, checkpoint_id: int | None) -> None:
-        """The attempt starts from this checkpoint, or from nothing. To be called before anything is restored."""
+        """The attempt starts from this checkpoint, or without one. Call it before any state is restored."""
         self._store.prune(checkpoint_id)
         self._restored_id = checkpoint_id
         self._restored = None if checkpoint_id is None else self._store.retrieve(checkpoint_id)
@@ -104,7 +104,7 @@ class TaskLocalRecovery:
         :param primary: opens what this checkpoint has in checkpoint storage
         """
         if self._is_damaged and self._restored_id is not None:
-            # Nothing of it may live on in newer ones.
+            # Newer local snapshots must not use files of it.
             self._store.abort(self._restored_id)
             self._is_damaged = False
         begun = LocalSnapshot(
@@ -114,7 +114,7 @@ class TaskLocalRecovery:
         return begun
 
     def _keep_files(self, file_system: FileSystem) -> KeepLocal:
-        """Keeps the files of a store on that file system for whichever checkpoint they are of."""
+        """Keeps the files of a store on that file system, for any checkpoint."""
 
         def keep(checkpoint_id: int, directory: str, remote: IncrementalKeyedStateHandle) -> KeyedStateHandle | None:
             begun = self._under_way.get(checkpoint_id)
@@ -130,7 +130,7 @@ class TaskLocalRecovery:
     def keyed_candidates(
         self, uid: str, handles: Sequence[KeyedStateHandle], reader: StateReader
     ) -> list[RestoreCandidate[KeyedStateHandle]]:
-        """Where an operator's keyed state can be restored from, best first."""
+        """The candidates for an operator's keyed state, best first."""
         copy = self._copy_of(uid).keyed
         local = [] if copy is None or not self._is_copied(handles, copy) else [[copy]]
         return self._candidates(handles, keyed_alternatives(handles, local), reader)
@@ -138,13 +138,13 @@ class TaskLocalRecovery:
     def operator_candidates(
         self, uid: str, handles: Sequence[OperatorStateHandle], reader: StateReader
     ) -> list[RestoreCandidate[OperatorStateHandle]]:
-        """Where an operator's operator state can be restored from, best first."""
+        """The candidates for an operator's operator state, best first."""
         copy = self._copy_of(uid).operator
         local = [] if copy is None else [[copy]]
         return self._candidates(handles, single_alternatives(handles, local, self._is_same), reader)
 
     def report(self, uid: str, kind: str) -> ReportRestore[HandleT]:
-        """Counts, and says, how the restore of one state went."""
+        """Counts and reports the outcome of the restore of one state."""
 
         def told(candidate: RestoreCandidate[HandleT], problems: Sequence[Exception]) -> None:
             if candidate.local_handles:
@@ -208,9 +208,9 @@ class TaskLocalRecovery:
 class LocalStateStores:
     """The local copies of all tasks of one run (``TaskExecutorLocalStateStoresManager``).
 
-    :ivar file_system: where they are; a file system of this machine, as a rule
-    :ivar root: a directory for them alone
-    :ivar recovery_enabled: whether copies are used; otherwise they are made only
+    :ivar file_system: their file system; usually one of this machine
+    :ivar root: a directory only for them
+    :ivar recovery_enabled: whether copies are used; otherwise they are only made
     """
 
     file_system: FileSystem
@@ -227,7 +227,7 @@ class LocalStateStores:
         return TaskLocalRecovery(name, store, self.counts)
 
     def retain(self, names: Iterable[str]) -> None:
-        """Delete the copies of all tasks but these: the job goes on with other tasks than it had."""
+        """Delete the copies of all tasks except these: the tasks of the job have changed."""
         wanted = {self._directory(name) for name in names}
         try:
             found = self.file_system.list_dir(self.root) if self.file_system.is_dir(self.root) else []

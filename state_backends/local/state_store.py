@@ -1,16 +1,16 @@
-"""Copies of state that a task keeps beside it, so that it need not fetch everything after a failure.
+"""Local copies of a task's state, so that the task need not fetch all its state after a failure.
 
-One store belongs to one task, by name, whatever attempt of it runs; it holds at most one *local snapshot* per
-checkpoint. Layout: ``<directory>/chk-N/_local_state`` beside the files that it refers to.
+One store belongs to one task, by name, for all its attempts; it holds at most one *local snapshot* per checkpoint.
+Layout: ``<directory>/chk-N/_local_state`` beside the files that it refers to.
 
 Rules (TaskLocalStateStoreImpl in Flink):
 
-* L1 A checkpoint that is confirmed removes the local snapshots of older ones; one that is aborted removes its own; a
-  restore removes all but that of the restored checkpoint, half-written ones of a crash included.
-* L2 That a task had no state is a value, and remembered as one.
+* L1 A confirmed checkpoint removes the local snapshots of older ones; an aborted one removes its own. A restore removes
+  all except that of the restored checkpoint, also half-written ones left by a crash.
+* L2 A task without state is remembered too, as a value.
 * L3 A local snapshot exists when its ``_local_state`` does. One that cannot be read is removed and treated as absent.
-* L4 Nothing here fails a checkpoint or a restore: there is always the copy in checkpoint storage. What goes wrong is
-  reported, and that is all.
+* L4 No failure here fails a checkpoint or a restore, because checkpoint storage has the state too. Failures are only
+  reported.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ _COPIES = list_of(row(STREAM, STREAM))
 _LOCAL_STATE = row(whole, optional(row(list_of(row(text, SUBTASK)), _COPIES)))
 
 ReportFailure = Callable[[str, Exception], None]
-"""Is given the action that failed, and why."""
+"""Called with the failed action and the error."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalTaskState:
-    """What a task has at hand of one checkpoint.
+    """The local copies of one checkpoint that a task has.
 
-    :ivar operators: uid -> handles whose streams are local; what has no local copy is ``None`` there
+    :ivar operators: uid -> handles whose streams are local; state without a local copy is ``None`` there
     :ivar copies: stream in checkpoint storage -> the same bytes in the local snapshot
     """
 
@@ -87,15 +87,15 @@ class LocalStateStore:
     def __init__(
         self, file_system: FileSystem, directory: str, failed: ReportFailure, *, recovery_enabled: bool = True
     ) -> None:
-        """Find what an earlier attempt, or process, has left.
+        """Find the local snapshots that an earlier attempt, or process, has left.
 
-        :param recovery_enabled: whether what is kept is given back; otherwise copies are made only
+        :param recovery_enabled: whether kept copies are returned; otherwise copies are only made
         """
         self.file_system = file_system
         self.directory = directory
         self._failed = failed
         self._recovery_enabled = recovery_enabled
-        # A dict, because sets have no order that is the same in every process.
+        # A dict, because the order of a set differs between processes.
         self._ids = dict.fromkeys(self._found())
         self._loaded: dict[int, LocalTaskState | None] = {}
 
@@ -144,7 +144,7 @@ class LocalStateStore:
         return self._loaded[checkpoint_id]
 
     def copy_of_shared(self, stream: StreamStateHandle) -> tuple[int, StreamStateHandle] | None:
-        """The checkpoint whose local snapshot has the bytes of a shared file, and where in it."""
+        """The checkpoint whose local snapshot has the bytes of a shared file, and the file's place there."""
         if isinstance(stream, FileStateHandle) and stream.scope is StateScope.SHARED:
             for checkpoint_id, state in sorted(self._loaded.items(), reverse=True):
                 if state is not None and stream in state.copies:
@@ -152,7 +152,7 @@ class LocalStateStore:
         return None
 
     def confirm(self, checkpoint_id: int) -> tuple[int, ...]:
-        """The checkpoint is complete. Returns the checkpoints whose local snapshots went, here and below."""
+        """The checkpoint is complete. Returns the checkpoints whose local snapshots were removed, here and below."""
         return self._delete(one for one in self._ids if one < checkpoint_id)
 
     def abort(self, checkpoint_id: int) -> tuple[int, ...]:
@@ -160,7 +160,7 @@ class LocalStateStore:
         return self._delete(one for one in self._ids if one == checkpoint_id)
 
     def prune(self, checkpoint_id: int | None) -> tuple[int, ...]:
-        """The task starts from that checkpoint, or from nothing."""
+        """The task starts from that checkpoint, or without one."""
         return self._delete(one for one in self._ids if one != checkpoint_id)
 
     def dispose(self) -> tuple[int, ...]:
@@ -221,5 +221,5 @@ class LocalStateStore:
         try:
             self.file_system.delete_tree(directory)
         except OSError as problem:
-            # The next start of the task finds the rest and deletes it.
+            # The next start of the task deletes the rest.
             self._failed(f"{directory} could not be deleted", problem)

@@ -1,8 +1,8 @@
 """The local copy of one checkpoint of one task, while the checkpoint is taken.
 
-Streams of a snapshot are written twice; the files of a store are kept as they are; a shared file that the checkpoint
-only refers to is linked over from the local snapshot that has it. There is a local copy of a handle when all of its
-files are there, and otherwise none of it. Nothing in here makes a checkpoint fail.
+Streams of a snapshot are written twice; the files of a store are kept as they are. A shared file that the checkpoint
+only refers to is linked from the local snapshot that has it. A handle has a local copy only when all of its files do.
+No failure in this module makes a checkpoint fail.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ _CHUNK_BYTES = 1 << 20
 
 @runtime_checkable
 class KeepsFiles(Protocol):
-    """A snapshot strategy whose local files, on a file system, may be kept once they are uploaded; it asks
-    ``keep_local``."""
+    """A snapshot strategy with local files on a file system. After their upload it calls ``keep_local``, which may keep
+    them."""
 
     file_system: FileSystem
     keep_local: KeepLocal | None
 
 
 class _LocalStreams:
-    """Streams into the directory of one local snapshot, which is made with the first of them."""
+    """Streams into the directory of one local snapshot; the first stream makes the directory."""
 
     def __init__(self, file_system: FileSystem, directory: str, unique: str) -> None:
         self._file_system = file_system
@@ -84,11 +84,11 @@ class LocalSnapshot:
         ended: Callable[[int], None],
     ) -> None:
         """
-        :param unique: goes into names of files; never repeats for this checkpoint
-        :param primary: opens what the checkpoint has in checkpoint storage
-        :param keep_files: what a strategy is given that has files on a file system; it may be asked for any checkpoint
-        :param failed: told of everything that goes wrong
-        :param ended: told, once, that nothing will be added any more
+        :param unique: part of the names of files; never repeats for this checkpoint
+        :param primary: opens the checkpoint's files in checkpoint storage
+        :param keep_files: gives ``keep_local`` for strategies with files on a file system, for any checkpoint
+        :param failed: called with every failure
+        :param ended: called once, when no more state will be added
         """
         self._keep_files = keep_files
         self._failed = failed
@@ -108,11 +108,11 @@ class LocalSnapshot:
         self._is_open = True
 
     def streams(self, uid: str, kind: str, primary: StreamFactory, strategy: object = None) -> StreamFactory:
-        """What a snapshot of one state is to write to.
+        """The stream factory for the snapshot of one state.
 
         :param kind: ``keyed`` or ``operator``
         :param primary: streams into checkpoint storage
-        :param strategy: of the snapshot; one that has files to keep is asked for them instead
+        :param strategy: the strategy of the snapshot; if it has files to keep, those are kept instead
         """
         if isinstance(strategy, KeepsFiles):
             strategy.keep_local = self._keep_files(strategy.file_system)
@@ -125,8 +125,8 @@ class LocalSnapshot:
         """Take over a directory with the files of a store.
 
         :param directory: has them under the names in ``remote``; it is gone when a handle is returned
-        :param file_system: where it is
-        :returns: a handle of the same files where they are now, or ``None`` when they are not kept
+        :param file_system: the file system of the directory
+        :returns: a handle of the files in their new place, or ``None`` when they are not kept
         """
         name = f"{self._unique}-store-{self._kept_directories}"
         self._kept_directories += 1
@@ -147,7 +147,7 @@ class LocalSnapshot:
         return remote.with_streams(lambda stream: copies.get(stream, stream))
 
     def finished(self, uid: str, kind: str, result: SnapshotResult[HandleT]) -> SnapshotResult[HandleT]:
-        """A state was snapshotted: the result, with the handle of its local copy if there is one."""
+        """The snapshot of a state is done; returns its result, with the handle of its local copy if there is one."""
         if not self._is_open or result.job_manager_state is None:
             return result
         self._has_state = True
@@ -162,7 +162,7 @@ class LocalSnapshot:
         return result
 
     def store(self) -> None:
-        """Everything is in checkpoint storage: keep the copy."""
+        """Keep the copy, because everything is in checkpoint storage."""
         if self._is_open:
             self._end()
             state = LocalTaskState(self._operators, self._copies) if self._has_state else None
@@ -182,7 +182,7 @@ class LocalSnapshot:
         return lambda problem: self._failed(f"no local copy in checkpoint {self._checkpoint_id}: {what}", problem)
 
     def _has_all(self, remote: SubtaskSnapshot) -> bool:
-        """Whether every file has a copy, once older local snapshots have given what they can."""
+        """Whether every file has a copy, after files were linked from older local snapshots."""
         files = [stream for stream in remote.streams() if isinstance(stream, FileStateHandle)]
         older: dict[FileStateHandle, tuple[int, StreamStateHandle]] = {}
         for file in files:
@@ -219,7 +219,7 @@ class LocalSnapshot:
         file_system.delete_tree(directory)
 
     def _copy_meta(self, remote: IncrementalKeyedStateHandle) -> dict[StreamStateHandle, StreamStateHandle]:
-        """The one stream that is no file of the store; it is small, so it is read back."""
+        """Copies the one stream that is not a file of the store; it is small, so it is read back."""
         meta = remote.meta
         if not isinstance(meta, FileStateHandle):
             return {}
@@ -244,5 +244,5 @@ def _files_below(
 
 
 def described(uid: str, kind: str) -> str:
-    """How messages name a state."""
+    """The name of a state in messages."""
     return f"{STATE_KINDS[kind]} of {uid}"
