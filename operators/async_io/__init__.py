@@ -1,5 +1,5 @@
-"""Asynchronous requests to services outside of the job: ``async_function`` is what a job says of the service,
-``element_queue`` decides who may leave and in which order, ``async_wait_operator`` waits for the answers.
+"""Asynchronous requests to services outside of the job: ``async_function`` describes a service, ``element_queue``
+decides which elements may leave and in which order, ``async_wait_operator`` waits for the answers.
 """
 
 from __future__ import annotations

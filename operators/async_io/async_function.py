@@ -1,8 +1,7 @@
 """How a job describes an external service: the answer to a request, its delay, and when the request is repeated.
 
-Time and network are simulated, so a request is data: the function says at once what the answer will be and how long it
-takes, and the operator lets that much virtual time pass. (Flink: ``AsyncFunction``, ``ResultFuture``,
-``AsyncRetryStrategies``.)
+Time and network are simulated, so a request is data: the function returns the future answer and its delay at once, and
+the operator lets that much virtual time pass. (Flink: ``AsyncFunction``, ``ResultFuture``, ``AsyncRetryStrategies``.)
 
 Rules of retries, as in Flink.
 
@@ -50,7 +49,7 @@ class AsyncResult(NamedTuple):
 
 
 class AsyncContext(NamedTuple):
-    """What a request may know beside its record.
+    """The information that a request gets besides its record.
 
     ``attempt``           1 for the first request of a record in this attempt of the job, 2 for its first retry, ...;
     ``timestamp_ms``      event time of the record, ``None`` when the stream carries none;
@@ -65,13 +64,13 @@ class AsyncContext(NamedTuple):
 class AsyncFunction(Protocol):
     """A service outside of the job.
 
-    It is asked once per record and attempt, and again after every restore: the requests in flight are in the
-    checkpoint, the answers are not. So it may see a record more often than its answer takes effect. It must answer the
-    same to the same question, for a run to be repeatable; it keeps no state.
+    The operator calls it once per record and attempt, and again after every restore, because a checkpoint contains the
+    requests in flight but not the answers. So it may see a record more often than its answer takes effect. For
+    repeatable runs it must give the same answer to the same request; it keeps no state.
     """
 
     def invoke(self, record: Any, context: AsyncContext) -> AsyncResult:
-        """How the request for ``record`` ends. An exception out of here fails the job: no retry helps."""
+        """The result of the request for ``record``. An exception from this method fails the job without a retry."""
 
 
 class FixedLatency:
@@ -102,14 +101,14 @@ def _always(error: Exception) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AsyncRetryStrategy:
-    """When a request is made again. Made by :meth:`fixed_delay` and :meth:`exponential_delay`.
+    """When a request is repeated. Create one with :meth:`fixed_delay` or :meth:`exponential_delay`.
 
-    ``max_attempts``     how often it is made again at most;
+    ``max_attempts``     how often it is repeated at most;
     ``delay_ns``         how long after the failure;
-    ``multiplier``       by what the delay grows each time;
-    ``max_delay_ns``     up to what;
-    ``retry_on_error``   which errors are worth it;
-    ``retry_on_result``  which answers are (a function of the list of records); none by default.
+    ``multiplier``       the factor by which the delay grows each time;
+    ``max_delay_ns``     the longest delay;
+    ``retry_on_error``   which errors are repeated;
+    ``retry_on_result``  which answers are repeated (a function of the list of records); none by default.
     """
 
     max_attempts: int
@@ -161,7 +160,7 @@ class AsyncRetryStrategy:
         return cls(max_attempts, initial_delay_ns, multiplier, max_delay_ns, retry_on_error, retry_on_result)
 
     def wants(self, result: AsyncResult, attempt: int) -> bool:
-        """Whether attempt number ``attempt``, which ended like this, is followed by another one."""
+        """Whether another attempt follows attempt number ``attempt``, which had this result."""
         if attempt > self.max_attempts:
             return False
         if result.error is not None:

@@ -1,17 +1,17 @@
-"""Asynchronous requests: records go on when an external service has answered (Flink: ``AsyncWaitOperator``).
+"""Asynchronous requests: records are sent on when an external service has answered (Flink: ``AsyncWaitOperator``).
 
 Rules.
 
 * At most ``capacity`` requests are in flight: begun, and their answers not yet sent on. While the operator holds that
-  many records, the task takes no more input, including barriers that do not overtake. Further records of a batch wait,
-  not begun, and count as in flight. So the size of batches changes nothing.
+  many records, the task takes no more input, not even barriers, unless they overtake. The other records of the batch
+  wait without a request, and count as in flight. So the batch size has no effect.
 * Records in flight are in every snapshot, in the order in which they came; after a restore they are requested again.
   Requests are made at least once, answers have their effect exactly once.
-* ``timeout_ms`` is for all attempts of a record together and runs from its first one. An answer that comes at that very
-  instant is in time.
-* A watermark does not overtake records. After the last one the operator takes no input while a record is in flight,
-  because timers do not fire after the end of the data. A loop that continues is not over before that.
-* The operator is the head of its chain: an operator before it could not be stopped from emitting.
+* ``timeout_ms`` covers all attempts of a record together, from the first one. An answer exactly at the timeout is in
+  time.
+* A watermark does not overtake records. After the last watermark the operator takes no input while a record is in
+  flight, because timers do not fire after the end of the data. A loop with records in flight is not over.
+* The operator is the head of its chain: in a chain, the operator before it could not be kept from emitting.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _STATE = "_async_wait_operator_state_"
 _RETRY, _TIMEOUT = "retry", "timeout"
 
 Outcome = AsyncResult | str
-"""How an attempt ends, or what is due instead."""
+"""The result of an attempt, or the event due instead of it."""
 
 
 class AsyncWaitOperator(Operator):
-    """``ordered``: whether answers leave in the order of their records; ``on_timeout(record)``: the records to emit for
-    one that took too long, instead of failing the job."""
+    """``ordered``: whether answers leave in the order of their records; ``on_timeout(record)``: the records to emit
+    after a timeout, instead of failing the job."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class AsyncWaitOperator(Operator):
         self._waiting: deque[QueuedRecord] = deque()
         """Records whose first request has not begun."""
         self._begun = 0
-        """Records whose first request has, and whose answer has not left."""
+        """Records whose first request has begun, and whose answer has not left."""
         self._due: list[tuple[int, int, QueuedRecord, Outcome]] = []
         self._numbered = 0
         self._armed_ns: int | None = None
@@ -124,8 +124,8 @@ class AsyncWaitOperator(Operator):
         self._complete(time_ns)
 
     def finish(self) -> None:
-        # Nothing is left, unless the input ended without a last watermark. No timer comes any more, so what is left
-        # of their time passes here.
+        # Records are left only if the input ended without a last watermark. Timers do not fire any more, so their
+        # remaining time passes here.
         while self._due:
             self._complete(self._due[0][0])
         assert self._queue.is_empty, f"{self.context.name}: records in flight at the end"
@@ -133,7 +133,7 @@ class AsyncWaitOperator(Operator):
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def _complete(self, time_ns: int) -> None:
-        """Carry out what is due, send on what may leave, and begin what there is room for."""
+        """Handle due attempts, send on the elements that may leave, and begin requests while there is room."""
         due = self._due
         while due and due[0][0] <= time_ns:
             _, _, entry, outcome = heapq.heappop(due)
@@ -167,7 +167,7 @@ class AsyncWaitOperator(Operator):
             self.context.release_input()
 
     def _attempt(self, entry: QueuedRecord, now_ns: int) -> None:
-        """Make a request. How it ends is known at once, and so is what comes first: that, or the timeout."""
+        """Make a request. Its result is known at once, and so is whether the timeout comes first."""
         entry.attempt += 1
         try:
             result = self._function.invoke(entry.value, AsyncContext(entry.attempt, entry.timestamp_ms, now_ns))
@@ -230,7 +230,7 @@ class AsyncWaitOperator(Operator):
         self._emit(out, stamps)
 
     def _emit_as(self, lineage: Lineage, entry: QueuedRecord) -> None:
-        # An answer comes from its record, wherever and whenever that is asked for again: so the record names it.
+        # The record names its answer, because every repeated request for that record gives the same answer.
         lineage.emitting(None, repr(entry.value))
         self._emit(list(entry.answer), [entry.timestamp_ms] * len(entry.answer))
         lineage.emitted()
@@ -267,7 +267,7 @@ def async_operator(
     retries: AsyncRetryStrategy | None,
     on_timeout: Callable[[Any], Iterable[Any]] | None,
 ) -> Callable[[], AsyncWaitOperator]:
-    """What makes the operators of ``Stream.async_map``. Raises :class:`ConfigurationError` for what makes no sense."""
+    """The factory of operators of ``Stream.async_map``. Raises :class:`ConfigurationError` for invalid arguments."""
     if callable(getattr(function, "invoke", None)) and not isinstance(function, type):
         if latency_ns is not None:
             raise ConfigurationError("async_map: latency_ns= is for a plain function; an AsyncFunction says after_ns")
@@ -294,5 +294,5 @@ def async_operator(
         retries=retries,
         on_timeout=on_timeout,
     )
-    create()  # What makes no sense is said where the job is built.
+    create()  # Invalid arguments fail here, where the job is built.
     return create

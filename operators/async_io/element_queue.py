@@ -1,12 +1,12 @@
-"""The elements between an asynchronous operator and its output: which may leave, and in which order (a pure machine).
+"""The queue between an asynchronous operator and its output: what may leave, in which order (a pure machine).
 
 Rules (Flink: ``OrderedStreamElementQueue``, ``UnorderedStreamElementQueue``).
 
 * Ordered: elements leave in the order in which they came; a finished answer waits for those before it.
-* Unordered: answers leave as they come, but an event (watermark, watermark status) is a fence: records that came before
-  it leave before it, records that came after it leave after it.
-* A record counts until it has left, answered or not. A snapshot holds the records that have not left, in the order in
-  which they came. It holds neither their answers, which are requested again, nor events, which come again.
+* Unordered: answers leave as they come, but an event (watermark, watermark status) is a fence: records from before it
+  leave before it, records from after it leave after it.
+* A record counts until it has left, answered or not. A snapshot contains the records that have not left, in the order
+  in which they came. It contains neither their answers, which are requested again, nor events, which come again.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class _Segment:
     __slots__ = ("event", "pending", "settled")
 
     def __init__(self) -> None:
-        # Taken from its front one by one: a plain dict would step over all that have left each time.
+        # Taken from its front one by one: a plain dict would step over all removed entries each time.
         self.pending: OrderedDict[int, QueuedRecord] = OrderedDict()
         self.settled: list[QueuedRecord] = []
-        """Answered, in the order of their answers; not kept where that does not matter."""
+        """Answered records, in the order of their answers; not kept if that order has no meaning."""
         self.event: Any = None
         """What follows them; ``None`` while the segment is open."""
 
@@ -79,7 +79,7 @@ class ElementQueue:
         self._segments.append(_Segment())
 
     def settle(self, entry: QueuedRecord, answer: tuple[Any, ...]) -> None:
-        """The answer to a record is there: these records take its place."""
+        """The answer to a record has come: these records take its place."""
         assert not entry.is_settled, entry.sequence
         entry.answer = answer
         entry.is_settled = True
@@ -87,7 +87,7 @@ class ElementQueue:
             entry.segment.settled.append(entry)
 
     def leaving(self) -> Iterator[Any]:
-        """Take out, one by one, whatever may leave now: entries, and events as they were given."""
+        """Take out, one by one, all elements that may leave now: entries, and events as they were given."""
         while True:
             first = self._segments[0]
             if self._ordered:

@@ -1,7 +1,7 @@
 """What most jobs use: ``stateless`` transforms, process functions over one and two inputs (``keyed_process``,
 ``co_process``, ``broadcast_process``), running reductions (``keyed``, ``aggregates``), side outputs, the head of an
-iteration, and sinks that need no files. ``functions`` and ``two_input_functions`` are the shapes of user code,
-``keyed_states`` is how it reaches state.
+iteration, and sinks that need no files. ``functions`` and ``two_input_functions`` are the interfaces of user code,
+``keyed_states`` gives it state.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Ready-made aggregates whose results are exact and do not depend on the order of arrival.
 
-Sums and means take ints only. Adding floats rounds at every step, so the result would depend on which record
-came first, and with it on schedule, parallelism and recovery; scale to ints (cents, milliseconds) instead.
-``value_of(record)`` may be ``None``: such records are skipped by everything but ``count``, as in SQL.
+Sums and means take ints only. A sum of floats is rounded at every step, so the result would depend on the order of
+records, and with it on schedule, parallelism and recovery. Scale to ints (cents, milliseconds) instead.
+``value_of(record)`` may be ``None``: all aggregates but ``count`` skip such records, as in SQL.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _exact_int(value: Any, name: str) -> int:
 
 
 def count() -> AggregateFunction:
-    """How many records."""
+    """The number of records."""
     return AggregateFunction(lambda: 0, lambda acc, _: acc + 1, _identity, lambda a, b: a + b, _count_all)
 
 
@@ -58,7 +58,7 @@ def mean(value_of: ValueOf | None = None) -> AggregateFunction:
         value = value_of(record)
         return acc if value is None else (acc[0] + _exact_int(value, "mean"), acc[1] + 1)
 
-    # int / int is correctly rounded whatever the size, so equal sums and counts give equal bits.
+    # int / int is correctly rounded for any size, so equal sums and counts give equal bits.
     return AggregateFunction(
         lambda: (0, 0), add, lambda acc: acc[0] / acc[1] if acc[1] else None, lambda a, b: (a[0] + b[0], a[1] + b[1])
     )

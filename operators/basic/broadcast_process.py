@@ -2,7 +2,7 @@
 
 Input 1 is the data, input 2 the broadcast stream, which arrives at every subtask. Broadcast state is operator state in
 mode BROADCAST: each subtask snapshots its own copy, and after a change of parallelism each new subtask starts from the
-copy of one old one. That is only right while all copies are equal at the cut, so its inputs are never unaligned.
+copy of one old one. This requires equal copies at the cut, so its inputs are never unaligned.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from state_backends.base import (
 
 
 class ReadOnlyView:
-    """Broadcast state for the data side, which only some subtask would change: the copies would drift apart."""
+    """Broadcast state for the data side, which must not change it: one subtask alone would, and the copies would
+    differ."""
 
     __slots__ = ("_state", "contains", "entries", "get", "is_empty", "keys", "values")
 
@@ -51,7 +52,7 @@ class ReadOnlyView:
 
 
 class BroadcastStates:
-    """The broadcast states that ``broadcast(...)`` declared, by name: as they are, and to be read only."""
+    """The broadcast states that ``broadcast(...)`` declared, by name: writable, and read-only."""
 
     __slots__ = ("_read_only", "_writable")
 
@@ -61,11 +62,11 @@ class BroadcastStates:
         self._read_only = {name: ReadOnlyView(state) for name, state in self._writable.items()}
 
     def writable(self, state: MapStateDescriptor | str) -> OperatorBroadcastState:
-        """A state that may be changed. Raises ``LookupError`` for one that was not declared."""
+        """A writable state. Raises ``LookupError`` for one that was not declared."""
         return self._writable[self._declared(state)]
 
     def read_only(self, state: MapStateDescriptor | str) -> ReadOnlyView:
-        """A state that may not. Raises ``LookupError`` for one that was not declared."""
+        """A read-only state. Raises ``LookupError`` for one that was not declared."""
         return self._read_only[self._declared(state)]
 
     def _declared(self, state: MapStateDescriptor | str) -> str:
@@ -179,7 +180,7 @@ class KeyedBroadcastProcessOperator(KeyedFunctionOperator, TwoInputOperator):
         self._process_keyed(self._function.process_element, batch)
 
     def process_batch_2(self, batch: Batch) -> None:
-        # Which key was handled last is chance; a broadcast element belongs to none.
+        # The last key is arbitrary here; a broadcast element does not belong to a key.
         self._backend.clear_current_key()
         self._write.current_watermark_ms = self.clock.watermark_ms
         what = f"process_broadcast_element of {self._what}"

@@ -17,7 +17,7 @@ from operators.basic.two_input_functions import CoProcessFunction, KeyedCoProces
 
 
 class _CoFunctionOperator(TwoInputOperator):
-    """``fn1`` of the records of the first stream, ``fn2`` of those of the second."""
+    """``fn1`` takes the records of the first stream, ``fn2`` those of the second."""
 
     def __init__(self, fn1: Callable[[Any], Any], fn2: Callable[[Any], Any]) -> None:
         self._fn1 = fn1

@@ -23,11 +23,10 @@ class AggregateFunction:
     ``add(acc, value)``   the accumulator with ``value`` in it; may change ``acc``, must return it;
     ``get_result(acc)``   the result so far; must leave ``acc`` as it is;
     ``merge(a, b)``       both accumulators as one; only needed where windows merge;
-    ``add_all(accumulators, keys, values)``  for speed: what ``add`` does, for each record of a batch, to the
+    ``add_all(accumulators, keys, values)``  for speed: does what ``add`` does for each record of a batch, on the
                           accumulator of its key in a ``Counter``. It must not fail.
 
-    A result that shall not depend on the order of arrival needs an ``add`` that commutes: sums of ints do,
-    sums of floats do not.
+    For a result independent of the order of arrival ``add`` must commute: sums of ints do, sums of floats do not.
     """
 
     create: Callable[[], Any]
@@ -49,7 +48,7 @@ class Clocks(Protocol):
 
 
 class NamedStates(Protocol):
-    """Keyed states by name; those of a user never meet those of the operator."""
+    """Keyed states by name; a user's names never collide with the operator's."""
 
     def value_state(self, name: str, default: Any = None) -> ValueState:
         """The value state ``name``, of the key in hand (and of its window, where there is one)."""
@@ -68,20 +67,20 @@ class KeyTimers(Protocol):
     """Timers of the key in hand (and of its window, where there is one)."""
 
     def register_event_time_timer(self, time_ms: int) -> None:
-        """Call the function for them once the watermark has reached ``time_ms``."""
+        """Call ``on_timer`` or the trigger once the watermark has reached ``time_ms``."""
 
     def delete_event_time_timer(self, time_ms: int) -> None:
         """Forget such a timer; unknown ones are no error."""
 
     def register_processing_time_timer(self, time_ms: int) -> None:
-        """Call the function for them once the virtual clock has reached ``time_ms``, or for a window, has passed it."""
+        """The same once the virtual clock has reached ``time_ms`` or, for a window, has passed it."""
 
     def delete_processing_time_timer(self, time_ms: int) -> None:
         """Forget such a timer; unknown ones are no error."""
 
 
 class ProcessContext(Clocks, Protocol):
-    """What a process function may read about the present record."""
+    """The context of a process function: data about the present record."""
 
     @property
     def timestamp_ms(self) -> int | None:
@@ -92,7 +91,7 @@ class ProcessContext(Clocks, Protocol):
 
 
 class KeyedProcessContext(ProcessContext, NamedStates, KeyTimers, Protocol):
-    """What a keyed process function may ask, and the state and timers of the current key."""
+    """The context of a keyed process function: the same, and the state and timers of the current key."""
 
     @property
     def current_key(self) -> Any:
@@ -100,7 +99,7 @@ class KeyedProcessContext(ProcessContext, NamedStates, KeyTimers, Protocol):
 
     @property
     def time_domain(self) -> str:
-        """In ``on_timer``: ``"event"`` or ``"processing"``, whichever clock the timer belongs to."""
+        """In ``on_timer``: ``"event"`` or ``"processing"``, the clock of the timer."""
 
 
 class UserFunction:
@@ -126,7 +125,7 @@ class ProcessFunction(UserFunction):
 class KeyedProcessFunction(UserFunction):
     """A function over the records of one key, with state and timers (Flink: ``KeyedProcessFunction``).
 
-    State handles taken in ``open`` (``self.count = ctx.value_state("count", 0)``) always speak of the current key.
+    State handles taken in ``open`` (``self.count = ctx.value_state("count", 0)``) always refer to the current key.
     """
 
     def open(self, ctx: KeyedProcessContext) -> None:
@@ -142,7 +141,7 @@ class KeyedProcessFunction(UserFunction):
 
 
 class _ProcessCallable(KeyedProcessFunction):
-    """A plain callable in the clothes of a process function; does for streams without keys too."""
+    """A plain callable wrapped as a process function; for streams without keys too."""
 
     def __init__(self, function: Callable[[Any, Any], Iterable[Any] | None]) -> None:
         # On the instance, so that the operator's loop calls the function itself without a detour.
@@ -155,8 +154,8 @@ Function = TypeVar("Function")
 def own_instance(function: Function | type[Function]) -> Function:
     """The function object one subtask works on: an instance of a class, a copy of an instance.
 
-    Flink serialises it for each subtask, to the same end: no other subtask, nor the next attempt, may see what one
-    subtask assigns.
+    Flink serialises it for each subtask for the same reason: no other subtask and no later attempt may see the
+    attributes that one subtask assigns.
     """
     return function() if isinstance(function, type) else copy.copy(function)
 

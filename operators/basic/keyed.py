@@ -1,6 +1,6 @@
 """Running reductions and aggregates of a keyed stream: one result for every record.
 
-The state handles walk a whole batch in one loop; no method is called per record but the user's function.
+The state handles walk a whole batch in one loop; the only call per record is the user's function.
 """
 
 from __future__ import annotations

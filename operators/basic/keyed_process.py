@@ -1,9 +1,8 @@
 """Keyed process functions: user code with state and timers per key (Flink: ``KeyedProcessOperator``).
 
-Event-time timers fire in ``process_watermark`` *before* the watermark is passed on: what they emit has
-timestamps at or below it. Timers are taken one at a time, in an order that depends only on which timers
-there are, so a callback may register further timers that fire in the same advance, or delete one that is
-due.
+Event-time timers fire in ``process_watermark`` *before* the watermark is passed on: their results have timestamps at or
+below it. Timers are taken one at a time, in an order that depends only on the set of timers. So a callback may register
+timers that fire in the same advance, or delete one that is due.
 """
 
 from __future__ import annotations

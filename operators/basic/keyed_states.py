@@ -1,4 +1,4 @@
-"""Keyed states by name, as user functions ask for them: declared once, then the same handle each time."""
+"""Keyed states by name for user functions: declared once, then the same handle each time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Handle = TypeVar("_Handle")
 class KeyedStates:
     """The states of the current key. Base of the contexts that user functions get.
 
-    ``prefix`` stands before every name in the backend, so that the names of a user cannot meet those of the operator.
+    ``prefix`` stands before every name in the backend, so that a user's names cannot collide with the operator's.
     """
 
     __slots__ = ("_backend", "_handles", "_prefix")
@@ -31,8 +31,8 @@ class KeyedStates:
         self._prefix = prefix
 
     def value_state(self, name: str, default: Any = None, *, ttl: StateTtlConfig | None = None) -> ValueState:
-        """The value state ``name`` of the current key; ``default`` is what a missing value reads as.
-        With ``ttl`` it expires."""
+        """The value state ``name`` of the current key; ``default`` stands for a missing value. With ``ttl`` it
+        expires."""
         return self._handle(
             "value", name, lambda of: self._backend.value_state(ValueStateDescriptor(of, default, ttl=ttl))
         )
@@ -64,7 +64,7 @@ class KeyedStates:
 class NamespacedStates(KeyedStates):
     """The states of the current key in one namespace, such as a window, which the owner sets before each call.
 
-    A handle speaks of the namespace in which it was asked for last: ask again in each call.
+    A handle refers to the namespace of its last request: get it again in each call.
     """
 
     __slots__ = ("namespace",)

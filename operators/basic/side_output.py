@@ -11,7 +11,7 @@ from engine.elements.operator import Output
 class SideOutputs:
     """Records for side outputs, in the order in which each tag first appeared.
 
-    They leave before the batch is over, so a barrier after the batch finds no record held back.
+    They are sent before the batch ends, so no record is held back at a barrier after the batch.
     """
 
     __slots__ = ("_by_tag",)

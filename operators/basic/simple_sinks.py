@@ -1,7 +1,7 @@
 """Sinks that need no files: collect into a list, print, count; and the base of all sinks.
 
-A sink is described by an object with ``name`` and ``create_operator()``. What a sink collects in memory is
-not state: it is the world outside, and the rules for not seeing a record twice are those for files.
+A sink is described by an object with ``name`` and ``create_operator()``. Records that a sink collects in memory are not
+state: they are outside of the job, and the exactly-once rules are those of files.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class SinkOperator(Operator):
 class CollectedResults:
     """The results of a job: ``records``, in the order in which they were committed.
 
-    With ``transactional`` (the default) records appear when a checkpoint that covers them completes, each
-    exactly once despite failures; when a job runs without checkpoints, when it ends. Otherwise they appear as
-    they arrive, and again after a failure: that is what at-least-once output looks like.
+    With ``transactional`` (the default) records appear when a checkpoint that covers them completes, each exactly once
+    despite failures; without checkpoints they appear at the end of the job. Without ``transactional`` they appear as
+    they arrive, and again after a failure (at least once).
 
-    A job that goes back to an older checkpoint, because the newer ones cannot be read, takes back the records that
+    If a job goes back to an older checkpoint because the newer ones cannot be read, it takes back the records that
     those had committed, as the file sink does; they will come again. (Not from a list that other code has changed.)
     """
 
@@ -51,7 +51,7 @@ class CollectedResults:
         self._committed: dict[tuple[str, int, int], None] = {}
         self._not_ours = len(self.records)
         self._pieces: list[tuple[tuple[str, int, int] | None, int]] = []
-        """The parts of ``records`` after those that were there before: transactions and their numbers of records."""
+        """The parts of ``records`` after the initial ones: transactions and their numbers of records."""
 
     def commit(self, transaction: tuple[str, int, int], records: list[Any]) -> bool:
         """Append ``records`` unless ``transaction`` (uid, subtask, checkpoint) was committed before."""
@@ -63,8 +63,8 @@ class CollectedResults:
         return True
 
     def retract(self, uid: str, subtask: int, parallelism: int, behind: int) -> int:
-        """Take back the records that ``subtask`` (of ``parallelism`` now; it also stands for removed subtasks) has
-        committed with checkpoints after this one. Returns how many records that were."""
+        """Take back the records that ``subtask`` (of ``parallelism`` now; also for removed subtasks) has committed with
+        checkpoints after this one. Returns their number."""
         gone = dict.fromkeys(
             one for one in self._committed if one[0] == uid and one[1] % parallelism == subtask and one[2] > behind
         )
@@ -84,8 +84,8 @@ class CollectedResults:
         return retracted
 
     def begin(self, uid: str, subtask: int) -> None:
-        """A subtask starts from nothing: no transaction of its run has been committed yet (the same job may be
-        run twice)."""
+        """A subtask starts without state: no transaction of its run has been committed yet (the same job may be run
+        twice)."""
         for transaction in [one for one in self._committed if one[:2] == (uid, subtask)]:
             del self._committed[transaction]
 
@@ -124,7 +124,7 @@ class CollectSink:
 
     @property
     def delivery(self) -> str:
-        """What it offers at best: without transactions, records come again after a failure."""
+        """The best guarantee that it offers: without transactions, records come again after a failure."""
         return "exactly-once" if self._results.transactional else "at-least-once"
 
     def committed_rows(self) -> list[str]:
@@ -147,7 +147,7 @@ class _PlainCollect(SinkOperator):
 class _TransactionalCollect(SinkOperator):
     """Records wait in state, per checkpoint, until that checkpoint or a later one has completed.
 
-    A transaction keeps the subtask that opened it: after a change of parallelism another one may commit it.
+    A transaction keeps the subtask that opened it: after a change of parallelism another subtask may commit it.
     """
 
     can_publish_at_once = True
@@ -181,8 +181,8 @@ class _TransactionalCollect(SinkOperator):
         # No commit here: a checkpoint that never completes covers nothing (mutant "commit on barrier").
         if self._current:
             self._pending[self.context.subtask, checkpoint_id] = self._current
-            # A snapshot closes the transaction: what comes next is the next checkpoint's
-            # (mutant "booked under the wrong checkpoint").
+            # A snapshot closes the transaction: later records belong to the next checkpoint (mutant "booked under the
+            # wrong checkpoint").
             self._current = []
         self._state.update([(*transaction, records) for transaction, records in self._pending.items()])
 
@@ -205,7 +205,7 @@ class PrintSink:
     """Writes ``repr(record)``, one per line; with parallelism, each line begins with ``subtask> `` counted from 1 (as
     Flink does).
 
-    Printing cannot be taken back, so after a failure records appear again.
+    Printed lines cannot be taken back, so after a failure records appear again.
     """
 
     name = "print"
@@ -224,7 +224,7 @@ class _Print(SinkOperator):
     def process_batch(self, batch: Batch) -> None:
         context = self.context
         prefix = f"{context.subtask + 1}> " if context.parallelism > 1 else ""
-        # Asked for each time: a copy of an operator cannot contain a stream, and the caller of the job may replace it.
+        # Looked up each time: a copy of an operator cannot contain a stream, and the caller of the job may replace it.
         write = self._write or sys.stdout.write
         write("".join([f"{prefix}{value!r}\n" for value in batch.values]))
 
@@ -242,7 +242,7 @@ class CountedRecords:
         return sum(self._counts.values())
 
     def report(self, attempt: tuple[int, int], subtask: int, count: int) -> None:
-        """``subtask`` stands at ``count``; numbers of earlier attempts are forgotten."""
+        """``subtask`` has counted to ``count``; numbers of earlier attempts are forgotten."""
         if attempt != self._attempt:
             self._attempt = attempt
             self._counts = {}
@@ -250,7 +250,7 @@ class CountedRecords:
 
 
 class CountingSink:
-    """Counts records. The count is operator state, so it goes back to the checkpoint with everything else."""
+    """Counts records. The count is operator state, so a restore sets it back to the checkpoint, too."""
 
     name = "count"
 

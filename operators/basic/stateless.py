@@ -1,11 +1,11 @@
 """Operators without state: map, flat_map, filter, process, and the head of an iteration.
 
-The hot path of every job. A batch is handled in C as far as Python allows: no method call per record but the
-user's function. Which record a function failed on is found afterwards, from how far the output or the input
-iterator got, so that the good path carries no bookkeeping. One trap comes with that: a ``StopIteration`` out
-of a user's function would end ``map`` quietly and lose the rest of the batch, hence the length check.
+The hot path of every job. A batch is handled in C as far as Python allows: the only call per record is the user's
+function. After an error, the position of the output or the input iterator shows the failing record, so the good path
+has no bookkeeping. One trap: a ``StopIteration`` from a user's function would silently end ``map`` and lose the rest of
+the batch; the length check finds this.
 
-Timestamps travel with the records; keys do not, because the function may have changed the values they were taken from.
+Timestamps travel with the records. Keys do not, because the function may have changed the values that gave them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from operators.basic.side_output import SideOutputs
 
 
 def item_in_hand(values: list[Any], iterator: Iterator[Any]) -> Any:
-    """The item of ``values`` that a list iterator over as many items has handed out last."""
+    """The item of ``values`` at the last position of a list iterator over the same number of items."""
     return values[len(values) - length_hint(iterator) - 1]
 
 
@@ -106,7 +106,7 @@ class IterationHeadOperator(Operator):
 
 
 class RecordContext:
-    """The ``ProcessContext`` of one operator; its fields are set by the operator before each call."""
+    """The ``ProcessContext`` of one operator; the operator sets its fields before each call."""
 
     __slots__ = ("_operator", "current_watermark_ms", "side", "timestamp_ms")
 

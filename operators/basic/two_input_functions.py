@@ -1,10 +1,10 @@
-"""The shapes of user functions over two streams: co-process functions and broadcast process functions.
+"""The interfaces of user functions over two streams: co-process functions and broadcast process functions.
 
-A co-process function hears both streams alike. A broadcast process function hears the data, and a broadcast stream
-whose elements every subtask gets: they keep *broadcast state*, maps that are the same in every subtask.
+A co-process function treats both streams alike. A broadcast process function gets the data, and a broadcast stream
+whose elements go to every subtask. It keeps *broadcast state*, maps that are the same in every subtask.
 
-The order of elements of different streams is not defined. A function whose result must not depend on it keeps in
-state what came first.
+The order of elements of different streams is not defined. A function whose result must not depend on it keeps the
+earlier elements in state.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ReadOnlyBroadcastState(Protocol):
-    """Broadcast state as the data side may see it. Values that ``get`` returns must not be changed in place either."""
+    """Broadcast state for the data side. Do not change values from ``get`` in place, either."""
 
     def get(self, map_key: Any) -> Any:
         """The value under a map key, or ``None``."""
@@ -41,7 +41,7 @@ class ReadOnlyBroadcastState(Protocol):
 
 
 class BroadcastState(ReadOnlyBroadcastState, Protocol):
-    """Broadcast state as the broadcast side may change it (Flink: ``BroadcastState``)."""
+    """Broadcast state for the broadcast side, which may change it (Flink: ``BroadcastState``)."""
 
     def put(self, map_key: Any, value: Any) -> None:
         """Store one entry."""
@@ -57,7 +57,7 @@ class BroadcastState(ReadOnlyBroadcastState, Protocol):
 
 
 class BroadcastReadContext(ProcessContext, Protocol):
-    """What the data side of a broadcast process function may ask (Flink: ``ReadOnlyContext``)."""
+    """The context of the data side of a broadcast process function (Flink: ``ReadOnlyContext``)."""
 
     def broadcast_state(self, state: MapStateDescriptor | str) -> ReadOnlyBroadcastState:
         """The broadcast state of that name, to be read only."""
@@ -71,21 +71,21 @@ class KeyedBroadcastReadContext(KeyedProcessContext, Protocol):
 
 
 class BroadcastWriteContext(ProcessContext, Protocol):
-    """What the broadcast side of a broadcast process function may ask (Flink: ``Context``)."""
+    """The context of the broadcast side of a broadcast process function (Flink: ``Context``)."""
 
     def broadcast_state(self, state: MapStateDescriptor | str) -> BroadcastState:
         """The broadcast state of that name."""
 
 
 class KeyedBroadcastWriteContext(BroadcastWriteContext, Protocol):
-    """The same where the data is keyed. There is no current key: keyed state is reached for all keys at once only."""
+    """The same with keyed data. There is no current key: keyed state can only be reached for all keys at once."""
 
     def apply_to_keyed_state(self, state: StateDescriptor, function: Callable[[Any, Any], None]) -> None:
-        """Call ``function(key, state)`` for every key of this subtask that has something in ``state``.
+        """Call ``function(key, state)`` for every key of this subtask with a value in ``state``.
 
         ``state`` is the descriptor of a state that the data side declared by its name: for ``ctx.value_state("count")``
-        it is ``ValueStateDescriptor("count")``. Keys come ordered by key group and encoded key; they are those at the
-        time of the call, whatever the function changes.
+        it is ``ValueStateDescriptor("count")``. Keys come ordered by key group and encoded key. They are the keys at
+        the time of the call, even if the function changes state.
         """
 
 
@@ -129,8 +129,8 @@ class KeyedCoProcessFunction(UserFunction):
 class BroadcastProcessFunction(UserFunction):
     """A function over a stream without keys and a broadcast stream (Flink: ``BroadcastProcessFunction``).
 
-    Every subtask handles all broadcast elements, in the same order when one subtask sent them, and must change
-    broadcast state in the same way for each: nothing is compared.
+    Every subtask handles all broadcast elements, in the same order when one subtask sent them. For each, all must
+    change broadcast state in the same way; this is not checked.
     """
 
     def open(self, ctx: BroadcastReadContext) -> None:

@@ -1,5 +1,5 @@
-"""Batches as columns: ``column_sources`` give arrays, ``stateless_columns`` operators call a function once for a batch
-of them, ``keyed_columns`` folds running aggregates. Needs numpy at its first use.
+"""Batches as columns: ``column_sources`` give arrays, ``stateless_columns`` operators call a function once per batch,
+``keyed_columns`` folds running aggregates. Needs numpy at its first use.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sources that give columns: arrays or a table in memory, and a function that makes columns on demand.
 
 A position is an index, and each split is a contiguous range of the records, so that a batch is a view on the arrays or
-one call. Event times are those of a column, if one is named; it stays a field of the record.
+one call. A named column gives the event times; it stays a field of the record.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class ColumnSource(RangeSource):
 class ColumnGeneratorSource(RangeSource):
     """Records ``0 .. count - 1``, made by ``make_columns(start, stop) -> columns`` on demand.
 
-    ``make_columns`` must be a pure function of its arguments and give the same records however the range is cut; each
-    split is a contiguous range.
+    ``make_columns`` must be a pure function of its arguments and give the same records for every way to cut the range;
+    each split is a contiguous range.
     """
 
     def __init__(

@@ -1,11 +1,11 @@
 """Running aggregates of keyed columns: for every record the sum, least, greatest or number of its key so far.
 
 They are Flink SQL's OVER aggregates (``PARTITION BY key ROWS UNBOUNDED PRECEDING``): a record keeps its fields and gets
-one more for each aggregate. Each of them is reducing state with one number per key, the same as ``reduce`` on rows
-keeps, so that a job may change from one to the other.
+one more for each aggregate. Each is reducing state with one number per key, as ``reduce`` on rows keeps, so a job may
+change from one to the other.
 
-On the heap backend a whole batch is folded at once into state held in columns. On any other one, records are folded one
-by one through the state that every backend has: the same results, at the speed of rows.
+On the heap backend a whole batch is folded at once into state held in columns. On other backends records are folded one
+by one through the common interface of state: the same results, at the speed of rows.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from state_backends.api import ReducingState
 
 REDUCED_STATE = "reduced"
-"""The name of the state of a single aggregate: that of ``reduce``, which may take its place."""
+"""The name of the state of a single aggregate, the same as for ``reduce``, which may replace it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnAggregate:
     """One aggregate. Make it with :func:`sum_of`, :func:`min_of`, :func:`max_of` or :func:`record_count`.
 
-    ``column``: what it folds; ``None``: records are counted.
+    ``column``: the folded column; ``None``: records are counted.
     """
 
     make_fold: Callable[[], ColumnFold]
@@ -78,7 +78,7 @@ class _FoldedState(Protocol):
 
 
 class _RowByRow:
-    """The same over reducing state that takes records one by one."""
+    """The same for reducing state that takes records one by one."""
 
     def __init__(self, state: ReducingState) -> None:
         self._state = state

@@ -1,8 +1,7 @@
-"""Operators that take a batch as columns: a function sees numpy arrays, and is called once for each batch.
+"""Operators that take a batch as columns: a function gets numpy arrays, once for each batch.
 
-A batch may be cut anywhere, so what a function does with its columns must not depend on where they begin and end: it
-works record by record. Timestamps travel with the records; keys do not, for the fields they were taken from may have
-changed.
+A batch may be cut anywhere, so a function must work record by record: its result must not depend on where the columns
+begin and end. Timestamps travel with the records. Keys do not, because the fields that gave them may have changed.
 
 Each of these operators takes rows too, if they are dicts: they are turned into columns first.
 """
@@ -30,14 +29,14 @@ from engine.elements.operator import Operator
 from state_backends.base import np
 
 COLUMN_TYPES = ("BIGINT", "DOUBLE", "BOOLEAN", "STRING", "BYTES")
-"""What a column may be declared as, in the words of Flink's SQL."""
+"""The possible declared types of a column, in the words of Flink's SQL."""
 
 _PYTHON_TYPES: dict[str, type] = {"BIGINT": int, "DOUBLE": float, "BOOLEAN": bool, "STRING": str, "BYTES": bytes}
 
 
 @dataclass(frozen=True, slots=True)
 class SomeRecords:
-    """Stands for the records of a batch in an error: how many there are, and the first of them as a row."""
+    """Stands for the records of a batch in an error: their number, and the first of them as a row."""
 
     count: int
     first: Any
@@ -47,7 +46,7 @@ class SomeRecords:
 
 
 def some_records(batch: Batch) -> SomeRecords:
-    """What an error shows of a batch that has records."""
+    """The stand-in for the records of a batch, at least one, in an error."""
     first = batch.between(0, 1) if isinstance(batch, ColumnBatch) else batch
     return SomeRecords(len(batch), first.values[0])
 
@@ -69,7 +68,7 @@ class ColumnOperator(Operator):
 
 
 class MapColumnsOperator(ColumnOperator):
-    """One record out for each record in: the columns that the function returns are all that there are."""
+    """One record out for each record in: it has only the columns that the function returns."""
 
     def __init__(self, fn: Callable[[dict[str, Column]], Mapping[str, Any]]) -> None:
         self._fn = fn
@@ -153,7 +152,7 @@ class ToColumnsOperator(Operator):
 
 
 def check_declared(fields: Mapping[str, object]) -> None:
-    """Raise ``ConfigurationError`` unless every field is of one of the types of columns, or of ``None``."""
+    """Raise ``ConfigurationError`` unless every field has one of the types of columns, or ``None``."""
     for name, declared in fields.items():
         if declared is not None and declared not in COLUMN_TYPES:
             raise ConfigurationError(
@@ -168,7 +167,7 @@ def _column(batch: ColumnBatch, name: str) -> Column:
 
 
 def _declared(name: str, values: Any, declared: str | None) -> Column:
-    """The column of some values, which may be a column, as it was declared. A DOUBLE takes ints too."""
+    """The values (perhaps a column already) as a column of the declared type. A DOUBLE takes ints too."""
     column = values
     if not isinstance(values, np.ndarray):
         if declared == "DOUBLE":
@@ -207,7 +206,7 @@ class ToRowsOperator(Operator):
 
 
 def column_operator(kind: Callable[..., Operator], *arguments: Any) -> Callable[[], Operator]:
-    """A factory of operators of one kind, once it is sure that columns can be used here at all.
+    """A factory of operators of one kind, after a check that columns can be used here.
 
     Raises ``ModuleNotFoundError`` that names the extra when numpy is missing.
     """

@@ -3,17 +3,16 @@
 The protocol is that of :mod:`operators.transactions.two_phase_commit`; the duties of the database are in
 :mod:`operators.databases.database_session`. The sink combines both:
 
-* At each start the sink first takes over: from then on no earlier attempt can write or prepare. Then the sink decides
-  the transactions of earlier attempts. Each subtask aborts those that no state contains, for all subtasks with its own
-  number modulo the parallelism.
-* A start without state may find committed transactions under its name. *Another run* made them, as this one has no
-  completed checkpoint. The sink refuses (``existing="fail"``), or keeps the rows but not the ledger entries
-  (``"append"``).
+* Each start first takes over: from then on no earlier attempt can write or prepare. Then the sink decides their
+  transactions. Each subtask aborts those that no state contains, of all subtasks with its own number modulo the
+  parallelism.
+* A start without state may find committed transactions under its name. They are *another run's*: this one has no
+  completed checkpoint. The sink refuses (``existing="fail"``), or keeps only the rows (``"append"``).
 * A restore may find transactions of later checkpoints, whose rows will come again. The sink refuses
   (``newer_commits="fail"``), counts them in ``numTransactionsPublishedAgain`` (``"report"``), or deletes them
   (``"retract"``, ``numCommittedRecordsRetracted``). It can find their rows only by ``transaction_column``, because
   neither row ids nor the database's own transaction numbers are stable.
-* The sink holds rows back until it has ``batch_rows``; a checkpoint sends the rest. Batch ends have no meaning.
+* The sink waits until it has ``batch_rows``; a checkpoint sends the rest. Batch ends have no meaning.
 * Without checkpoints everything is committed at the end of the input. If another subtask fails after that, a restarted
   subtask commits its rows again; that is counted in ``numTransactionsPublishedAgain``.
 * The ledger keeps the last ``ledger_checkpoints`` checkpoints of each subtask; with ``"retract"`` it keeps all. It also

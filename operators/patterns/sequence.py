@@ -6,11 +6,10 @@ A pattern is a value: methods return a new one. They change the newest stage::
 
     Pattern.begin("small").where(small).followed_by("big").where(big).times(2).within(60_000)
 
-Meaning. Records of one key in their order have numbers 0, 1, 2, … A *match* is an ascending sequence of records, each
-with a stage, such that
+Meaning. Records of one key in their order have numbers 0, 1, 2, … A *match* is an ascending sequence of records, with a
+stage for each, such that
 
-1. the stages come in the order of the pattern, each with as many records as its quantifier says; only optional stages
-may have none;
+1. the stages come in the order of the pattern, each as often as its quantifier says; only optional ones are left out;
 2. each record satisfies the condition of its stage, and not its ``until``;
 3. between a record and the next one of the match, with stage *b*, there may be
 

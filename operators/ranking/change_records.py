@@ -1,8 +1,8 @@
 """Change records: how a changing result travels on a stream (Flink: ``RowKind``, changelogs).
 
-A change is the tuple ``(kind, row)``. ``"+I"`` adds a row, ``"-D"`` takes one away; ``"-U"`` and ``"+U"`` are the two
-halves of an update: the row as it was, and as it is now. A receiver that applies all changes in order has the present
-result; one that applies a prefix has the result of that time.
+A change is the tuple ``(kind, row)``. ``"+I"`` adds a row, ``"-D"`` removes one; ``"-U"`` and ``"+U"`` are the two
+halves of an update: the old row, and the new one. A receiver that applies all changes in order has the present result;
+one that applies a prefix has the result of that time.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def adds(change: Any) -> bool:
 
 
 def find_row(rows: Sequence[Any], row: Any) -> int | None:
-    """The first position of a row; ``None`` when it is not there. What is not a number equals nothing, itself
-    included, once it has been in a snapshot: it is found by how it reads."""
+    """The first position of a row; ``None`` when it is not there. After a snapshot, a NaN does not even equal itself,
+    so such rows are found by their text."""
     if row in rows:
         return rows.index(row)
     reads = repr(row)
@@ -37,16 +37,16 @@ def find_row(rows: Sequence[Any], row: Any) -> int | None:
 
 
 def materialize(changes: Iterable[Change]) -> list[Any]:
-    """The rows that are left when all changes are applied, in the order in which they were added.
+    """The rows that remain after all changes, in the order in which they were added.
 
-    Raises :class:`StateError` when a row is taken away that is not there.
+    Raises :class:`StateError` when a change removes a row that is not there.
     """
     rows: list[Any] = []
     for change in changes:
         if adds(change):
             rows.append(change[1])
             continue
-        # The newest one: rows that are equal cannot be told apart.
+        # The newest of equal rows, which cannot be told apart.
         from_behind = find_row(rows[::-1], change[1])
         if from_behind is None:
             raise StateError(

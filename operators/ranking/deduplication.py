@@ -10,12 +10,11 @@
 
 Rules.
 
-* By event time, of two records with the same time the first that came counts as the first, the last that came as the
-  last.
-* Append only: a record whose time the watermark has passed is dropped (``numLateRecordsDropped``): an earlier one may
-  have been emitted and forgotten since. That one has gone is remembered per key.
-* With a time-to-live a key is forgotten after its last write; what comes then is a first record again.
-* A batch costs one read and one write of state, however many records of a key are in it.
+* By event time, records with the same time are ordered by their arrival.
+* Append only: a record whose time the watermark has passed is dropped (``numLateRecordsDropped``), because an earlier
+  one may have been emitted and forgotten. For each key the state stores that a record was emitted.
+* With a time-to-live a key is forgotten that long after its last write; its next record is a first record again.
+* A batch costs one read and one write of state, even with many records of one key.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class _Deduplicate(Operator):
 
 
 class KeepFirstOperator(_Deduplicate):
-    """The first record of a key by processing time: it goes on, and nothing of its key after it."""
+    """The first record of a key by processing time: it is emitted, and later records of its key are not."""
 
     def process_batch(self, batch: Batch) -> None:
         keys = batch.keys
@@ -69,7 +68,7 @@ class KeepFirstOperator(_Deduplicate):
 
 
 class KeepBestOperator(_Deduplicate):
-    """One record of a key that a better one replaces: the last by processing time, the first or last by event time."""
+    """The best record of each key so far: the last by processing time, the first or last by event time."""
 
     def __init__(self, keep: str, time: str, ttl_ms: int | None) -> None:
         super().__init__(ttl_ms)
@@ -109,7 +108,7 @@ class KeepBestOperator(_Deduplicate):
 
 
 class FirstByWatermarkOperator(_Deduplicate):
-    """The first record of a key by event time, emitted once no earlier one can come any more."""
+    """The first record of a key by event time, emitted once an earlier one can no longer come."""
 
     def initialize_state(self) -> None:
         super().initialize_state()
@@ -148,13 +147,13 @@ class FirstByWatermarkOperator(_Deduplicate):
         out_stamps: list[int] = []
         gone: list[Any] = []
         for (time_ms, key, _), kept in zip(due, self._kept.get_many(keys), strict=True):
-            # A timer of a record that another one has replaced finds the other one. Expired means that it is too late.
+            # The timer of a replaced record finds its replacement. An expired record is not emitted any more.
             if kept is not None and not kept[0] and kept[1] == time_ms:
                 out.append(kept[2])
                 out_stamps.append(time_ms)
                 gone.append(key)
         if out:
-            # The record itself is not needed any more: whatever comes now is later, or late.
+            # The record itself is not needed any more: all records from now on are later, or late.
             self._kept.update_many(gone, [(True, None, None)] * len(gone))
             self._emit(gone, out, out_stamps)
         self.output.emit_watermark(self._clock.watermark_ms)

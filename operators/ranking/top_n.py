@@ -5,14 +5,14 @@ Rules.
 
 * Records are ordered by their sort key, greatest first, or least first. Equal ones are ordered by their encoding. So
   the result is a function of the records, not of the order in which they came.
-* With ranks: ``(kind, (rank, record))``, ranks from 1. A rank that gets another record is updated (``-U`` and ``+U``),
-  a new one is inserted, one that no longer exists is deleted; ranks in ascending order.
+* With ranks: ``(kind, (rank, record))``, ranks from 1. A rank with another record is updated (``-U`` and ``+U``), a new
+  rank is inserted, a vanished one deleted; ranks in ascending order.
 * Without: a record that leaves the first n is deleted before the record that takes its place is inserted.
 * If records are only added (``changes=False``), n are kept per key, because a lower one can never move up. If records
-  are also taken away, all are kept. Taking away a record that is not there has no effect and is counted
+  are also removed, all are kept. Removing a record that is not there has no effect and is counted
   (``numUnknownRetractions``).
 
-The n greatest of a window, once and for all, are an aggregate: :func:`greatest`.
+For the final n greatest records of a window use the aggregate :func:`greatest`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _position(entry: Entry) -> tuple[Any, bytes]:
 
 
 class _Descending:
-    """A sort key turned round."""
+    """A sort key in reverse order."""
 
     __slots__ = ("key",)
 
@@ -58,7 +58,7 @@ class _Descending:
 
 
 class Ranking:
-    """How records are ordered, and the lists of them (a pure machine)."""
+    """The order of records, and ordered lists of them (a pure machine)."""
 
     def __init__(self, n: int, by: Callable[[Any], Any], *, ascending: bool, keep_all: bool = False) -> None:
         check_whole("top_n: n", n)
@@ -80,13 +80,13 @@ class Ranking:
         return [self.entry(record) for record in records or ()]
 
     def add(self, entries: list[Entry], record: Any) -> None:
-        """Put a record in its place; the last one leaves when there are too many."""
+        """Insert a record in order; if there are too many, remove the last one."""
         insort(entries, self.entry(record), key=_position)
         if not self._keep_all:
             del entries[self._n :]
 
     def remove(self, entries: list[Entry], record: Any) -> bool:
-        """Take a record away; returns whether it was there."""
+        """Remove a record; returns whether it was there."""
         entry = self.entry(record)
         at = bisect_left(entries, _position(entry), key=_position)
         if at == len(entries) or entries[at][1] != entry[1]:

@@ -19,9 +19,10 @@ _NS_PER_S = 1_000_000_000
 
 
 class NumberedSplits(Sequence[str]):
-    """Ids ``prefix-0-of-count`` .. for ``count`` splits. The count is in them because it decides what is in a split.
+    """Ids ``prefix-0-of-count`` .. for ``count`` splits. They contain the count, because it decides the content of a
+    split.
 
-    Only the ids that are asked for are made: each of many subtasks takes its own, and together they take each once.
+    Ids are made on demand: each subtask takes its own, and together they take each once.
     """
 
     __slots__ = ("_count", "_prefix")
@@ -72,7 +73,7 @@ def split_index(split: str, prefix: str, count: int, source: str) -> int:
 def start_in(first: int, last: int, position: int | None, split: str, source: str) -> int:
     """Where to begin in a split whose records have the numbers from ``first`` up to ``last``.
 
-    Raises ``JobChangedError`` for a position outside: the records from there on would be other ones.
+    Raises ``JobChangedError`` for a position outside, where the records would be different ones.
     """
     if position is None:
         return first
@@ -86,9 +87,9 @@ def start_in(first: int, last: int, position: int | None, split: str, source: st
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Between the items of a collection: nothing is available for ``duration_ms`` of virtual time.
+    """Between the items of a collection: no record is available for ``duration_ms`` of virtual time.
 
-    It begins when the source reaches it, which is at the end of the slice of records before it.
+    It begins when the source reaches it: at the end of the slice of records before it.
     """
 
     duration_ms: int
@@ -97,7 +98,7 @@ class Pause:
         check_whole("duration_ms of a Pause", self.duration_ms)
 
 
-# By module and class, so that a table is known without an import of its library: how to get its rows as dicts.
+# By module and class, to recognize a table without an import of its library: how to get its rows as dicts.
 _ROWS_OF_TABLES = {
     ("pandas", "DataFrame"): "df.to_dict('records')",
     ("pyspark", "DataFrame"): "[row.asDict(recursive=True) for row in df.collect()]",
@@ -195,8 +196,8 @@ class _CollectionReader:
 
 
 def _next_pause(items: list[Any], start: int) -> int:
-    # By the types in it, stretch by stretch, which is many times faster than looking at each item. Stretches grow,
-    # so that a collection of many pauses is not looked at over and over.
+    # Look at the types in each stretch, which is many times faster than a look at each item. Stretches grow, so that a
+    # collection of many pauses is not searched over and over.
     size = 16
     while start < len(items):
         stretch = items[start : start + size]
@@ -209,7 +210,7 @@ def _next_pause(items: list[Any], start: int) -> int:
 class RangeSource:
     """Base of sources of numbered records: each split is a contiguous range, a position is the number of a record.
 
-    ``prefix``  of the ids of splits; ``start`` and ``stop``: the numbers of all records, the last excluded.
+    ``prefix``  of the ids of splits; ``start`` and ``stop``: the numbers of all records, ``stop`` excluded.
     """
 
     position_shape: Shape = staticmethod(whole)
@@ -288,10 +289,10 @@ class RangeReader:
 class GeneratorSource(RangeSource):
     """Records ``0 .. count - 1``, made by ``make_batch(start, stop) -> list`` on demand.
 
-    ``make_batch`` must be a pure function of its arguments and give the same records however the range is
-    cut; each split is a contiguous range. With ``rate_per_s`` record ``k`` of a split is available ``k *
-    splits / rate`` seconds of virtual time after the split was opened. A restored split begins to count
-    again and does not make up for the time it was down.
+    ``make_batch`` must be a pure function of its arguments and give the same records for every way to cut the range;
+    each split is a contiguous range. With ``rate_per_s`` record ``k`` of a split is available ``k * splits / rate``
+    seconds of virtual time after the split was opened. A restored split starts this count again and does not make up
+    for its downtime.
     """
 
     def __init__(
@@ -326,8 +327,8 @@ def _made(make_batch: Callable[[int, int], list[Any]], context: SourceContext, s
 class _RateLimitedReader:
     """Emits no record before its time.
 
-    A reader has no clock. It returns an empty batch when the records whose time is known to have come are
-    used up, and learns from the ``available_at_ns(now)`` that follows how many more there are by now.
+    A reader has no clock. After the last record known to be due it returns an empty batch; from the following
+    ``available_at_ns(now)`` it learns how many more are due by now.
     """
 
     __slots__ = ("_due", "_opened_at_ns", "_rate_per_s", "_reader", "_sent", "_splits")

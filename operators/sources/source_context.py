@@ -4,9 +4,9 @@ Rules (Flink: ``SourceReader.notifyCheckpointComplete``, ``KafkaSourceReader``).
 
 * A listener is notified of a completed checkpoint with the positions that are in *that* checkpoint, not the present
   ones; splits that have ended are among them.
-* Notifications may be lost or late. A complete checkpoint also drops the positions of older ones, and an older
-  notification that comes after a newer one has no effect.
-* A restart forgets everything. The listener is notified of the next checkpoint.
+* Notifications may be lost or late. A complete checkpoint also drops the positions of older ones; an older notification
+  after a newer one has no effect.
+* A restart forgets all positions. The listener is notified of the next checkpoint.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class CompletedPositions:
         self._waiting: dict[int, dict[str, Any]] = {}
 
     def note(self, checkpoint_id: int, positions: Iterable[tuple[str, Any]]) -> None:
-        """The positions in the snapshot for a checkpoint. A position ``None``: nothing has been read of the split."""
+        """The positions in the snapshot for a checkpoint. Position ``None``: no record of the split has been read."""
         self._waiting[checkpoint_id] = {split: position for split, position in positions if position is not None}
 
     def completed(self, checkpoint_id: int) -> None:
@@ -70,7 +70,7 @@ class CompletedPositions:
         self._waiting.pop(checkpoint_id, None)
 
     def close(self) -> None:
-        """Release what the listener holds."""
+        """Release the resources of the listener."""
         self._listener.close()
 
     def fingerprint(self) -> object:

@@ -1,12 +1,11 @@
 """The operator that reads a source: splits, turns, event times, watermarks, positions in state.
 
-Which split is read next must not depend on the batch size, or a run with batches of 1 would mix the splits
-differently from one with batches of 4096. So splits take *turns* of a fixed number of records, however
-these are cut into batches, and how much of a turn is left is part of the snapshot. When one split is left
-it has all turns.
+The choice of the next split must not depend on the batch size, or a run with batches of 1 would mix the splits
+differently from one with batches of 4096. So splits take *turns* of a fixed number of records, for any cut into
+batches. The rest of a turn is part of the snapshot. When one split is left it has all turns.
 
-For the same reason a batch ends where a split has nothing to read: when it will have something again must
-be asked at the virtual time at which the records before have been paid for.
+For the same reason a batch ends when a split has no record available: its next time must be asked for at the virtual
+time after the cost of the records before.
 """
 
 from __future__ import annotations
@@ -61,9 +60,9 @@ class RunningSplit:
     turn_left: int = 0
     reader: SplitReader | None = None
     available_at_ns: int | None = None
-    """When there may be something to read again; ``None``: now."""
+    """When there may be records again; ``None``: now."""
     asked_again: bool = False
-    """It had no records, yet says that there are some now."""
+    """It had no records, but reported that some are available now."""
 
     def readable(self, now_ns: int) -> bool:
         return self.available_at_ns is None or self.available_at_ns <= now_ns
@@ -73,8 +72,8 @@ class SourceOperator(Operator):
     """Reads the splits ``i`` with ``i mod parallelism == subtask`` of a source.
 
     It has no input: the runtime calls ``emit_next`` whenever the task may produce records, and asks
-    ``available_at_ns`` when there were none. After a restore the splits and positions of the checkpoint are
-    read, and splits that the source has gained since are read from their beginning.
+    ``available_at_ns`` when there were none. After a restore it continues the splits of the checkpoint at their
+    positions, and reads splits added since from their beginning.
     """
 
     takes_turns = True
@@ -122,7 +121,7 @@ class SourceOperator(Operator):
             refuse_changed(known, ids, self._source_context)
         self._refuse_lost(saved, ids)
         self._splits = [RunningSplit(one.id, one.position, one.finished, one.turn_left) for one in saved]
-        # Splits that the source has gained since the checkpoint are new as a whole, wherever a new job would begin.
+        # Splits added since the checkpoint are new as a whole, even if a new job would begin elsewhere in them.
         beginning = getattr(self._source, "gained_position", None) if known else None
         known |= dict.fromkeys(self.begin_at)
         grown = getattr(self._source, "grown_splits", None)
@@ -145,7 +144,7 @@ class SourceOperator(Operator):
             self._completed = CompletedPositions(listener)
 
     def _begun(self, ids: Sequence[str]) -> list[SavedSplit]:
-        """This subtask's splits that begin at a position from outside a checkpoint, and those that no subtask has."""
+        """This subtask's splits that begin at a position from outside a checkpoint, and splits that no subtask has."""
         mine = ids[self.context.subtask :: self.context.parallelism]
         return [
             SavedSplit(split, position, finished, 0, None, None, MIN_TIMESTAMP_MS, 0)
@@ -154,7 +153,7 @@ class SourceOperator(Operator):
         ]
 
     def _each_once(self, saved: list[SavedSplit]) -> dict[str, None]:
-        """The ids of restored splits, of which each is there once: its records would be read once more."""
+        """The ids of restored splits. A repeated one is an error, because its records would be read twice."""
         ids = dict.fromkeys(one.id for one in saved)
         checkpoint_id = self.context.restored_checkpoint_id()
         if len(ids) < len(saved) and checkpoint_id is not None:
@@ -162,7 +161,7 @@ class SourceOperator(Operator):
         return ids if checkpoint_id is not None else {}
 
     def _refuse_lost(self, saved: list[SavedSplit], ids: Sequence[str]) -> None:
-        """A split that was not read to its end and that the source does not have any more is lost input."""
+        """Raise an error for a split that was not read to its end and that the source no longer has: lost input."""
         lost = [one.id for one in saved if not one.finished and one.id not in ids]
         if lost:
             raise JobChangedError(
@@ -184,7 +183,7 @@ class SourceOperator(Operator):
         emitter = self._emitter = WatermarkEmitter(self, strategy)
         now_ns = self.context.processing_time_ns()
         if saved:
-            # When splits of several subtasks met here, the most careful of them.
+            # If splits of several subtasks came together here, take the least watermark.
             last_ms = min(one.last_watermark_ms for one in saved)
             emitter.periodic.restore(last_ms, min(one.until_next_watermark_ns for one in saved), now_ns)
             self._repeat_watermark = True
@@ -197,7 +196,7 @@ class SourceOperator(Operator):
         emitter.arm()
 
     def _timed_splits(self) -> list[str]:
-        """Who has a watermark of their own."""
+        """The splits with a watermark of their own."""
         return [split.id for split in self._unfinished]
 
     def snapshot_state(self, checkpoint_id: int) -> None:
@@ -284,8 +283,8 @@ class SourceOperator(Operator):
         return emitted if emitted or self._may_go_on() else None
 
     def slice_limit(self, records: int) -> int:
-        """How many of the next ``records`` records are to be paid for before anything else is looked at; 0: there is
-        nothing to be read now."""
+        """How many of the next ``records`` records must be paid for before the next decision; 0: no record is available
+        now."""
         return records
 
     def _may_go_on(self) -> bool:
@@ -312,7 +311,7 @@ class SourceOperator(Operator):
             self._emitter.on_time(time_ns, expected)
 
     def _next_split(self, now_ns: int) -> RunningSplit | None:
-        """The split whose turn it is; those that have nothing to read lose their turn."""
+        """The split whose turn it is; splits without available records lose their turn."""
         for _ in self._unfinished:
             split = self._unfinished[self._turn]
             if split.readable(now_ns):
@@ -353,7 +352,7 @@ class SourceOperator(Operator):
         return batch
 
     def _open_split(self, split: RunningSplit) -> SplitReader:
-        """Raises :class:`MalformedStateError` when the source stumbles over the position that it has restored."""
+        """Raises :class:`MalformedStateError` when the source fails on the restored position."""
         checkpoint_id = self.context.restored_checkpoint_id()
         try:
             split.reader = self._source.open_split(split.id, split.position, self._source_context)
@@ -374,7 +373,7 @@ class SourceOperator(Operator):
             self._emitter.periodic.remove_split(split.id, now_ns)
 
     def _wait(self, split: RunningSplit, now_ns: int) -> None:
-        """The split whose turn it is had nothing to read: find out until when, and go on with the next one."""
+        """The split in turn had no record: find out when it will have some, and go on with the next split."""
         assert split.reader is not None
         at_ns = split.reader.available_at_ns(now_ns)
         if at_ns <= now_ns:
@@ -415,7 +414,8 @@ def _joined(pieces: list[Batch]) -> Batch:
 
 
 def source_of(factory: object) -> Source | None:
-    """Who opens the splits that the operators of this factory read; ``None`` if it makes no source operators."""
+    """The source that opens the splits for the operators of this factory; ``None`` if it does not make source
+    operators."""
     if isinstance(factory, partial) and factory.func is SourceOperator:
         opener: Source = factory.args[0]
         return opener

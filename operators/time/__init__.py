@@ -1,6 +1,6 @@
-"""Event time and what wakes an operator up: ``watermarks`` says where timestamps and watermarks come from,
-``watermark_generators`` makes and combines them, ``periodic_watermarks`` emits them on a grid of virtual time,
-``event_clock`` keeps the time reached over failures, ``wake_ups`` holds the timers of processing time.
+"""Event time and the wake-ups of operators: ``watermarks`` defines the sources of timestamps and watermarks,
+``watermark_generators`` makes them, ``periodic_watermarks`` emits them on a grid of virtual time, ``event_clock`` keeps
+the reached time over failures, ``wake_ups`` serves the timers of processing time.
 """
 
 from __future__ import annotations

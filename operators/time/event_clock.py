@@ -1,10 +1,9 @@
 """The event time that a stateful operator has reached, kept over failures.
 
-Flink starts every attempt at "nothing seen". Then a record that came after the cut and was late in the
-first run is in time in the second. It opens a window that had fired and been cleaned, and the window fires
-twice. So the watermark belongs to the state. It is union state, and the least of all subtasks is taken: at
-an aligned cut all of them have the same one, and after a change of parallelism the least is right for
-all of them.
+Flink starts every attempt at "nothing seen". Then a record after the cut that was late in the first run is in time in
+the second. It opens a window that had fired and been cleaned up, and the window fires twice. So the watermark belongs
+to the state. It is union state; a restore takes the least of all subtasks. At an aligned cut all have the same one, and
+after a change of parallelism the least is right for all of them.
 """
 
 from __future__ import annotations

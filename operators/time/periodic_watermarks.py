@@ -1,20 +1,17 @@
 """The one place where watermarks are emitted: generators per split, combined, on a grid of virtual time.
 
-``PeriodicWatermarks`` is pure; its driver registers the timers it asks for and emits what it answers. Two
-operators drive it: ``SourceOperator`` (one generator per split) and ``TimestampsAndWatermarksOperator``
-(one for its input).
+``PeriodicWatermarks`` is pure; its driver registers the requested timers and emits the results. Two operators drive it:
+``SourceOperator`` (one generator per split) and ``TimestampsAndWatermarksOperator`` (one for its input).
 
 Emission is periodic in *virtual processing time*: on a grid of ``interval_ns`` from the opening of the
-operator (Flink: auto watermark interval). A point of the grid at which nothing can change is skipped: a
-timer is asked for only where records are expected or idleness may set in. That changes no emission, and a
-source that waits an hour does not fire 18 million timers. The timer must stand *before* the records come,
-since the runtime cuts batches at timers: else a large batch would run over a point of the grid that stops a
-small one.
+operator (Flink: auto watermark interval). Points of the grid without a possible change are skipped: there is a timer
+only when records are expected or idleness may begin. That does not change any emission, and a source that waits an hour
+does not fire 18 million timers. The timer must exist *before* the records come, because the runtime cuts batches at
+timers. Otherwise a large batch would run over a point of the grid that stops a small one.
 
 The place on the grid is part of the driver's snapshot, with the generators and the idle splits. So after a restore the
-next watermark comes as many records after the barrier as without the failure. (Flink forgets
-both and begins again. Then a record that was late in the first run may be in time in the second, and the
-output differs.)
+next watermark comes as many records after the barrier as without the failure. (Flink forgets both and begins again.
+Then a late record of the first run may be in time in the second, and the output differs.)
 """
 
 from __future__ import annotations
@@ -41,16 +38,16 @@ class _Split:
         self.idleness = idleness
         self.idle = False
         self.watermark_ms = MIN_TIMESTAMP_MS
-        """At the last point of the grid at which it was not idle."""
+        """The watermark at the last point of the grid at which the stream was not idle."""
 
 
 class PeriodicWatermarks:
-    """Generators of several splits and the grid on which the minimum of those that are not idle is emitted.
+    """Generators of several splits, and the grid for emitting the minimum over splits that are not idle.
 
-    (Flink: ``WatermarkOutputMultiplexer``.) What is emitted never falls, also when an idle split comes back with an
-    older watermark. While all splits are idle it stands still.
+    (Flink: ``WatermarkOutputMultiplexer``.) The emitted watermark never falls, even when an idle split comes back with
+    an older one. While all splits are idle it does not change.
 
-    After any call, ``due_ns`` is the time at which ``on_periodic`` wants to be called, or ``None``.
+    After any call, ``due_ns`` is the time at which ``on_periodic`` must be called, or ``None``.
     """
 
     def __init__(
@@ -94,13 +91,13 @@ class PeriodicWatermarks:
             self.expect_records(now_ns)
 
     def restore_idleness(self, snapshots: Mapping[str, Idleness | None], now_ns: int) -> None:
-        """Continue with who was idle, once all splits were added. A split that came back active would hold the
-        minimum back until its timeout, and records that were late would be in time."""
+        """Continue the idleness of splits, after all of them were added. Otherwise an idle split would hold the minimum
+        back until its timeout, and late records would be in time."""
         for name, split in self._splits.items():
             saved = snapshots.get(name)
             if saved is not None and split.idleness is not None:
                 split.idleness.restore(saved, now_ns)
-                # Who was idle is part of the snapshot (mutant "idleness forgotten").
+                # Idleness is part of the snapshot (mutant "idleness forgotten").
                 split.idle = saved.idle
         self.idle = bool(self._splits) and all(split.idle for split in self._splits.values())
 
@@ -111,12 +108,12 @@ class PeriodicWatermarks:
             self.expect_records(now_ns)
 
     def expect_records(self, from_ns: int) -> None:
-        """Records may come from ``from_ns`` on: have a timer at the next point of the grid."""
+        """Records may come from ``from_ns`` on: request a timer at the next point of the grid."""
         self._want(self._point_from(from_ns + 1))
 
     def on_records(self, split: str, timestamps: Sequence[int], now_ns: int) -> bool:
-        """Take notice of records (at least one); true when the stream was idle and must be declared active
-        before they are emitted."""
+        """Register records (at least one). Returns true when the stream was idle and must be declared active before
+        they are emitted."""
         one = self._splits[split]
         one.generator.on_batch(timestamps)
         one.idle = False

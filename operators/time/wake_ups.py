@@ -12,7 +12,7 @@ from state_backends.api import TimerService
 
 
 class WakeUps:
-    """The wake-ups that one operator has asked its context for, each ``delay_ms`` after the time of its timers."""
+    """The wake-ups that one operator has requested from its context, each ``delay_ms`` after the time of its timers."""
 
     __slots__ = ("_armed_ms", "_context", "_delay_ms", "_timers")
 
@@ -23,7 +23,7 @@ class WakeUps:
         self._armed_ms: dict[int, None] = {}
 
     def arm(self) -> None:
-        """Have a wake-up for the earliest processing-time timer, unless there is one by then."""
+        """Request a wake-up for the earliest processing-time timer, unless there is an earlier one or the same."""
         due_ms = self._timers.processing_time.next_time()
         if due_ms is None or due_ms == MAX_TIMESTAMP_MS:
             return
@@ -34,7 +34,7 @@ class WakeUps:
             self._context.register_processing_timer(due_ms)
 
     def passed(self, time_ms: int) -> None:
-        """The clock stands at ``time_ms``: forget the wake-ups up to then."""
+        """The clock has reached ``time_ms``: forget the wake-ups up to then."""
         self._armed_ms = {armed: None for armed in self._armed_ms if armed > time_ms}
 
     def fingerprint(self) -> object:

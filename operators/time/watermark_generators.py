@@ -13,7 +13,7 @@ class WatermarkGenerator(Protocol):
     """Turns the timestamps of one split into a watermark (Flink: ``WatermarkGenerator``)."""
 
     def on_batch(self, timestamps: Sequence[int]) -> None:
-        """Take notice of the event times of further records (at least one)."""
+        """Process the event times of further records (at least one)."""
 
     def watermark_ms(self) -> int:
         """The present watermark; it never falls."""
@@ -28,8 +28,8 @@ class WatermarkGenerator(Protocol):
 class BoundedOutOfOrdernessGenerator:
     """Watermark = greatest timestamp seen - bound - 1 (Flink: ``BoundedOutOfOrdernessWatermarks``).
 
-    The 1 is there because a watermark ``w`` says that no record *at or below* ``w`` follows, and another
-    record with exactly the greatest timestamp may well follow.
+    The 1 is subtracted because a watermark ``w`` promises that no record *at or below* ``w`` follows, but another
+    record with exactly the greatest timestamp may follow.
     """
 
     __slots__ = ("_bound_ms", "_max_ms")
@@ -49,7 +49,7 @@ class BoundedOutOfOrdernessGenerator:
         return self._max_ms
 
     def restore(self, snapshot: int) -> None:
-        # Not below what the bound allows: the strategy may have been changed since the snapshot.
+        # Not below the limit of the bound: the strategy may have changed since the snapshot.
         self._max_ms = max(MIN_TIMESTAMP_MS + self._bound_ms + 1, snapshot)
 
 
@@ -72,7 +72,7 @@ class NoWatermarksGenerator:
 
 
 class Idleness(NamedTuple):
-    """Where an ``IdlenessTimer`` and its split stand, in terms that hold at any other time too."""
+    """The state of an ``IdlenessTimer`` and its split, independent of the present time."""
 
     idle: bool
     seen: bool
@@ -98,7 +98,7 @@ class IdlenessTimer:
         self._inactive_since_ns: int | None = None
 
     def activity(self) -> None:
-        """There was a record."""
+        """A record has come."""
         self._seen = True
 
     def check_if_idle(self, now_ns: int) -> bool:
@@ -123,8 +123,8 @@ class IdlenessTimer:
         self._inactive_since_ns = None if ago_ns is None else now_ns - ago_ns
 
     def next_check_ns(self, now_ns: int) -> int:
-        """The earliest time at which ``check_if_idle`` can answer otherwise without a record, after it was asked
-        at ``now_ns`` and said no."""
+        """If ``check_if_idle`` returned false at ``now_ns``: the earliest time at which it can return true without a
+        further record."""
         if self._inactive_since_ns is None:
             return now_ns + 1
         return self._inactive_since_ns + self._timeout_ns + 1

@@ -20,7 +20,7 @@ from operators.time.watermark_generators import (
 from state_backends.base import number, optional, row, whole
 
 DEFAULT_INTERVAL_NS = 200_000
-"""Flink's default of 200 ms, scaled as the default record cost of 1 µs is to a record's real cost."""
+"""Flink's default of 200 ms, scaled by the ratio of the default record cost of 1 µs to a real one."""
 
 TimestampFunction = Callable[[Any], int]
 
@@ -29,7 +29,7 @@ TimestampFunction = Callable[[Any], int]
 class WatermarkStrategy:
     """Where event times come from and how fast event time advances (Flink: ``WatermarkStrategy``).
 
-    ``timestamp_fn``     event time of a record in ms; ``None`` keeps the timestamps the records have already;
+    ``timestamp_fn``     event time of a record in ms; ``None`` keeps the present timestamps of the records;
     ``bound_ms``         how far records may be out of order; ``None`` = no watermarks at all;
     ``idle_timeout_ms``  a split without records for longer than this does not hold back the others; ``None`` = never;
     ``interval_ns``      virtual time between two emissions.
@@ -105,7 +105,7 @@ def stamp(operator: Operator, timestamp_fn: TimestampFunction, values: list[Any]
 
 
 class WatermarkEmitter:
-    """Drives ``PeriodicWatermarks`` for an operator: registers the timers it asks for, emits what it answers."""
+    """Drives ``PeriodicWatermarks`` for an operator: registers the requested timers, emits the results."""
 
     __slots__ = ("_armed", "_operator", "periodic")
 
@@ -120,20 +120,20 @@ class WatermarkEmitter:
         )
 
     def before_records(self, split: str, timestamps: list[int]) -> None:
-        """To be called before records are emitted: an idle stream becomes active first."""
+        """Call this before records are emitted: an idle stream becomes active first."""
         now_ns = self._operator.context.processing_time_ns()
         if self.periodic.on_records(split, timestamps, now_ns):
             self._operator.output.emit_watermark_status(False)
 
     def arm(self) -> None:
-        """Register the timer that is needed next, unless it is registered already."""
+        """Register the next timer, unless it is registered already."""
         due_ns = self.periodic.due_ns
         if due_ns is not None and due_ns not in self._armed:
             self._armed[due_ns] = None
             self._operator.context.register_processing_timer_ns(due_ns)
 
     def on_time(self, time_ns: int, records_expected_from_ns: int | None) -> None:
-        """A timer of the operator is due, of this emitter or not."""
+        """A timer of the operator is due, perhaps not of this emitter."""
         self._armed.pop(time_ns, None)
         if self.periodic.due_ns is not None and self.periodic.due_ns <= time_ns:
             self._emit(*self.periodic.on_periodic(time_ns))
@@ -146,8 +146,7 @@ class WatermarkEmitter:
         self._emit(*self.periodic.on_periodic(self._operator.context.processing_time_ns()))
 
     def emit_again(self) -> None:
-        """After a restore: repeat the last watermark and idleness, so that downstream stands where it stood at the
-        cut."""
+        """After a restore: repeat the last watermark and idleness, so that downstream has the same as at the cut."""
         if self.periodic.last_emitted_ms > MIN_TIMESTAMP_MS:
             self._operator.output.emit_watermark(self.periodic.last_emitted_ms)
         if self.periodic.idle:
@@ -189,7 +188,7 @@ class TimestampsAndWatermarksOperator(Operator):
         now_ns = self.context.processing_time_ns()
         restored = list(self._state.get())
         if restored:
-            # More than one only after a change of parallelism: then the most careful of them.
+            # More than one only after a change of parallelism: then take the least.
             emitter.periodic.restore(min(one[1] for one in restored), min(one[2] for one in restored), now_ns)
             self._repeat = True
         generator = min((one[0] for one in restored), default=None)
@@ -230,7 +229,7 @@ class TimestampsAndWatermarksOperator(Operator):
     def on_processing_time_ns(self, time_ns: int) -> None:
         if self._emitter is not None and not self._ended:
             self._repeat_last()
-            # Where records came in one interval, they are expected in the next one.
+            # After an interval with records, records are expected in the next one.
             self._emitter.on_time(time_ns, time_ns if self._active else None)
             self._active = False
 
@@ -261,7 +260,7 @@ class TimestampsAndWatermarksOperator(Operator):
 
 
 def _least_idle(several: list[Idleness | None]) -> Idleness | None:
-    """The one that has had a record most recently; ``None`` when some kept no idleness."""
+    """The one with the most recent record; ``None`` if any of them has no idleness."""
     known = [one for one in several if one is not None]
     if not known or len(known) < len(several):
         return None

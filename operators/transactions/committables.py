@@ -267,8 +267,7 @@ class CheckpointCommittables:
         return all(book.is_finished for book in self.books.values())
 
     def requests(self, *, only_fully_received: bool) -> list[CommitRequest]:
-        """The requests without an outcome, by subtask: of all subtasks, or only of those that have sent all they
-        announced."""
+        """Those without an outcome, by subtask: of all subtasks, or of those that have sent all they announced."""
         return [
             request
             for _, book in sorted(self.books.items())

@@ -4,8 +4,7 @@
 Rules:
 
 * The state is every committable that is booked and not committed.
-* Committables that a restore commits are sent downstream with the first element, because downstream operators open
-  later.
+* A restore's commits are sent downstream with the first element, because downstream operators open later.
 * A committer may send more after the end of its input, because it commits the last checkpoint's committables only after
   that checkpoint has completed. Its task and that of the global committer stay until then.
 * Timers do not fire after the end of the input. Postponed requests are then tried again at once, ``max_retries`` times.

@@ -3,16 +3,14 @@
 Rules:
 
 * A checkpoint is committed as a whole: when it is complete, all committables of *all* subtasks have come, and all older
-  checkpoints are committed. Committers send only committables of complete checkpoints. So after committers it is
-  committed when its last committable comes, without a notification (``commit_on_input``). After writers the
-  notification decides.
+  checkpoints are committed. Committers send only for complete checkpoints. So after committers it is committed with its
+  last committable, without a notification (``commit_on_input``). After writers the notification decides.
 * All committables of a subtask have come when it has sent a summary for this checkpoint or a later one, and all that it
   announced. A subtask that never saw the barrier of an aborted checkpoint sends nothing for it. A subtask whose input
   has ended announces it, and the machine does not wait for it.
 * Committables that come after the notification of their checkpoint are committed with the next one.
-* A restore commits the committables of its checkpoint. After committers the state may have only some of them, because
-  committers send them later, towards the *next* checkpoint. An incomplete checkpoint waits until each committer has
-  sent its part again.
+* A restore commits the committables of its checkpoint. After committers the state may lack some, which they sent later,
+  before the *next* barrier. An incomplete checkpoint waits until each has sent its part again.
 """
 
 from __future__ import annotations
@@ -37,8 +35,7 @@ from operators.transactions.committer_machine import (
 class GlobalCommitterMachine(CommittingMachine):
     """The machine of the global committer.
 
-    ``commit_on_input``  whether all input belongs to complete checkpoints, because it comes from committers, not
-                         writers.
+    ``commit_on_input``  whether all input is for complete checkpoints, as it comes from committers, not writers.
     """
 
     def __init__(

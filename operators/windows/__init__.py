@@ -1,7 +1,6 @@
 """Windows over keyed streams: ``assigners`` say which windows a record belongs to; ``window_operator`` runs tumbling
-and
-sliding windows a batch at a time; ``triggered_windows`` runs any kind, with ``triggers``, ``evictors`` and
-``merging`` sessions. ``contents``, ``cells`` and ``contexts`` are what a window keeps and shows.
+and sliding windows a batch at a time; ``triggered_windows`` runs any kind, with ``triggers``, ``evictors`` and
+``merging`` sessions. ``contents`` and ``cells`` hold the data of windows, ``contexts`` show it to functions.
 """
 
 from __future__ import annotations

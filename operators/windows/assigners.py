@@ -66,7 +66,7 @@ Window = TimeWindow | GlobalWindow
 class WindowAssigner:
     """Says which windows a record belongs to (Flink: ``WindowAssigner``).
 
-    One of another kind is a frozen dataclass derived from this class. It must be pure.
+    Derive your own as a frozen dataclass from this class. It must be pure.
 
     :cvar is_event_time: whether windows are cleaned up by the watermark; by the virtual clock otherwise
     :cvar merges: whether windows that touch become one (Flink: ``MergingWindowAssigner``)
@@ -88,7 +88,7 @@ class WindowAssigner:
         return EventTimeTrigger() if self.is_event_time else ProcessingTimeTrigger()
 
     def spec(self) -> str:
-        """The part that must not change while state is kept: the class and its numbers and texts."""
+        """The part that must not change while there is state: the class, its numbers and texts."""
         shown = [(name, getattr(self, name)) for name in getattr(self, "__dataclass_fields__", ())]
         plain = ", ".join(f"{name}={value!r}" for name, value in shown if isinstance(value, (int, str)))
         return f"{type(self).__name__}({plain})"
@@ -173,7 +173,7 @@ class _Sliding(WindowAssigner):
     def of(cls, size_ms: int, slide_ms: int, offset_ms: int = 0) -> Self:
         """Windows of ``size_ms``, one every ``slide_ms``, shifted by ``offset_ms``.
 
-        A record belongs to all that hold its time: several when they overlap, none where they leave a gap.
+        A record belongs to all windows that contain its time: to several if they overlap, to none in a gap.
         """
         return cls(size_ms, slide_ms, offset_ms)
 
@@ -234,7 +234,7 @@ class _Sessions(WindowAssigner):
         return cls(None, gap_of)
 
     def assign(self, value: Any, timestamp_ms: int | None, now_ms: int) -> Sequence[Window]:
-        """See ``WindowAssigner``. Raises ``ValueError`` when the function of the gap returns none."""
+        """See ``WindowAssigner``. Raises ``ValueError`` when the gap function does not return a gap."""
         time_ms = timestamp_ms if self.is_event_time else now_ms
         assert time_ms is not None
         gap_ms = self.gap_ms
@@ -246,7 +246,7 @@ class _Sessions(WindowAssigner):
         return (TimeWindow(time_ms, time_ms + gap_ms),)
 
     def spec(self) -> str:
-        """A gap per record may change: windows in state have their ends with them."""
+        """A gap per record may change, because windows in the state contain their ends."""
         return f"{type(self).__name__}({'dynamic gap' if self.gap_ms is None else f'gap_ms={self.gap_ms}'})"
 
 
@@ -254,8 +254,8 @@ class _Sessions(WindowAssigner):
 class EventTimeSessionWindows(_Sessions):
     """Windows that end when a key has had no record for a gap (Flink: ``EventTimeSessionWindows``, ``Dynamic…``).
 
-    A record opens the window from its time to its time plus the gap; windows that overlap or touch become one. A late
-    record can so be in time, when the session that it belongs to is still open.
+    A record opens the window from its time to its time plus the gap; windows that overlap or touch become one. So a
+    late record can be in time if its session is still open.
     """
 
 
@@ -269,7 +269,7 @@ class ProcessingTimeSessionWindows(_Sessions):
 
 @dataclass(frozen=True, slots=True)
 class GlobalWindows(WindowAssigner):
-    """One window per key for all records, useful with a trigger of its own (Flink: ``GlobalWindows``)."""
+    """One window per key for all records, useful with your own trigger (Flink: ``GlobalWindows``)."""
 
     fires_at_end_of_stream: bool = False
 
@@ -293,11 +293,11 @@ class GlobalWindows(WindowAssigner):
         return EndOfStreamTrigger() if self.fires_at_end_of_stream else NeverTrigger()
 
     def spec(self) -> str:
-        """There is but one; when it fires is a matter of the trigger."""
+        """There is only one kind; the trigger decides when it fires."""
         return "GlobalWindows"
 
     def namespace_of(self, window: Window) -> Any:
-        """Any value does, as long as it is not ``None``, which means no namespace."""
+        """Any value except ``None``, which means no namespace."""
         return 0
 
     def window_of(self, namespace: Any) -> Window:

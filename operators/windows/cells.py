@@ -1,7 +1,7 @@
 """The contents of a window with a trigger, one window of the current key at a time.
 
-A cell is asked for its *contents*, which may be missing, and for the *result* of contents: a window whose result is
-``None`` still has contents, and fires.
+A cell gives its *contents*, which may be missing, and the *result* of contents. A window with the result ``None`` still
+has contents, and fires.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def window_cell(backend: KeyedStateBackend, aggregate: Aggregate) -> WindowCell:
     if aggregate is None:
         return WindowCell(backend.list_state(ListStateDescriptor(STATE_NAME)), "window", _itself)
     if isinstance(aggregate, AggregateFunction):
-        # The state gives the accumulator, so that a result of None is told from no accumulator.
+        # The state gives the accumulator, so that a result None differs from no accumulator.
         accumulators = AggregatingStateDescriptor(STATE_NAME, aggregate.create, aggregate.add, _itself, aggregate.merge)
         return WindowCell(backend.aggregating_state(accumulators), "aggregate function", aggregate.get_result)
     reduced = backend.reducing_state(ReducingStateDescriptor(STATE_NAME, aggregate))
@@ -72,7 +72,7 @@ class EvictableCell(WindowCell):
         check_aggregate(aggregate)
         self._aggregate = aggregate
         self.is_reduction = aggregate is not None and not isinstance(aggregate, AggregateFunction)
-        """Then no records have no result."""
+        """A reduction of no records has no result."""
         function = "reduce function" if self.is_reduction else "aggregate function"
         records = backend.list_state(ListStateDescriptor(STATE_NAME))
         super().__init__(records, "window" if aggregate is None else function, self._result)

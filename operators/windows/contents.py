@@ -3,9 +3,9 @@
 The window is the namespace of the state, given by its start.
 
 :class:`FoldedContents` keeps windows *open* in memory until they fire: for each start a dict from key to accumulator.
-Before each snapshot they are written to the state and closed, and their timers are registered, so that a checkpoint
-holds what it would hold without them. A window that opens and fires between two checkpoints never comes into the state
-and needs no timers. A record then costs the look-up of its key.
+Before each snapshot they are written to the state and closed, and their timers are registered. So a checkpoint has the
+same content as without them. A window that opens and fires between two checkpoints never comes into the state and needs
+no timers; a record then costs only the look-up of its key.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ Keys = Sequence[Any]
 Starts = Sequence[int]
 
 _FEW_RECORDS = 16
-"""A smaller batch opens no window: runs that go record by record keep everything in the state."""
+"""A smaller batch does not open a window: runs that go record by record keep all contents in the state."""
 
 _MOST_CELLS = 1 << 17
-"""With more accumulators than these in open windows, all are written to the state, which may exceed memory."""
+"""With more accumulators in open windows, all are written to the state, which may be larger than memory."""
 
 
 class WindowContents:
     """Contents of windows in keyed state: here all their records, in lists.
 
     :ivar what: the user's function, for errors
-    :ivar failed_index: after a function of the user failed, the index of the record in its batch
+    :ivar failed_index: after an error in a user's function, the index of the record in its batch
     """
 
     what = "window"
@@ -79,21 +79,20 @@ class WindowContents:
 
     @property
     def is_full(self) -> bool:
-        """Whether what is kept beside the state should be written out."""
+        """Whether the open windows should be written to the state."""
         return False
 
     def open_windows(self, until: int) -> list[tuple[int, Keys, bool]]:
-        """Windows kept beside the state that start until then: the start, the keys, and whether the state has others
-        of the window."""
+        """Open windows with a start up to ``until``: the start, the keys, and whether the state has other keys of the
+        window."""
         return []
 
     def write_out(self, starts: Iterable[int] | None = None) -> tuple[Keys, Starts]:
-        """Bring the state up to date with what is kept beside it, for these windows or for all. Returns the windows
-        written, which may have no timers."""
+        """Write open windows to the state, these or all. Returns the written windows, which may have no timers."""
         return (), ()
 
     def fingerprint(self) -> object:
-        """What is kept beside the state."""
+        """The open windows."""
         return ()
 
 
@@ -115,7 +114,7 @@ class FoldedContents(WindowContents):
     """One accumulator or reduced value for each key and window.
 
     ``aggregate``       the aggregate, or ``None`` when values are reduced;
-    ``restored_until``  greatest start of a window that the state may have of an earlier attempt, if any.
+    ``restored_until``  the greatest start of a window that an earlier attempt may have left in the state, if any.
     """
 
     def __init__(
@@ -128,7 +127,7 @@ class FoldedContents(WindowContents):
         self._open: dict[int, _OpenWindow] = {}
         self._cells = 0
         self._stored: dict[int, None] = {}
-        """Starts of windows of which this attempt has written something to the state."""
+        """Starts of windows that this attempt has written to the state, at least in part."""
 
     def add_many(self, keys: Keys, starts: Starts, values: Sequence[Any]) -> None:
         try:
@@ -165,7 +164,7 @@ class FoldedContents(WindowContents):
         failed_at, failure = len(keys), None
         for start, positions in windows:
             if failure is not None:
-                # The earliest record on which a function fails is the one to tell, as record by record.
+                # Report the earliest record on which a function fails, as runs record by record do.
                 positions = [one for one in (range(len(keys)) if positions is None else positions) if one < failed_at]
             some_keys, some_values = keys, values
             if positions is not None:
@@ -212,8 +211,8 @@ class FoldedContents(WindowContents):
         self._cells += len(cells) - before
 
     def _fetch(self, cells: Counter[Any], start: int, keys: Keys) -> None:
-        """Take from the state what it has of these keys and an open window has not. The state refuses keys that it
-        cannot have: those of another subtask, and ints that are too wide."""
+        """Read from the state the accumulators of these keys that the open window lacks. The state refuses impossible
+        keys: those of another subtask, and ints that are too wide."""
         unseen = [key for key in dict.fromkeys(keys) if key not in cells]
         found = self._state.stored_many(unseen, [start] * len(unseen))
         before = len(cells)
@@ -248,7 +247,7 @@ class FoldedContents(WindowContents):
             if window is None or not window.is_whole:
                 in_state += zip(cleared, repeat(start))
             if window is not None:
-                # Maybe not all of its keys: timers that fire one by one, or that forget other windows, cut it.
+                # Perhaps not all of its keys: single timers, or timers that forget other windows, come between.
                 cells = window.cells
                 before = len(cells)
                 for key in cleared:

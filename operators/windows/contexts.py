@@ -1,5 +1,5 @@
-"""What a window with a trigger hands to triggers, evictors and window functions. The operator points them at a window
-before each call."""
+"""The contexts that triggers, evictors and window functions get. The operator points them at a window before each
+call."""
 
 from __future__ import annotations
 

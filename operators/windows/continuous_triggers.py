@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class ContinuousEventTimeTrigger(Trigger):
     """Fires at every multiple of an interval of event time, and at the end of the window (Flink: same name).
 
-    It is the watermark that must reach those times, so a watermark that jumps over several fires once for each. Only a
-    global window does not go through the rest of time when its input ends: it fires a last time.
+    A watermark that jumps over several multiples fires once for each. Only a global window does not go through the rest
+    of time when its input ends: it fires a last time.
     """
 
     def __init__(self, interval_ms: int) -> None:
@@ -80,8 +80,8 @@ class ContinuousEventTimeTrigger(Trigger):
 class ContinuousProcessingTimeTrigger(Trigger):
     """Fires at every multiple of an interval of the virtual clock, from the first record on (Flink: same name).
 
-    When a window ends by that clock, the last time is its end. (Flink also takes the end of event-time windows for a
-    time of the clock; once that has passed, its trigger fires without a pause. Here it keeps the interval.)
+    For windows that end by that clock, the last firing is at their end. (Flink also compares the end of event-time
+    windows with the clock; once that has passed, its trigger fires without a pause. Here it keeps the interval.)
     """
 
     def __init__(self, interval_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""Evictors: which records of a window are left out, or thrown away, when it is computed (Flink: ``Evictor``).
+"""Evictors: which records of a window are removed before or after it is computed (Flink: ``Evictor``).
 
 A window with an evictor keeps all its records with their timestamps; evicted records are gone for good.
 """
@@ -22,7 +22,7 @@ class TimestampedValue(NamedTuple):
 
 
 class Evictor:
-    """Base of all evictors. Records come in the order in which they were added; both methods return those that stay."""
+    """Base of all evictors. Records come in the order in which they were added; both methods return those to keep."""
 
     def evict_before(self, elements: list[TimestampedValue], window: Window, ctx: Clocks) -> list[TimestampedValue]:
         """The records that the window is computed from."""
@@ -40,11 +40,11 @@ class _OneSided(Evictor):
         self._after = evict_after
 
     def evict_before(self, elements: list[TimestampedValue], window: Window, ctx: Clocks) -> list[TimestampedValue]:
-        """The rule, unless it is to be applied after."""
+        """Apply the rule, unless it is for after."""
         return elements if self._after else self._evict(elements)
 
     def evict_after(self, elements: list[TimestampedValue], window: Window, ctx: Clocks) -> list[TimestampedValue]:
-        """The rule, if it is to be applied after."""
+        """Apply the rule, if it is for after."""
         return self._evict(elements) if self._after else elements
 
     def _evict(self, elements: list[TimestampedValue]) -> list[TimestampedValue]:

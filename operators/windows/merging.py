@@ -1,7 +1,7 @@
-"""The sessions of one key, and how a further one changes them (Flink: ``MergingWindowSet``).
+"""The sessions of one key, and how a new window changes them (Flink: ``MergingWindowSet``).
 
-Every session has a *state window*, the namespace that its contents are filed under: the first of the windows that it
-was merged from. So contents stay where they are when a session grows, and only those of further sessions are moved.
+Every session has a *state window*, the namespace of its contents: the first of the windows that it was merged from. So
+contents stay in place when a session grows, and only the contents of the other merged sessions are moved.
 
 Invariant: the sessions of a key neither overlap nor touch.
 """
@@ -15,7 +15,7 @@ from itertools import pairwise
 from operators.windows.assigners import TimeWindow
 
 Stored = tuple[int, int, int, int]
-"""A session and its state window, as they stand in keyed state."""
+"""A session and its state window, as keyed state stores them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class Merge:
 
     :ivar result: the session that the window belongs to now
     :ivar state_window: where the contents of that session are
-    :ivar merged: the sessions that became part of ``result``; empty when it is one of them, or new
-    :ivar moved: the state windows of those whose contents must be moved to ``state_window``
+    :ivar merged: the sessions that became part of ``result``; empty when that is an old session, or new
+    :ivar moved: the state windows whose contents must be moved to ``state_window``
     """
 
     result: TimeWindow

@@ -2,23 +2,23 @@
 
 (Flink: ``WindowOperator``, ``EvictingWindowOperator``.)
 
-Tumbling and sliding event-time windows with their default trigger are the business of ``window_operator``, which works
-on whole batches; everything else is done here, one record at a time.
+``window_operator`` handles tumbling and sliding event-time windows with their default trigger, in whole batches. All
+other windows are handled here, one record at a time.
 
 Rules, for a window with greatest timestamp ``m`` and allowed lateness ``l``:
 
-* *Cleanup time*: ``m + l`` by the watermark for event-time windows, ``m`` by the virtual clock for the others. There is
-  a timer for it, except at the end of time, and then contents, trigger state and timers of the window go.
-* A record is added to those of its windows whose cleanup time has not been reached, and the trigger of each is asked. A
-  record that no window took is *late* if also its own time plus ``l`` has been reached: it goes to the side output for
-  late records, else it is counted in ``numLateRecordsDropped``. (Of sessions it is the merged window that counts.)
-* A firing trigger computes the window only if it holds something. Results have timestamp ``m``, whichever clock fired.
+* *Cleanup time*: ``m + l`` by the watermark for event-time windows, ``m`` by the virtual clock for the others. Its
+  timer (there is none at the end of time) removes contents, trigger state and timers of the window.
+* A record is added to its windows whose cleanup time has not been reached, and each of their triggers decides. A record
+  without such a window is *late* if its own time plus ``l`` has been reached, too: it goes to the side output for late
+  records, or is counted in ``numLateRecordsDropped``. (For sessions the merged window counts.)
+* A firing trigger computes the window only if it has contents. Results have timestamp ``m``, for both clocks.
 * Merging: when a window joins others, the trigger's ``on_merge`` comes first, then its ``clear`` for each of the old
   windows, then their contents are moved; only then is the record added. If the merged window is past its cleanup time,
   nothing is merged and the record is late.
 * Timers of the virtual clock fire once it has *passed* their millisecond (Flink: ``getProcessingTimeDelay``): a record
-  of that very millisecond still belongs to the window. At the end of the input they are void: what processing-time
-  windows then hold is not emitted.
+  of that very millisecond still belongs to the window. At the end of the input these timers do not fire: the contents
+  of processing-time windows are then not emitted.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _TIMER_DELAY_MS = 1
 class TriggeredWindowOperator(Operator):
     """Groups the records of each key by window, and computes windows when a trigger says so.
 
-    ``trigger``              when a window is computed; that of the assigner without one;
-    ``evictor``              which records are left out then; ``None`` keeps no records beside the aggregate;
+    ``trigger``              when a window is computed; by default the assigner's;
+    ``evictor``              which records are removed then; with ``None`` only the aggregate is kept;
     ``process_function``     ``(key, window, result) -> records``, or a ``ProcessWindowFunction``;
     ``aggregate``, ``window_function``, ``allowed_lateness_ms``, ``late_tag``
                              as for ``WindowOperator``.
@@ -178,7 +178,7 @@ class TriggeredWindowOperator(Operator):
         return True
 
     def _merge_triggers(self, key: Any, result: TimeWindow, merged: Sequence[TimeWindow]) -> None:
-        """One trigger goes on where there were several; cleanup timers of the old windows go."""
+        """Merge the triggers of several windows into one; delete the cleanup timers of the old windows."""
         ctx, trigger, namespace_of = self._trigger_ctx, self._trigger, self._assigner.namespace_of
         where = {"key": key, "window": result}
         ctx.namespace, ctx.merged = namespace_of(result), [namespace_of(one) for one in merged]
@@ -364,7 +364,7 @@ class TriggeredWindowOperator(Operator):
     # --- the user's functions -----------------------------------------------------------------------------
 
     def _guarded(self, what: str, record: Any, call: Callable[[], Any]) -> Any:
-        """The result of ``call``; what it raises names the function and the record, or the key and window."""
+        """The result of ``call``; its errors name the function and the record, or the key and window."""
         try:
             return call()
         except Exception as error:

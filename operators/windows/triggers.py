@@ -1,16 +1,16 @@
 """Triggers: when a window is computed, and whether it then forgets its contents (Flink: ``Trigger``).
 
-A trigger is asked about every record and every timer of a window. It keeps what it must remember in state that it asks
-its context for: one value per key and window, snapshotted with the rest. Attributes of its own are not state, and one
-object serves all windows of a subtask.
+A trigger is called for every record and every timer of a window. It keeps its data in state that it gets from its
+context: one value per key and window, snapshotted with the rest. Attributes of its own are not state, and one object
+serves all windows of a subtask.
 
 Rules of the callbacks (Flink: ``WindowOperator``):
 
 * ``FIRE`` computes the window from its contents, ``PURGE`` empties it but keeps the window and the trigger's state.
-* ``on_event_time`` and ``on_processing_time`` are called for *every* timer of the window, also for the one that cleans
-  it up: compare the time.
+* ``on_event_time`` and ``on_processing_time`` are called for *every* timer of the window, even the cleanup timer:
+  compare the time.
 * ``clear`` is called when the window is cleaned up, and for windows that were merged into another one.
-* A trigger for sessions also says how two windows become one: ``can_merge`` and ``on_merge``.
+* A trigger for sessions also defines how windows merge: ``can_merge`` and ``on_merge``.
 """
 
 from __future__ import annotations
@@ -50,23 +50,23 @@ class TriggerResult(Enum):
 
 
 class TriggerContext(Clocks, NamedStates, KeyTimers, Protocol):
-    """What a trigger may ask: the clocks, and the state and timers of the present window of the current key. Ask for a
-    state again in each callback: a handle speaks of one window only."""
+    """The context of a trigger: the clocks, and the state and timers of the present window of the current key. Get a
+    state again in each callback: a handle belongs to one window only."""
 
 
 class MergeContext(TriggerContext, Protocol):
-    """What a trigger may do when windows have become one."""
+    """The context of a trigger when windows were merged."""
 
     def merge_state(self, state: ListState | ReducingState) -> None:
-        """Move what the merged windows had in a list or reducing state into that of the new one.
+        """Move the values of the merged windows in a list or reducing state into that of the new window.
 
         (Flink: ``OnMergeContext.mergePartitionedState``.) Raises ``TypeError`` for state that cannot be merged.
         """
 
 
 class Trigger:
-    """Base of all triggers. Your own trigger overrides the three callbacks, and ``clear`` when it leaves any state.
-    Event-time windows never fire by the clock unless the trigger says so, and the other way round."""
+    """Base of all triggers. Your own trigger overrides the three callbacks, and ``clear`` if it has state. Event-time
+    windows fire by the virtual clock, and processing-time windows by the watermark, only if the trigger does so."""
 
     def on_element(self, value: Any, timestamp_ms: int | None, window: Window, ctx: TriggerContext) -> TriggerResult:
         """A record was added to the window. ``timestamp_ms`` is ``None`` when the stream carries no timestamps."""
@@ -81,7 +81,7 @@ class Trigger:
         return TriggerResult.CONTINUE
 
     def can_merge(self) -> bool:
-        """Whether ``on_merge`` is defined; sessions take no other trigger."""
+        """Whether ``on_merge`` is defined; sessions require it."""
         return False
 
     def on_merge(self, window: Window, ctx: MergeContext) -> None:
@@ -92,7 +92,7 @@ class Trigger:
         """Remove every state and timer that this trigger has for the window."""
 
     def spec(self) -> str:
-        """The part that must not change while state is kept: a trigger cannot use another's timers and state."""
+        """The part that must not change while there is state: a trigger cannot use another's timers and state."""
         return type(self).__name__
 
 
@@ -100,14 +100,14 @@ class EventTimeTrigger(Trigger):
     """Fires when the watermark passes the end of the window, then for every late record (Flink: same name)."""
 
     def on_element(self, value: Any, timestamp_ms: int | None, window: Window, ctx: TriggerContext) -> TriggerResult:
-        """Fire at once when the end has passed, else have a timer there."""
+        """Fire at once if the end has passed, else register a timer there."""
         if window.max_timestamp <= ctx.current_watermark_ms:
             return TriggerResult.FIRE
         ctx.register_event_time_timer(window.max_timestamp)
         return TriggerResult.CONTINUE
 
     def on_event_time(self, time_ms: int, window: Window, ctx: TriggerContext) -> TriggerResult:
-        """Fire at the end of the window; the later timer that cleans it up is not ours."""
+        """Fire at the end of the window; the later cleanup timer is not ours."""
         return TriggerResult.FIRE if time_ms == window.max_timestamp else TriggerResult.CONTINUE
 
     def can_merge(self) -> bool:
@@ -126,7 +126,7 @@ class ProcessingTimeTrigger(Trigger):
     """Fires when the virtual clock passes the end of the window (Flink: same name)."""
 
     def on_element(self, value: Any, timestamp_ms: int | None, window: Window, ctx: TriggerContext) -> TriggerResult:
-        """Have a timer at the end of the window."""
+        """Register a timer at the end of the window."""
         ctx.register_processing_time_timer(window.max_timestamp)
         return TriggerResult.CONTINUE
 
@@ -174,7 +174,7 @@ class CountTrigger(Trigger):
         return True
 
     def on_merge(self, window: Window, ctx: MergeContext) -> None:
-        """Counts add up. They can then reach ``count`` by more than one; the record in hand fires."""
+        """Counts add up, and may exceed ``count``; the present record fires."""
         ctx.merge_state(ctx.reducing_state("count", _add))
 
     def clear(self, window: Window, ctx: TriggerContext) -> None:
@@ -182,7 +182,7 @@ class CountTrigger(Trigger):
 
 
 class PurgingTrigger(Trigger):
-    """Another trigger whose every firing also forgets the contents (Flink: same name)."""
+    """Another trigger that also forgets the contents at each firing (Flink: same name)."""
 
     def __init__(self, trigger: Trigger) -> None:
         if not isinstance(trigger, Trigger):
@@ -231,10 +231,10 @@ class NeverTrigger(Trigger):
 
 
 class EndOfStreamTrigger(Trigger):
-    """Fires once, when the watermark says that the input has ended (Flink: ``GlobalWindows.EndOfStreamTrigger``)."""
+    """Fires once, with the watermark at the end of the input (Flink: ``GlobalWindows.EndOfStreamTrigger``)."""
 
     def on_element(self, value: Any, timestamp_ms: int | None, window: Window, ctx: TriggerContext) -> TriggerResult:
-        """Have a timer at the end of the window, which is the end of time."""
+        """Register a timer at the end of the window, which is the end of time."""
         ctx.register_event_time_timer(window.max_timestamp)
         return TriggerResult.CONTINUE
 

@@ -1,4 +1,4 @@
-"""Functions over the contents of a window that want more than the contents: state, side outputs, the clocks."""
+"""Functions over the contents of a window with access to state, side outputs and the clocks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class WindowContext(Clocks, Protocol):
-    """What a window function may read about the present window (Flink: ``ProcessWindowFunction.Context``)."""
+    """The context of a window function (Flink: ``ProcessWindowFunction.Context``)."""
 
     @property
     def window(self) -> Window:
@@ -20,9 +20,9 @@ class WindowContext(Clocks, Protocol):
 
     @property
     def window_state(self) -> NamedStates:
-        """State of the key and window. Ask again in each call, and remove it in ``clear``.
+        """State of the key and window. Get it again in each call, and remove it in ``clear``.
 
-        Raises ``TypeError`` for sessions: which window would it belong to once two have become one?
+        Raises ``TypeError`` for sessions: after a merge it would be unclear which window it belongs to.
         """
 
     @property

@@ -9,8 +9,8 @@ Rules, for a window with greatest timestamp ``m``, allowed lateness ``l`` and cu
 * ``w < m``             the record is added; the window fires when the watermark reaches ``m``;
 * at ``m + l``          the window is forgotten.
 
-Results carry the timestamp ``m``. They leave before the watermark that caused them, ordered by window end
-and then by the encoded key: the order is a function of the state, not of its history.
+Results carry the timestamp ``m``. They are emitted before the watermark that caused them, ordered by window end and
+then by the encoded key: the order is a function of the state, not of its history.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ WindowFunction = Callable[[Any, TimeWindow, Any], Any]
 
 
 def check_window_spec(operator: Operator, restored: Sequence[Any], spec: Any) -> None:
-    """Refuse windows of a checkpoint that are not those of this job: they would never fire, or at the wrong time.
+    """Refuse a checkpoint whose windows differ from the job's: they would never fire, or at the wrong time.
 
-    ``restored`` holds what each subtask wrote as its ``spec``: (size, offset) for tumbling event-time windows, and for
-    all others a text that says everything.
+    ``restored`` holds the ``spec`` that each subtask wrote: (size, offset) for tumbling event-time windows, and for all
+    others a text with all settings.
     """
     for other in restored:
         if other != spec:
@@ -53,8 +53,8 @@ def _spec_text(spec: Any) -> str:
 class WindowOperator(Operator):
     """Groups the records of each key by window and emits one result per window.
 
-    ``aggregate``            an ``AggregateFunction``, a reduce function ``(a, b) -> a``, or ``None`` to keep all
-                             records, whose list is then the result;
+    ``aggregate``            an ``AggregateFunction``, a reduce function ``(a, b) -> a``, or ``None`` for the list of
+                             all records as the result;
     ``window_function``      ``(key, window, result) -> record``; without one the record is
                              ``(key, window.start, window.end, result)``;
     ``allowed_lateness_ms``  how long a window that has fired is kept for late records;
@@ -91,7 +91,7 @@ class WindowOperator(Operator):
         self._contents = window_contents(backend, self._aggregate, restored_until)
         self._clock = EventClock(self.context)
         self._spec_state = self.context.operator_backend().union_list_state("window-spec")
-        # Restored windows are known by their start only, so they must be the windows of this job.
+        # The state contains only the starts of windows, so they must be windows of this job.
         check_window_spec(self, self._spec_state.get(), self._spec())
 
     def _spec(self) -> Any:
@@ -144,7 +144,7 @@ class WindowOperator(Operator):
         self._timers.event_time.register(keys, starts, [start + last for start in starts])
 
     def _add_with_late_ones(self, keys: list[Any], starts: list[int], values: list[Any]) -> list[bool]:
-        """The same when some windows have fired already, or are gone; returns which are gone."""
+        """The same when some windows have fired already, or are forgotten; returns which are forgotten."""
         watermark_ms, lateness_ms = self._clock.watermark_ms, self._allowed_lateness_ms
         last = self._assigner.size_ms - 1
         fired = [start + last <= watermark_ms for start in starts]
@@ -158,7 +158,7 @@ class WindowOperator(Operator):
         return gone
 
     def _fire_again(self, keys: list[Any], starts: list[int], values: list[Any]) -> None:
-        """Late records within the allowed lateness: each gives a new result of its window at once."""
+        """Late records within the allowed lateness: each emits a new result of its window at once."""
         self._register_cleanup(keys, starts)
         out: list[Any] = []
         out_stamps: list[int] = []
@@ -193,7 +193,7 @@ class WindowOperator(Operator):
         self.output.emit_watermark(watermark_ms)
 
     def _due(self, watermark_ms: int) -> list[Timer]:
-        """The timers up to the watermark in firing order, those included that open windows do without."""
+        """The timers up to the watermark in firing order, even those that open windows have not registered."""
         queue, last = self._timers.event_time, self._assigner.size_ms - 1
         ended: list[Timer] = []
         for start, keys, is_in_state in self._contents.open_windows(watermark_ms - last):
@@ -224,7 +224,7 @@ class WindowOperator(Operator):
                 self.lineage.emitted()
         stay: dict[tuple[Any, int], None] = {}
         if lateness_ms:
-            # The timer that forgets a window is set when the window fires: until then one timer is enough.
+            # The cleanup timer is registered when the window fires: until then one timer is enough.
             kept = [one for one in ended if assigner.cleanup_time(one[2], lateness_ms) > watermark_ms]
             stay = {(key, start): None for _, key, start in kept}
             self._written_out({start: None for _, _, start in kept})
@@ -251,7 +251,7 @@ class WindowOperator(Operator):
         try:
             return self._contents.get_many(keys, starts)
         except Exception:
-            # One by one, to find out which window it is.
+            # One by one, to find the failing window.
             for key, start in zip(keys, starts, strict=True):
                 try:
                     self._contents.get_many([key], [start])
@@ -287,8 +287,8 @@ class WindowOperator(Operator):
 class SlidingWindowOperator(WindowOperator):
     """The same for windows that overlap, or leave gaps: a record counts once for each of its windows.
 
-    A record is late only if all of its windows are gone. A record in a gap between windows belongs to none. It is late
-    too if the watermark has passed it by the allowed lateness; otherwise it does not count as lost.
+    A record is late only if all of its windows are gone. A record in a gap between windows belongs to none. It counts
+    as late only if the watermark has passed it by the allowed lateness.
     """
 
     def _spec(self) -> Any:

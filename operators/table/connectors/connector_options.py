@@ -3,8 +3,8 @@
 Rules
 -----
 * Values are texts, as in the ``WITH`` clause of a ``CREATE TABLE``, or Python values of the option's own type.
-* All errors in the options of a table are reported at once: unknown options with the one that was probably meant,
-  invalid values, required options that are missing.
+* All errors in the options of a table are reported at once: unknown options (with the probable intended one), invalid
+  values, missing required options.
 * Durations are ``500 ms``, ``30 s``, ``1 min``, ``2 h``, ``1 d``; sizes are ``64 kb``, ``128 mb``, ``1 gb``, in powers
   of 1024; lists are separated by ``;`` or ``,`` (Flink: ``TimeUtils``, ``MemorySize``, ``ConfigOptions``).
 """
@@ -32,7 +32,7 @@ _QUANTITY = re.compile(r"\s*(\d+)\s*([a-zA-Z]*)\s*")
 
 
 class OptionError(ValueError):
-    """A value that its option does not take; the message says what the option takes."""
+    """A value that its option does not take; the message names the valid values."""
 
 
 @dataclass(frozen=True, slots=True)

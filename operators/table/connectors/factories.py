@@ -40,7 +40,7 @@ class TableDefinition:
 
     @property
     def physical(self) -> Schema:
-        """The columns in the files: all except those that name the partition."""
+        """The columns in the files: all except the partition columns."""
         return {name: kind for name, kind in self.schema.items() if name not in self.partition_keys}
 
 

@@ -5,11 +5,10 @@ Rules (Flink: ``FileSystemTableFactory``, ``FileSystemConnectorOptions``)
 * Partition columns are not in the files. A source takes them from the path of each file, in the type of the schema; a
   sink makes directories ``column=value`` from them.
 * A streaming sink publishes with checkpoints, and cannot overwrite. A batch sink (``execution.runtime-mode``) writes to
-  a staging directory. It moves these files into the table when it has read all of the input.
-* Options that contradict each other, or that would have no effect, are refused.
-* ``sync-on-flush = false`` hands bytes to the operating system without waiting until they are on the disk. Then the
-  output of a dead process is safe, but that of a dead machine is not: rows of completed checkpoints may be
-  lost.
+  a staging directory. It moves these files into the table at the end of its input.
+* Contradictory options and options without effect are refused.
+* ``sync-on-flush = false`` hands bytes to the operating system without waiting for the disk. Then the output survives
+  the death of the process, but not of the machine: rows of completed checkpoints may be lost.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ class FileSystemConnector:
     identifier = "filesystem"
 
     def options(self) -> Sequence[ConfigOption]:
-        """All of them. A table is the same for its source and its sink, and each uses the options it needs."""
+        """All of them. A table has the same options for its source and its sink, and each uses the ones it needs."""
         return (
             ConfigOption("path", "text", "the directory of the table; of a sink below the run's output", required=True),
             ConfigOption("partition.default-name", "text", "partition of null and empty", DEFAULT_PARTITION_NAME),

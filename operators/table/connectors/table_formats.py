@@ -73,7 +73,7 @@ def _converter(kind: str) -> Callable[[str], Any]:
     def convert(text: str) -> Any:
         return value_of_text(text, kind)
 
-    # An error names the type that a value does not have.
+    # An error names the type by this name.
     convert.__name__ = kind
     return convert
 

@@ -1,4 +1,4 @@
-"""The files of a table as a source: their records, with the columns that are in the paths of the files."""
+"""The files of a table as a source: their records, with the partition columns from the paths of the files."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Commits a partition: tells readers that it is there (Flink: ``PartitionCommitPolicy``).
 
-* ``success-file``  an empty file, by default ``_SUCCESS``, in the partition's directory; one that is there is replaced.
+* ``success-file``  an empty file, by default ``_SUCCESS``, in the partition's directory; it replaces an existing one.
 * ``metastore``     an entry in the catalogue, created or updated. Only for tables that have one.
 * ``custom``        an object of the user's.
 
@@ -62,11 +62,11 @@ class CommitPolicy(Protocol):
         """
 
     def commit(self, context: PartitionCommitContext) -> bool:
-        """Make the partition known. Returns whether it was not known before; ``True`` if that cannot be told."""
+        """Make the partition known. Returns whether it is newly known; ``True`` if the policy cannot tell."""
 
 
 class SuccessFilePolicy:
-    """Writes an empty file of that name."""
+    """Writes an empty file with the given name."""
 
     kind = SUCCESS_FILE
 
@@ -93,7 +93,7 @@ class SuccessFilePolicy:
         return is_new
 
     def fresh(self) -> CommitPolicy:
-        """The policy for another simulation: itself, because its files are those of the simulation."""
+        """The policy for another simulation: itself, because its files belong to the simulation."""
         return self
 
     def announced(self, files: FileSystem, table_path: str) -> list[str]:
@@ -138,14 +138,13 @@ class MetastorePolicy:
         return self.metastore.put_partition(self.table, PartitionEntry(context.spec, context.path, context.now_ms))
 
     def fresh(self) -> CommitPolicy:
-        """The policy for another simulation: with a metastore in memory that lists the same table, without
-        partitions."""
+        """The policy for another simulation: with a metastore in memory that has the same table without partitions."""
         metastore = MemoryMetastore()
         metastore.create_table(self.table, self.metastore.partition_columns(self.table))
         return MetastorePolicy(metastore, self.table)
 
     def announced(self, files: FileSystem, table_path: str) -> list[str]:
-        """The partitions that are listed, as paths below that of the table."""
+        """The listed partitions, as paths below that of the table."""
         listed = self.metastore.partitions(self.table)
         return sorted(entry.location.removeprefix(table_path.rstrip("/") + "/") for entry in listed)
 
@@ -168,7 +167,7 @@ def commit_policies(
     ``metastore``  the catalogue of the table; a plain table of files has none;
     ``custom``     stands for the kind ``custom``.
 
-    Raises :class:`ConfigurationError` for a kind that is unknown, repeated, or lacks what it needs.
+    Raises :class:`ConfigurationError` for a kind that is unknown, repeated, or lacks its metastore or object.
     """
     policies: list[CommitPolicy] = []
     names = policy_kinds(kinds)

@@ -8,8 +8,8 @@ itself.
 * One letter reads as many digits as there are (``d`` reads 3 and 31); two read exactly two, except that ``yy`` is a
   year from 2000 on; ``yyyy`` reads four, and more only after a sign.
 * Adjacent numbers (``yyyyMMdd``): the widths of all numbers after the first are reserved first.
-* Resolution is Java's *smart* one: day 31 of a shorter month is its last day, hour 24 with nothing after it is
-  midnight of the next day, everything else must be in range. An hour without minutes is on the hour.
+* Resolution is Java's *smart* one: day 31 of a shorter month is its last day, hour 24 without minutes or seconds is
+  midnight of the next day, all other values must be in range. An hour without minutes is on the hour.
 """
 
 from __future__ import annotations

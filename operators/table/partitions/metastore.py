@@ -1,8 +1,7 @@
 """The catalogue of a table's partitions: a port, and two implementations.
 
-A metastore is an external system, like a database: it is reached through this port and not through the file system of
-the job. Every call is one transaction and leaves nothing open. So a task may die between any two calls, and every call
-may be repeated.
+A metastore is an external system, like a database: the job reaches it through this port, not through its file system.
+Every call is one whole transaction. So a task may die between any two calls, and every call may be repeated.
 """
 
 from __future__ import annotations

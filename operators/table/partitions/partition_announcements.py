@@ -1,19 +1,20 @@
 """The partitions that a writer announces (Flink: ``StreamingFileWriter``): a machine that listens to the buckets.
 
-* A created bucket makes its partition *new* and *in progress*, from now on. A bucket that becomes inactive makes it
-  *committable* and ends its progress. A restored bucket is not created. So Flink does not have its partition in
-  progress, and only the rolling policy closes its part. Until then the committer, which had heard of the partition
-  before the failure, commits it without the rows of that part. So the writer says which are *resumed*.
-* Before a snapshot the writer closes the parts of those partitions in progress that the predicate would commit now.
-  Otherwise a part that stays open would keep rows out of a committed partition.
+* A created bucket makes its partition *new* and *in progress*. A bucket that becomes inactive makes it *committable*
+  and ends its progress. A restored bucket is not created, so in Flink its partition is not in progress, and only the
+  rolling policy closes its part. Until then the committer, which knows the partition from before the failure, commits
+  it without the rows of that part. Here the writer reports such partitions as *resumed*.
+* Before a snapshot the writer closes the parts of partitions in progress that the predicate would commit now. Otherwise
+  an open part would keep rows out of a committed partition.
 * A snapshot books new partitions under its id.
-* A completed checkpoint has its files committed first. Then the writer announces the partitions that are committable or
-  new up to it, even if there are none, because the committer counts. One that is open again is announced as new.
-* A partition of a lost announcement is restored as a bucket. One without an open part becomes inactive at once, and is
-  announced. One with an open part might never become inactive, if rows keep coming between a snapshot and its
-  completion. So a *resumed* partition is new, too, and announced with the next checkpoint.
+* A completed checkpoint first has its files committed. Then the writer announces the partitions that are committable or
+  new up to it, even if there are none, because the committer counts. A partition that is open again is announced as
+  new.
+* If an announcement was lost, its partition is restored as a bucket. Without an open part it becomes inactive at once,
+  and is announced. With an open part it might never become inactive, if rows keep coming between a snapshot and its
+  completion. So a *resumed* partition is also new, and announced with the next checkpoint.
 * A partition that a restore has made committable has no bucket at the next checkpoint. After a second failure it would
-  be unknown. So it is state until it is announced; Flink has no such state.
+  be unknown. So it stays in the state until it is announced; Flink has no such state.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from operators.table.partitions.partition_triggers import CommitPredicate
 
 
 class PartitionAnnouncements:
-    """The partitions of one writer. ``predicate``: of the commit trigger, or ``None`` if partitions are not committed.
+    """The partitions of one writer. ``predicate``: the commit trigger's, or ``None`` if partitions are not committed.
 
     The caller sets the clock before any call that may open a bucket.
     """
@@ -36,10 +37,10 @@ class PartitionAnnouncements:
         self._new_by_checkpoint: dict[int, dict[str, None]] = {}
         self._committable: dict[str, None] = {}
         self._in_progress: dict[str, int] = {}
-        """Partition -> since when it is in progress."""
+        """Partition -> the time since when it is in progress."""
         self._announced_id = -1
 
-    # --- what the buckets tell ----------------------------------------------------------------------------
+    # --- events of the buckets ----------------------------------------------------------------------------
 
     def bucket_created(self, bucket_id: str) -> None:
         """See ``BucketsListener``. The first time counts."""
@@ -86,8 +87,8 @@ class PartitionAnnouncements:
         self._new = {}
 
     def on_committed(self, checkpoint_id: int) -> list[str] | None:
-        """The files of ``checkpoint_id`` and of all before are visible: the partitions to announce; ``None`` for a
-        notification that is older than the last one."""
+        """The files of ``checkpoint_id`` and of all before are visible. Returns the partitions to announce; ``None``
+        for a notification older than the last one."""
         if checkpoint_id <= self._announced_id:
             return None
         self._announced_id = checkpoint_id

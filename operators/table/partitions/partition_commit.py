@@ -4,7 +4,7 @@
 (:mod:`operators.table.partitions.commit_policies`). The operator keeps the trigger's lists as state.
 
 A partition is committed only after the files that made it committable are visible: writers announce a checkpoint after
-they have committed its files, all writers must have announced it, and their messages travel in order.
+they have committed its files, all writers must announce it, and their messages stay in order.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class PartitionCommit:
                              ``"partition-time"``: when event time has passed the partition's time by
                              ``delay_ms``;
     ``policies``             the commit actions, in this order; by default a success file;
-    ``extractor``            how the values of a partition are read as a time: ``DefaultPartitionTimeExtractor`` or an
-                             object with ``extract(columns, values)``;
+    ``extractor``            reads the values of a partition as a time: ``DefaultPartitionTimeExtractor`` or an object
+                             with ``extract(columns, values)``;
     ``watermark_time_zone``  the time zone of these times.
 
     With process time and no delay a partition is committed with the first checkpoint that holds rows of it, and again
@@ -118,7 +118,7 @@ class PartitionCommitterOperator(SinkOperator):
         return True
 
     def initialize_state(self) -> None:
-        """The policies are opened first: a table that does not fit is an error before the first record."""
+        """Open the policies first, so that a table that does not fit is an error before the first record."""
         context, backend = self.context, self.context.operator_backend()
         self._policies = open_policies(self._commit.policies, context.resolve_path, self._columns)
         self._lists = {name: backend.list_state(name, shape) for name, shape in self._state_shapes.items()}
@@ -150,7 +150,7 @@ class PartitionCommitterOperator(SinkOperator):
 
 
 class PartitionCommitterSpec:
-    """Describes the committer to the graph: there is one."""
+    """Describes the one committer to the graph."""
 
     name = "partition-committer"
     parallelism = 1
@@ -169,12 +169,12 @@ class PartitionCommitterSpec:
 
     @property
     def waits_for_event_time(self) -> bool:
-        """Whether announced partitions are said to be complete."""
+        """Whether an announced partition counts as complete."""
         return self.commit.trigger == PARTITION_TIME
 
     def announced(self, files: FileSystem, table_path: str) -> list[tuple[str, str]]:
-        """What readers of the table in ``table_path`` have been told: kind of policy, and partition. Policies that
-        cannot say are left out."""
+        """The announcements to readers of the table in ``table_path``: kind of policy, and partition. Policies that
+        cannot list theirs are left out."""
         return [
             (policy.kind, partition)
             for policy in self.commit.policies

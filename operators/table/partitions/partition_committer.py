@@ -1,14 +1,14 @@
 """Decides which partitions are committed when: the machine of the operator (Flink: ``PartitionCommitter``).
 
-* Each writer announces, after every completed checkpoint, which partitions have got files with it. A message names its
-  partitions to the trigger at once; blank names are skipped.
-* When all writers have announced a checkpoint, the trigger is asked. Partitions announced for later checkpoints by then
-  may be committed with it. Every older checkpoint is forgotten: a writer that lost a notification makes up for it with
-  the next, and never announces the older number.
+* After every completed checkpoint each writer announces the partitions that got files with it. The trigger gets the
+  partitions of a message at once; blank names are skipped.
+* When all writers have announced a checkpoint, the trigger decides. Partitions already announced for later checkpoints
+  may be committed with it. Every older checkpoint is forgotten: after a lost notification, a writer announces the next
+  checkpoint, and never the older number.
 * The end of the input has the number ``END_OF_INPUT``: everything is committed.
 * Received announcements are not state. After a restore all writers announce again; the watermark starts again, too.
-* A message may come from before a rescale (it was in flight in the checkpoint): it counts only together with messages
-  that have the same number of writers.
+* A message from before a rescale (in flight in the checkpoint) counts only together with messages that have the same
+  number of writers.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class PartitionCommitter:
             return []
         if checkpoint_id == END_OF_INPUT:
             return self._trigger.take_all()
-        # By the watermark at the snapshot: later records may be of the same partition
-        # (mutant "judged by the watermark of the completion").
+        # By the watermark at the snapshot: later records may belong to the same partition (mutant "judged by the
+        # watermark of the completion").
         return self._trigger.take_committable(checkpoint_id, now_ms)
 
     def fingerprint(self) -> object:

@@ -2,8 +2,8 @@
 
 A unit is compacted while the task handles its message: its files are merged
 (:mod:`operators.files.compaction.file_merging`) into a hidden file, which is fsynced, renamed and its directory
-fsynced. Only then may anything be deleted. So at every instant all rows are in the directory, and readers see them
-once, because the sources are hidden.
+fsynced. Only then may files be deleted. So at every instant all rows are in the directory, and readers see them once,
+because the sources are hidden.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _HIDDEN = re.compile(rf"\.{COMPACTED_PREFIX}.*\.inprogress\.([0-9a-f-]+)")
 
 
 class TableCompactCoordinatorOperator(Operator):
-    """Takes messages from writers, sends units. There is one."""
+    """Takes messages from writers, sends units. A table has one."""
 
     def __init__(self, target_size_bytes: int) -> None:
         self._machine = TableCompactCoordinator(target_size_bytes)
@@ -109,7 +109,7 @@ class CompactOperator(Operator):
             self._delete_leftovers()
 
     def _delete_leftovers(self) -> None:
-        """Delete hidden files of earlier attempts that died while they compacted: no state contains them."""
+        """Delete hidden files of attempts that died during compaction: no state contains them."""
         context = self.context
         with storage_problems(context.name, self._path):
             for path in self._fs.walk_files(self._directory):
@@ -175,7 +175,7 @@ class CompactOperator(Operator):
         self._delete(self._machine.take_expired(checkpoint_id))
 
     def finish(self) -> None:
-        """Announce and delete now: a further checkpoint may not come."""
+        """Announce and delete now, because there may be no further checkpoint."""
         self._finished = True
         if not self.context.checkpointing_enabled and not self._announced_end:
             self._announce(END_OF_INPUT, self._machine.on_end_marker(END_OF_INPUT, END_OF_INPUT))

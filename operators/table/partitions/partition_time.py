@@ -1,8 +1,8 @@
 """Reads a partition's time from its values (Flink: ``DefaultPartTimeExtractor``).
 
 * The text is the first value; with a *timestamp pattern* the pattern, in which ``$column`` is replaced by its value,
-  column by column in the order of the partition columns. The replacement knows no word boundaries: with columns ``d``
-  and ``dh``, ``$d`` also hits the beginning of ``$dh``.
+  column by column in the order of the partition columns. The replacement ignores word boundaries: with columns ``d``
+  and ``dh``, ``$d`` also replaces the beginning of ``$dh``.
 * Without a *formatter* the text is ``y-M-d``, and perhaps `` H:m:s`` with a fraction, leniently: month 13 is January of
   the next year, day 31 of a shorter month the first of the next, hour 24 midnight. A date alone is its midnight.
 * With a formatter (letters as in ``java_time``) the text is a date and a time, or a date, which means
@@ -33,7 +33,7 @@ class PartitionTimeError(ConfigurationError):
 
 
 class PartitionTimeExtractor(Protocol):
-    """Reads the time of a partition. Must be a pure function: two subtasks call it, and a restore again."""
+    """Reads the time of a partition. Must be a pure function: two subtasks call it, and again after a restore."""
 
     def extract(self, columns: Sequence[str], values: Sequence[str]) -> datetime.datetime:
         """The local time, without a time zone. Any error means that the values name none."""

@@ -7,10 +7,10 @@
 
 Both comparisons are strict.
 
-* The watermark that counts is the committer's at *its snapshot* of the checkpoint: after it, the checkpoint has no
-  record of an earlier time. A checkpoint without such a snapshot cannot be judged: an error. Judging one forgets all up
-  to it, so judging an older one later is an error too.
-* A committable partition is forgotten. Later records name it again, and it is committed again.
+* The trigger compares with the committer's watermark at *its snapshot* of the checkpoint: after that, the checkpoint
+  has no record of an earlier time. A checkpoint without such a snapshot is an error. A decision about a checkpoint
+  forgets all up to it, so a later decision about an older one is an error, too.
+* A committed partition is forgotten. Later records add it again, and it is committed again.
 * At the end of the input everything is committable.
 """
 
@@ -31,7 +31,7 @@ class CommitPredicate(Protocol):
     """Whether a partition may be committed; triggers and writers ask it."""
 
     def is_committable(self, partition: str, created_ms: int, now_ms: int, watermark_ms: int) -> bool:
-        """``created_ms``: since when it is known, by the same clock as ``now_ms``."""
+        """``created_ms``: when it became known, by the same clock as ``now_ms``."""
 
 
 class ProcessTimePredicate:
@@ -85,7 +85,7 @@ _PENDING_WITH_TIME, _PENDING, _WATERMARKS = "pending-partitions-with-time", "pen
 
 
 class CommitTrigger:
-    """The partitions that are not committed yet. Its state is plain values, by the name of the list that holds it."""
+    """The partitions that are not committed yet. Its state is lists of plain values, by name."""
 
     def __init__(self, predicate: CommitPredicate) -> None:
         self._predicate = predicate

@@ -5,7 +5,7 @@ The sink is several operators::
     writers ─────────────────────────────────────► partition committer          with commit=
     writers ─► compact coordinator ─► compactors ─► partition committer          with compaction= and commit=
 
-Writers and compactors run in parallel; coordinator and committer are one each. Without ``commit`` there is no
+Writers and compactors run in parallel; there is one coordinator and one committer. Without ``commit`` there is no
 committer, and partitions are not announced as complete.
 """
 
@@ -39,7 +39,7 @@ DEFAULT_TARGET_SIZE_BYTES = 128 << 20
 class TableCompaction:
     """Compaction of the small files of each checkpoint, before readers see them.
 
-    ``target_size_bytes``  up to which size files are merged;
+    ``target_size_bytes``  the size up to which files are merged;
     ``ns_per_byte``        virtual time that the compactors take.
 
     Raises :class:`ConfigurationError`.
@@ -55,8 +55,8 @@ class TableCompaction:
 class WriterSpec(FileSink):
     """Describes the writers.
 
-    ``makes_up_for_lost_announcements``  whether every partition found by a restore is announced, and the commit trigger
-                                         closes restored parts like others. Flink does neither.
+    ``makes_up_for_lost_announcements``  whether a restore announces every partition that it finds, and the commit
+                                         trigger closes restored parts like others. Flink does neither.
     """
 
     name = "partitioned-file-sink"
@@ -100,13 +100,13 @@ class PartitionedFileSink:
     """Describes a table of files in partitions; takes dicts.
 
     ``path``               its directory, relative to the output directory of the run;
-    ``partition_by``       the columns that name the partition, outermost first;
+    ``partition_by``       the partition columns, outermost first;
     ``format``             how rows are written, as of ``FileSink``: JSON Lines unless given;
-    ``commit``             when and how partitions are committed, a ``PartitionCommit``; ``None`` is never;
+    ``commit``             when and how partitions are committed, a ``PartitionCommit``; ``None`` = never;
     ``compaction``         a ``TableCompaction``, or ``None``: then files become visible as they were written;
-    ``rolling_policy``     when parts are closed; by default ``TableRollingPolicy``, with parts that stay open over
-                           checkpoints if the format can do that and nothing is compacted;
-    ``keep_partition_columns``  whether rows contain the partition columns, which are in the path already;
+    ``rolling_policy``     when parts are closed; by default ``TableRollingPolicy``; parts stay open over checkpoints if
+                           the format allows it and there is no compaction;
+    ``keep_partition_columns``  whether files contain the partition columns, too;
     ``default_partition``  the name of the partition of rows without a value;
     ``prefix, suffix, bucket_check_interval_ms``  as of ``FileSink``.
 

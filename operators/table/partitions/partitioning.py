@@ -1,10 +1,10 @@
-"""The partition of a record, and the part of the record that is written to the files.
+"""The partition of a record, and the columns that are written to the files.
 
-* A record is a dict, or has columns named beforehand; the values of its partition columns name the partition
+* A record is a dict, or its columns are named beforehand; the values of its partition columns name the partition
   (:mod:`operators.files.writing.partition_names`).
 * The files do not contain the partition columns, because the paths do, as in Hive and Flink; an option keeps them.
-* A partition is checked once, when its first record comes. A value that cannot be a directory is an error that shows
-  the record; so is one that names no time, if partitions are committed by time.
+* A partition is checked once, when its first record comes. If a value cannot be a directory name, or names no time
+  although partitions are committed by time, the error shows the record.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def check_columns(columns: Sequence[str]) -> tuple[str, ...]:
 
 
 def checked_default(name: object) -> str:
-    """``name``, if it is a valid name of the partition of rows without a value. Raises :class:`ConfigurationError`."""
+    """``name``, if it is valid for the partition of rows without a value. Raises :class:`ConfigurationError`."""
     if not isinstance(name, str) or not name or name.startswith("."):
         raise ConfigurationError(f"the default partition is called {name!r}; its name must not be hidden")
     return name
@@ -64,18 +64,18 @@ def check_values(columns: Sequence[str], values: Sequence[object]) -> None:
 
 
 class NoPartitionError(RecordError):
-    """A record names no partition of the table, or none that it may go to."""
+    """A record does not name a partition of the table, or names a refused one."""
 
 
 class PartitionColumns:
-    """Splits the columns of a record into those in its path and those in its row.
+    """Splits the columns of a record into path columns and row columns.
 
     ``columns``    of records that are tuples or lists, without those of the static partition; records that are dicts
                    need none;
     ``partition``  the columns in the path, in their order;
     ``static``     their values that are known beforehand;
     ``default_name``  the name of null and the empty text in the path;
-    ``check``      is called with each new path; an error, a ``ValueError``, refuses the record.
+    ``check``      is called with each new path; its ``ValueError`` refuses the record.
     """
 
     def __init__(
@@ -146,8 +146,8 @@ class PartitionColumns:
         return self.split(records)[0] if paths is None else paths
 
     def _paths_of_dicts(self, records: Sequence[Any], take: Any) -> list[str] | None:
-        """The same, but faster, if all have all columns; ``None`` if not. ``take``: reads a column, or takes it out
-        of the record."""
+        """The same, but faster, if all records have all columns; ``None`` if not. ``take``: reads a column, or removes
+        it from the record."""
         dynamic, paths = self._dynamic, self._paths
         self._forget_if_many()
         try:
@@ -158,7 +158,7 @@ class PartitionColumns:
                 if key not in paths:
                     paths[key] = self.path_of(values)
         except Exception:
-            # Checking one record after the other finds out which it is.
+            # The slower way, record by record, finds the bad one.
             return None
         return [paths[key] for key in keys]
 
@@ -185,8 +185,8 @@ class PartitionColumns:
 
 
 def _known_as(values: tuple[object, ...]) -> tuple[object, ...]:
-    """Values that go to one directory, or are refused alike. Equal values need not: the decimals 1.0 and 1.00 have
-    different texts, and so have equal instants of two time zones."""
+    """A key for values that go to the same directory, or are refused alike. Equal values may differ in this: the
+    decimals 1.0 and 1.00 have different texts, and so have equal instants of two time zones."""
     return (*map(str, values), *map(type, values))
 
 
@@ -221,11 +221,11 @@ class PartitionAssigner(BucketAssigner):
         self._paths = PartitionColumns(None, self.columns, None, default_name, check)
 
     def bucket_of(self, record: Any, context: BucketContext) -> str:
-        """The path of the partition. Raises :class:`RecordError` for a record that has none."""
+        """The path of the partition. Raises :class:`RecordError` for a record without one."""
         return self._paths.paths_of([record])[0]
 
     def buckets_of(self, batch: Batch, processing_time_ms: int, watermark_ms: int) -> str | list[str]:
-        """The partition of each record, or one for all if it is the same. Raises :class:`RecordError`."""
+        """The partition of each record, or one text if all have the same. Raises :class:`RecordError`."""
         try:
             paths = self._paths.paths_of(batch.values)
         except RecordError as error:

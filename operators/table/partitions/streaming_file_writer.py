@@ -2,18 +2,17 @@
 
 It is the file sink with one bucket for each partition, and it sends messages:
 
-* without compaction, after the files of a checkpoint are visible: which partitions they are in
+* without compaction, after the files of a checkpoint are visible: the partitions with these files
   (:mod:`operators.table.partitions.partition_announcements`);
-* with compaction, before each barrier: which files were closed for that checkpoint. After they are committed (hidden,
-  because they are not compacted yet): that the checkpoint has ended.
+* with compaction, before each barrier: the files closed for that checkpoint. After these are committed (hidden until
+  they are compacted): the end of the checkpoint.
 
-At the end of the input every part is closed. The checkpoint that holds them makes them visible, as any other; only then
-comes the announcement for ``END_OF_INPUT``. (Flink publishes at once. A failure before the last checkpoint then
-repeats records.) Without checkpoints everything is published when the input ends.
+At the end of the input every part is closed. The checkpoint that holds them makes them visible, as any other; then
+comes the announcement for ``END_OF_INPUT``. (Flink publishes at once. A failure before the last checkpoint then repeats
+records.) Without checkpoints all is published when the input ends.
 
-A writer whose input has ended before that of others keeps announcing as long as it is notified of checkpoints, because
-the receiver waits for all writers. (In Flink it stops announcing. Then nothing is committed or compacted any more until
-all inputs have ended.)
+After the end of its own input a writer keeps announcing completed checkpoints, because the receiver waits for all
+writers. (In Flink it stops. Then no partition is committed or compacted until all inputs have ended.)
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class StreamingFileWriterOperator(FileSinkOperator):
         super().__init__(spec)
         self._table = spec
         predicate = None if spec.commit is None else spec.commit.predicate(spec.columns)
-        # Files that every checkpoint closes need not be closed for a partition.
+        # With compaction every checkpoint closes all files, so no partition needs it.
         self._books = PartitionAnnouncements(None if spec.compacts else predicate)
         self._assigner = spec.create_assigner()
         self._idle = False
@@ -63,7 +62,7 @@ class StreamingFileWriterOperator(FileSinkOperator):
         """Partitions whose parts continue are in progress again; unannounced ones will be announced."""
         super().initialize_state()
         if self._table.makes_up_for_lost_announcements and self.context.restored_checkpoint_id() is not None:
-            # Without a restore it is empty.
+            # It is empty without a restore.
             backend = self.context.operator_backend()
             self._unannounced = backend.list_state("unannounced-partitions", path_below)
             self._books.restore(self._unannounced.get())
@@ -84,15 +83,15 @@ class StreamingFileWriterOperator(FileSinkOperator):
         DirectoryReconciliation(self._writer, context, counters, patterns).clean_up()
 
     def _report_gone(self, paths: list[str]) -> None:
-        """With compaction a missing file may be in a larger one already. The compactor gets its name again, knows the
-        larger file's name, and reports it if it is lost."""
+        """With compaction a missing file may be in a larger one already. The compactor gets its name again, can derive
+        the larger file's name, and reports a lost file."""
         if not self._table.compacts:
             super()._report_gone(paths)
 
     # --- records and time ---------------------------------------------------------------------------------
 
     def process_batch(self, batch: Batch) -> None:
-        """Write each record to its partition. If one record fails, the whole batch is not written."""
+        """Write each record to its partition. If one record fails, no record of the batch is written."""
         assert not self._finished, "records after finish"
         if not len(batch):
             return
@@ -140,7 +139,7 @@ class StreamingFileWriterOperator(FileSinkOperator):
         """First close the parts of partitions that could be committed now."""
         self._books.now_ms = self.context.processing_time_ms()
         with storage_problems(self.context.name, self._spec.path):
-            # An idle writer does not hold watermarks back: partitions are committed whatever its own is.
+            # An idle writer does not hold watermarks back: its own watermark does not delay commits.
             watermark_ms = MAX_TIMESTAMP_MS if self._idle else self._watermark_ms
             for partition in self._books.to_close(watermark_ms):
                 self._buckets.close_part(partition)
@@ -148,13 +147,13 @@ class StreamingFileWriterOperator(FileSinkOperator):
         # Noted, and announced when the files are visible (mutant "announced before visible").
         self._books.on_snapshot(checkpoint_id)
         if self._unannounced is not None:
-            # With compaction the compactors announce, and have this in their state.
+            # With compaction the compactors announce, and keep this in their state.
             self._unannounced.update([] if self._table.compacts else self._books.committable)
         if self._finished and self._final_id is None:
             self._final_id = checkpoint_id
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Make visible what it covers, and then announce it."""
+        """Make its files visible, and then announce them."""
         super().notify_checkpoint_complete(checkpoint_id)
         partitions = self._books.on_committed(checkpoint_id)
         if partitions is None:

@@ -1,20 +1,19 @@
 """Compaction of the small files of a table: the machines (Flink: ``TableCompactCoordinator``, ``CompactOperator``).
 
 * Writers close all parts at every checkpoint and commit them as ``.uncompacted-{name}``, which readers do not see.
-* One coordinator gathers the files by their checkpoint, which is in the message: without alignment a later
-  checkpoint's files could come early. When all writers have committed a checkpoint, it packs the files of that and of
-  all older ones, oldest first: per checkpoint and partition into bins of the target size (:func:`pack`). Each bin is a
+* One coordinator gathers the files by their checkpoint, which is in the message: without alignment, files of a later
+  checkpoint could come early. When all writers have committed a checkpoint, the coordinator packs its files and those
+  of older ones, oldest first: per checkpoint and partition into bins of the target size (:func:`pack`). Each bin is a
   *unit*. Units are numbered from 0 in each checkpoint, across partitions. After them comes an end marker.
-* Every compactor gets all units; number *u* is for the one with subtask *u* modulo the parallelism.
+* Every compactor gets all units; number *u* is for subtask *u* modulo the parallelism.
 * A unit becomes ``compacted-{name}``, after its first file. If that file exists, the unit was compacted before a
-  failure. For this the unit must consist of the same files again. So they are packed writer by writer, in the order in
-  which each writer has named them: messages of several writers that were in flight in an unaligned checkpoint may come
-  in another order. And the state of each checkpoint contains its target size: a job resumed with another one packs only
-  later checkpoints by it.
-* At the end marker a compactor announces the partitions of its units, as writers do without compaction. The marker of a
-  checkpoint that never completed is not announced: its partitions are, with the next completed one.
-* The files of a unit are deleted when a later checkpoint has completed; after the end of the input, where there may be
-  none, at once.
+  failure. This requires that a unit consists of the same files again. So files are packed writer by writer, in each
+  writer's order, because in-flight messages of an unaligned checkpoint may come in another order. And the state of each
+  checkpoint contains its target size: a new target size applies only to later checkpoints.
+* At the end marker a compactor announces the partitions of its units, as writers do without compaction. A checkpoint
+  that never completed is not announced: its partitions are announced with the next completed one.
+* The files of a unit are deleted when a later checkpoint has completed; after the end of the input at once, because
+  there may be no further one.
 * Files that the coordinator got after the restored checkpoint are forgotten: their writers resume at that checkpoint.
 """
 
@@ -38,8 +37,8 @@ Item = TypeVar("Item")
 def pack(items: Iterable[Item], target: int, weight: Callable[[Item], int]) -> list[list[Item]]:
     """Packs ``items`` into bins that weigh ``target`` at most (Flink: ``BinPacking``): first fit, bounded look back.
 
-    Each item goes to the first open bin in which it still fits. If there is none, a new bin is opened for it, even if
-    the item alone is heavier than ``target``. When more than ``LOOK_BACK`` bins are open, the oldest is closed.
+    Each item goes to the first open bin in which it still fits. If there is none, it opens a new bin, even if it alone
+    is heavier than ``target``. When more than ``LOOK_BACK`` bins are open, the oldest is closed.
     """
     bins: list[list[Item]] = []
     weights: list[int] = []
@@ -69,7 +68,7 @@ class WrittenFile(NamedTuple):
 
 
 class CompactionUnit(NamedTuple):
-    """Files of one partition that become one."""
+    """Files of one partition that are merged into one."""
 
     unit_id: int
     partition: str
@@ -77,12 +76,12 @@ class CompactionUnit(NamedTuple):
 
     @property
     def target(self) -> str:
-        """The name of the file that they become."""
+        """The name of the merged file."""
         return compacted_name(self.names[0])
 
 
 class CompactedCheckpoint(NamedTuple):
-    """The units of one checkpoint; ``announced_id``: the completed one with which they were requested."""
+    """The units of one checkpoint; ``announced_id``: the completed checkpoint that requested them."""
 
     checkpoint_id: int
     announced_id: int

@@ -3,18 +3,18 @@
 
 Rules:
 
-* Every task writes below ``{staging}/task-{n}-attempt-{a}/{partition}/``, and says which files it has finished.
+* Every task writes below ``{staging}/task-{n}-attempt-{a}/{partition}/``, and reports its finished files.
 * A commit takes the staged partitions, and no others. For each it makes the directory. When it overwrites, it deletes
-  the files that readers see there. Then it moves the staged files in and applies the policies. The table itself is the
-  one partition of a table without partition columns, and is in no metastore.
+  the files that readers see there. Then it moves the staged files in and applies the policies. A table without
+  partition columns is its own single partition, in no metastore.
 * Names that start with ``.`` or ``_`` are not deleted.
-* If no task has staged anything and all partition columns are static, their partition is made; if it exists already
-  and the commit overwrites, it is emptied.
+* If no task has staged files and all partition columns are static, their partition is made; if it exists and the commit
+  overwrites, it is emptied.
 * A staged file whose name is taken becomes ``{name}_copy_1`` and so on, unless the commit overwrites that file.
 
-A commit has two steps here. :func:`plan_commit` examines the table and decides which file goes where: a plain value,
-which state can hold. :meth:`StagingCommitter.execute` does what the plan says. After a crash at any point it may be
-called again, because it finds out which steps are done. So an append, too, is carried out once. (In Flink a repeated
+A commit has two steps here. :func:`plan_commit` examines the table and decides which file goes where. The plan is a
+plain value, which state can hold. :meth:`StagingCommitter.execute` carries it out. After a crash at any point it may be
+called again, because it finds out which steps are done. So even an append is carried out once. (In Flink a repeated
 append may leave rows twice.)
 """
 
@@ -39,8 +39,8 @@ def root_name(uid: str) -> str:
 
 
 def check_staging(table: str, staging: str) -> None:
-    """Raises :class:`ConfigurationError` when ``staging``, which is deleted in the end, contains the table, or is where
-    readers of the table look and an overwrite deletes."""
+    """Raises :class:`ConfigurationError` when ``staging``, which is deleted in the end, contains the table, or is
+    visible to readers of the table, so that an overwrite would delete it."""
     table, staging = (posixpath.normpath(posixpath.join("/", path)) for path in (table, staging))
     below = staging.removeprefix(f"{table.rstrip('/')}/")
     if f"{table}/".startswith(f"{staging.rstrip('/')}/"):
@@ -58,8 +58,8 @@ def check_staging(table: str, staging: str) -> None:
 
 def check_staged(path: str, staging: str | None, *, is_root: bool = False) -> None:
     """Refuse the path of a staged file, or of the root of a staging directory, that does not lie in one: below a
-    directory called ``.staging-…``, or below ``staging``, the sink's own. Files that state names are moved, and their
-    root is deleted.
+    directory called ``.staging-…``, or below ``staging``, the sink's own. The sink moves the files named in its state,
+    and deletes their root.
 
     Raises :class:`engine.elements.errors.StateError`.
     """
@@ -107,8 +107,8 @@ def _visible(fs: FileSystem, directory: str) -> list[str]:
 def nothing_staged(
     partition_columns: Sequence[str], static_partition: Mapping[str, object], default_name: str = DEFAULT_PARTITION_NAME
 ) -> dict[str, list[StagedFile]]:
-    """The commit of a job that wrote no rows: the static partition, or the table itself, without files. There is no
-    partition when some of its columns would have been in the records."""
+    """The commit of a job that wrote no rows: the static partition, or the table itself, without files. Without records
+    there is no partition if some columns are dynamic."""
     if len(static_partition) < len(partition_columns):
         return {}
     values = [static_partition[column] for column in partition_columns]
@@ -118,7 +118,7 @@ def nothing_staged(
 def plan_commit(
     fs: FileSystem, table: str, partitions: Mapping[str, Sequence[StagedFile]], *, overwrite: bool
 ) -> CommitPlan:
-    """The plan for these partitions, which are all that is committed."""
+    """The plan for these partitions; no others are committed."""
     files: list[StagedFile] = []
     for partition in sorted(partitions):
         directory = posixpath.join(table, partition)
@@ -137,8 +137,8 @@ def plan_commit(
 class StagingCommitter:
     """Carries plans out in one table.
 
-    ``policies`` are applied to every partition of a plan when its files are in place; those for a metastore only if the
-    table has partition columns.
+    ``policies`` are applied to every partition of a plan when its files are in place; policies of a metastore only if
+    the table has partition columns.
     """
 
     def __init__(
@@ -206,8 +206,8 @@ class StagingCommitter:
         return True
 
     def take_back(self, plan: CommitPlan) -> int:
-        """Move the files of a plan that was carried out, even in part, back to where they were staged. Returns how
-        many. Overwritten files do not come back."""
+        """Move the files of a plan that was carried out, even in part, back to their staging places. Returns how many.
+        Overwritten files do not come back."""
         moved = 0
         for file in plan.files:
             target = path_inside(self._table, file.partition, file.name)

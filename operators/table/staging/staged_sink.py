@@ -4,18 +4,18 @@
 Two operators: *writers*, which stage rows, and after them one *finalizer*, which moves them. Rules:
 
 * Before every barrier, and at the end of its input, a writer finishes its files and reports them to the finalizer. So
-  it has no state, and no state contains the files that a dead attempt has staged since the last checkpoint.
+  it has no state itself, and no state contains files that a dead attempt has staged since the last checkpoint.
 * When the input of the finalizer has ended, it makes a plan: which file goes where, under which name. The last
-  checkpoint contains the plan. Once that checkpoint is complete, the finalizer carries the plan out; not before,
-  because a job that goes back would need the staged files. If the job dies meanwhile, the attempt that restores the
-  plan carries out the rest.
+  checkpoint contains the plan. The finalizer carries the plan out only after that checkpoint has completed, because a
+  job that goes back would need the staged files. If the job dies meanwhile, the attempt that restores the plan carries
+  out the rest.
 * Before the first file is moved, the plan is written to a hidden file of the table. An attempt from an older
   checkpoint has no plan: it finds the file and takes the moves back. An attempt without state does so too, if the
-  commit did not finish. An attempt that restores the plan sees in the file whether all of it was done. Then it leaves
-  the table alone, which may have changed since. At the very end the staging directories are deleted.
+  commit did not finish. An attempt that restores the plan sees in the file whether all of it was done. Then it does not
+  touch the table, which may have changed since. At the very end the staging directories are deleted.
 * Without checkpoints the plan is made and carried out when the input ends.
 
-A job that does not end commits nothing.
+A job that does not end does not commit.
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ class StagedFileSink:
     """Describes the sink of a bounded job into a table.
 
     ``path``         the directory of the table, relative to the output directory of the run;
-    ``format``       how a record, without the columns that are in its path, is written: row or bulk;
+    ``format``       how a record, without its path columns, is written: row or bulk;
     ``columns``      names of the values, for records that are tuples; records that are dicts need none;
-    ``partition_by``, ``static_partition``  the columns in the path, and values of those that are the same for all;
+    ``partition_by``, ``static_partition``  the columns in the path, and the values of those with one value for all;
     ``default_partition``  the name of the partition of rows without a value;
     ``overwrite``    whether written partitions lose their old rows; other partitions do not change;
     ``grouped``      whether the input of every writer comes partition by partition, so that one open file is enough;
@@ -118,7 +118,7 @@ class StagedFileSink:
         if staging is not None:
             check_directory(staging, "staging")
             if staging.startswith("/") == path.startswith("/"):
-                # Otherwise only the run can tell; it checks again.
+                # Otherwise only the run knows the place; it checks again.
                 check_staging(path, posixpath.join(staging, "{uid}"))
         check_part_names(prefix, suffix)
         if policies:
@@ -154,7 +154,7 @@ class StagedFileSink:
         stream.via(StagingWriters(self), **given).global_().sink(StagingFinalizer(self), **behind)
 
     def read_output(self, fs: FileSystem, directory: str) -> dict[str, list[str]]:
-        """What readers see in the table's directory: partition -> rows, sorted, without the columns in the path."""
+        """The rows visible in the table's directory: partition -> rows, sorted, without the columns in the path."""
         return read_committed(fs, directory, self.format)
 
 
@@ -190,7 +190,7 @@ class _StagingWriterOperator(Operator):
 
     def open(self) -> None:
         spec, context = self._spec, self.context
-        # Of this operator only, and in it of this run only: no name is ever used twice.
+        # The name is unique to this operator and this run, and never used twice.
         uid = escape_path_name(context.uid)
         staging = (spec.path, root_name(uid)) if spec.staging is None else (spec.staging, uid)
         self._root = context.resolve_path(posixpath.join(*staging))
@@ -281,7 +281,7 @@ class _FinalizerOperator(SinkOperator):
             self._plan = None if plan is None else CommitPlan.of(plan)
         with storage_problems(context.name, spec.path):
             if self._plan is not None:
-                # A completed checkpoint has it, so carry it out, whether or not that was begun.
+                # A completed checkpoint has it, so carry it out, even if that was begun before.
                 self._carry_out(self._plan)
             else:
                 self._take_back_newer()
@@ -301,7 +301,7 @@ class _FinalizerOperator(SinkOperator):
         plan, done = noted
         self._check_places(plan)
         if self.context.restored_checkpoint_id() is not None or not done:
-            # The job had come further: its last rows are in the table already, and will come again.
+            # An earlier attempt had come further: its last rows are in the table already, and will come again.
             self.context.metrics.count("numCommittedFilesRetracted", self._committer.take_back(plan))
         self._fs.delete(self._note)
 

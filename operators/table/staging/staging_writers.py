@@ -5,8 +5,8 @@
 * ``grouped``  the same, when the input comes partition by partition: one file is open at a time. A partition that comes
   again gets another file.
 
-Files are called ``{prefix}-task-{n}-file-{k}{suffix}``, with one ``k`` for all partitions of the task. Opening a task
-deletes only its own directory first; the next attempt ignores the files of a dead one.
+Files are called ``{prefix}-task-{n}-file-{k}{suffix}``, with one ``k`` for all partitions of the task. A task first
+deletes its own directory, and no other; the next attempt ignores the files of a dead one.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class StagingWriter:
         self._changed: dict[str, None] = {}
 
     def open(self) -> None:
-        """Delete what is in the directory."""
+        """Delete the content of the directory."""
         self._fs.delete_tree(self.directory)
 
     def write(self, records: Sequence[Any]) -> None:
@@ -101,7 +101,7 @@ class StagingWriter:
         self._open.clear()
 
     def finish_files(self) -> list[StagedFile]:
-        """Close all open files, durably; returns everything finished since the last call."""
+        """Close all open files, durably; returns the files finished since the last call."""
         self._finish_open()
         for directory in self._changed:
             self._fs.fsync_dir(directory)
