@@ -28,8 +28,7 @@ from state_backends.base import (
 
 
 class ReadOnlyView:
-    """Broadcast state for the data side, which must not change it: one subtask alone would, and the copies would
-    differ."""
+    """Broadcast state for the data side. A change there would be in one subtask only, and the copies would differ."""
 
     __slots__ = ("_state", "contains", "entries", "get", "is_empty", "keys", "values")
 

@@ -1,6 +1,6 @@
-"""The shapes of user functions that are more than one callable: aggregates and process functions.
+"""The interfaces of user functions with several methods: aggregates and process functions.
 
-They live apart from the operators so that a job can define its functions without importing any machinery.
+They are separate from the operators, so a job can define its functions without importing operators.
 """
 
 from __future__ import annotations

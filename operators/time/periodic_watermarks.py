@@ -38,7 +38,7 @@ class _Split:
         self.idleness = idleness
         self.idle = False
         self.watermark_ms = MIN_TIMESTAMP_MS
-        """The watermark at the last point of the grid at which the stream was not idle."""
+        """The watermark at the last point of the grid at which the split was not idle."""
 
 
 class PeriodicWatermarks:

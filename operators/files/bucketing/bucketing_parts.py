@@ -12,17 +12,17 @@ Rules, in the words of that sink:
 * A snapshot stores the length of each part in progress (after a flush; here an fsync of it and of the directories)
   and books pending parts under its id. When a checkpoint has completed, the sink finishes its pending parts and those
   of all earlier ones.
-* A restore from checkpoint ``n`` finishes the parts that ``n`` has as pending. The part that was in progress becomes
-  finished too: cut to the length in ``n``, whatever was written to it since and whatever its name is now. Where files
-  cannot be cut, a file beside it says how much is valid. It is not written to again. A file system may cut it later
+* A restore from checkpoint ``n`` finishes the parts that are pending in ``n``. The part in progress becomes finished,
+  too: it is cut to its length in ``n``, even if it was written to or renamed since. Where files cannot be cut, a file
+  beside it gives the valid length. It is not written to again. A file system may cut it later
   (:mod:`operators.files.bucketing.late_truncation`): until then it keeps its name, and is in all snapshots.
 * Other files in the directory stay: parts opened after ``n`` and never finished are orphans for ever.
 
-Some steps are more careful than in Flink, so that neither a reader nor a power failure at any moment finds a wrong
-file. A part is cut (or its valid length written) *before* it is finished. The valid length appears whole or not at all,
-and is that of the checkpoint restored last. A part that is too short is an error. A part still in progress may have a
-writer that counts as dead and is not. Where nothing keeps that writer out (a lease, or a valid length), a copy of what
-the checkpoint covers becomes finished.
+Some steps are more careful than in Flink, so that a file is right for readers at every moment, and after a power
+failure. A part is cut (or its valid length written) *before* it is finished. The valid length appears whole or not at
+all, and belongs to the checkpoint restored last. A part that is too short is an error. A part in progress may have a
+zombie as writer. If neither a lease nor a valid length keeps it out, a copy of the checkpoint's content becomes
+finished.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class BucketingParts:
 
     ``directory``         of the sink; buckets are below it;
     ``batch_size_bytes``, ``rollover_interval_ms`` (``None`` = never), ``inactive_threshold_ms``  see the rules;
-    ``truncates``         whether files can be cut: asked at most once, when a restore has to know;
+    ``truncates``         whether files can be cut: called at most once, when a restore needs it;
     ``keeps_valid_length``  whether a restore keeps a valid length that a restore from another checkpoint has written
                           (as in Flink, where rows then appear twice);
     ``late``              for a file system that cuts files later;
@@ -242,7 +242,7 @@ class BucketingParts:
     # --- restore ------------------------------------------------------------------------------------------
 
     def restore(self, buckets: Iterable[BucketSnapshot], now_ms: int = 0) -> None:
-        """Finish the parts that are in progress or pending in these states, of whichever subtask. Idempotent."""
+        """Finish the parts that are in progress or pending in these states, of any subtask. Idempotent."""
         for bucket, part, length_bytes, _, _, _, booked in buckets:
             if part is not None:
                 self._restore_part(bucket, part, length_bytes, now_ms)
@@ -321,7 +321,7 @@ class BucketingParts:
 
     def _mark_valid(self, bucket: str, part: str, length_bytes: int) -> None:
         path = self._path(bucket, self._names.valid_length(part))
-        # Another valid length exists when the job has now gone back further than before: all records after the restored
+        # A different valid length exists if the job now goes back further than before: all records after the restored
         # checkpoint come again.
         if not (self._fs.exists(path) and (self._keeps_valid_length or has_valid_length(self._fs, path, length_bytes))):
             # The length at the checkpoint: the rest of the file comes again (mutant "valid length of the whole file").
@@ -332,7 +332,7 @@ class BucketingParts:
     def _rename(self, bucket: str, source: str, target: str) -> None:
         if source != target:
             self._files.rename(posixpath.join(bucket, source), posixpath.join(bucket, target))
-        # Also when the name is already right: the attempt that renamed it may have died before the name was durable.
+        # Even if the name is already right: the attempt that renamed it may have died before the name was durable.
         self._files.changed(bucket)
 
     def fingerprint(self) -> object:

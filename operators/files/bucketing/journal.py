@@ -1,7 +1,7 @@
 """Stores which parts of a bucketing sink were opened after which checkpoint, so that a job can go back.
 
 A job may start from an older checkpoint than its newest, because the newest is unreadable or by the user's choice. It
-then writes the rows that newer checkpoints had finished again; in Flink they appear twice. Here each subtask keeps a
+then writes rows again that newer checkpoints had finished; in Flink they appear twice. Here each subtask keeps a
 journal, a hidden file beside the buckets, and uses it to take those rows back:
 
 * Before the state of checkpoint ``n`` is written, the parts opened since the checkpoint before are noted under ``n``,
@@ -34,7 +34,7 @@ _ENTRY = row(number, text, text)
 
 class PartJournal:
     """The journals of one sink, as one subtask sees them. ``name`` distinguishes the sink from others in its directory,
-    ``attempt`` the files it hides from those that others have hidden."""
+    ``attempt`` its hidden files from those of other attempts."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class PartJournal:
         ]
 
     def _read(self, journal: str) -> tuple[list[Entry], bool]:
-        """The entries, and whether the file holds nothing else. Half a line at the end is ignored.
+        """The entries, and whether the file has no other content. Half a line at the end is ignored.
 
         Raises :class:`StorageError` when a line is damaged.
         """

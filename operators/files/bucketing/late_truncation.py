@@ -28,7 +28,7 @@ class TruncatesLater(Protocol):
     """The methods beyond the port of a file system that cuts files later."""
 
     def recover_lease(self, path: str) -> bool:
-        """Take a file from its present writer; returns whether it is closed now. Asking again is no error."""
+        """Take a file from its present writer; returns whether it is closed now. May be called again."""
 
     def truncate_later(self, path: str, size_bytes: int) -> bool:
         """Begin to cut a file, durably; returns whether it is done. Otherwise ``size`` shows when it is."""

@@ -1,14 +1,14 @@
 """The bucketing sink: rows of text in files that are in progress, pending, finished (Flink: ``BucketingSink``).
 
-The rules for files are in :mod:`operators.files.bucketing.bucketing_parts`. The operator adds what needs a task: the
-bucket of each record, a timer that checks for inactive parts, state, and the end.
+The rules for files are in :mod:`operators.files.bucketing.bucketing_parts`. The operator adds the bucket of each
+record, a timer that checks for inactive parts, state, and the end.
 
 * The states of all buckets of a subtask are *one* element of a list state. A restore redistributes the elements; any
   subtask may finish the files of any other.
 * The sink tests whether files can be cut by cutting a file of seven bytes; ``use_truncate=False`` switches cutting off.
   On a file system that cuts files later, the sink takes no records until all files of a restore are cut.
 * ``finish`` closes the parts, and the last checkpoint finishes them (Flink's sink had no end of input).
-  ``close`` closes them too, but no checkpoint knows of that.
+  ``close`` closes them too, but without a checkpoint.
 * A job may go back to an older checkpoint: :mod:`operators.files.bucketing.journal`.
 * Without checkpoints a part is finished as soon as it is closed, as if pending parts had no prefix and no suffix. With
   checkpoints such names would show rows too early, and are refused.
@@ -73,8 +73,8 @@ class BucketingSink:
     ``use_truncate``  ``False`` = write valid lengths although files can be cut;
     ``async_timeout_ms``  how long a restore waits for a file system that cuts files later: for its lease, and for the
                   cut; by default a minute each;
-    ``goes_back``  ``False`` = a job that starts from an older checkpoint takes back only what was in progress in it,
-                  changes no valid length and keeps no journal. As in Flink, some rows then appear twice.
+    ``goes_back``  ``False`` = a job that starts from an older checkpoint takes back only its parts in progress, does
+                  not change valid lengths and has no journal. As in Flink, some rows then appear twice.
     """
 
     name = "bucketing-sink"
@@ -123,7 +123,7 @@ class BucketingSink:
         return _BucketingSinkOperator(self)
 
     def read_output(self, fs: FileSystem, directory: str) -> dict[str, list[str]]:
-        """What readers see in the sink's directory: bucket -> rows, sorted."""
+        """The rows that readers see in the sink's directory: bucket -> rows, sorted."""
         return read_bucketing_output(fs, directory, self.names, line_end=line_end_of(self.format))
 
 
@@ -226,7 +226,7 @@ class _BucketingSinkOperator(SinkOperator):
     def open(self) -> None:
         self._arm()
         if self._machine.is_cutting:
-            # Hold the end and all rows until they are cut: the sink would be gone, or ahead of its parts.
+            # Hold rows and the end until they are cut. Otherwise the sink would have ended, or be ahead of its parts.
             self.context.hold_input()
             self._look_again_soon()
 
@@ -264,7 +264,7 @@ class _BucketingSinkOperator(SinkOperator):
             try:
                 self._parts.close_parts()
             except (OSError, StorageError):
-                # No checkpoint depends on it, and the error must not hide why the task is closed.
+                # No checkpoint depends on it, and the error must not hide the reason for closing the task.
                 self.context.metrics.count("numPartsNotClosed")
         # Without checkpoints, parts are open here because the job has failed; closing them would finish them.
         self._parts.abandon()

@@ -1,6 +1,6 @@
 """Compaction of small files into large ones. ``compact_coordinator`` and ``compactor`` are the machines;
-``file_merging`` merges several files into one; ``file_committer`` commits what writers and compaction hand on.
-``instance_reconciliation`` finds the files that failed attempts have left.
+``file_merging`` merges several files into one; ``file_committer`` commits the files of writers and compaction.
+``instance_reconciliation`` finds the files of failed attempts.
 """
 
 from __future__ import annotations

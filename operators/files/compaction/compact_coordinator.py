@@ -9,8 +9,8 @@ Rules:
 * A bucket is *fired* when its files have reached the size threshold (then counting begins again), or when it has seen
   the configured number of checkpoints. A bucket counts checkpoints from the first one after its first file. Clean-ups
   alone do not start the count; they go with the next request.
-* At the end of the input everything left is fired.
-* The state holds what was not fired. A restore passes it through the *present* strategy: a lower threshold fires.
+* At the end of the input all other buckets are fired.
+* The state holds committables not yet fired. A restore applies the *present* strategy: a lower threshold fires.
 
 A request is a plain tuple: it may be in flight when a snapshot is taken.
 """
@@ -48,7 +48,7 @@ class CompactionStrategy(NamedTuple):
 
 
 class CompactionRequest(NamedTuple):
-    """Files of one bucket that become one, and committables that go the same way."""
+    """Files of one bucket that become one, and committables that are passed through with them."""
 
     bucket_id: str
     files: list[FileCommittable]
@@ -86,7 +86,7 @@ class CompactCoordinator:
         return self._fire(bucket_id) if threshold is not None and size >= threshold else None
 
     def on_checkpoint(self, checkpoint_id: int) -> list[CompactionRequest]:
-        """Called before the barrier of a checkpoint is sent; the requests of buckets that have seen enough of them."""
+        """Called before the barrier of a checkpoint; returns the requests of buckets that have seen enough of them."""
         wanted = self._strategy.checkpoints
         if wanted is None:
             return []
@@ -97,7 +97,7 @@ class CompactCoordinator:
         return [self._fire(bucket_id) for bucket_id in due]
 
     def end_of_input(self) -> list[CompactionRequest]:
-        """The input has ended; the requests for everything left."""
+        """The input has ended; returns the requests for all other buckets."""
         return [self._fire(bucket_id) for bucket_id in list(self._packing)]
 
     def _fire(self, bucket_id: str) -> CompactionRequest:
@@ -110,7 +110,7 @@ class CompactCoordinator:
         return [one for request in self._packing.values() for one in (*request.files, *request.passed_through)]
 
     def restore(self, state: Iterable[FileCommittable]) -> list[CompactionRequest]:
-        """Take over what was not fired; returns the requests that follow from it."""
+        """Take over the committables not yet fired; returns the resulting requests."""
         fired = [self.add(committable) for committable in state]
         return [request for request in fired if request is not None]
 

@@ -4,12 +4,12 @@
 Rules:
 
 * Requests are collected. A snapshot books the collected requests under its checkpoint. The notification of that
-  checkpoint, or of a later one, submits them: files are read only when they cannot be taken back any more.
+  checkpoint, or of a later one, submits them: so files are read only when they can no longer be taken back.
 * Compaction runs beside the stream. Before each barrier the compactor hands finished results to the committer: for each
   request the compacted file, the passed-through committables, and the deletion of each source.
 * The state holds the booked requests, and the submitted ones that were not handed out. A restore submits submitted
-  requests again, whatever their progress was.
-* At the end of the input everything is compacted and handed out.
+  requests again, with any progress.
+* At the end of the input all requests are compacted and handed out.
 * A compacted file is called ``compacted-{name}``, after the first of its sources without its leading dot. So it gets
   the same name if it is made again.
 
@@ -29,7 +29,7 @@ from state_backends.base import list_of, number, path_below, row, such_that
 PREFIX = "compacted-"
 
 SUBMITTED = -1
-"""Stands in the state for a checkpoint, for requests that were submitted."""
+"""Replaces the checkpoint in the state of submitted requests."""
 
 Compaction = Callable[[str, str, list[FileCommittable]], FileCommittable]
 """``(bucket, target, sources) -> pending file``: makes one file of several, hidden until it is committed."""
@@ -77,7 +77,7 @@ class Compactor:
         return [(known, tuple(one)) for known, one in requests]
 
     def on_notification(self, checkpoint_id: int) -> None:
-        """Submit what is booked under a checkpoint, and under all before."""
+        """Submit the requests booked under a checkpoint, and under all before."""
         for known in sorted(known for known in self._filed if known <= checkpoint_id):
             self._submitted += self._filed.pop(known)
 

@@ -1,11 +1,11 @@
-"""What the writer of a file sink hands to its committer, and how the committer handles it (Flink:
-``FileSinkCommittable``, ``FileCommitter``).
+"""The committables of a file sink's writer, and how the committer handles them (Flink: ``FileSinkCommittable``,
+``FileCommitter``).
 
 Rules:
 
 * A committable is a plain tuple of one of three kinds: a *pending* file to be made visible, the *clean-up* of an
-  outdated resume handle, and the *deletion* of a hidden file whose records are in another file. That one was compacted,
-  or a restore has set it aside.
+  outdated resume handle, and the *deletion* of a hidden file whose records are in another file, because it was
+  compacted or a restore has set it aside.
 * Pending files are always committed leniently, so the same file may be committed again. A file that is neither pending
   nor committed is lost, and reported (:mod:`operators.files.writing.lost_files`).
 * A file that cannot be deleted is left; it is hidden. Every other problem is reported.
@@ -45,13 +45,13 @@ COMMITTABLE_SHAPE = such_that(
 
 
 def committable_of(bucket_id: str, file: PendingFile | ResumeHandle) -> FileCommittable:
-    """``file`` is to be made visible; or it is a resume handle that is outdated once the checkpoint which it goes with
-    is complete."""
+    """``file`` must become visible; or it is a resume handle, outdated once the checkpoint of this committable is
+    complete."""
     return (PENDING if isinstance(file, PendingFile) else CLEAN_UP, bucket_id, *file)
 
 
 def delete(bucket_id: str, path: str) -> FileCommittable:
-    """The hidden file ``path`` is to be deleted, because its records are in another file."""
+    """Delete the hidden file ``path``, because its records are in another file."""
     return (DELETE, bucket_id, path)
 
 
@@ -94,7 +94,7 @@ class FileCommitter:
         files.sync_directories()
         if gone and self._lost is not None:
             self._lost(gone)
-        # After the names of the files they were compacted into are durable: a crash must not lose both.
+        # Only after the names of their compacted files are durable: a crash must not lose both.
         for path in late:
             self._delete(path)
         if late:

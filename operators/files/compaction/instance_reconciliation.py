@@ -1,11 +1,11 @@
 """Finds files that were opened after a checkpoint, where final names are unique. How a restored sink and its compactors
 handle them is in :mod:`operators.files.writing.directory_reconciliation`.
 
-A name says where it comes from: incarnation, attempt, subtask and number (:mod:`operators.files.writing.unique_names`).
-A checkpoint holds for each subtask the attempt in which it was taken, how many names the subtask had given by then, and
-the counter of each name in use. So a file was opened *after* the checkpoint if its name was given
+A name contains its origin: incarnation, attempt, subtask and number (:mod:`operators.files.writing.unique_names`). For
+each subtask, a checkpoint holds its attempt, the number of names given by then, and the counter of each name in use. So
+a file was opened *after* the checkpoint if its name was given
 
-* in a later attempt than that in which the checkpoint was taken; or
+* in a later attempt than the checkpoint's; or
 * in that attempt, and after the checkpoint; or before it, but the file has a number that was not reached by then.
 
 Files of earlier attempts are in the checkpoint, or were handled at the start of the attempt that took it.
@@ -32,8 +32,8 @@ def parts_of(unique: str) -> tuple[Attempt, int, int]:
 
 
 INSTANCE_STATE = row(whole, whole, whole, whole, list_of(row(text, whole)))
-"""The shape of what a subtask stores: its number, incarnation, attempt, names given, and the names in use with their
-next counters."""
+"""The shape of a subtask's state: its number, incarnation, attempt, names given, and the names in use with their next
+counters."""
 
 
 class RestoredInstances:

@@ -2,12 +2,12 @@
 
 Rules
 -----
-* The end of the name says which codec it is (Flink: ``FileInputFormat``), unless the user does.
-* A compressed file cannot be split, and its positions are offsets in the decompressed content. To go to one means to
-  decompress the file from its beginning and to drop what lies before (Flink also re-reads such a split from its start,
+* The end of the name determines the codec (Flink: ``FileInputFormat``), unless the user sets it.
+* A compressed file cannot be split, and its positions are offsets in the decompressed content. To reach one, the reader
+  decompresses the file from its beginning and drops the bytes before (Flink also re-reads such a split from its start,
   and drops records).
 * Several compressed streams, one after the other, are one file, as ``cat a.gz b.gz`` makes them.
-* A file that ends before its stream does, or is no such stream, is an error that names the file; it is not its end.
+* A file that ends before its stream, or is not such a stream, is an error that names the file, not its end.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SUFFIXES = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst
 
 
 class CorruptFileError(WeirError):
-    """A compressed file ends too early, or is not what its name says."""
+    """A compressed file ends too early, or does not have the format of its name."""
 
     exit_code = MalformedRecordError.exit_code
 

@@ -227,7 +227,7 @@ class _CsvParser:
         self._picked = [present.index(name) for name in columns]
         self._converters = [spec.types.get(name) for name in columns]
         self._delimiter = spec.delimiter
-        # Fields that are all empty are still a record, even with tabs or spaces between them.
+        # A line of empty fields is still a record, even with tabs or spaces as delimiters.
         self._blanks = " \t\r".replace(spec.delimiter, "")
         self._nulls = dict.fromkeys(spec.null_values)
         self._as_dict = spec.record == "dict"

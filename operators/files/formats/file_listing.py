@@ -1,4 +1,4 @@
-"""Finding the input files of a source: files, directories and patterns, in a fixed order."""
+"""Finds the input files of a source: files, directories and patterns, in a fixed order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operator of a source whose splits are handed out by an enumerator: it asks, reads, and asks again.
+"""The operator of a source whose enumerator hands out splits: it asks, reads, and asks again.
 
 Rules (Flink: ``FileSourceReader``, ``SourceReaderBase``, ``SourceOperator``)
 -----------------------------------------------------------------------------
@@ -7,10 +7,10 @@ Rules (Flink: ``FileSourceReader``, ``SourceReaderBase``, ``SourceOperator``)
 * Finished splits leave the state. Assigned splits that are not begun stay in it.
 * The reader waits without end until its coordinator answers. It ends when it has no split and the coordinator has said
   that there are no more.
-* Its watermark is that of its splits. Without a split the watermark stays where the last split left it, and the reader
-  becomes idle after the strategy's timeout.
-* Subtask 0 lists the files for the coordinator: when that asks, and in a continuous source once per interval, first
-  one interval after the start. A listing that fails is counted (``numEnumerationsFailed``) and skipped.
+* Its watermark comes from its splits. Without a split the watermark of the last split stays, and the reader becomes
+  idle after the strategy's timeout.
+* Subtask 0 lists the files for the coordinator: on request, and in a continuous source once per interval, first one
+  interval after the start. A failed listing is counted (``numEnumerationsFailed``) and skipped.
 """
 
 from __future__ import annotations

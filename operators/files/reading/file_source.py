@@ -6,12 +6,12 @@ Rules
   parallelism``. A restored job lists again. It resumes the splits that it was reading, which must still exist, and
   reads new ones.
 * ``assignment="pull"``: an enumerator beside the job manager hands splits out to readers that ask
-  (:mod:`operators.files.reading.split_enumerator`). The checkpoint holds what it has not handed out, so a restored job
-  does not list again. With ``monitor_interval_ms`` it keeps looking for new files.
+  (:mod:`operators.files.reading.split_enumerator`). The checkpoint holds the splits not yet handed out, so a restored
+  job does not list again. With ``monitor_interval_ms`` it keeps looking for new files.
 * A file is cut if the user says how (``split_bytes``), its format can be read from the middle, and it is not
   compressed. With static assignment, the ids of splits do not depend on a file's growth: each is ``split_bytes`` long,
-  the last one too. So a file that has grown gains splits and loses none. The split that was the last is then read on,
-  even if it had been read to the end that the file had.
+  the last one too. So a file that has grown gains splits and loses none. The former last split is then read on, even if
+  it had been read to the former end of the file.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class FileSource:
                              ``MalformedRecordError``, ``"skip"`` drops it, ``"side_output"`` sends a dict with
                              ``path``, ``line``, ``content`` and ``why`` to side output ``malformed``. The latter
                              two count it in ``numRecordsMalformed``;
-    ``split_bytes``          cut files into splits of this many bytes (Parquet: row groups of at least so many);
+    ``split_bytes``          cut files into splits of this many bytes (Parquet: row groups with at least this many);
                              ``None``: one split per file;
     ``compression``          ``"auto"`` goes by the end of the name: ``.gz``, ``.bz2``, ``.xz``, ``.zst``;
     ``assignment``           ``"static"`` or ``"pull"``, see the module;
@@ -210,7 +210,7 @@ class FileSource:
 
     def refuse_changed_splits(self, known: Iterable[str], ids: Sequence[str], context: SourceContext) -> None:
         """Raise ``JobChangedError`` when a file is cut differently than in the checkpoint (its splits are ``known``):
-        read and unread parts of it cannot be told apart. A file that has lost splits has become shorter."""
+        its read and unread parts cannot be told apart. If a file has lost splits, it has become shorter."""
         now, earlier = dict.fromkeys(ids), dict.fromkeys(known)
         ranges = {split_range(split).path: split for split in ids}
         for split in earlier:

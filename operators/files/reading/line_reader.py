@@ -7,8 +7,8 @@ Rules
   it.
 * A split that does not begin with its file begins after the first line break at or after its offset. A split with an
   end ends with the line that begins at or before it (Hadoop: ``LineRecordReader``). So each line is in one split.
-* The checksum covers up to ``CHECKED_BYTES`` bytes before the position. If these bytes of the file have changed, the
-  restore refuses the file, instead of going on in the middle of other content.
+* The checksum covers up to ``CHECKED_BYTES`` bytes before the position. If these bytes have changed, the restore
+  refuses the file and does not continue in the middle of other content.
 * Lines are consumed in order. A malformed line is reported when the reader reaches it, not when its block is parsed. So
   a restored reader, too, reports every line exactly once.
 * Lines are numbered from the beginning of their file. A split that begins later counts the lines before it only when an

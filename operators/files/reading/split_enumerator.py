@@ -2,7 +2,7 @@
 
 Rules (Flink: ``StaticFileSplitEnumerator``, ``ContinuousFileSplitEnumerator``)
 -------------------------------------------------------------------------------
-* Splits are pulled: a reader gets one when it asks for one, and none otherwise.
+* Splits are pulled: a reader gets one only when it asks for one.
 * Bounded: a request of a reader that is not registered is ignored. A request that finds no split left is answered with
   *no more splits*.
 * Continuous: a request waits, one per reader, in the order of the first requests. Requests and discovery passes serve
@@ -77,9 +77,9 @@ class SplitAssigner:
 
 
 class FileSplitEnumerator:
-    """Hands out splits: a bounded one those that it was created with, a continuous one also those of later files.
+    """Hands out its initial splits; a continuous enumerator also hands out splits of later files.
 
-    ``seen``  paths of which no further split is taken, beside those of ``splits``; ``None``: bounded.
+    ``seen``  paths whose further splits are ignored, besides those of ``splits``; ``None``: bounded.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class FileSplitEnumerator:
         self._readers[reader] = None
 
     def unregister_reader(self, reader: int) -> None:
-        """A reader is gone. Its request is passed over when its turn comes."""
+        """A reader is gone. Its waiting request will be skipped."""
         self._readers.pop(reader, None)
 
     def request_split(self, reader: int) -> list[Instruction]:

@@ -5,11 +5,11 @@ Rules (Flink: ``FileSourceSplit``, ``CheckpointedPosition``, ``BlockSplittingRec
 * A split is a range of a file's bytes, read from the position that it carries, or from its beginning.
 * A splittable file is cut at its blocks if these tile it exactly; otherwise it is one split.
 * A record belongs to the split in whose range ``(start, end]`` it starts; the first split of a file has byte 0 too. The
-  last split of a file has no end: it is read up to the end that the file has when the reader gets there.
+  last split of a file has no end: it is read up to the end of the file at the time when the reader gets there.
 * A position is ``(offset, records after it)`` and counts the record itself: of a batch that begins at ``(o, s)``, the
   record ``i`` (from 0) has ``(o, s + i + 1)``. ``NO_OFFSET`` means that only the split's beginning is known.
 
-The id of a split says where it lies, so the id is enough to read it: ``path``, ``path@offset+length``, or
+The id of a split contains its range, so the id is enough to read it: ``path``, ``path@offset+length``, or
 ``path@offset+`` for the last one of several.
 """
 
@@ -62,7 +62,7 @@ class SplitRange(NamedTuple):
 
 
 class FileSplitReader:
-    """What the readers of a split of ``file`` have in common: a file has all its records already."""
+    """The common part of readers of a split of ``file``: a file has all its records already."""
 
     def __init__(self, file: BinaryIO, split: SplitRange, context: SourceContext) -> None:
         self._file, self._split, self._path, self._context = file, split, split.path, context

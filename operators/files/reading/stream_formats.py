@@ -4,7 +4,7 @@ Rules (Flink: ``StreamFormat``, ``StreamFormatAdapter``, ``ArrayResultIterator``
 ---------------------------------------------------------------------------------
 * A format that knows its position reports it at the beginning of each batch; the positions of the batch count from it.
 * A format that does not is read again from the beginning of its split, and records emitted before are dropped.
-* The stored position is that of the record emitted last. Records that were read ahead are read again.
+* The stored position belongs to the record emitted last. Records that were read ahead are read again.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 Readers see the same records as with one operator, but in files called ``{prefix}-{unique}-{counter}{suffix}``. With
 compaction they see them later, in larger files. Rules: :mod:`operators.files.writing.bucket` and
 :mod:`operators.files.compaction.file_committer`; for compaction :mod:`operators.files.compaction.compact_coordinator`
-and :mod:`operators.files.compaction.compactor`; for files that failed attempts have left
+and :mod:`operators.files.compaction.compactor`; for the files of failed attempts
 :mod:`operators.files.compaction.instance_reconciliation`.
 
 This sink can read the state of the one-operator sink. So a job that switches to committers keeps its open and pending
@@ -94,7 +94,7 @@ class CommittingFileSink(CommittingSink, FileSink):
         return FileCommitter(files, context.metrics.count, lost, refusals)
 
     def add_pre_commit(self, stream: Any, options: Any) -> Any:
-        """Add compaction, if it is wanted."""
+        """Add compaction, if configured."""
         if self.compaction is None:
             return stream
         coordinator = SinkPart(f"{self.name}-compact-coordinator", lambda: CompactCoordinatorOperator(self))
@@ -113,7 +113,7 @@ class FileSinkWriter(SinkWriter):
         self._context = context
         self._encoder = PartEncoder(spec.format)
         self._watermark_ms = MIN_TIMESTAMP_MS
-        # Without checkpoints the names are those of an earlier attempt, whose files are replaced.
+        # Without checkpoints an earlier attempt had the same names, and its files are replaced.
         attempt = (context.incarnation, context.attempt) if context.checkpointing_enabled else (0, 0)
         self._names = UniqueNames(*attempt, context.subtask)
         self._temporary_names = UniqueNames(context.incarnation, context.attempt, context.subtask)
@@ -134,7 +134,7 @@ class FileSinkWriter(SinkWriter):
         self._clean_up_after_one_operator()
         self._directory.clean_up()
         fenced = self._directory.open_parts.fence(states)
-        # Before anything is handed out: a crash must not show the hidden files again.
+        # Before files are handed out: a crash must not show the hidden files again.
         self._files.sync_directories()
         return fenced
 
@@ -145,7 +145,7 @@ class FileSinkWriter(SinkWriter):
             return
         counters = backend.union_list_state(PART_COUNTERS, COUNTER_STATE)
         restored = RestoredCounters(counters.get())
-        # The next checkpoint is ours. If kept, each subtask would store all of it, and a restore read every copy.
+        # The next checkpoint is ours. If kept, each subtask would store all of it, and a restore would read every copy.
         counters.clear()
         if not restored.is_empty:
             patterns = counted_names(spec.prefix, spec.suffix)
@@ -157,7 +157,7 @@ class FileSinkWriter(SinkWriter):
             context.register_processing_timer(context.processing_time_ms() + self._spec.bucket_check_interval_ms)
 
     def write(self, batch: Batch) -> None:
-        """Write each record to its bucket. If one record fails, the whole batch is not written."""
+        """Write each record to its bucket. If one record fails, no record of the batch is written."""
         if not len(batch):
             return
         now_ms = self._context.processing_time_ms()

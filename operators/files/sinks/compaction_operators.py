@@ -5,13 +5,13 @@
 Rules:
 
 * The coordinator packs the files of a checkpoint when it sends on that checkpoint's barrier. By then all of them have
-  arrived. Files of a later checkpoint, which arrive early where barriers do not align, wait. Otherwise they would be
+  arrived. Files of a later checkpoint, which arrive early with unaligned barriers, wait. Otherwise they would be
   compacted while a restore from this checkpoint still writes to them.
 * A compactor does one request at a time, each by its own timer, so records, barriers and timers come in between. Each
   takes virtual time by the size of its sources. After the end of the input it does all of them at once.
 * A source gets its final name, which is a hidden one, before it is read. The committer deletes it when the compacted
-  file is visible. A missing source means that a checkpoint was restored whose sources a later checkpoint has deleted.
-  Their records would be lost, so that is an error.
+  file is visible. If a source is missing, a later checkpoint than the restored one has deleted it. Its records would be
+  lost, so this is an error.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class CompactCoordinatorOperator(SinkOperator):
         self._fired: list[CompactionRequest] = []
 
     def initialize_state(self) -> None:
-        """What was not fired goes through the present strategy."""
+        """Pass the committables not yet fired through the present strategy."""
         self._state = self.context.operator_backend().list_state("committables", COMMITTABLE_SHAPE)
         self._fired = self._machine.restore([tuple(one) for one in self._state.get()])
 
@@ -112,7 +112,7 @@ class CompactorOperator(SinkOperator):
     # --- restore ------------------------------------------------------------------------------------------
 
     def initialize_state(self) -> None:
-        """Take over requests; delete what earlier attempts had begun and no checkpoint contains."""
+        """Take over requests; delete files that earlier attempts had begun and no checkpoint contains."""
         context, spec, backend = self.context, self._spec, self.context.operator_backend()
         self._names = UniqueNames(context.incarnation, context.attempt, context.subtask)
         self._files = spec.open_directory(context, self._names)
@@ -126,7 +126,7 @@ class CompactorOperator(SinkOperator):
                 DirectoryReconciliation(self._files, context, *begun).clean_up()
 
     def open(self) -> None:
-        """Begin the requests again that were submitted before the failure."""
+        """Begin the requests submitted before the failure again."""
         self._await_turn()
 
     # --- requests -----------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class CompactorOperator(SinkOperator):
         self._instances.update([(context.subtask, context.incarnation, context.attempt, self._names.given, [])])
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Begin with the requests that it covers."""
+        """Begin the requests that it covers."""
         self._machine.on_notification(checkpoint_id)
         self._await_turn()
 

@@ -6,7 +6,7 @@ Rules, in the words of that sink:
   checkpoint (the default), or by size, age and idle time. Closed parts are *pending*. The state holds pending files,
   and how far open ones have been written.
 * When checkpoint ``n`` has completed, the sink commits the pending files of all checkpoints up to ``n``: it renames
-  them to ``{prefix}-{subtask}-{counter}{suffix}``. Nothing else becomes visible; ``close`` does not publish.
+  them to ``{prefix}-{subtask}-{counter}{suffix}``. No other file becomes visible; ``close`` does not publish.
 * A restore from checkpoint ``n`` cuts the open files to their length in ``n``, and continues them. It commits the
   pending files in its state, leniently, because some may be committed already.
 * After ``finish`` the last checkpoint commits the rest. Without checkpointing ``finish`` commits at once; then a
@@ -109,14 +109,14 @@ class FileSink:
             context.file_system(),
             context.resolve_path(self.path),
             unique,
-            # Without checkpoints everything is written again, and replaces what an earlier attempt has published.
+            # Without checkpoints all files are written again, and replace those that an earlier attempt has published.
             replaces=not context.checkpointing_enabled,
             resumes=self.resumes,
             sync=self.sync,
         )
 
     def read_output(self, fs: FileSystem, directory: str) -> dict[str, list[str]]:
-        """What readers see in the sink's directory: bucket -> rows, sorted."""
+        """The rows that readers see in the sink's directory: bucket -> rows, sorted."""
         return read_committed(fs, directory, self.format)
 
     def with_committer(self) -> CommittingFileSink:

@@ -3,8 +3,8 @@ before a checkpoint refers to them.
 
 The rules of the operator, and their reasons:
 
-* At a restore the operator first resets the directory to what the checkpoint covers, and gives this attempt copies of
-  the open files. Then it makes these names durable, and only then commits. A visible file is never cut.
+* At a restore the operator first resets the directory to the files of the checkpoint, and gives this attempt copies of
+  the open files. Then it makes these names durable, and after that it commits. A visible file is never cut.
 * At a snapshot: files first (each part is fsynced when it is closed or persisted), then the directories, then the
   state. A checkpoint must not refer to a file that a crash can lose.
 * The periodic check runs only for policies that close parts by time. One jump of the clock is one check, not one for
@@ -53,7 +53,7 @@ class FileSinkOperator(SinkOperator):
     # --- restore ------------------------------------------------------------------------------------------
 
     def initialize_state(self) -> None:
-        """Take over exactly what the checkpoint covers."""
+        """Take over exactly the files of the checkpoint."""
         context, spec, backend = self.context, self._spec, self.context.operator_backend()
         self._names = UniqueNames(context.incarnation, context.attempt, context.subtask)
         self._writer = spec.open_directory(context, self._names)
@@ -83,7 +83,7 @@ class FileSinkOperator(SinkOperator):
         return None
 
     def _reconcile(self, counters: RestoredCounters) -> None:
-        """Clean up the directory. Writers that have more than parts in it override this."""
+        """Clean up the directory. Writers with other files in it override this."""
         self._directory.clean_up()
         self._writer.sync_directories()
 
@@ -140,7 +140,7 @@ class FileSinkOperator(SinkOperator):
         self._counter_state.update([buckets.counters(self.context.subtask)])
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Make the files visible that it covers."""
+        """Make its files visible."""
         with storage_problems(self.context.name, self._spec.path):
             self._buckets.commit_up_to(checkpoint_id)
             self._writer.sync_directories()

@@ -1,8 +1,8 @@
 """Files that become visible all at once. ``recoverable_writer`` is the port, and ``part_files`` writes encoded records
 to it; ``bulk_formats`` and ``parquet_format`` write several at once. ``bucket`` and ``subtask_buckets`` keep open and
 pending parts. ``bucket_assigners`` and ``rolling_policies`` say where a record goes and when a part ends. After a
-restore ``directory_reconciliation`` handles the files of failed attempts. ``partition_names`` and ``unique_names``
-are about names.
+restore ``directory_reconciliation`` handles the files of failed attempts. ``partition_names`` and ``unique_names`` make
+names.
 """
 
 from __future__ import annotations

@@ -8,15 +8,15 @@ unique name, which counts from 0. Then subtasks share no counter, and the state 
 
 Rules:
 
-* A record goes to the open part. If there is none, one is opened; if there is one, the rolling policy is asked first.
-  A closed part is pending for the next checkpoint.
+* A record goes to the open part. If there is none, one is opened; otherwise the rolling policy decides first. A closed
+  part is pending for the next checkpoint.
 * A snapshot closes the open part if the policy says so. It books pending files under the checkpoint's id (without
-  pending files it books nothing), and persists the part that is still open. The state holds all of it, with everything
+  pending files it books nothing), and persists the part that is still open. The state holds all of this, and the files
   booked under ids that are not confirmed yet.
-* A confirmation commits what is booked under its id and all earlier ones, strictly. Resume handles of *earlier* ids are
-  outdated and cleaned up if the writer needs it. A restore still begins at the handle of the confirmed one.
+* A confirmation commits the files booked under its id and all earlier ones, strictly. Resume handles of *earlier* ids
+  are outdated and cleaned up if the writer needs it. A restore still begins at the handle of the confirmed one.
 * A restore resumes the open part, cut to its persisted length. The part keeps its creation time, which is also its
-  last update. A writer that cannot resume commits the part as it was persisted. Then everything booked is committed,
+  last update. A writer that cannot resume commits the part as it was persisted. Then all booked files are committed,
   leniently.
 * Two restored buckets of one id become one: the open part of the later one is closed and becomes pending.
 
@@ -25,8 +25,8 @@ Where another operator commits:
 * Before each barrier a bucket hands out its pending files. First it closes the open part if the policy says so, or if
   no records follow. It also hands out the previous snapshot's resume handle, outdated once this snapshot is complete.
 * The state holds only the open part. Pending files have gone to the committer before the barrier.
-* What a restore does not resume is handed out with the next checkpoint. So are the pending files in the state of a
-  one-operator sink.
+* Files that a restore does not resume are handed out with the next checkpoint, as are the pending files in the state of
+  a one-operator sink.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class BucketsListener(Protocol):
         """A record has created a bucket. A restored bucket is not reported."""
 
     def bucket_inactive(self, bucket_id: str) -> None:
-        """Everything in a bucket is committed and no part is open: after a confirmation, or a restore."""
+        """All files of a bucket are committed and no part is open: after a confirmation, or a restore."""
 
     def part_opened(self, bucket_id: str, target: str) -> None:
         """A part was begun, not resumed; ``target`` is its future path relative to the sink's directory."""
@@ -148,7 +148,7 @@ class Bucket:
 
     @property
     def is_active(self) -> bool:
-        """Whether it holds anything that is not committed, or not handed out."""
+        """Whether it has a file that is not committed, or not handed out."""
         return self.part is not None or bool(self.pending or self.pending_by_checkpoint or self._outdated)
 
     # --- records ------------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ class Bucket:
             self.close_part()
 
     def persist(self) -> BucketState:
-        """The open part alone, if there is one: everything else was handed out."""
+        """The open part alone, if there is one: all other files were handed out."""
         if self.part is None:
             return BucketState(self.id, [])
         self._outdated = self.part.persist()
@@ -234,7 +234,7 @@ class Bucket:
         return sorted(self.pending_by_checkpoint.items())
 
     def on_confirmed(self, checkpoint_id: int) -> None:
-        """Commit what is booked under all checkpoints up to ``checkpoint_id``, oldest first."""
+        """Commit the files booked under all checkpoints up to ``checkpoint_id``, oldest first."""
         writer = self._settings.writer
         for known, _ in self.booked():
             if known <= checkpoint_id:
@@ -246,14 +246,14 @@ class Bucket:
     # --- restore ------------------------------------------------------------------------------------------
 
     def restore(self, state: BucketState) -> list[str]:
-        """Take over ``state``, and commit what is pending. Returns the final names of files that are neither pending
+        """Take over ``state``, and commit the pending files. Returns the final names of files that are neither pending
         nor committed."""
         self.take_over(state)
         pending, self.pending = self.pending, []
         return [file.target for file in pending if not self._settings.writer.commit_after_recovery(file)]
 
     def take_over(self, state: BucketState) -> None:
-        """Resume the open part, or else make it pending; take over everything booked."""
+        """Resume the open part, or else make it pending; take over the booked files."""
         writer = self._settings.writer
         if state.in_progress is not None:
             temporary, target, size_bytes, created_at_ms = state.in_progress

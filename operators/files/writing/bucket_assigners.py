@@ -136,8 +136,8 @@ class DateTimeBucketAssigner(BucketAssigner):
                    ``MMMM`` month, ``dd`` ``d`` day of the month, ``DDD`` of the year, ``EEE`` ``EEEE`` of the week,
                    ``HH`` ``H`` hour, ``hh`` ``h`` of the half day, ``a``, ``mm`` ``m``, ``ss`` ``s``, ``S``... fraction
                    of the second; text in ``'quotes'``, other signs as they are;
-    ``time_zone``  a name of the tz database, or an offset such as ``GMT+08:00``; by default UTC, whatever the
-                   machine's time zone.
+    ``time_zone``  a name of the tz database, or an offset such as ``GMT+08:00``; by default UTC, not the machine's time
+                   zone.
     """
 
     def __init__(self, format: str = "yyyy-MM-dd--HH", time_zone: str = "UTC") -> None:

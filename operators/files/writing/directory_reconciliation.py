@@ -1,15 +1,14 @@
 """Handles the files that failed attempts have left in the directory of a restored file sink.
 
 Flink leaves them there: hidden files of checkpoints that never completed stay for ever. And a restore from an older
-checkpoint, after newer ones had committed files, repeats their records. This step, which comes before anything is
-restored, resets the directory to exactly what the checkpoint covers:
+checkpoint, after newer ones had committed files, repeats their records. This step comes before the restore, and resets
+the directory to exactly the files of the checkpoint:
 
 * Hidden files that earlier attempts opened after the checkpoint are deleted: no checkpoint can commit them any more.
 * Visible files opened after the checkpoint, which a *later* checkpoint has committed, are hidden again: their records
   will be replayed.
 * A file that was open in the checkpoint is given to this attempt alone (``OpenPartFence``).
-* Without any counters no checkpoint of this sink has completed. Then visible files belong to another job, which is
-  an error.
+* Without any counters no checkpoint of this sink has completed. Then visible files belong to another job: an error.
 
 Part ``c`` of subtask ``s`` was opened after the checkpoint if ``c`` is at least the counter of ``s`` in it; in a
 bucket that was active then, at least the bucket's own counter, which may be lower. A subtask that is not in the
@@ -18,10 +17,10 @@ checkpoint existed before (then ``c`` is below all counters) or later (then abov
 The files of subtask ``s`` belong to subtask ``s`` modulo the parallelism; an open file to the subtask with its state.
 
 A part that was open in the checkpoint may still be written by an unreachable task of the failed attempt (a zombie), and
-a later checkpoint may have committed it. So *that* file is never continued: it is set aside, whatever its name is, and
-this attempt gets a copy of what the checkpoint covers, under its own hidden name. Then a zombie writes to a file that
-is not read, and fails to commit it. The file set aside stays until the part is visible, because the next attempt may
-have to begin with the same checkpoint. (Hadoop's writer has leases for this.)
+a later checkpoint may have committed it. So *that* file is never continued: it is set aside, under any name, and this
+attempt gets a copy of the checkpoint's content, under its own hidden name. Then a zombie writes to a file that is never
+read, and fails to commit it. The file set aside stays until the part is visible, because the next attempt may have to
+begin with the same checkpoint. (Hadoop's writer has leases for this.)
 """
 
 from __future__ import annotations
@@ -54,8 +53,8 @@ say which buckets lag.)"""
 
 
 class RestoredNames(Protocol):
-    """The file names in a checkpoint. A match is of one of the patterns that go with it. Its group ``opened_in``, if it
-    has one, is the unique name that says in which attempt the file was opened."""
+    """The file names in a checkpoint. A match belongs to one of its patterns. The group ``opened_in``, if there is one,
+    is the unique name with the attempt that opened the file."""
 
     @property
     def is_empty(self) -> bool:
@@ -150,8 +149,8 @@ class OpenPartFence:
         if writer.exists(temporary):
             writer.rename(temporary, kept)
         elif not visible and not writer.exists(kept):
-            # The run has gone back before, to a newer checkpoint. What it has set aside for that begins with the same
-            # bytes (test_going_back_again_after_going_back).
+            # The run has gone back before, to a newer checkpoint. The file set aside then begins with the same bytes
+            # (test_going_back_again_after_going_back).
             bucket_id, name = posixpath.split(target)
             names = [one for one in writer.names_in(bucket_id) if one.startswith(f".{name}{_SET_ASIDE}")]
             kept = max([posixpath.join(bucket_id, one) for one in names], key=writer.size, default=kept)
@@ -192,8 +191,8 @@ class OpenPartFence:
 
 
 class DirectoryReconciliation:
-    """Resets the directory of one subtask to what a checkpoint covers. ``restored`` are that checkpoint's names, and
-    ``patterns`` match them."""
+    """Resets the directory of one subtask to the files of a checkpoint. ``restored`` are its names, ``patterns`` match
+    them."""
 
     def __init__(
         self, writer: RecoverableWriter, context: OperatorContext, restored: RestoredNames, patterns: Patterns

@@ -1,12 +1,12 @@
 """Reports files that a file sink should commit but that do not exist under any of their names.
 
 A restore may find a file *pending* and commit it, or *committed* already by the attempt that died. If it finds neither,
-the rows of the file are lost. A sink cannot tell whether a reader moved a finished file away or something deleted a
-pending one, so it assumes a loss. (Flink's file sink goes on silently.)
+the rows of the file are lost. A sink cannot tell whether a reader moved a finished file away or a pending one was
+deleted, so it assumes a loss. (Flink's file sink goes on silently.)
 
 There is one exception. A job started from the snapshot of another run may write to another directory; that run's
-pending files do not concern this directory. So it is a loss only if the directory holds the output of a run: a file
-that its readers see. Until this run has completed its first checkpoint, it has put none there.
+pending files do not concern this directory. So it is a loss only if the directory holds the output of a run: a visible
+file. Before its first completed checkpoint, this run itself has none there.
 """
 
 from __future__ import annotations

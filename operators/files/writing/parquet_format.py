@@ -2,7 +2,7 @@
 
 Rules:
 
-* Every record is checked against the schema before anything of its batch is written. Arrow converts much in silence
+* Every record is checked against the schema before any of its batch is written. Arrow converts many values silently
   (``True`` to 1.0, a time cut to its date). Here a value of another type is an error that names record and column.
 * Rows are gathered into row groups of a fixed number of rows. A group is written when it is full, and the last one with
   the footer when the part is closed. So the bytes of a file depend only on its records, not on the batches.
@@ -40,7 +40,7 @@ _PYTHON_TYPES: dict[type, str] = {
 
 
 class SchemaMismatchError(ValueError):
-    """A record does not fit the schema; the message names the column, its type and what was found."""
+    """A record does not fit the schema; the message names the column, its type and the value."""
 
 
 class ParquetFormat:

@@ -5,8 +5,8 @@
 * A *bulk* format gathers records, writes them when it has enough, and needs an ending (such as a footer). Such a file
   cannot be persisted while it is open, so every checkpoint closes it. Its size grows in steps.
 
-Records are encoded a batch at a time, before anything of the batch is written: a bad record leaves no trace in a file.
-Only the format knows what it encodes a batch to (*rows*); positions in rows are those of the records.
+Records are encoded a batch at a time, before any of the batch is written: a bad record leaves no trace in a file. Only
+the format knows its encoded batches (*rows*); positions in rows equal those of the records.
 
 Source: ``InProgressFileWriter``, ``RowWisePartWriter``, ``BulkPartWriter``.
 """
@@ -44,10 +44,10 @@ class BulkWriter(Protocol):
     def add(self, rows: Rows, start: int, stop: int) -> int:
         """Take rows from ``start`` on, up to ``stop``, in order. Stops after the first row that makes it write to the
         file, and returns the position after the last row taken. So a caller that watches the size of the file sees
-        every change, whatever the batches are."""
+        every change, for any batches."""
 
     def finish(self) -> None:
-        """Write what is left, and the ending."""
+        """Write the rest, and the ending."""
 
     def dispose(self) -> None:
         """Release everything without writing."""

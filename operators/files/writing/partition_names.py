@@ -32,7 +32,7 @@ class PartitionPathError(WeirError, ValueError):
 def escape_path_name(text: str) -> str:
     """``text`` with the escapes of a path.
 
-    Raises :class:`PartitionPathError` for the empty text: it would name no directory.
+    Raises :class:`PartitionPathError` for the empty text, which cannot name a directory.
     """
     if not text:
         raise PartitionPathError("the name or the value of a partition column is empty, which names no directory")

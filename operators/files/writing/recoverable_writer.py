@@ -1,8 +1,8 @@
 """Files that become visible all at once, and only by a commit (Flink: ``RecoverableWriter``).
 
-A file is written under a hidden name, closed and fsynced, and renamed when it is committed. To commit it, or to
-continue it after a crash, a plain value is enough, which state can hold. Everything goes through the
-file-system port, and the order of calls is the protocol:
+A file is written under a hidden name, closed and fsynced, and renamed when it is committed. A plain value in the state
+is enough to commit it, or to continue it after a crash. All access goes through the file-system port, and the order of
+calls is the protocol:
 
     open hidden name -> write -> fsync file -> fsync directory -> the snapshot holds the file
     the checkpoint is complete -> rename -> fsync directory
@@ -12,13 +12,13 @@ lose. Directories are fsynced together, by :meth:`RecoverableWriter.sync_directo
 
 Rules:
 
-* The hidden name is ``.{name}.inprogress.{unique}`` beside the target: two attempts at one target never meet on disk
-  before one is committed.
+* The hidden name is ``.{name}.inprogress.{unique}`` beside the target: two attempts at one target never share a file
+  before a commit.
 * *Persist* makes everything written so far durable and gives a resume handle; writing goes on. *Close for commit* gives
   a commit handle with the final length; writing afterwards is an error.
 * *Commit* is strict: the hidden file must exist with exactly the length of the handle.
 * *Commit after recovery* is lenient, because the progress of the failed attempt is unknown. It cuts a longer file. A
-  missing file with a visible target is committed already; with neither file, it was committed and taken away since. A
+  missing file with a visible target is committed already; with neither file, it was committed and later removed. A
   shorter file is an error on local file systems; Hadoop's writer commits it (``commits_short_files``).
 * *Recover* needs the hidden file with at least the length of the handle, cuts it there and appends. A file that was
   committed meanwhile cannot be recovered.
@@ -59,7 +59,7 @@ def path_inside(directory: str, *parts: str) -> str:
 
 
 def hidden_inside(directory: str, relative: str) -> str:
-    """The same for a file that readers do not see. State cannot make the sink delete or cut files that readers see."""
+    """The same for a file that readers do not see. So no state can make the sink delete or cut visible files."""
     if not posixpath.basename(relative).startswith("."):
         raise leads_out(relative, f"is no hidden file of a sink in {directory}")
     return path_inside(directory, relative)
@@ -127,7 +127,7 @@ class RecoverableStream:
         return PendingFile(self.temporary, self.target, self.size_bytes)
 
     def close(self) -> None:
-        """Close without any promise; the hidden file stays where it is. A second call does nothing."""
+        """Close without any promise; the hidden file stays. A second call has no effect."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
@@ -169,18 +169,18 @@ class RecoverableWriter:
         self._sync = sync
         self._changed: dict[str, None] = {}
 
-    # --- what it can do -----------------------------------------------------------------------------------
+    # --- abilities --------------------------------------------------------------------------------------
 
     def supports_resume(self) -> bool:
         """Whether :meth:`recover` may be called."""
         return self._resumes
 
     def requires_cleanup(self) -> bool:
-        """Whether resume handles refer to something that must be deleted when they are outdated. Here: no."""
+        """Whether outdated resume handles refer to data that must be deleted. Here: no."""
         return False
 
     def clean_up(self, handle: ResumeHandle) -> bool:
-        """Delete what an outdated resume handle refers to; returns whether there was anything."""
+        """Delete the data of an outdated resume handle; returns whether there was any."""
         return False
 
     # --- paths --------------------------------------------------------------------------------------------
@@ -294,8 +294,8 @@ class RecoverableWriter:
         self._publish(temporary, target)
 
     def commit_after_recovery(self, pending: PendingFile) -> bool:
-        """Make ``pending`` visible unless that was done before the failure. Lenient: false when neither
-        file exists (it was committed, and has been taken away since).
+        """Make ``pending`` visible unless it was visible before the failure. Lenient: false when neither file exists
+        (it was committed and later removed).
 
         Raises ``StorageError`` when the hidden file is too short or its name is taken.
         """
@@ -375,7 +375,7 @@ def name_taken(path: str) -> StorageError:
 
 @contextmanager
 def storage_problems(operator: str, path: str) -> Iterator[None]:
-    """Turn an error of the file system below ``path`` into a ``StorageError`` that says what to do."""
+    """Turn an error of the file system below ``path`` into a ``StorageError`` that names the fix."""
     try:
         yield
     except OSError as error:

@@ -12,8 +12,8 @@ A policy is asked at three moments, always about an open part:
 | ``OnCheckpointRollingPolicy`` | never | always | never |
 | ``TableRollingPolicy`` | size > limit | always, or size > limit | as the default |
 
-Sizes are compared strictly, times inclusively. The default policy does not roll because there is a checkpoint, but an
-oversized part is closed there even if no record follows.
+Sizes are compared strictly, times inclusively. A checkpoint alone does not make the default policy roll, but it closes
+an oversized part even if no record follows.
 
 Sources: ``DefaultRollingPolicy``, ``OnCheckpointRollingPolicy``,
 ``FileSystemTableSink.TableRollingPolicy``.
@@ -33,7 +33,7 @@ TABLE_ROLLOVER_INTERVAL_MS = 30 * 60_000
 
 
 class PartFileInfo(Protocol):
-    """What a policy may see of an open part."""
+    """A policy's view of an open part."""
 
     @property
     def bucket_id(self) -> str:
@@ -49,7 +49,7 @@ class PartFileInfo(Protocol):
 
     @property
     def last_update_ms(self) -> int:
-        """Processing time of the last record; of the opening, if it was restored and has got no record since."""
+        """Processing time of the last record; of the opening, if it was restored and has no record since."""
 
 
 class RollingPolicy:
@@ -145,12 +145,12 @@ class TableRollingPolicy(DefaultRollingPolicy):
 
 
 class EventRule:
-    """How a policy must be asked about records. Parts are cut at the same records in each case.
+    """How the sink calls a policy for records. Parts are cut at the same records in each case.
 
     ``never``             it ignores records: batches are written whole;
     ``size_limit_bytes``  it only checks the size: batches are cut by adding up sizes; otherwise ``None``.
 
-    A subclass that overrides its base's method is asked for every record, because its answers are not known here.
+    A subclass that overrides its base's method is called for every record, because its answers are not known here.
     """
 
     __slots__ = ("never", "size_limit_bytes")
@@ -164,7 +164,7 @@ class EventRule:
 
 
 def rolls_on_processing_time(policy: RollingPolicy) -> bool:
-    """Whether the periodic check can close anything, so that timers are needed."""
+    """Whether the periodic check can close a part, so that timers are needed."""
     return type(policy).should_roll_on_processing_time is not RollingPolicy.should_roll_on_processing_time
 
 

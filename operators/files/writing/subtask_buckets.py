@@ -8,9 +8,9 @@ Rules beyond those of one bucket:
   no file that waits to be committed.
 * A restored bucket without an open part is committed, reported inactive, and not kept. Restored buckets of one id are
   merged in the order of the list.
-* Where another operator commits (Flink: ``FileWriter``), a bucket is dropped that has no open part and nothing to hand
-  out. This happens one checkpoint after it became empty, so a bucket that is written to in every checkpoint is not
-  created again each time.
+* If another operator commits (Flink: ``FileWriter``), a bucket without an open part or files to hand out is dropped.
+  This happens one checkpoint after it became empty, so a bucket that gets records in every checkpoint is not created
+  again each time.
 * Closing does not publish. The files of failed attempts are not examined: hidden files of checkpoints that never
   completed stay, and their part numbers are used again. (The file sink cleans up: see
   :mod:`operators.files.writing.directory_reconciliation`.)
@@ -158,10 +158,10 @@ class Buckets:
         return subtask, greatest, sorted(lagging)
 
     def hand_out(self, *, flush: bool) -> list[tuple[str, PendingFile | ResumeHandle]]:
-        """Bucket and file of everything that another operator commits or cleans up with the next checkpoint. Files are
+        """Bucket and file of all files that another operator commits or cleans up with the next checkpoint. Files are
         durable; their names are once the writer has synced its directories."""
         self.active = {bucket_id: bucket for bucket_id, bucket in self.active.items() if bucket.is_active}
-        # Everything that is closed: no other operator knows of it (mutant "last file not handed out").
+        # All closed files: no other operator knows of them (mutant "last file not handed out").
         return [(bucket_id, one) for bucket_id, bucket in sorted(self.active.items()) for one in bucket.hand_out(flush)]
 
     def persist(self) -> list[BucketState]:
@@ -169,7 +169,7 @@ class Buckets:
         return [bucket.persist() for _, bucket in sorted(self.active.items())]
 
     def commit_up_to(self, checkpoint_id: int) -> None:
-        """Checkpoint ``checkpoint_id`` has completed: make visible what it and all before it cover.
+        """Checkpoint ``checkpoint_id`` has completed: make its files and those of all before it visible.
 
         Raises ``StorageError``.
         """
@@ -180,7 +180,7 @@ class Buckets:
                 self._report_inactive(bucket)
 
     def commit_now(self) -> None:
-        """Close every part and commit everything: there are no checkpoints, and no records follow."""
+        """Close every part and commit all files: there are no checkpoints, and no records follow."""
         writer = self._settings.writer
         self.close_all_parts()
         for bucket_id, bucket in sorted(self.active.items()):

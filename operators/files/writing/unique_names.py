@@ -1,9 +1,9 @@
 """Unique names, which keep the files of different attempts apart.
 
-Flink draws a random UUID where a hidden file, or the series of a writer's files, must never collide with one of another
-attempt. A name here has the same shape and is as unique within one output directory. But it is computed from its origin
+Flink draws a random UUID for a hidden file, or a series of files, that must never collide with another attempt's. A
+name here has the same shape and is as unique within one output directory. But it is computed from its origin
 (incarnation, attempt, subtask) and the number of names given before. So the same run makes the same names, and a name
-says which attempt it comes from.
+shows its attempt.
 
     00000003-0000-0002-0001-00000000002a      incarnation 3, attempt 2, subtask 1, the 43rd name
 
