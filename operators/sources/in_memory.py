@@ -19,8 +19,7 @@ _NS_PER_S = 1_000_000_000
 
 
 class NumberedSplits(Sequence[str]):
-    """Ids ``prefix-0-of-count`` .. for ``count`` splits. They contain the count, because it decides the content of a
-    split.
+    """Ids ``prefix-0-of-count`` .. for ``count`` splits. The count is in them, as it decides what a split has.
 
     Ids are made on demand: each subtask takes its own, and together they take each once.
     """

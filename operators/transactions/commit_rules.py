@@ -5,9 +5,9 @@ Our rules differ in three points; in each, Flink's rules allow an error:
 * **At the end of the input** writers name the checkpoint after the last one that they have seen. Only that checkpoint
   or a later one commits these committables. Where "the next notification" commits everything, a late notification for a
   checkpoint from *before* the end publishes records that a restore from that checkpoint produces again.
-* **After a restore** from checkpoint ``n`` the books of later checkpoints are dropped. They exist only with unaligned
-  barriers (at-least-once), and their records are read again. A file in them may have been cut and written to again, so
-  they must not be kept.
+* **After a restore** from checkpoint ``n`` the books of later checkpoints are dropped. They exist only without
+  alignment of barriers (at-least-once), and their records are read again. A file in them may have been cut and written
+  to again, so they must not be kept.
 * **Late committables**, of a checkpoint that is complete already, are committed when their subtask has sent all that it
   has announced. Until then they wait, without an error.
 """

@@ -5,7 +5,7 @@ Rules:
 
 * Before each barrier a writer sends a *summary* (checkpoint, subtask, number of writers, how many committables) and
   then exactly that many *committables*. Both are plain tuples, because they may be in flight during a snapshot.
-* A committable is booked by the checkpoint that **it** names, never by the last barrier: with unaligned barriers,
+* A committable is booked by the checkpoint that **it** names, never by the last barrier: without alignment,
   committables of the next checkpoint come before the barrier of this one.
 * The book of a subtask counts announced committables. Committed ones are *drained* from it; those that failed for a
   known reason are counted and dropped. The book is finished when every announced one is drained or failed.

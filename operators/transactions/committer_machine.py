@@ -152,8 +152,8 @@ class CommitterMachine(CommittingMachine):
     def commit(self, checkpoint: CheckpointCommittables, only_fully_received: bool) -> None:
         """Commit a checkpoint, or only the subtasks that have sent everything.
 
-        :raises CommittableProtocolError: when a committable is missing, and the rules do not wait for it :raises
-        CommitFailedError: when a request could not be committed
+        :raises CommittableProtocolError: when a committable is missing, and the rules do not wait for it
+        :raises CommitFailedError: when a request could not be committed
         """
         if not self.rules.waits_for_late:
             _check_complete(checkpoint, "is complete, but its committables are not")

@@ -8,7 +8,7 @@ Rules:
 * Compaction runs beside the stream. Before each barrier the compactor hands finished results to the committer: for each
   request the compacted file, the passed-through committables, and the deletion of each source.
 * The state holds the booked requests, and the submitted ones that were not handed out. A restore submits submitted
-  requests again, with any progress.
+  requests again, regardless of their progress.
 * At the end of the input all requests are compacted and handed out.
 * A compacted file is called ``compacted-{name}``, after the first of its sources without its leading dot. So it gets
   the same name if it is made again.

@@ -5,8 +5,8 @@
 Rules:
 
 * The coordinator packs the files of a checkpoint when it sends on that checkpoint's barrier. By then all of them have
-  arrived. Files of a later checkpoint, which arrive early with unaligned barriers, wait. Otherwise they would be
-  compacted while a restore from this checkpoint still writes to them.
+  arrived. Files of a later checkpoint, which arrive early without alignment, wait. Otherwise they would be compacted
+  while a restore from this checkpoint still writes to them.
 * A compactor does one request at a time, each by its own timer, so records, barriers and timers come in between. Each
   takes virtual time by the size of its sources. After the end of the input it does all of them at once.
 * A source gets its final name, which is a hidden one, before it is read. The committer deletes it when the compacted
