@@ -134,7 +134,7 @@ def page_views(apps: Board, pages: Board) -> Job:
 
 
 def counted(views: Stream) -> tuple[Stream, Stream]:
-    """The numbers of apps, and those of pages."""
+    """Two streams: the numbers of apps, and the numbers of pages."""
     clean = views.rebalance().map(lambda one: one, name="clean")
     per_app = clean.key_by(lambda one: one["app"]).process(PerApp(), name="apps")
     return per_app, clean.key_by(lambda one: one["page"]).process(PerPage(), name="pages")

@@ -1,8 +1,7 @@
 """An external database with a gate in front: requests and answers are lost, and other sessions interfere.
 
-The fate of a request is the one of the model (:mod:`operators.databases.memory_database`), by means that the database
-itself offers: taking a subtask over, rolling a transaction back, or repeating a commit is done in a separate
-session.
+A request has the same fates as in the model (:mod:`operators.databases.memory_database`). The gate uses only means that
+the database itself offers: a separate session takes a subtask over, rolls a transaction back, or repeats a commit.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The first source has the two ends of each session, too far apart for one window.
 between them, and comes later. So each session begins as two windows, each with its state, its trigger and its timer,
 and the record that joins them merges all of that. There are two forms: lists of records, which fire at the end of the
 session; and counts, whose trigger fires at the third record and must add up its counts of the two windows. No
-record is late: watermarks are those of the slower source.
+record is late: the slower source decides the watermarks.
 
 Rows are whole sessions, the same in any order of the records. If a merge leaves state in the wrong window or does not
 move a timer, or if a restore reads a set of merged windows wrongly, a row differs::

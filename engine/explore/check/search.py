@@ -86,7 +86,7 @@ class CheckOrder:
 @dataclass(frozen=True, slots=True)
 class Ending:
     """One way in which the job ends: ``state`` of the job, the rows that readers see, the number of ``faults``, and the
-    shortest ``path`` to it. ``text`` says what is wrong when it did not end by itself. ``stopped_in_vain``: see
+    shortest ``path`` to it. ``text`` gives the reason when it did not end by itself. ``stopped_in_vain``: see
     :attr:`engine.explore.run.job_sequence.Jobs.has_stopped_in_vain`."""
 
     state: str

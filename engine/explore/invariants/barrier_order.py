@@ -55,7 +55,7 @@ class OrderOfCheckpoints(Watcher):
         self._barriers.clear()
 
     def job_started(self, view: CaseView) -> None:
-        """Numbers above that of the savepoint may have been used before, by checkpoints that never completed."""
+        """Checkpoints that never completed may already have used numbers above that of the savepoint."""
         self._triggered = 0 if view.start is None else view.start.checkpoint_id
 
     @hears(CheckpointTriggered)
@@ -135,7 +135,7 @@ class Alignment(Watcher):
     source = "Carbone et al. 2015, Lightweight Asynchronous Snapshots; Flink SingleCheckpointBarrierHandler"
 
     def __init__(self, shared: Shared | None = None, order: OrderOfCheckpoints | None = None) -> None:
-        """``order``: is told of channels that a late cancel marker has unblocked."""
+        """``order`` is notified of channels that a late cancel marker has unblocked."""
         super().__init__(shared)
         self._order = order
         self._by_channel: dict[int, _Alignment] = {}

@@ -73,8 +73,8 @@ def _may_strike(view: CaseView, target: str) -> bool:
 
 
 def _first(view: CaseView) -> Savepoint | None:
-    """The first savepoint, if nothing can prevent it: no fault, and no user who finds a newer checkpoint. The job may
-    have ended before the others are due."""
+    """The first savepoint, if neither a fault nor a user who finds a newer checkpoint can prevent it. The job may have
+    ended before the others are due."""
     orders = view.case.savepoints
     return orders[0] if orders and not faults_possible(view) and orders[0].kind != CANCEL else None
 

@@ -233,7 +233,7 @@ class CanonicalBytes(Watcher):
         self._guarded(self._check_metadata, snapshot_of(self.view, event.checkpoint_id, durable=False), event.time_ns)
 
     def finished(self, case: FinishedCase) -> None:
-        """In one of four cases state is written again: that of one subtask in the newest checkpoint."""
+        """In one of four cases, write the state of one subtask in the newest checkpoint again."""
         chosen = crc32(self.view.case.seed.encode())
         # Compressed bytes depend on the compressor.
         if chosen % _ONE_CASE_IN or self.skipped is not None or self.view.config.snapshot_compression != "none":

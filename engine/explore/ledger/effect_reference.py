@@ -67,7 +67,7 @@ def by_origin(ledger: EffectLedger) -> dict[Place, Layers]:
 def reference(
     plan: ExecutionPlan, config: RunConfig, *, file_system: FileSystem | None = None, output_dir: str = "."
 ) -> EffectReference:
-    """Run the job without faults, twice. ``file_system`` is that of its sources. Raises what the job raises."""
+    """Run the job without faults, twice. ``file_system``: for its sources. Raises any exception of the job."""
     quiet = plan.with_operators(_silenced)
     runs: list[dict[Place, Layers]] = []
     for seed in (config.seed, OTHER_SEED):

@@ -1,4 +1,4 @@
-"""The reference run: compare committed output of a run with faults with that of the same job without faults.
+"""The reference run: compare committed output of a run with faults to the output of the same job without faults.
 
 Exactly-once means: the same rows, each as often (compared as multisets, because parallel subtasks may commit in another
 order). Lost rows, duplicated rows and rows that the reference run never produced are distinguished,

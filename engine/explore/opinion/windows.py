@@ -155,7 +155,7 @@ class WindowStep(EvaluatedStep):
         self._object, self._call = self._function(given)
 
     def _function(self, given: Any) -> tuple[Any, Callable[[Any, Any, Any], Any]]:
-        """The function object, if there is one, and the function from key, window and result to a window's records."""
+        """The function object, if any, and a function that makes a window's output from key, window and result."""
         process, single = given.get("process_function"), given.get("window_function")
         if single is not None:
             return None, lambda key, window, result: (single(key, window, result),)

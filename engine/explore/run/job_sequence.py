@@ -1,4 +1,4 @@
-"""The jobs of a case, one after the other, and the user who takes savepoints and starts each job from the last one's.
+"""The jobs of a case in order, and the user who takes savepoints and starts each job from one of the job before.
 
 A job that resumes from a savepoint is like one started by ``weir run --from``: it has its own storage directory, an
 incarnation above all earlier ones, and perhaps other settings. Output and savepoints outlive all jobs.
