@@ -181,8 +181,8 @@ class _TransactionalCollect(SinkOperator):
         # No commit here: a checkpoint that never completes covers nothing (mutant "commit on barrier").
         if self._current:
             self._pending[self.context.subtask, checkpoint_id] = self._current
-            # A snapshot closes the transaction: later records belong to the next checkpoint (mutant "booked under the
-            # wrong checkpoint").
+            # A snapshot closes the transaction: later records belong to the next checkpoint
+            # (mutant "booked under the wrong checkpoint").
             self._current = []
         self._state.update([(*transaction, records) for transaction, records in self._pending.items()])
 

@@ -4,11 +4,11 @@
   and ends its progress. A restored bucket is not created, so in Flink its partition is not in progress, and only the
   rolling policy closes its part. Until then the committer, which knows the partition from before the failure, commits
   it without the rows of that part. Here the writer reports such partitions as *resumed*.
-* Before a snapshot the writer closes the parts of partitions that the predicate would commit now. Otherwise an open
+* Before a snapshot the writer closes the parts of partitions in progress that the predicate would commit now. An open
   part would keep rows out of a committed partition.
 * A snapshot books new partitions under its id.
-* A completed checkpoint first has its files committed. Then the writer announces its committable and new partitions,
-  even if there are none, because the committer counts. A partition that is open again is announced as new.
+* A completed checkpoint first has its files committed. Then the writer announces the partitions committable or new up
+  to it, even if there are none, because the committer counts. A partition that is open again is announced as new.
 * If an announcement was lost, its partition is restored as a bucket. Without an open part it becomes inactive at once,
   and is announced. With an open part it might never become inactive, if rows keep coming between a snapshot and its
   completion. So a *resumed* partition is also new, and announced with the next checkpoint.

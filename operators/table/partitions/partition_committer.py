@@ -79,8 +79,8 @@ class PartitionCommitter:
             return []
         if checkpoint_id == END_OF_INPUT:
             return self._trigger.take_all()
-        # By the watermark at the snapshot: later records may belong to the same partition (mutant "judged by the
-        # watermark of the completion").
+        # By the watermark at the snapshot: later records may belong to the same partition
+        # (mutant "judged by the watermark of the completion").
         return self._trigger.take_committable(checkpoint_id, now_ms)
 
     def fingerprint(self) -> object:
