@@ -8,7 +8,7 @@ The protocol is that of :mod:`operators.transactions.two_phase_commit`; the duti
   parallelism.
 * A start without state may find committed transactions under its name. They are *another run's*: this one has no
   completed checkpoint. The sink refuses (``existing="fail"``), or keeps only the rows (``"append"``).
-* A restore may find transactions of later checkpoints, whose rows will come again. The sink refuses
+* If newer checkpoints are unreadable, a restore may find their transactions, whose rows will come again. It refuses
   (``newer_commits="fail"``), counts them in ``numTransactionsPublishedAgain`` (``"report"``), or deletes them
   (``"retract"``, ``numCommittedRecordsRetracted``). It can find their rows only by ``transaction_column``, because
   neither row ids nor the database's own transaction numbers are stable.
