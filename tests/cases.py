@@ -11,7 +11,7 @@ import pytest
 
 @contextmanager
 def case(**named: object) -> Iterator[None]:
-    """Around one case of a loop: what is raised inside, failed assertions too, gets a line with these values."""
+    """Around one case of a loop: an error raised inside, or a failed assertion, gets a line with these values."""
     try:
         yield
     except BaseException as problem:

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.house.collection import MADE_KERNELS, kernels_noted
 
-# Other tests and a Spark session share the cores, so wall time says nothing: no deadline, and no drawing is too slow.
+# Other tests and a Spark session share the cores, so wall time has no meaning: no deadline, and no drawing is too slow.
 # The default search is the same in every run, and that of `make test` (quick) is a shorter one;
 # HYPOTHESIS_PROFILE=thorough searches wider and differently each time.
 PATIENT: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "print_blob": True}

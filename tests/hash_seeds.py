@@ -1,4 +1,4 @@
-"""What a program prints in a process of its own, whose hash seed is given."""
+"""The output of a program in a process of its own, whose hash seed is given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data that is well framed and malformed inside: every checksum fits, and something in it is not what belongs there."""
+"""Data that is well framed and malformed inside: every checksum fits, but one value in it does not belong there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HEAD = struct.Struct(">BHI")
 OTHERS: tuple[Any, ...] = (
     None, True, -1, 1 << 40, 1.5, "?", b"?", [], [1], {}, {"?": 1}, msgpack.ExtType(99, b"?"),
 )  # fmt: skip
-"""What takes the place of a node: values of each type, and one of an unregistered type."""
+"""The replacements of a node: values of each type, and one of an unregistered type."""
 
 
 def variants(plain: Any) -> Iterator[Any]:

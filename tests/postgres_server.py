@@ -125,7 +125,7 @@ class PostgresServer:
     def start(self) -> None:
         """Start it and wait until it takes connections."""
         settings = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
-        # A "fast" shutdown when this process dies. What counts is the thread, and only the main one lives as long.
+        # A "fast" shutdown when this process dies. The thread counts here, and only the main one lives as long.
         is_main = threading.current_thread() is threading.main_thread()
         bound = ["setpriv", "--pdeathsig", "INT", "--"] if is_main and shutil.which("setpriv") else []
         with self.log.open("ab") as log:
@@ -167,7 +167,7 @@ class PostgresServer:
             self._wait()
 
     def kill9(self) -> None:
-        """Kill every process of it with SIGKILL: what was not flushed is gone."""
+        """Kill every process of it with SIGKILL: data that was not flushed is gone."""
         assert self._process is not None
         postmaster = self._postmaster()
         # Stopped first: a child that it makes meanwhile would live on, and keep a new server from starting.

@@ -1,4 +1,4 @@
-"""A small part of the published flights, and what the job must answer about it, in plain Python."""
+"""A small part of the published flights, and the right answers about it, in plain Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The comparison of modes under backpressure says what its numbers show."""
+"""The text of the comparison of modes under backpressure agrees with its numbers."""
 
 from __future__ import annotations
 

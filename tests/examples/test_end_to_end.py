@@ -1,4 +1,4 @@
-"""The example from end to end: every sink, two deaths, and what its reader's books say."""
+"""The example from end to end: every sink, two deaths, and the books of its reader."""
 
 from __future__ import annotations
 

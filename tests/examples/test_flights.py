@@ -1,4 +1,4 @@
-"""The flights job: right without faults, the same with a kill, and at-least-once wrong by what was predicted."""
+"""The flights job: right without faults, the same with a kill, and at-least-once wrong by the predicted number."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ US = 1_000
 
 
 def final_counts(run: Run) -> dict[str, int]:
-    """What the running count of each carrier has come to."""
+    """The last running count of each carrier."""
     return {partition: max(row["count"] for row in rows) for partition, rows in parsed(run.committed("counts")).items()}
 
 
@@ -108,7 +108,7 @@ def test_at_least_once_counts_twice_what_the_cut_oracle_predicts(small_flights: 
 
 
 def test_a_slow_link_alone_counts_nothing_twice(small_flights: FlightFiles) -> None:
-    """Barriers that arrive apart harm only those who restore: without a kill, at-least-once is right."""
+    """Barriers that arrive apart do harm only after a restore: without a kill, at-least-once is right."""
     slow = run_small(small_flights, "at-least-once", slow_us=30)
 
     assert not slow.oracle.held
@@ -243,7 +243,7 @@ def test_what_can_prove_nothing_is_refused_at_once(
 def test_a_kill_after_the_end_proves_nothing(
     small_flights: FlightFiles, undisturbed: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A run that nothing struck has kept no promise, however right its files are."""
+    """A run without a fault does not prove its promise, even if its files are right."""
     monkeypatch.setattr(flights_proof, "_prove_against_batch", lambda files, killed: {"equal": True})
 
     facts = flights_proof._prove_mode(small_flights, undisturbed, undisturbed, exactly_once=True)
@@ -258,7 +258,7 @@ def test_a_kill_after_the_end_proves_nothing(
 def test_the_whole_proof(
     own_spark: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All 336,776 flights, Spark included: exactly-once shows nothing of the kill, at-least-once what was predicted."""
+    """All 336,776 flights, Spark included: exactly-once hides the kill, at-least-once repeats as predicted."""
     modes = ("aligned", "at-least-once")
 
     answer = prove(

@@ -1,4 +1,4 @@
-"""The reachability example finds what a search finds, whatever happens to it on the way."""
+"""The reachability example finds the same vertices as a search, under any fault on the way."""
 
 from __future__ import annotations
 

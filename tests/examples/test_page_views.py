@@ -1,4 +1,4 @@
-"""The comparison of protocols on page views says what its numbers show, and always the same."""
+"""The text of the comparison of protocols on page views agrees with its numbers, which are always the same."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_offsets_and_counts_in_one_checkpoint_stay_right(mode: str, kill: str, f
 
 
 def test_at_least_once_counts_twice_and_a_set_of_visitors_forgives_it(files: MemoryFileSystem) -> None:
-    """What overtook the barrier is in the state, and is read again."""
+    """Records that overtook the barrier are in the state, and are read again."""
     views, uniques, hits = page_views.errors(page_views.run("at-least-once", files, "pages[0]"))
 
     assert views > 0
@@ -56,7 +56,7 @@ def test_at_least_once_counts_twice_and_a_set_of_visitors_forgives_it(files: Mem
 
 
 def test_with_acking_a_neighbour_counts_twice_what_is_sent_again(files: MemoryFileSystem) -> None:
-    """Exactly the views that are sent again; uniques are right; and who died has forgotten what it had."""
+    """Exactly the views that are sent again; uniques are right; and the killed task has lost its state."""
     outcome = page_views.run("acking", files, "pages[0]")
     views, uniques, hits = page_views.errors(outcome)
 
@@ -66,7 +66,7 @@ def test_with_acking_a_neighbour_counts_twice_what_is_sent_again(files: MemoryFi
 
 
 def test_with_acking_the_state_of_who_dies_is_gone(files: MemoryFileSystem) -> None:
-    """No replay brings back what was acknowledged: the set of visitors least of all."""
+    """No replay brings back acknowledged records, and so not the set of visitors."""
     views, uniques, _ = page_views.errors(page_views.run("acking", files, "apps[0]"))
 
     assert views < 0

@@ -1,4 +1,4 @@
-"""The example of partition commit shows what its text says."""
+"""The output of the example of partition commit agrees with its text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_an_hour_is_marked_only_when_all_its_rows_in_time_are_there() -> None:
 
 
 def test_the_moments_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    """What the reader saw, the files, and the counters."""
+    """The rows that the reader saw, the files, and the counters."""
     partition_commit.main()
     out = capsys.readouterr().out
 

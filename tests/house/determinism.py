@@ -1,4 +1,4 @@
-"""The determinism check: reads Python source and finds what would let the real world into a simulated run.
+"""The determinism check: reads Python source and finds code that would let the real world into a simulated run.
 
 Rules (each has a name, shown in the finding):
 
@@ -11,7 +11,7 @@ Rules (each has a name, shown in the finding):
 * `set-order` anything that depends on the iteration order of a set;
 * `files`     files reached another way than through the file-system port;
 * `dynamic`   `eval`, `exec` and imports by name, which would hide all of the above;
-* `process`   what belongs to the process: its environment, and counters that leak from one run into the next.
+* `process`   data of the process: its environment, and counters that leak from one run into the next.
 
 It works on the syntax tree, so comments, strings and look-alike names do not disturb it. A line that is right
 for a reason the check cannot see says so: `# deterministic: <reason>`. A pragma without reason, or with
@@ -54,7 +54,7 @@ _BUILTINS = {
 _MODULE_RULE = {module: rule for rule, modules in _MODULES.items() for module in modules}
 _NAME_RULE = {name: rule for rule, names in _NAMES.items() for name in names}
 
-# What `os` offers beside the operating system: names, constants and the handling of path strings.
+# Parts of `os` that do not ask the operating system: names, constants and the handling of path strings.
 _PURE_OS = frozenset(
     "os." + name
     for name in (
@@ -78,7 +78,7 @@ _ADVICE = {
 }
 
 _PRAGMA = "# deterministic:"
-# These give the same answer whatever order they are fed in (`sorted`, `min`, `max` only without a key: ties).
+# These give the same answer for any order of their input (`sorted`, `min`, `max` only without a key: ties).
 _ORDER_FREE = frozenset(("set", "frozenset", "len", "any", "all", "sum", "sorted", "min", "max"))
 _KEYED = frozenset(("sorted", "min", "max"))
 _ORDERED_FUNCTIONS = frozenset((

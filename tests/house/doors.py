@@ -1,4 +1,4 @@
-"""The front doors of rooms: what a room's ``__init__`` lists is what other rooms and packages may import of it.
+"""The front doors of rooms: other rooms and packages may import only the names that a room's ``__init__`` lists.
 
 A package whose rooms have doors is in :data:`CONVERTED`. Its rooms are its folders, and modules that stand beside them
 (these are their own door). Tests may look inside the rooms.

@@ -35,7 +35,7 @@ def last_name(node: ast.expr) -> str:
 
 
 def kind_of_annotation(node: ast.expr | None) -> str:
-    """What an annotation declares: a set, a mapping whose values are sets, or something else."""
+    """The kind that an annotation declares: a set, a mapping whose values are sets, or something else."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         node = ast.parse(node.value, mode="eval").body
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
@@ -162,7 +162,7 @@ class Scope:
             self._assign(node.target, None)
 
     def _assign(self, target: ast.expr, value: ast.expr | None) -> None:
-        """Note what the names of a target got; None when it cannot be told (a loop, an unpacking)."""
+        """Note the kind that the names of a target got; None when it is unknown (a loop, an unpacking)."""
         for inner in ast.walk(target):
             if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
                 self.assigned.setdefault(inner.id, []).append(value)

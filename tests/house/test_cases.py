@@ -10,7 +10,7 @@ from tests.cases import case, crossed
 
 
 def test_a_failure_names_its_case() -> None:
-    """What is raised inside is raised, with the values beside it."""
+    """An error raised inside is raised again, with the values of the case."""
     with pytest.raises(AssertionError) as caught, case(after=3, mode="aligned"):
         raise AssertionError("lost")
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(shutil.which("bash") is None or os.name != "posi
 
 
 class Machine:
-    """What it has besides bash, and what was called there, in order."""
+    """The tools that it has besides bash, and the calls to them, in order."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -37,7 +37,7 @@ class Machine:
         (directory / ".ci/run").write_text(text.replace(SERVERS, str(self.servers)))
 
     def has(self, name: str, body: str = "", code: int = 0) -> None:
-        """A tool that does nothing but to be noted; then ``body``, and this exit code."""
+        """A tool that notes its call, then runs ``body``, and ends with this exit code."""
         told = f'echo "{name} $* CI=$CI" >> {self.calls}\n' if name in ("make", "apt-get") else ""
         path = self.tools / name
         path.write_text(f"#!/bin/bash\n{told}{body}\nexit {code}\n")
@@ -83,7 +83,7 @@ def test_a_server_that_is_missing_is_installed(machine: Machine) -> None:
 
 
 def test_a_server_that_is_there_is_used(machine: Machine) -> None:
-    """Of whatever version."""
+    """A server of any version is used."""
     machine.has_server("17")
     assert machine.run() == (0, "")
     assert machine.called() == CHECKS
@@ -126,7 +126,7 @@ def test_an_installation_that_fails_is_told_and_the_checks_go_on(machine: Machin
 
 
 def test_checks_that_fail_make_it_fail(machine: Machine) -> None:
-    """Tests are not run on what is not even tidy."""
+    """After a failed check the tests do not run."""
     machine.has_server()
     machine.has("make", '[ "$2" != lint ]', code=0)
     (machine.tools / "make").write_text((machine.tools / "make").read_text().replace("exit 0", "exit $?"))

@@ -1,4 +1,4 @@
-"""The determinism check finds what it promises to find, and nothing else."""
+"""The determinism check finds exactly the code that it promises to find."""
 
 from __future__ import annotations
 

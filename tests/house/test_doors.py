@@ -1,4 +1,4 @@
-"""Rooms have front doors: other rooms and packages import what a door lists, and nothing past it."""
+"""Rooms have front doors: other rooms and packages import the names that a door lists, and no others."""
 
 from __future__ import annotations
 
@@ -122,5 +122,5 @@ def test_an_import_past_a_door_is_found(importing: str) -> None:
     ],
 )
 def test_the_door_and_the_room_itself_are_free(path: str, importing: str) -> None:
-    """What a door lists may be imported, and a room may look inside itself."""
+    """Names that a door lists may be imported, and a room may look inside itself."""
     assert past_the_door({**HOUSE, path: importing}, ["engine"]) == []

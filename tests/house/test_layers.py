@@ -74,7 +74,7 @@ def _copy_of_the_house(directory: Path) -> None:
 
 
 def _lint_imports(directory: Path) -> str:
-    """What import-linter says about the packages in a directory."""
+    """The findings of import-linter about the packages in a directory."""
     command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()", "--no-cache"]
     environment = {**os.environ, "PYTHONPATH": str(directory), "NO_COLOR": "1", "COLUMNS": "200"}
     finished = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
@@ -86,7 +86,7 @@ def _verdicts(output: str) -> dict[str, str]:
 
 
 def test_each_contract_is_kept_by_a_clean_house(tmp_path: Path) -> None:
-    """With nothing wrong no contract complains, so a complaint means something."""
+    """Without a breach no contract complains, so a complaint means something."""
     _copy_of_the_house(tmp_path)
     output = _lint_imports(tmp_path)
 
@@ -124,7 +124,7 @@ def test_layers_name_the_rooms_in_order() -> None:
 
 
 def test_the_runtime_knows_faults_by_their_hook_alone() -> None:
-    """Outside its room nothing of the runtime speaks of interference; only what puts a run together builds it."""
+    """Outside its room the runtime does not name interference; only the module that assembles a run builds it."""
     knows = re.compile(r"interference|StruckDown|runtime\.faulted", re.IGNORECASE)
     outside = [path for path in python_files("engine/runtime") if path.parent.name != "faulted"]
 

@@ -1,4 +1,4 @@
-"""What is installed, what it needs, and that the commands of the house are the ones it explains."""
+"""The installed packages, their requirements, and the commands of the house, which are those it explains."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EXTRAS = {
     },
 }
 
-# What is never imported, and how `make` calls it.
+# Requirements that are never imported, and how `make` calls them.
 _RUN_BY_MAKE = {
     "pytest-xdist": "--dist loadgroup",
     "import-linter": "lint-imports",
@@ -52,7 +52,7 @@ def _names(requirements: str) -> set[str]:
 
 
 def _found_packages(root: Path) -> set[str]:
-    """What setuptools would install from a directory, asked the way a build asks."""
+    """The packages that setuptools would install from a directory, asked the way a build asks."""
     find_packages = pytest.importorskip("setuptools").find_packages
     include = config_list(setup_cfg()["options.packages.find"]["include"])
     return set(find_packages(str(root), include=include))
@@ -64,7 +64,7 @@ def test_base_needs_six_libraries() -> None:
 
 
 def test_extras_are_the_documented_ones() -> None:
-    """Each extra brings exactly what it says."""
+    """Each extra brings exactly its documented packages."""
     assert {name: _names(text) for name, text in setup_cfg()["options.extras_require"].items()} == EXTRAS
 
 
@@ -109,7 +109,7 @@ def test_typed_packages_say_so() -> None:
 
 
 def test_pyproject_says_only_how_to_build() -> None:
-    """What setup.cfg can say is said there, once."""
+    """Everything that setup.cfg can hold is there, once."""
     text = (ROOT / "pyproject.toml").read_text("utf-8")
 
     assert re.findall(r"^\[(.+)\]$", text, flags=re.MULTILINE) == ["build-system"]

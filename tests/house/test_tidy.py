@@ -110,7 +110,7 @@ def test_top_level_holds_nothing_unexpected() -> None:
 
 
 def _top_level_names() -> set[str]:
-    """What is under version control; without git (an unpacked archive) what is visible."""
+    """The names under version control; without git (an unpacked archive) the visible ones."""
     git = shutil.which("git")
     if git and (ROOT / ".git").exists():
         listed = subprocess.run([git, "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)

@@ -1,4 +1,4 @@
-"""What a type checker sees of the packages from a job file outside the checkout, however they were installed."""
+"""A type checker's view of the packages from a job file outside the checkout, for each way to install them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from tests.house.project import PACKAGES, ROOT
 
-# With mistakes: what FileSink is given, and three settings of runs.
+# With mistakes: an argument of FileSink, and three settings of runs.
 JOB_FILE = """\
 from engine import CollectionSource, FileSink, Job
 from operators.basic import aggregates

@@ -1,4 +1,4 @@
-"""How far one record, and one barrier, walk through the program: what a reader has to open who follows them.
+"""How far one record, and one barrier, walk through the program: the code that a reader who follows them opens.
 
 The job reads lines of a file, maps them, sums them by key and writes a file: two tasks, for ``key_by`` separates source
 and map from reduce and sink. ``python -m tests.house.walk`` prints both walks, call by call, and their figures.
@@ -26,7 +26,7 @@ from state_backends.files import MemoryFileSystem
 from tests.house.project import PACKAGES, ROOT
 
 RECORD_NS = 1_000_000
-"""One record takes so long; nothing else takes any virtual time."""
+"""The time that one record takes; all else takes no virtual time."""
 CHECKPOINT_NS = 3_500_000
 """The first checkpoint begins here. After its third record the source rests until that is over."""
 _WARM_RECORDS = 2
@@ -146,7 +146,7 @@ class TwoTasks:
         walk.events.append(f"{event.target.name}.{event.operation}")
         entry = "Kernel.run"
         found = follow(lambda: self.run.run_events(1))
-        # What runs the events is no part of any way.
+        # The code that runs the events is not part of any way.
         first = 1 + next(at for at, call in enumerate(found) if call.function == entry)
         depth = found[first].depth
         walk.calls += [call._replace(depth=call.depth - depth) for call in found[first:] if call.depth >= depth]
@@ -181,7 +181,7 @@ def walk_of_record() -> Walk:
 
 
 def walk_of_barrier() -> Walk:
-    """One barrier, from the timer that triggers the checkpoint to the commit of what it holds."""
+    """One barrier, from the timer that triggers the checkpoint to the commit of its rows."""
     job = _second_job()
     job.run_until((1 + _WARM_RECORDS) * RECORD_NS)
     job.run.manager.tasks[0, 0].rest(CHECKPOINT_NS)

@@ -1,1 +1,1 @@
-"""Claims about the checkpoint protocols: what each promises and which handler it gives a task."""
+"""Claims about the checkpoint protocols: the promise of each and the handler it gives a task."""

@@ -1,4 +1,4 @@
-"""Protocols by name: what each promises, which barriers it sends and which handler it gives a task."""
+"""Protocols by name: the promise of each, the barriers it sends and the handler it gives a task."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def spreads_in(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def test_every_answer_has_the_fields_of_flinks(killed: Run) -> None:
-    """Of the job, of each checkpoint, of each task and of each subtask; what is beyond Flink is added, not renamed."""
+    """Of the job, each checkpoint, task and subtask; no field of Flink is renamed, and fields beyond it are added."""
     table = killed.report["checkpoints"]
 
     assert {"counts", "summary", "latest", "history"} <= table.keys()
@@ -220,7 +220,7 @@ IN_SUBTASK = {
 
 
 def at(value: Any, *path: str) -> Any:
-    """What is under these names, one inside the other."""
+    """The value under these nested names."""
     for name in path:
         value = value[name]
     return value
@@ -267,7 +267,7 @@ def as_list(spread: Spread | None) -> list[float]:
 
 
 def test_a_checkpoint_in_progress(statistics: CheckpointStatistics) -> None:
-    """-1 stands for what has not happened, nulls for what will not be known; its subtasks are pending."""
+    """-1 stands for times that have not come, null for values that will never be known; its subtasks are pending."""
     statistics.on_triggered(1, CHECKPOINT, 50, 4)
     row = table_of(statistics)["history"][0]
 
@@ -305,7 +305,7 @@ def test_a_failed_checkpoint_says_when_and_why(statistics: CheckpointStatistics)
 
 
 def test_savepoints_and_retained_checkpoints(statistics: CheckpointStatistics) -> None:
-    """A savepoint has its type, format and path; what was discarded is retained no more."""
+    """A savepoint has its type, format and path; a discarded checkpoint is no longer retained."""
     for checkpoint_id in (1, 2):
         statistics.on_triggered(checkpoint_id, CHECKPOINT, 0, 0)
         statistics.on_completed(checkpoint_id, 5)
@@ -325,7 +325,7 @@ def test_savepoints_and_retained_checkpoints(statistics: CheckpointStatistics) -
 
 
 def test_finished_subtasks_are_marked(statistics: CheckpointStatistics) -> None:
-    """They have acknowledged, with nothing to show for it."""
+    """They have acknowledged, without any state."""
     statistics.on_triggered(1, CHECKPOINT, 0, 3, finished=[(0, 1)])
     task = table_of(statistics)["history"][0]["tasks"]["numbers"]
 

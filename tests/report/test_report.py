@@ -1,4 +1,4 @@
-"""The report holds what came of the run, is plain JSON, and is the same for the same run."""
+"""The report holds the results of the run, is plain JSON, and is the same for the same run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def killed() -> Run:
 
 
 def test_a_report_is_plain_json(killed: Run) -> None:
-    """What goes in comes out: no value that JSON would change."""
+    """Reading it back gives the same data: it has no value that JSON would change."""
     assert json.loads(json.dumps(killed.report)) == killed.report
 
 

@@ -1,4 +1,4 @@
-"""The four lines in which a run ends, before its verdict: each says what it is there to say, and fits a line."""
+"""The four lines at the end of a run, before its verdict: each gives its facts, and fits a line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def ended(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_run_without_failures() -> None:
-    """Records, time and digest; no failure; what the checkpoints took; the output, and where the rest is."""
+    """Records, time and digest; no failure; the cost of the checkpoints; the output, and the place of the rest."""
     ran, failures, checkpoints, output = summary_lines(ended(make_run().report))
 
     assert ran.startswith("60 records in ")
@@ -31,7 +31,7 @@ def test_a_run_without_failures() -> None:
 
 
 def test_a_failure_is_named_with_its_recovery() -> None:
-    """What failed first, from where the job went on, and how checkpoints failed by that."""
+    """The first failure, the checkpoint that the job resumed from, and the checkpoints that failed because of it."""
     ran, failures, checkpoints, _ = summary_lines(ended(make_run(kill=True).report), with_table=True)
 
     assert " of them again) in " in ran

@@ -1,4 +1,4 @@
-"""Tables fit into the width they are given, and fold nothing that must not be folded."""
+"""Tables fit into the given width, and do not fold cells that must not be folded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.report.text_tables import Column, fitted
 
 
 def lines_of(title: str, columns: list[Column], width: int) -> list[str]:
-    """What is printed, on a console that is wide enough for anything, without trailing spaces."""
+    """The printed text, on a console that is wide enough for anything, without trailing spaces."""
     file = io.StringIO()
     Console(file=file, width=1_000).print(*fitted(title, columns, width), sep="\n")
     return [line.rstrip() for line in file.getvalue().splitlines()]

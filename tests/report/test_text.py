@@ -24,7 +24,7 @@ def killed() -> dict[str, Any]:
 
 
 def text_of(report: dict[str, Any], width: int = 300) -> str:
-    """What a terminal without colours shows."""
+    """The text on a terminal without colours."""
     file = io.StringIO()
     print_report(report, Console(file=file, width=width))
     return file.getvalue()
@@ -53,11 +53,11 @@ def headings(table: str) -> list[str]:
 
 
 def words(text: str) -> list[str]:
-    """The same of what should stand there."""
+    """The same of the expected text."""
     return sorted(text.split())
 
 
-# --- what is shown ---
+# --- text that is shown ---
 
 
 def test_headings_are_flinks() -> None:
@@ -200,7 +200,7 @@ def test_counters_have_a_table_of_their_own() -> None:
 
 
 def test_a_run_without_checkpoints_prints_no_empty_tables() -> None:
-    """Only what says something is printed."""
+    """Only tables with content are printed."""
     text = text_of(make_run(mode="none").report)
 
     assert "Tasks" in text
@@ -209,7 +209,7 @@ def test_a_run_without_checkpoints_prints_no_empty_tables() -> None:
 
 
 def test_a_run_whose_checkpoints_all_failed_has_a_history_only() -> None:
-    """There is nothing to summarise and no subtask to show."""
+    """It has no completed checkpoint to summarise and no subtask to show."""
     report = copy.deepcopy(killed())
     checkpoints = report["checkpoints"]
     checkpoints["history"] = [row for row in checkpoints["history"] if row["status"] == "FAILED"]
@@ -323,7 +323,7 @@ def test_tables_fit_eighty_columns_on_any_console(width: int) -> None:
 
 
 def test_a_narrower_console_gets_narrower_tables() -> None:
-    """Nothing is cut: what does not fit beside the first column goes into a further table."""
+    """No column is cut: those that do not fit beside the first column go into a further table."""
     lines = [line.rstrip() for line in text_of(killed(), 40).splitlines()]
 
     assert max(map(len, lines)) <= 40

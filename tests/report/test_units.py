@@ -53,7 +53,7 @@ def test_sizes(value: float | None, text: str) -> None:
     ],
 )
 def test_short_numbers(value: float | None, time: str, size: str) -> None:
-    """Three digits; what rounds up to a whole of the next unit is shown in that."""
+    """Three digits; a value that rounds up to a whole of the next unit is shown in that unit."""
     assert (short_ns(value), short_bytes(value)) == (time, size)
 
 

@@ -1,4 +1,4 @@
-"""The verdict follows from what the mode promises, and is never *valid* for want of evidence."""
+"""The verdict follows from the promise of the mode, and is never *valid* for want of evidence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from engine.runtime.job import SavepointOrder, SavepointReport
 
 
 class Ended:
-    """What a verdict asks of a result."""
+    """The part of a result that a verdict reads."""
 
     def __init__(
         self, error: Exception | None = None, state: str = "finished", savepoints: tuple[SavepointReport, ...] = ()
@@ -42,7 +42,7 @@ def judge(
 
 
 def test_consistent_cuts_are_valid() -> None:
-    """Exit code 0, and the reason counts what was judged."""
+    """Exit code 0, and the reason counts the judged cuts."""
     assert judge("aligned", (0, 0), (0, 0)) == (
         "valid", 0, "the job finished; 2 completed checkpoints, each a consistent cut",
     )  # fmt: skip
@@ -111,7 +111,7 @@ def test_one_inconsistent_cut_violates_exactly_once(cut: tuple[int, int]) -> Non
 
 
 def test_at_least_once_may_count_twice_but_not_lose() -> None:
-    """Orphans are what the mode predicts; records in transit are lost in every mode."""
+    """The mode predicts orphans; records in transit are lost in every mode."""
     name, exit_code, reason = judge("at-least-once", (3, 0))
     assert (name, exit_code) == ("valid", 0)
     assert "3 records that a restore would count twice" in reason

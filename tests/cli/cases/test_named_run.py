@@ -44,7 +44,7 @@ def naming(path: str, content: str = TRAP) -> str:
 
 
 def refused(job: Weir, verb: list[str], name: str, trap: Path, named: str) -> str:
-    """Have a verb refuse a token, without loading the trap; what it says to type is to be the job file `named`."""
+    """Have a verb refuse a token, without loading the trap; its advice must name the job file `named`."""
     good = [str(token()) if word == "good" else word for word in verb]
 
     answer = job(*good, name)
@@ -57,7 +57,7 @@ def refused(job: Weir, verb: list[str], name: str, trap: Path, named: str) -> st
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_file_elsewhere_is_not_loaded(job: Weir, verb: list[str]) -> None:
-    """Not even if it is exactly the file that the token says; the error says what to type if it is meant."""
+    """Not even if it is exactly the file of the token; the error says what to type if the user means it."""
     trap = job.directory / "away" / "trap.py"
     trap.write_text(TRAP)
 
@@ -75,7 +75,7 @@ def test_another_file_of_the_name_is_not_loaded(job: Weir, verb: list[str]) -> N
 
 
 def test_a_file_that_is_swapped_after_the_look_is_not_loaded(job: Weir, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is run is what was compared, not what is there a moment later."""
+    """The verb runs the bytes that it compared, not a file that is there a moment later."""
     trap = Path("trap.py")
     trap.write_text("# harmless\n")
     name = naming("trap.py", "# harmless\n")

@@ -48,7 +48,7 @@ def channels(inspected: Any, uid: str, side: str) -> list[Any]:
 
 
 def test_json_holds_every_record_in_flight_once(unaligned: Weir) -> None:
-    """What the sources have read is in the sums or in flight, on the input or on the output side."""
+    """Each record that the sources have read is in the sums or in flight, on the input or on the output side."""
     inspected = unaligned("inspect", "state", "--json", "--limit", "100").json()
     splits, sums = (next(one for one in inspected["operators"] if one["uid"] == uid) for uid in ("numbers", "sum"))
     read: list[int] = []
@@ -70,7 +70,7 @@ def test_json_holds_every_record_in_flight_once(unaligned: Weir) -> None:
 
 
 def test_a_record_in_flight_is_shown_with_its_channel_and_key(unaligned: Weir) -> None:
-    """Whatever the limit, JSON is complete; a record has the key under which it will be processed."""
+    """JSON is complete under any limit; a record has the key under which it will be processed."""
     inspected = unaligned("inspect", "state", "--json", "--limit", "0").json()
     for channel in channels(inspected, "sum", "input"):
         assert channel["edge"] == "pair>>sum#0"

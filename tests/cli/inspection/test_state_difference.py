@@ -1,4 +1,4 @@
-"""`weir inspect --diff`: what two checkpoints do not have in common."""
+"""`weir inspect --diff`: the differences between two checkpoints."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_backends_and_parallelisms_make_no_difference(weir: Weir) -> None:
 
 
 def test_one_operator_is_compared_and_an_unknown_one_refused(weir: Weir) -> None:
-    """--operator chooses; of what neither has there is nothing to compare."""
+    """--operator chooses one; an operator that neither checkpoint has is refused."""
     before, after = stored(weir, "before", 10), stored(weir, "after", 12)
 
     assert weir("inspect", before, "--diff", after, "--operator", "out").exit_code == 0

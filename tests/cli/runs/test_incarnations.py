@@ -23,7 +23,7 @@ EVERY = ("--batch-size", "20", "--checkpoint-interval", "100rec")
 
 
 def incarnation_of(directory: Path) -> int:
-    """What ``run.json`` in an output directory says."""
+    """The incarnation in ``run.json`` of an output directory."""
     number: int = json.loads((directory / "run.json").read_text())["run"]["incarnation"]
     return number
 
@@ -62,7 +62,7 @@ def test_the_same_output_goes_on_in_another_storage_directory(
 
 
 def test_a_damaged_report_of_the_first_run_is_refused(weir: Weir, stopped: str) -> None:
-    """It says which names are used: another number, or none, and files would be written over."""
+    """The report says which names are used: with another number, or none, a run would write over files."""
     path = weir.directory / "out/run.json"
     content, before = path.read_bytes(), rows(weir)
     at = content.index(b'"incarnation": 2') + len(b'"incarnation": ')
@@ -98,7 +98,7 @@ def test_so_does_the_storage_directory_of_a_checkpoint(weir: Weir) -> None:
 
 
 def test_a_run_from_nothing_begins_with_the_first(weir: Weir) -> None:
-    """Whatever else is there."""
+    """So it is whichever other files are there."""
     assert weir("run", "sums.py", *BRISK, "--out", "one").exit_code == 0
     assert weir("run", "sums.py", *BRISK, "--out", "two").exit_code == 0
 

@@ -1,4 +1,4 @@
-"""`weir run --ledger`: what it prints, what it stores, and what it makes of the verdict."""
+"""`weir run --ledger`: its output, its files, and its part in the verdict."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def job():
 
 
 def part(weir: Weir, name: str = "sums") -> dict[str, Any]:
-    """What run.json of the latest run says about the ledger."""
+    """The part of run.json of the latest run about the ledger."""
     report = json.loads((weir.directory / f"out/{name}/latest/run.json").read_text())
     found: dict[str, Any] = report["ledger"]
     return found
 
 
 def test_a_sound_run_says_how_many_effects_there_are(weir: Weir) -> None:
-    """Killed or not, each record has each of its effects once, and the sink's files hold what they should."""
+    """Killed or not, each record has each of its effects once, and the sink's files hold the right rows."""
     answer = weir("run", "sums.py", "--ledger", *BRISK, "--kill", "sum[0]@50us")
     assert answer.exit_code == 0
     assert "ledger: 200 effects on 5 cells, 200 on 1 output: each as often as it should be" in answer.stderr
@@ -49,7 +49,7 @@ def test_the_runs_for_comparison_write_nothing(weir: Weir) -> None:
 
 
 def test_rows_shown_twice_are_told_and_are_no_breach(weir: Weir) -> None:
-    """A sink that shows at once promises nothing: told in words and as data, and the verdict stays valid."""
+    """A sink that shows at once makes no promise: text and data tell of the rows, and the verdict stays valid."""
     (weir.directory / "shown.py").write_text(SHOWN_AT_ONCE)
     answer = weir("run", "shown.py", "--ledger", *BRISK, "--kill", "same[0]@55us")
     assert answer.exit_code == 0

@@ -1,4 +1,4 @@
-"""What the last line of a run proposes: never what must fail again."""
+"""The last line of a run proposes a command, but never one that must fail again."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_savepoint_that_came_too_late_is_proposed_earlier(weir: Weir) -> None:
 
 
 def test_a_savepoint_that_failed_would_fail_again(weir: Weir) -> None:
-    """What is in its way has to go first."""
+    """The obstacle has to go first."""
     (weir.directory / "file").touch()
     answer = weir("run", "sums.py", *BRISK, "--savepoint-at", "50us", "--savepoint-dir", "file")
 

@@ -37,7 +37,7 @@ def with_options(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_descriptor_comes_back_as_it_was() -> None:
-    """Whatever letters are in it, and durably: it must be there before the first checkpoint can be."""
+    """With any letters in it, and durably: it must be there before the first checkpoint can be."""
     files = MemoryFileSystem()
     files.make_dirs("/s")
     write_descriptor(files, "/s", PLAIN)
@@ -181,7 +181,7 @@ def test_nothing_is_started_or_written_with_a_damaged_one(stored: Weir) -> None:
 
 
 def test_an_edited_one_is_gone_by_when_accepted(stored: Weir) -> None:
-    """The job file lies elsewhere, and a parameter is another one; what is accepted is shown, and good from then on."""
+    """The job file lies elsewhere, and a parameter is another one; the accepted values are shown and kept."""
     (stored.directory / "sums.py").rename(stored.directory / "moved.py")
     answer = stored("resume", "state")
     assert (answer.exit_code, "add --accept-descriptor" in answer.stderr) == (19, True)

@@ -1,4 +1,4 @@
-"""Flink's keys and values: what each means here, alone and together, and which have no meaning."""
+"""Flink's keys and values: their meaning here, alone and together, and keys without a meaning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNALIGNED = {f"{CHECKPOINTING}unaligned.enabled": "true"}
 FIXED, RATE = {"restart-strategy.type": "fixed-delay"}, {"restart-strategy.type": "failure-rate"}
 GROWING = {"restart-strategy.type": "exponential-delay"}
 
-# The key, its value, further keys that it needs, and what they mean together.
+# The key, its value, further keys that it needs, and their meaning together.
 MEANINGS: list[tuple[str, str, dict[str, str], dict[str, str]]] = [
     (f"{CHECKPOINTING}interval", "5s", {}, {"checkpoint_interval": "5s"}),
     (f"{CHECKPOINTING}mode", "AT_LEAST_ONCE", {}, {"mode": "at-least-once"}),
@@ -96,7 +96,7 @@ MEANINGS: list[tuple[str, str, dict[str, str], dict[str, str]]] = [
 
 @pytest.mark.parametrize(("key", "value", "needed", "meaning"), MEANINGS)
 def test_a_key_means_a_setting(key: str, value: str, needed: dict[str, str], meaning: dict[str, str]) -> None:
-    """In its current and its deprecated spellings; what it means is a value of ours, or a note says why not."""
+    """In its current and its deprecated spellings, a key sets a value of ours, or a note says why not."""
     found = translate({key: value, **needed})
 
     assert found.values == meaning
@@ -148,7 +148,7 @@ def test_times_have_flinks_forms(text: str, expected_ns: int) -> None:
     ],
 )
 def test_a_wrong_value_names_the_key(key: str, value: str, message: str) -> None:
-    """And what may be written."""
+    """The error also names the allowed values."""
     with pytest.raises(ConfigurationError, match=message):
         translate({key: value})
 

@@ -26,7 +26,7 @@ def written(directory: Path, text: str) -> str:
 
 
 def test_a_file_counts_less_than_a_definition_and_that_less_than_an_option(tmp_path: Path) -> None:
-    """Whichever of its names a setting is given by, and a preset counts least."""
+    """So it is under each name of a setting, and a preset counts least."""
     path = written(tmp_path, f"{INTERVAL}: 5s\nretained: 3\ncost:\n  record: 7us\n  link_latency: 1us\nbatch_size: 9\n")
     given = given_settings((f"{INTERVAL}=4s", "cost.record=8us"), path, "small-cluster")
     config = RunOptions(given.with_options({"batch_size": 2, "retain": None}).values).to_config()
@@ -159,7 +159,7 @@ def test_definitions_are_kept_for_the_next_start(weir: Weir) -> None:
 
 
 def test_searches_take_them_too(weir: Weir) -> None:
-    """Both verbs; what runs of a search do not have is an error, and in a file only noted."""
+    """Both verbs do; a setting that runs of a search do not have is an error, and in a file only noted."""
     path = written(weir.directory, "restart-strategy.type: none\nparallelism.default: 1\n")
     given = ("--config", path, "-D", "state.backend.type=forst", "--param", "records=4")
     explored = weir("explore", "sums.py", *given, "--runs", "2", "--fault", "none")
@@ -218,7 +218,7 @@ def test_what_is_said_of_one_task_stands_in_any_order() -> None:
 
 
 def test_a_typed_place_of_savepoints_needs_an_order_also_beside_a_file(weir: Weir, tmp_path: Path) -> None:
-    """The place in a file is for other runs, too; the one that was typed must have a meaning."""
+    """The place in a file is for other runs, too; a typed place must have an effect."""
     config = tmp_path / "config.yaml"
     config.write_text("execution.checkpointing.savepoint-dir: saved\n", encoding="utf-8")
     command = ["run", str(ROOT / "examples/wordcount.py"), "--config", str(config)]

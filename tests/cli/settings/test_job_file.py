@@ -1,4 +1,4 @@
-"""Job files: loaded as the user means them, and refused with what is wrong and what to do."""
+"""Job files: loaded as the user means them, or refused with the mistake and its fix."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_variable_is_a_job_too(tmp_path: Path) -> None:
 
 
 def test_parallelism_replaces_the_jobs_default(tmp_path: Path) -> None:
-    """Whatever the job asks for, operators with a number of their own excepted; afterwards everything is as before."""
+    """It replaces each parallelism but those of operators with their own number; afterwards everything is as before."""
     free = write(tmp_path, HEAD + "def job():\n    return Job('free')\n")
     assert load_job(free, {}, parallelism=4).job.parallelism == 4
     assert Job("later").parallelism == 1
@@ -114,7 +114,7 @@ def test_a_job_file_of_a_package_can_import_its_neighbours(tmp_path: Path) -> No
 
 
 def test_the_file_is_what_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not what Python compiled of an earlier version: in the same second, of the same size, it takes that for it."""
+    """Not the compiled code of an earlier version, which Python would take at the same second and size."""
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     path = tmp_path / "changing.py"
     for name in ("one", "two"):
@@ -125,7 +125,7 @@ def test_the_file_is_what_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_dataclasses_of_the_job_file_find_their_module(tmp_path: Path) -> None:
-    """What looks up its module by name (dataclasses, pickling tools, type hints) works."""
+    """Tools that look up a module by name (dataclasses, pickling tools, type hints) work."""
     text = "from __future__ import annotations\nfrom dataclasses import dataclass\n" + HEAD
     text += "@dataclass\nclass Point:\n    x: int\ndef job():\n    return Job(str(Point(3).x))\n"
 
@@ -176,7 +176,7 @@ def test_missing_files_are_refused_with_a_suggestion(tmp_path: Path) -> None:
 
 
 def test_errors_of_the_graph_come_through(tmp_path: Path) -> None:
-    """They are no mistake of the file, and have an exit code of their own."""
+    """They are not a mistake of the file, and have an exit code of their own."""
     with pytest.raises(JobGraphError):
         load_job(write(tmp_path, HEAD + "def job():\n    return Job('a/b')\n"), {})
     with pytest.raises(JobGraphError):

@@ -1,4 +1,4 @@
-"""Options and parameters: the engine's defaults, what is typed, and what is kept of it."""
+"""Options and parameters: the engine's defaults, the typed values, and the values kept."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_options_survive_the_descriptor_and_can_be_typed_again() -> None:
     ],
 )
 def test_a_wrong_restart_strategy_says_how_it_is_written(text: str, message: str) -> None:
-    """What is wrong with it, and the form that was probably meant with an example."""
+    """The error names the mistake, and the form that was probably meant, with an example."""
     with pytest.raises(ConfigurationError, match=message):
         parse_restart(text)
 
@@ -85,7 +85,7 @@ def test_a_wrong_restart_strategy_says_how_it_is_written(text: str, message: str
     ],
 )
 def test_restart_strategies(text: str, expected: object) -> None:
-    """All four, with what is left out by default."""
+    """All four, with the defaults of their parts."""
     assert parse_restart(text) == expected
 
 

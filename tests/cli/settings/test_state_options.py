@@ -1,4 +1,4 @@
-"""Options about keyed state: typed, stored, changed at resume; and what `weir inspect` shows of every form of it."""
+"""Options about keyed state: typed, stored, changed at resume; `weir inspect` shows every form of it."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_resumed_run_with_a_backend_that_cannot_read_the_checkpoint_is_refused
 
 
 def test_a_savepoint_of_an_incremental_checkpoint_holds_the_shared_files(weir: Weir) -> None:
-    """It is native, needs nothing else, and its own backend goes on from it."""
+    """The savepoint is native, does not need other files, and its own backend resumes from it."""
     interrupted(weir, "--state-backend", "lsm", "--snapshot", "incremental")
     made = weir("savepoint", "state", "--savepoint-dir", "saved")
     assert made.exit_code == 0, made.stderr

@@ -76,7 +76,7 @@ def test_a_place_that_is_ours_is_not_shown() -> None:
 
 
 def test_a_cause_is_told_once() -> None:
-    """What the message says already is not said again; what it does not say is."""
+    """The output repeats no cause that the message names already, and adds those that it does not name."""
     cause = UserFunctionError("map", "function", 3, 1, ValueError("x"))
     said = JobFailedError(f"job failed: {cause}")
     said.__cause__ = cause

@@ -1,4 +1,4 @@
-"""A full disk: the file is named, and what the job failed of is not hidden."""
+"""A full disk: the error names the file, and does not hide why the job failed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_checkpoint_names_the_file(weir: Weir, full: list[str]) -> None:
 def test_the_report_does_not_hide_the_error_of_the_job(
     weir: Weir, full: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the job failed of comes after the report that cannot be written, and decides the exit code."""
+    """The job's own error comes after that of the unwritten report, and decides the exit code."""
     (weir.directory / "sums.py").write_text(FAILS)
     monkeypatch.setattr("builtins.fill_the_disk", lambda: full.append("run.json"), raising=False)
     answer = weir("run", "sums.py", "--out", "yours", "--restart", "none")

@@ -1,4 +1,4 @@
-"""What people see on a terminal of 80 columns: lines are broken between words, tables are whole, commands too."""
+"""Output on a terminal of 80 columns: lines are broken between words; tables and commands are whole."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_terminal_breaks_lines_between_words() -> None:
 
 
 def test_the_next_command_is_a_line_of_its_own() -> None:
-    """Whole, whatever its length, so that it can be copied; the lines before it stay as they are."""
+    """It is whole at any length, so that it can be copied; the lines before it stay as they are."""
     lines = _said(f"first\n\n  second\nvalid: all is well. Next: {COMMAND}", terminal=True)
 
     assert lines == ["first", "", "  second", "valid: all is well.", f"Next: {COMMAND}"]

@@ -1,4 +1,4 @@
-"""Mode ``acking`` on the command line: run, resume, explore, and what is refused."""
+"""Mode ``acking`` on the command line: run, resume, explore, and refusals."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_text_and_json_say_what_acking_has_cost(weir: Weir, job_file: str) -> No
 
 
 def test_other_modes_have_no_statistics_of_acking(weir: Weir, job_file: str) -> None:
-    """JSON says null, and text nothing."""
+    """JSON says null, and text does not mention them."""
     answer = weir("run", job_file, "--json")
 
     assert answer.json()["acking"] is None
@@ -102,7 +102,7 @@ def test_an_exhaustive_check_is_refused(weir: Weir, job_file: str) -> None:
 
 
 def test_options_of_acking_are_refused_in_other_modes(weir: Weir, job_file: str) -> None:
-    """They would do nothing."""
+    """They would have no effect there."""
     answer = weir("run", job_file, "--ackers", "2")
     assert answer.exit_code != 0
     assert "--ackers, --acker-timeout and --max-spout-pending are about mode acking" in answer.stderr

@@ -1,4 +1,4 @@
-"""`weir check`: every schedule and every crash of a small job, and how that is told."""
+"""`weir check`: every schedule and every crash of a small job, and the report on them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def small(weir: Weir) -> Weir:
 
 
 def test_a_correct_job(small: Weir) -> None:
-    """Exit code 0, the number of endings, and what was searched; the same as JSON."""
+    """Exit code 0, the number of endings, and the extent of the search; the same as JSON."""
     answer = small("check", "small.py", "--crashes", "0", "--json")
     assert answer.exit_code == 0, answer.stderr
     assert "the one ending is exactly-once" in answer.stderr
@@ -111,7 +111,7 @@ def test_one_search_two_judgements(small: Weir) -> None:
 
 
 def test_the_weaker_promise_holds(small: Weir) -> None:
-    """What a mode promises is no violation."""
+    """Output that keeps the promise of its mode is not a violation."""
     options = ("--mode", "at-least-once", "--promise", "at-least-once", "--crashes", "0")
     answer = small("check", "small.py", *options)
     assert answer.exit_code == 0, answer.stderr

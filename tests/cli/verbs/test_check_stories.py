@@ -84,7 +84,7 @@ def test_a_teaching_job_tells_the_mistake_that_it_promises(
 ) -> None:
     """The steps of the story come in this order, and the output is wrong in just this way."""
     name, *options = arguments
-    # The time that the search needs depends on the machine; what it finds does not.
+    # The time that the search needs depends on the machine; its findings do not.
     answer = weir("check", str(TEACHING / name), *options, "--time", "10m")
     assert answer.exit_code == 1, answer.stderr
     assert re.search(rf"V1: output 'out' is not exactly-once: {verdict}\n", answer.stderr), answer.stderr

@@ -1,4 +1,4 @@
-"""`weir explore` and `weir replay`: searches a job, says what it saw, and a failure can be made again."""
+"""`weir explore` searches a job and reports on it; `weir replay` makes a failure again."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_failure_is_explained_and_can_be_made_again(counting: Weir) -> None:
 
 
 def test_the_smallest_run_is_the_one_to_type_next(counting: Weir) -> None:
-    """A failure is what is shown, not how little was seen before it; the last line names the run that was shrunk."""
+    """The output shows the failure, not the small coverage before it; the last line names the shrunk run."""
     answer = counting("explore", "counting.py", *FAILING[:-1])
     command = next(line for line in answer.stderr.splitlines() if line.startswith("replay: ")).removeprefix("replay: ")
     assert command == "weir replay out/counting/failures/1/"
@@ -110,7 +110,7 @@ def test_every_verb_takes_the_report_for_the_run(counting: Weir) -> None:
 
 
 def test_a_replay_in_another_process_is_the_same_run(counting: Weir) -> None:
-    """Whatever the seed of the hashes of texts."""
+    """So it is under any seed of the hashes of texts."""
     answer = counting("explore", "counting.py", *FAILING, "--json")
     failure = answer.json()["failures"][0]
     again = counting.process("replay", failure["token"], "--no-story", PYTHONHASHSEED="12345")
@@ -137,7 +137,7 @@ def test_the_same_seed_finds_the_same_in_any_number_of_processes(counting: Weir)
 
 
 def test_settings_and_modes_reach_every_run(counting: Weir) -> None:
-    """What is asked for is in the report and in each case."""
+    """The settings that the user asks for are in the report and in each case."""
     answer = counting("explore", "counting.py", "--runs", "20", "--mode", "unaligned", "--set", "batch_size=4",
                       "--fault", "none", "--param", "records=12", "--keep-going", "--json")  # fmt: skip
     report = answer.json()
@@ -200,7 +200,7 @@ def test_a_change_of_the_job_file_is_noted(counting: Weir) -> None:
 
 
 def test_the_token_carries_the_promise(counting: Weir) -> None:
-    """What the output is judged by is part of what is replayed."""
+    """The promise by which the output is judged is part of the replay."""
     found = counting("explore", "counting.py", *FAILING, "--json")
     assert parse_token(found.json()["failures"][0]["token"]).promise == "exactly-once"
 

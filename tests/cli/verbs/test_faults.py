@@ -1,4 +1,4 @@
-"""`--fault`: what goes wrong exactly where it was asked for."""
+"""`--fault`: a fault strikes exactly where the user asks for it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ rows.sink(SqliteSink("out.db", "rows", {"number": "INTEGER"}, batch_rows=2), nam
 
 @pytest.mark.parametrize("fault", ["answer-lost:commit#1", "fence:prepare#1", "late-marker:commit#1"])
 def test_faults_reach_a_database_outside(weir: Weir, fault: str) -> None:
-    """What is asked of the file of a database goes through the fault; every row is there once."""
+    """Requests to the file of a database go through the fault; every row is there once."""
     (weir.directory / "outside.py").write_text(INTO_SQLITE)
     answer = weir("run", "outside.py", *BRISK, "--out", "made", "--fault", fault, "--json")
 

@@ -133,7 +133,7 @@ def test_damaged_metadata_is_an_error_and_shows_nothing(stored: Weir, damage: st
 
 
 def test_a_damaged_state_file_is_found_even_when_not_selected(weir: Weir) -> None:
-    """Verification covers every byte of the checkpoint, whatever is shown."""
+    """Verification covers every byte of the checkpoint, not only the shown part."""
     weir("run", "sums.py", "--param", "records=60000", "--storage", "state")
     (weir.directory / "big.py").write_text(
         "from engine import CollectionSource, FileSink, Job\n"
@@ -160,7 +160,7 @@ def test_a_damaged_state_file_is_found_even_when_not_selected(weir: Weir) -> Non
 
 
 def test_a_checkpoint_without_metadata_never_happened(stored: Weir) -> None:
-    """It is not shown, whatever lies in its directory."""
+    """It is not shown, even if other files lie in its directory."""
     (stored.directory / "state/sums/chk-999").mkdir()
     named = stored("inspect", "state/sums/chk-999")
 
@@ -170,7 +170,7 @@ def test_a_checkpoint_without_metadata_never_happened(stored: Weir) -> None:
 
 
 def test_metadata_of_another_checkpoint_is_foreign(stored: Weir) -> None:
-    """A file that was put there from elsewhere is not taken for what its directory says."""
+    """A file that was put there from elsewhere does not count as the checkpoint of that directory."""
     older = min((stored.directory / "state/sums").glob("chk-*"), key=lambda path: int(path.name[4:]))
     shutil.copy(older / "_metadata", newest(stored) / "_metadata")
     answer = stored("inspect", "state")

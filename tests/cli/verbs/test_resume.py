@@ -1,4 +1,4 @@
-"""`weir resume`: goes on where a run ended, and refuses what it cannot do right."""
+"""`weir resume`: continues where a run ended, and refuses a resume that it cannot do right."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_output_after_sigkill_and_resume_is_that_of_an_undisturbed_run(weir: Wei
 
 
 def test_files_that_vanished_while_nothing_ran_are_a_loss(weir: Weir) -> None:
-    """What the newest checkpoint has pending is there by no name: exit code 1, and the last line names a file."""
+    """Pending files of the newest checkpoint exist under no name: exit code 1, and the last line names a file."""
     crash(weir)
     for path in (weir.directory / "state/out/sums").rglob("*part-*"):
         path.unlink()
@@ -103,7 +103,7 @@ def test_a_finished_job_has_nothing_left_to_do(weir: Weir) -> None:
 
 
 def test_a_damaged_checkpoint_is_reported_and_an_older_one_used(weir: Weir) -> None:
-    """Which file, what is wrong with it, and where the run goes on instead."""
+    """The report names the file, the damage, and the checkpoint that the run resumes from instead."""
     crash(weir)
     older, newest = checkpoints(weir)
     flip_byte(newest / "_metadata")
@@ -190,7 +190,7 @@ def test_a_job_file_that_defines_another_job_is_refused(weir: Weir) -> None:
 
 
 def test_a_job_file_that_is_gone_is_named(weir: Weir) -> None:
-    """And where to write its new place."""
+    """The error names the file, and where to write its new place."""
     weir("run", "sums.py", *BRISK_STORED)
     (weir.directory / "sums.py").rename(weir.directory / "moved.py")
     answer = weir("resume", "state")
@@ -203,7 +203,7 @@ def test_a_job_file_that_is_gone_is_named(weir: Weir) -> None:
     ("prepare", "message"), [("missing", "there is no such storage directory"), ("empty", "no run was started here")]
 )
 def test_a_directory_without_a_descriptor_is_refused(weir: Weir, prepare: str, message: str) -> None:
-    """What is missing is said, and no missing directory is created by looking."""
+    """The error says what is missing, and looking does not create a missing directory."""
     state = weir.directory / "state"
     if prepare == "empty":
         state.mkdir()
@@ -227,7 +227,7 @@ def test_kills_apply_to_one_start_only(weir: Weir) -> None:
 
 
 def test_each_start_traces_into_a_file_of_its_own(weir: Weir) -> None:
-    """The trace of the run that crashed is what one wants to look at afterwards."""
+    """The trace of the crashed run stays, since the user will want to look at it."""
     weir("run", "sums.py", *BRISK_STORED, "--trace")
     weir("resume", "state", "--trace")
 

@@ -1,4 +1,4 @@
-"""`weir run`: what it prints where, where its output lands, and what its exit code says."""
+"""`weir run`: its text on both streams, the place of its output, and its exit code."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_first_line_says_what_is_needed_to_do_it_again(weir: Weir) -> None:
 
 
 def test_a_run_ends_with_five_lines(weir: Weir) -> None:
-    """What ran, what failed, the checkpoints, the output, the verdict; `--table` puts the tables before them."""
+    """The run, its failures, the checkpoints, the output, the verdict; `--table` puts the tables before them."""
     faults = ("--checkpoint-interval", "20us", "--kill", "sum[0]@50us")
     _, *lines = weir("run", "sums.py", *faults).stderr.splitlines()
     tables = weir("run", "sums.py", *faults, "--table").stderr.splitlines()
@@ -114,7 +114,7 @@ def test_a_kill_changes_nothing_in_the_output(weir: Weir) -> None:
 
 
 def test_a_kill_that_never_struck_is_named(weir: Weir) -> None:
-    """Else a crash that did not happen would pass for one that was survived."""
+    """Otherwise a crash that did not happen would count as one that the job survived."""
     late = weir("run", "sums.py", *BRISK, "--kill", "sum[0]@5s")
     in_time = weir("run", "sums.py", *BRISK, "--kill", "sum[0]@50us")
 

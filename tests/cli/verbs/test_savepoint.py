@@ -83,7 +83,7 @@ def test_stop_with_a_savepoint_and_go_on(weir: Weir, drain: tuple[str, ...]) -> 
 
 
 def test_a_stopped_directory_is_not_resumed(weir: Weir) -> None:
-    """Its checkpoints are older than the savepoint: going on from them would do again what was committed."""
+    """Its checkpoints are older than the savepoint: resuming from them would repeat committed output."""
     stopped(weir)
     (savepoint,) = savepoints(weir, "state/savepoints")
     answer = weir("resume", "state")
@@ -167,7 +167,7 @@ def test_a_job_without_a_checkpoint_has_no_savepoint(weir: Weir) -> None:
 
 
 def test_the_savepoint_of_a_stopped_job_is_named(weir: Weir) -> None:
-    """A copy of its newest checkpoint is older than what it was stopped with."""
+    """A copy of its newest checkpoint is older than the savepoint that stopped the job."""
     stopped(weir)
 
     assert "note: the job stopped with savepoint" in weir("savepoint", "state").stderr
@@ -218,7 +218,7 @@ def test_another_parallelism_and_another_job(weir: Weir) -> None:
 
 
 def test_the_next_command_after_a_claim_names_nothing_that_is_gone(weir: Weir) -> None:
-    """A claimed savepoint is deleted once it is subsumed; what is suggested runs all the same."""
+    """A claimed savepoint is deleted once it is subsumed; the suggested command runs all the same."""
     stopped(weir)
     (savepoint,) = savepoints(weir, "state/savepoints")
     options = ("--from", str(savepoint), "--claim-mode", "claim", "--retain", "1")
@@ -300,7 +300,7 @@ def test_output_of_another_job_is_not_taken_over(weir: Weir) -> None:
 def test_contradictions_are_refused_before_anything_is_created(
     weir: Weir, arguments: tuple[str, ...], exit_code: int, message: str
 ) -> None:
-    """What was typed, and what to type instead."""
+    """The error names the typed options, and what to type instead."""
     answer = weir("run", "sums.py", *arguments)
 
     assert answer.exit_code == exit_code

@@ -68,7 +68,7 @@ def test_a_token_is_shrunk_and_reported(job: Weir) -> None:
 
 
 def test_the_token_of_the_shrunk_run_replays_it(job: Weir) -> None:
-    """What the second line says to type makes the same violation, and shrinks to itself."""
+    """The command on the second line makes the same violation, and shrinks to itself."""
     answer = shrink(job, _token(_SMALL))
     token = answer.stdout.splitlines()[1].split()[-1]
 
@@ -148,7 +148,7 @@ def test_a_small_budget_is_kept_and_said(job: Weir) -> None:
 
 
 def test_the_nearest_passing_run_is_named(job: Weir) -> None:
-    """One token: what makes the difference, and what passes besides."""
+    """One token: the difference, and the passing run."""
     token = shrink(job, _token(_SMALL)).stdout.splitlines()[1].split()[-1]
 
     answer = job("diff", token)
@@ -193,7 +193,7 @@ def test_what_stands_for_no_run_is_refused(job: Weir, name: str) -> None:
 
 
 def test_a_failure_that_was_edited_is_refused(job: Weir) -> None:
-    """What its file says to people is what its token says."""
+    """The text of the file must agree with its token."""
     shrink(job, _token(_SMALL), "--out", "failure")
     path = Path(job.directory / "failure" / "failure.json")
     recorded = json.loads(path.read_text())

@@ -30,7 +30,7 @@ _PROJECT_FOLDERS = (
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """What may be typed: targets of make, verbs of weir (asked only when a page names one)."""
+    """The commands that exist: targets of make, verbs of weir (asked only when a page names one)."""
 
     root: Path
     make_targets: Collection[str]

@@ -1,4 +1,4 @@
-"""The pages can be followed: links lead somewhere, and what they tell you to type exists."""
+"""The pages can be followed: links lead somewhere, and the commands that they name exist."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_index_lists_every_page_once(index: str, beside: list[str]) -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.stem)
 def test_a_page_begins_with_its_use_and_ends_with_links(path: Path) -> None:
-    """Its first screen says what a reader can do after it, and shows something to type; its end leads on."""
+    """Its first screen says what a reader can do after it, and shows a command to type; its end leads on."""
     lines = path.read_text("utf-8").splitlines()
     is_list = path.stem in ("README", "limits")
 
@@ -72,7 +72,7 @@ def test_a_page_begins_with_its_use_and_ends_with_links(path: Path) -> None:
 
 
 def test_the_readme_fits_two_screens() -> None:
-    """What needs more room is in the tour."""
+    """Longer explanations are in the tour."""
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 100
 
 
@@ -172,5 +172,5 @@ def test_dead_commands_are_found(text: str, project: Path) -> None:
     ],
 )
 def test_live_commands_are_accepted(text: str, project: Path) -> None:
-    """What exists, what is printed and what is not ours is left alone."""
+    """Commands that exist, printed output and commands of other programs are left alone."""
     assert _check_commands(text, project) == []

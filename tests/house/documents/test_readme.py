@@ -35,7 +35,7 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["docs/tour.md", "docs/exploration.md", "docs/glossary.md"])
 def test_transcripts_show_what_happens(name: str, place: Path) -> None:
-    """Each command prints what stands below it; a token that is cut is the one printed last."""
+    """Each command prints the text below it; a token that is cut is the one printed last."""
     found, token = list(transcripts.commands(_page(name))), ""
 
     assert found
@@ -47,7 +47,7 @@ def test_transcripts_show_what_happens(name: str, place: Path) -> None:
 
 @pytest.mark.parametrize(("page", "name"), [("README.md", "wordcount.py"), ("docs/exploration.md", "visits.py")])
 def test_programs_of_the_pages_are_examples(page: str, name: str) -> None:
-    """What a page shows and names is a file in `examples/`, so that the commands below it need no preparation."""
+    """A program that a page shows and names is a file in `examples/`, so the commands below it need no preparation."""
     shown = transcripts.named_programs(_page(page))[name].partition("\n")[2]
 
     # Pages show a program without its blank lines.
@@ -67,7 +67,7 @@ def test_every_command_of_the_readme_is_tried_or_built(name: str) -> None:
 
 @pytest.mark.slow
 def test_commands_within_the_text_work(place: Path) -> None:
-    """Those that a sentence names succeed, or find what they are there to find."""
+    """Commands that a sentence names succeed, or find the failure that they should find."""
     weir = re.findall(r"`(weir [a-z]+ [^`]+)`", "\n".join(map(_page, _PAGES)))
 
     assert "weir replay failure/" in weir

@@ -1,4 +1,4 @@
-"""The text rules find what they promise to find, and nothing else."""
+"""The text rules find exactly the breaches that they promise to find."""
 
 from __future__ import annotations
 

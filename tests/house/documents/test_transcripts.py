@@ -1,4 +1,4 @@
-"""What pages show is what happens: programs, transcripts, and bytes of files."""
+"""Pages show the real output: of programs, of transcripts, and bytes of files."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_programs_print_what_the_page_says(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", _TRANSCRIPTS)
 def test_transcripts_show_what_happens(name: str, tmp_path: Path) -> None:
-    """Commands of a page, in order and in one directory, print what stands below them; so do its programs."""
+    """Commands of a page, in order and in one directory, print the text below them; so do its programs."""
     if name in _EXTRAS:
         pytest.importorskip(_EXTRAS[name])
     for text in ((ROOT / "README.md").read_text("utf-8"), page(name)):
@@ -151,7 +151,7 @@ def test_a_line_that_is_not_printed_is_found() -> None:
 
 
 def test_what_differs_between_machines_does_not_count() -> None:
-    """Version of Python, seconds and tokens; nothing else that looks like them."""
+    """Only the version of Python, seconds and tokens are left out, not text that looks like them."""
     assert transcripts.is_shown(["weir 0.1.0 (Python 3.11.7): 2 runs"], ["weir 0.1.0 (Python 3.12.0): 2 runs"])
     assert transcripts.is_shown(["2 runs, 1.5 s; seconds=1.4 x=2"], ["2 runs, 12.0 s; seconds=90 x=2"])
     assert transcripts.is_shown(["weir replay weir2.Ab_c-… --times 3"], ["weir replay weir2.XYZ --times 3"])

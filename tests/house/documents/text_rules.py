@@ -38,7 +38,7 @@ def check_text(text: str, path: str) -> Iterator[Finding]:
 
 
 def check_references(source: str, path: str, page_names: Collection[str]) -> Iterator[Finding]:
-    """The rules for what comments and docstrings refer to.
+    """The rules for references in comments and docstrings.
 
     `page_names` are the base names of the project's Markdown pages.
     """
@@ -53,7 +53,7 @@ def check_references(source: str, path: str, page_names: Collection[str]) -> Ite
 def _prose(source: str) -> Iterator[tuple[int, str]]:
     """The lines of comments and docstrings with their numbers."""
     if not (_MARKDOWN_PAGE.search(source) or _SECTION_NUMBER.search(source)):
-        return  # nothing to find: most modules are not taken apart
+        return  # Most modules have no such text and are not taken apart.
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string

@@ -72,7 +72,7 @@ def named_programs(page: str) -> Mapping[str, str]:
 
 @dataclass(slots=True)
 class Command:
-    """A command of a console block, and what it prints."""
+    """A command of a console block, and its output."""
 
     text: str
     line: int
@@ -96,7 +96,7 @@ def commands(page: str) -> Iterator[Command]:
 
 
 def shell_commands(page: str) -> Iterator[Command]:
-    """The lines of all `sh` blocks, in order, without comments; what they print is not shown."""
+    """The lines of all `sh` blocks, in order, without comments; their output is not shown."""
     for block in blocks(page):
         for offset, text in enumerate(block.text.splitlines() if block.language == "sh" else (), start=1):
             yield Command(re.sub(r"(^|\s+)# .*", "", text), block.line + offset)
@@ -114,7 +114,7 @@ def with_token(command: str, token: str) -> str:
 
 
 def run_program(program: str, directory: Path, root: Path) -> str:
-    """What a program prints; what it says on standard error if it fails."""
+    """The output of a program; its standard error if it fails."""
     done = _run([sys.executable, "-c", program.replace(_PAGE_DIRECTORY, str(directory))], directory, root)
     return done.stdout if done.returncode == 0 else done.stderr
 
@@ -136,7 +136,7 @@ def _run(arguments: list[str], directory: Path, root: Path) -> subprocess.Comple
 
 
 def is_shown(shown: list[str], printed: list[str]) -> bool:
-    """Whether a page shows what was printed; trailing blanks do not count."""
+    """Whether a page shows the printed text; trailing blanks do not count."""
     pattern = "".join(_pattern(_of_any_machine(line)) for line in shown)
     text = "".join(_of_any_machine(line) + "\n" for line in printed)
     return re.fullmatch(pattern, text) is not None

@@ -1,4 +1,4 @@
-"""The acker: messages in any order, what it says, and what it forgets."""
+"""The acker: messages in any order, its answers, and the roots that it forgets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_tree_is_complete_when_everything_that_was_said_cancels_out() -> None:
 
 
 def test_nothing_is_said_before_the_spout_is_known() -> None:
-    """A value of 0 without INIT means nothing: two acknowledgements may cancel out on their way."""
+    """A value of 0 without INIT has no meaning: two acknowledgements may cancel out on their way."""
     acker = Acker()
     assert acker.receive(Ack(1, 5)) is None
     assert acker.receive(Ack(1, 5)) is None

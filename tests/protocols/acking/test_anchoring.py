@@ -1,4 +1,4 @@
-"""Trees of tuples against an explicit model: the acker says that one is complete exactly when nothing of it is left."""
+"""Trees of tuples against an explicit model: the acker calls one complete exactly when no tuple of it is left."""
 
 from __future__ import annotations
 

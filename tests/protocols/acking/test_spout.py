@@ -1,4 +1,4 @@
-"""The spout's book: what is pending, what has become of it, and how far a split may be committed."""
+"""The spout's book: pending records, their outcomes, and the position up to which a split may be committed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _emitted(book: SpoutBook[str], message: str) -> int:
 
 
 def test_an_emit_is_pending_until_the_acker_answers() -> None:
-    """ACK and FAIL end it; what comes for a root that is not pending is ignored."""
+    """ACK and FAIL end it; messages for a root that is not pending are ignored."""
     book: SpoutBook[str] = SpoutBook(SPOUT)
     first, second = _emitted(book, "a"), _emitted(book, "b")
     assert book.pending == ("a", "b")
@@ -51,7 +51,7 @@ def test_without_a_message_id_nothing_is_tracked() -> None:
 
 
 def test_without_ackers_an_emit_is_acknowledged_at_once() -> None:
-    """Nothing is pending, and what becomes of it is known already."""
+    """No record is pending, and the outcome is known already."""
     book: SpoutBook[str] = SpoutBook(SPOUT, has_ackers=False)
     emission = book.emit("a", 1, IdStream("x"))
     assert emission.outcome == Outcome("a", ACKED, None)
@@ -80,7 +80,7 @@ def test_a_full_book_says_so() -> None:
 
 
 def test_one_record_that_is_pending_holds_back_the_position() -> None:
-    """A position covers everything before it."""
+    """A position covers all records before it."""
     progress = SplitProgress("start")
     numbers = [progress.read(f"behind {number}") for number in range(3)]
     progress.acked(numbers[1])
