@@ -1,4 +1,4 @@
-"""Which state backend a job uses, by name.
+"""The state backends that a job can use, by name.
 
 | name          | live state                    | checkpoints                                                        |
 |---------------|-------------------------------|--------------------------------------------------------------------|

@@ -1,6 +1,6 @@
-"""What a keyed state backend offers, whatever keeps the state, and what engine and operators are written against: the
-handles of states over the tables that a backend has (``states``, ``tables``), the keys of a backend, the backend of one
-subtask and its setting, timers, and operator state.
+"""The interface of all keyed state backends, which engine and operators use: the handles of states over the tables of a
+backend (``states``, ``tables``), the keys of a backend, the backend of one subtask and its setting, timers, and
+operator state.
 """
 
 from __future__ import annotations

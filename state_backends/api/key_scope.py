@@ -22,11 +22,11 @@ from state_backends.base import (
 class KeyScope:
     """Shared by all states of a backend.
 
-    :ivar key: the key that single access refers to; ``None``, which no key can be, until one was set
-    :ivar key_type: the declared type of all keys; ``None`` = that of the snapshot restored, else of the first key
-    :ivar plain_key_type: the Python type that says all about a key; ``None`` for tuples and undeclared keys
+    :ivar key: the key of single accesses; ``None``, which is never a key, until one was set
+    :ivar key_type: the declared type of all keys; ``None`` = the type in the restored snapshot, else of the first key
+    :ivar plain_key_type: the Python type that is enough to check a key; ``None`` for tuples and undeclared keys
     :ivar max_parallelism: the number of key groups of the operator
-    :ivar key_group_range: those that the backend owns
+    :ivar key_group_range: the key groups that the backend owns
     """
 
     __slots__ = ("_group_of", "key", "key_group_range", "key_type", "max_parallelism", "plain_key_type")
@@ -66,14 +66,14 @@ class KeyScope:
         return self.key
 
     def any_group_of(self, key: Any) -> int:
-        """The key group of a key, whichever subtask owns it."""
+        """The key group of a key, which any subtask may own."""
         if self._group_of is None:
             self.adopt(infer_key_type(key))
         assert self._group_of is not None
         return self._group_of(key)
 
     def group_of(self, key: Any) -> int:
-        """The key group of a key, which is one of ours.
+        """The key group of a key; this subtask must own it.
 
         :raises KeyGroupError: when another subtask owns it
         """

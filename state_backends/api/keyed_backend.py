@@ -1,7 +1,7 @@
-"""What every keyed state backend offers, whatever it is made of; the settings of a job make one for each subtask.
+"""The interface of every keyed state backend; the settings of a job make one backend for each subtask.
 
-The engine and the operators are written against this protocol. A backend says where the entries of a state are; the
-handles of its states are the same for all, see :mod:`state_backends.api.states`. Semantics of a snapshot are in
+The engine and the operators use this protocol. A backend provides the tables of entries; the handles of states are the
+same for all backends, see :mod:`state_backends.api.states`. The semantics of a snapshot are in
 :mod:`state_backends.snapshots.contract`.
 """
 
@@ -48,7 +48,7 @@ from state_backends.snapshots import (
 
 
 class SnapshotHistory(Protocol):
-    """What incremental snapshots know of earlier ones. The task tells it what has become of them."""
+    """The earlier snapshots, as incremental snapshots know them. The task notifies it of their outcome."""
 
     def complete(self, checkpoint_id: int) -> object:
         """The checkpoint is durable and complete: later ones may build on it."""
@@ -57,15 +57,15 @@ class SnapshotHistory(Protocol):
         """The checkpoint will never complete. The task of its snapshot is cancelled by its owner."""
 
     def subsumed(self, checkpoint_id: int) -> object:
-        """The checkpoint will never be restored from again."""
+        """No restore will use the checkpoint again."""
 
 
 class KeyedStateBackend(Protocol):
     """Keyed state of one subtask: states by name, timers, snapshots, restore.
 
     :ivar scope: its keys
-    :ivar history: what is told of checkpoints; ``None``, and the backend is told of none, as long as no snapshot builds
-        on an earlier one
+    :ivar history: is notified of checkpoints; ``None``, and the backend is not notified, while no snapshot builds on an
+        earlier one
     """
 
     scope: KeyScope
@@ -88,7 +88,7 @@ class KeyedStateBackend(Protocol):
 
     @property
     def current_key(self) -> Any:
-        """The key that single access refers to.
+        """The key of single accesses.
 
         :raises StateArgumentError: when none was set
         """
@@ -100,7 +100,7 @@ class KeyedStateBackend(Protocol):
         :raises KeyTypeError: when it is not of the declared type
         """
         scope = self.scope
-        if type(key) is scope.plain_key_type:  # without another call on the way of every record
+        if type(key) is scope.plain_key_type:  # saves a call for every record
             scope.key = key
         else:
             scope.set(key)
@@ -117,7 +117,7 @@ class KeyedStateBackend(Protocol):
         """
 
     def stored(self, name: str, kind: StateKind, ttl: StateTtlConfig | None) -> Any:
-        """The same as it is stored: with time-to-live, pairs of last access and content."""
+        """The same table as stored: with time-to-live, it has pairs of last access and content."""
 
     def value_state(self, descriptor: ValueStateDescriptor) -> ValueState:
         """The value state of that name. Errors as of :meth:`table`."""
@@ -151,7 +151,7 @@ class KeyedStateBackend(Protocol):
         """The timers of a time domain of that name."""
 
     def num_entries(self, state_name: str | None = None) -> int:
-        """How many (key, namespace) have content, in one state or in all; timers only when named."""
+        """The number of (key, namespace) with content, in one state or in all; timers only when named."""
 
     def keys(self, state_name: str, namespace: Any = None) -> list[Any]:
         """The keys with content in a state and namespace, ordered by key group and encoded key."""
@@ -160,12 +160,12 @@ class KeyedStateBackend(Protocol):
         """The names of all states that were declared or restored, sorted; those of timers included."""
 
     def snapshot_strategy(self, options: SnapshotOptions) -> KeyedSnapshotStrategy:
-        """How a snapshot of that type is taken: both of its parts go to the strategy returned."""
+        """The strategy for snapshots of that type; it does both parts of a snapshot."""
 
     def restore(self, handles: Iterable[KeyedStateHandle], reader: StateReader) -> None:
-        """Read the entries of the own key groups from snapshots into this backend, which must be empty.
+        """Read the entries of this backend's key groups from snapshots. The backend must be empty.
 
-        The handles may cover more than the own key groups (a rescale): the rest is left out.
+        The handles may cover more key groups (a rescale): the others are left out.
 
         :raises CorruptStateError: when a file is damaged
         :raises MissingStateError: when a file is not there
@@ -175,10 +175,10 @@ class KeyedStateBackend(Protocol):
         """
 
     def dispose(self) -> None:
-        """The subtask is over: close and delete local files. A second call does nothing. Snapshots must have ended."""
+        """The subtask ends: close and delete local files. A second call does nothing. Snapshots must have ended."""
 
     def fingerprint(self) -> bytes:
-        """A digest of the content: equal for equal state, whatever its history and its backend."""
+        """A digest of the content: equal for equal state, on every backend and after any history."""
 
 
 def load_full(
@@ -221,18 +221,18 @@ def _no_time() -> int:
 
 @dataclass(frozen=True, slots=True)
 class BackendEnvironment:
-    """What one keyed backend of one subtask is given.
+    """The arguments of one keyed backend of one subtask.
 
-    :ivar key_type: the declared type of all keys, ``None`` = that of the snapshot restored, else of the first key
+    :ivar key_type: the declared type of all keys, ``None`` = the type in the restored snapshot, else of the first key
     :ivar max_parallelism: the number of key groups of the operator
-    :ivar key_group_range: those that this subtask owns
-    :ivar file_system: where local files go
-    :ivar working_dir: a directory for them, the backend's alone; it does not exist yet
-    :ivar unique: never given to another backend, crashes and restarts included; goes into names of files
+    :ivar key_group_range: the key groups that this subtask owns
+    :ivar file_system: the file system for local files
+    :ivar working_dir: a directory for them, only for this backend; it does not exist yet
+    :ivar unique: part of names of files; never given to another backend, even after a crash or restart
     :ivar executor: does background work
     :ivar now_ms: the processing time, for state that expires
     :ivar codec: encodes keys and values
-    :ivar shared_streams: streams into the shared scope, for what is uploaded between checkpoints; ``None`` = nothing is
+    :ivar shared_streams: streams into the shared scope, for uploads between checkpoints; ``None`` = no such uploads
     """
 
     key_type: KeyType | None

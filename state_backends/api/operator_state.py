@@ -1,13 +1,13 @@
 """Operator state: lists and maps that belong to a subtask and not to a key, such as the positions of a source.
 
-When the parallelism changes, a split list's elements are dealt out among the new subtasks, a union list
-goes to each of them whole. A broadcast state is a map that every subtask has the same of: each writes its own
-copy, and each new subtask reads the copy of one old one. The mode belongs to the name for the life of the backend.
+When the parallelism changes, the elements of a split list are divided among the new subtasks; each new subtask
+gets a whole union list. A broadcast state is a map that is equal in every subtask: each subtask writes its own
+copy, and each new subtask reads the copy of one old one. A name keeps its mode for the life of the backend.
 
 Rules (DefaultOperatorStateBackend):
 
-* the synchronous part copies everything: it is encoded then, so later changes are not seen;
-* a registered but empty list or map gives a real handle, no registered state gives none;
+* the synchronous part copies all state by encoding it, so the snapshot does not see later changes;
+* a registered but empty list or map gives a real handle; without any registered state there is no handle;
 * the file has a header, then the lists with one frame per element, then the broadcast states with one frame each;
   the offset of a frame stands for it in a handle.
 """
@@ -104,10 +104,10 @@ class OperatorListState:
 
 
 class OperatorBroadcastState:
-    """A map that all subtasks hold the same of, because all of them see the same broadcast elements in the same order
-    and change it by nothing else (HeapBroadcastState).
+    """A map that is equal in all subtasks: all see the same broadcast elements in the same order, and only these change
+    it (HeapBroadcastState).
 
-    Iteration is in the order of the encoded map keys: a function of the content, not of how it came about.
+    Iteration is in the order of the encoded map keys: it depends on the content, not on its history.
 
     :ivar name: unique within the operator
     """

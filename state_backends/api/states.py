@@ -1,13 +1,13 @@
-"""The handles of keyed state, the same ones for every backend: what a table stores, they give a meaning.
+"""The handles of keyed state, the same for every backend. They give a meaning to the values that a table stores.
 
-Every handle offers single access for the current key and namespace, and access by whole batches, which is the hot path:
-one plain loop, no Python call per record except the program's own function.
+Every handle offers single access for the current key and namespace, and access by whole batches. Batches are the hot
+path: one plain loop, and no Python call per record except the program's own function.
 
 Semantics are Flink's (StateBackendTestBase): state is scoped by (key, namespace); ``num_entries`` counts keys with
 content; clearing or emptying removes the entry; a missing list, reducing or aggregating state reads as ``None``.
 
-A value got from state may be changed in place, but only what is given back with ``update`` or ``put`` is sure to be
-kept: some backends hand out copies.
+A program may change a value from state in place, but must store it again with ``update`` or ``put`` to keep the change:
+some backends return copies.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TableT = TypeVar("TableT", bound=KeyedTable)
 
 
 class KeyedState(Generic[TableT]):
-    """What all handles have: a namespace, and entries that can be cleared."""
+    """The common part of all handles: a namespace, and entries that can be cleared."""
 
     __slots__ = ("_namespace", "_table")
 
@@ -202,9 +202,9 @@ class MapState(KeyedState[MapEntries]):
 
 
 class _FoldingState(KeyedState[Entries]):
-    """What reducing and aggregating state share. They carry the hot loops of keyed sums and of windows.
+    """The common part of reducing and aggregating state, with the hot loops of keyed sums and of windows.
 
-    :ivar failed_index: after the program's function failed in a batch: the index of its record
+    :ivar failed_index: after the program's function failed in a batch: the index of the failing record
     """
 
     __slots__ = ("failed_index",)

@@ -1,17 +1,17 @@
-"""Timers: a set over (time, key, namespace) per service, which fire in an order of their own.
+"""Timers: per service a set of (time, key, namespace), with a fixed firing order.
 
 Timers are keyed state: they live in a table of the backend (:class:`TimerTable`), are snapshotted per key
-group with it, and move with their key on a rescale. Beside the table stands an index by time (a heap of the
-distinct times, and for each the timers due then), which is derived and never written.
+group with it, and move with their key on a rescale. An index by time (a heap of the distinct times, and for
+each the timers due then) is derived from the table and never written.
 
 Rules (InternalTimerServiceImpl, with ties made deterministic):
 
 * A timer registered twice is one timer; deleting one that is not there does nothing.
 * A timer is due when its time <= the watermark (or the processing time).
 * Due timers fire by (time, encoded key, encoded namespace): a function of the set, not of its history.
-* A timer registered while others fire, and due, fires in the same advance; one deleted then does not. So
-  a caller whose callbacks register or delete timers asks for one timer at a time (``pop_next_...``);
-  ``pop_due_...`` takes all that are due at the call.
+* A due timer that is registered while others fire, fires in the same advance; one deleted then does not. So
+  a caller whose callbacks register or delete timers takes one timer at a time (``pop_next_...``);
+  ``pop_due_...`` takes all timers due at the call.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _MIN_TIME, _MAX_TIME = -(1 << 63), (1 << 63) - 1
 
 
 class TimerTable(Protocol):
-    """Where the timers of a queue live: what is in here is snapshotted."""
+    """The table of the timers of a queue; snapshots contain it."""
 
     codec: StateCodec
 
     def __len__(self) -> int:
-        """How many timers there are."""
+        """The number of timers."""
 
     def __contains__(self, timer: Timer) -> bool:
         """Whether it is there.
@@ -273,7 +273,7 @@ class TimerQueue:
         return sorted(timers, key=lambda timer: (encode(timer[1]), encode(timer[2])))
 
     def _put_back(self) -> None:
-        """Return what is left of those being fired one by one to the index."""
+        """Put the timers that were not fired one by one yet back into the index."""
         while (timer := self._next_draining()) is not None:
             self._draining.pop()
             self._index(timer)

@@ -1,6 +1,6 @@
-"""What all the others stand on: errors, key types and key groups, descriptors of states with their time-to-live, the
-check of shapes, the copy-on-write table that is cut by key groups, background work, JSON with a checksum, numpy at
-first use. Nothing here touches a file or knows a format.
+"""The base of all other rooms: errors, key types and key groups, descriptors of states with their time-to-live, the
+check of shapes, the copy-on-write table that is divided by key groups, background work, JSON with a checksum, numpy at
+first use. These modules do not touch files and do not know file formats.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Every error this room raises on bad input or a damaged world.
+"""The errors of the state layer for bad input, damaged files and unusable storage.
 
-They share one base, so a caller can tell "the state layer refuses this" from its own failures, and
-each message says what was wrong, where, why it matters and how to mend it. A broken invariant of our
-own is an ``assert`` instead: it is a bug here, not something a caller can react to.
+They share one base, so a caller can tell "the state layer refuses this" from its own failures. Each
+message says what was wrong, where, why it matters and how to fix it. A broken internal invariant is an
+``assert`` instead: it is a bug here, and a caller cannot react to it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""JSON files that people read and programs go by: the last member is a checksum of the text before it.
+"""JSON files for people and programs: the last member is a checksum of the text before it.
 
-A file is as it was written only if writing what was read gives the same text. So a byte that is changed anywhere, in a
-space, a digit or the name of a key, is found, as are a key that is given twice, and whatever is missing or too much.
+A file counts as unchanged only if writing its content again gives the same text. So every changed byte is found, in a
+space, a digit or the name of a key; so are a key that is given twice, and missing or additional text.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def parse_json(text: str) -> dict[str, Any]:
 
 
 def unseal_json(text: str, indent: int | None = 2) -> dict[str, Any]:
-    """What :func:`seal_json` wrote.
+    """The inverse of :func:`seal_json`.
 
     :raises ValueError: when it did not write exactly this text
     """

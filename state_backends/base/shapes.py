@@ -1,8 +1,8 @@
-"""Shapes: what plain data that was read back must look like, checked before anything of it is used.
+"""Shapes: the required form of plain data read from files. It is checked before the data is used.
 
-A checksum says that bytes are those that were written. It does not say that they were written by this program: a file
-may come from a faulty one, or be made by hand. So each format has, beside the function that writes its plain form, the
-shape that the form has; where it differs, the error names the place.
+A checksum proves that bytes are as they were written. It does not prove that this program wrote them: a file may come
+from a faulty program, or be made by hand. So each format has a shape, beside the function that writes its plain form.
+If data does not have the shape, the error names the place.
 
 A shape is a function that takes a value and raises :class:`_Misfit` when the value is another one.
 """

@@ -1,14 +1,14 @@
 """Running folds of grouped columns: for every record the sum, least, greatest or number of its key so far.
 
-They give exactly what the row path gives when it folds record by record, bit for bit: sums of floats are added in the
+Their results are those of the row path, which folds record by record, bit for bit: sums of floats are added in the
 order of the records, the first value of a key stays as it is (-0.0 too), and comparisons with NaN are false.
 
 Integers stay within 64 bits. A sum that leaves them raises; it never wraps around.
 
-How a batch is folded depends on the fold. A sum of integers is one cumulative sum over all groups with a jump wherever
-a group begins: exact, because integers modulo 2**64 are. Everything else goes by *rank*: the first records of all
-groups in one step, then the second ones, and so on. A group with very many records would make that many steps, so what
-is left of it after some is folded along the group.
+A sum of integers is one cumulative sum over all groups, with a jump wherever a group begins. It is exact, because
+integers modulo 2**64 are. All other folds go by *rank*: one step folds the first records of all groups, the next step
+the second ones, and so on. A group with very many records would need as many steps; so after some steps the rest of
+such a group is folded along the group.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Records of one batch grouped by key, and where the keys of a state have their values: the two lookups of the
+"""Groups the records of a batch by key, and finds the places of the keys' values in a state: the two lookups of the
 vectorised fold.
 
-**Grouping.** Records are brought into an order in which those of one key stand together, in the order in which they
-came. Sorting by key with a stable sort would do it; sorting plain integers is many times faster. So one integer per
-record is sorted: hash bits of its key above, its position below. Keys with the same hash bits would end up mixed; that
-is noticed, and the batch is sorted the slow way. Keys that are Python objects are numbered through a dict first, and
-their numbers are sorted instead.
+**Grouping.** The records of one key are put together, in the order in which they came. A stable sort by key would do
+that, but sorting plain integers is many times faster. So one integer per record is sorted: its high bits are hash bits
+of the key, its low bits are the record's position. Keys with the same hash bits would be mixed; this is detected, and
+the batch is sorted the slow way. Keys that are Python objects get numbers from a dict first, and the numbers are
+sorted instead.
 
 **Slots.** A key of a state has a slot for ever: a position in the arrays of its values. Integers are found through an
 open-addressing hash table that is probed for all keys at once, round by round; objects through a dict.
@@ -181,7 +181,7 @@ class Slots(Protocol):
         """The keys of the first ``count`` slots. They never change."""
 
     def __len__(self) -> int:
-        """How many keys have a slot."""
+        """The number of keys with a slot."""
 
 
 class LongSlots:

@@ -1,5 +1,5 @@
-"""Checkpoints and savepoints without their job: ``reader`` shows every entry of keyed state, whatever wrote it,
-compares two snapshots and writes one in full; ``writer`` makes or changes a savepoint.
+"""Checkpoints and savepoints without their job: ``reader`` shows every entry of keyed state from any backend, compares
+two snapshots and writes one in full; ``writer`` makes or changes a savepoint.
 """
 
 from __future__ import annotations

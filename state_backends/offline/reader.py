@@ -1,10 +1,11 @@
-"""Looking into a checkpoint or savepoint without its job: every entry of keyed state, whatever wrote it.
+"""Reads a checkpoint or savepoint without its job: every entry of keyed state, from any backend.
 
 Full snapshots are read as they are. Files of a store, and a materialised snapshot with its log, are restored into a
-backend of their own kind in memory, and read through a full snapshot of that: what is seen is what a job would get.
+backend of their own kind in memory, and read through a full snapshot of that backend. So the reader sees the same state
+as a job.
 
-Values keep the Python types of the program that wrote them. Where its registered types are not known,
-:func:`state_backends.codec.inspecting_codec` takes them as they stand in the files.
+Values keep the Python types of the program that wrote them. If its registered types are not known,
+:func:`state_backends.codec.inspecting_codec` reads values in the form that they have in the files.
 """
 
 from __future__ import annotations
@@ -200,8 +201,8 @@ def _entries_of(uid: str, subtask: int, block: DecodedBlock) -> Iterator[StateEn
 
 
 def differences(before: SnapshotContent, after: SnapshotContent) -> Iterator[EntryDifference]:
-    """Which entries of keyed state two snapshots do not have in common, whatever backends and parallelisms wrote them:
-    by operator, key group and encoded name. Memory: one key group of each."""
+    """The entries of keyed state that differ between two snapshots, of any backends and parallelisms: by operator, key
+    group and encoded name. Memory holds one key group of each."""
     uids = sorted({operator.uid for content in (before, after) for operator in content.metadata.operators})
     for uid in uids:
         first, second = (_groups(content, uid) for content in (before, after))

@@ -1,9 +1,9 @@
-"""Writing a savepoint without a job: to start one with state from elsewhere, or to change a savepoint by hand.
+"""Writes a savepoint without a job: to start a job with state from elsewhere, or to change a savepoint by hand.
 
 The result is a savepoint in canonical format: a job with any state backend and any parallelism up to the max
-parallelism starts from it (Flink: the State Processor API's ``SavepointWriter``).
+parallelism can start from it (Flink: the State Processor API's ``SavepointWriter``).
 
-Each keyed operator is written through an ordinary keyed backend, so state is put in as a program would put it in.
+Each keyed operator is written through an ordinary keyed backend, so you put state in as a program does.
 """
 
 from __future__ import annotations

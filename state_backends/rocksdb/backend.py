@@ -24,7 +24,7 @@ class RocksDBStateBackend:
     """Keyed state in RocksDB (Flink: ``EmbeddedRocksDBStateBackend``). The settings are those of
     :class:`RocksDBOptions`; they are checked, and the package is looked for, when this is made.
 
-    :ivar incremental: whether checkpoints upload only files that earlier ones have not
+    :ivar incremental: whether a checkpoint uploads only the files that no earlier checkpoint has
     :raises StateArgumentError: when the package is not installed, or on a value outside of what makes sense
     """
 
@@ -42,8 +42,8 @@ class RocksDBStateBackend:
         self._kind()
 
     def create_keyed_backend(self, environment: BackendEnvironment) -> StoreKeyedStateBackend:
-        """An empty backend. RocksDB needs a real directory: when the working directory is none, it lives in a temporary
-        one of its own, which goes when the backend is disposed of."""
+        """An empty backend. RocksDB needs a real directory: if the working directory is not one, the backend makes a
+        temporary directory, and deletes it when it is disposed of."""
         if not isinstance(environment.file_system, LocalFileSystem):
             directory = tempfile.mkdtemp(prefix=TEMPORARY_PREFIX)
             environment = replace(environment, file_system=LocalFileSystem(), working_dir=directory)

@@ -1,14 +1,13 @@
 """The real RocksDB as an ordered store, through the package ``rocksdict`` (extra ``rocksdb``).
 
-What to know about it:
+Properties:
 
-* It needs a real directory, and works on it past the file-system port: only :class:`LocalFileSystem` will do.
-* It flushes and compacts in threads of its own, so which files it has, and what is in them byte by byte, differs
-  between runs; the content does not.
-* The write-ahead log is off: a checkpoint is the durability, as on Flink.
-* Its data files are called ``000012.sst``. A number is never used twice in one store, nor in one opened from a
-  checkpoint of it; two stores opened from the same checkpoint do use the same numbers for different files. That is
-  harmless as long as local names are not compared across stores: checkpoint storage knows files by their paths.
+* It needs a real directory and does not use the file-system port there: only :class:`LocalFileSystem` works.
+* It flushes and compacts in its own threads. So its files and their bytes differ between runs; the content does not.
+* The write-ahead log is off: durability comes from checkpoints, as on Flink.
+* Its data files are called ``000012.sst``. A number is never used twice in one store, nor in a store opened from a
+  checkpoint of it. But two stores opened from the same checkpoint use the same numbers for different files. That is
+  harmless while local names are not compared across stores: checkpoint storage knows files by their paths.
 * ``items()`` of the package ends silently at a damaged block, so every scan is followed by a check of the status.
 """
 
@@ -309,7 +308,7 @@ class _RocksDBSnapshot:
 
 
 def _translated(problem: Exception, directory: str) -> Exception:
-    """What the package raised, as the port promises it: it has one type for everything, and words."""
+    """The error of the port for an error of the package, which has one type for all errors and only a text."""
     words = str(problem)
     if words.startswith("Corruption"):
         return CorruptStateError(directory, f"RocksDB finds it damaged ({words})")

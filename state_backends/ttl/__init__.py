@@ -1,5 +1,5 @@
-"""State that expires: tables over the tables of any backend (``entries``), and the filter that tells from the bytes of
-a row what has expired (``row_filter``). What a program may say about it is in :mod:`state_backends.base.ttl_settings`.
+"""State that expires: tables over the tables of any backend (``entries``), and the filter that finds expired state in
+the bytes of a row (``row_filter``). The settings for programs are in :mod:`state_backends.base.ttl_settings`.
 """
 
 from __future__ import annotations

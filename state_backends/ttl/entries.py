@@ -2,8 +2,8 @@
 content)``. The rules are in :mod:`state_backends.base.ttl_settings`.
 
 An access that meets expired state removes it: a value, an accumulator, single elements of a list, entries of a map. In
-Flink a list of which only some elements have expired keeps them until a clean-up; no reader can see a difference unless
-expired state is returned, which is then returned once here too.
+Flink a list keeps its expired elements until a clean-up if only some have expired. A reader sees a difference only if
+expired state is returned; here each such element is returned once.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ NowMs = Callable[[], int]
 """The processing time."""
 
 OnAccess = Callable[[int], None]
-"""Told about accesses: to how many entries."""
+"""Called at each access, with the number of entries."""
 
 TableT = TypeVar("TableT", bound=KeyedTable)
 
 _BEFORE_ALL_TIMES_MS = -(1 << 63) - 1
-"""As the limit of what has expired: nothing has."""
+"""The limit with which no entry has expired."""
 
 
 def with_ttl(inner: Any, descriptor: StateDescriptor, now_ms: NowMs, on_access: OnAccess | None = None) -> Any:
-    """The table of a state, without what has expired.
+    """The table of a state, without expired entries.
 
     :param inner: stores the pairs
-    :param on_access: told at each access how many entries it was about
+    :param on_access: called at each access with the number of entries
     """
     assert descriptor.ttl is not None
     table: type[_TtlTable[Any]] = TtlEntries
@@ -154,8 +154,8 @@ class TtlEntries(_TtlTable[Entries]):
         return places, repeat(_Contents(now, limit), len(keys)), finish_pairs if finish is not None else None
 
     def merge(self, target: Any, sources: Iterable[Any], merge: Fold) -> None:
-        """Merge what has not expired in some namespaces of the current key into ``target``. It counts as accessed now
-        if there was something to merge."""
+        """Merge the unexpired entries of some namespaces of the current key into ``target``. If there was one, the
+        result counts as accessed now."""
         now = self._access()
         limit = self._latest_expired_ms(now)
         sources = list(sources)
@@ -172,7 +172,7 @@ class _Contents:
     __slots__ = ("_limit_ms", "_now")
 
     def __init__(self, now: int, limit_ms: int) -> None:
-        """Contents that are accessed at a time. ``limit_ms``: those that were accessed then or before are gone."""
+        """Contents that are accessed at a time. ``limit_ms``: contents last accessed then or before have expired."""
         self._now = now
         self._limit_ms = limit_ms
 

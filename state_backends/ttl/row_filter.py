@@ -1,9 +1,9 @@
-"""What has expired among the rows of an ordered store, told from their bytes alone: no value is decoded.
+"""Finds expired rows of an ordered store from their bytes alone: no value is decoded.
 
-A pair of last access and content is encoded as a tuple, so it begins with a fixed mark and the time. The filter is
-given to the compaction of a store, which then drops what has expired, and to its full snapshots. It is a function of
-the rows and of the virtual time at which it is asked. Rows of states without time-to-live, and of states that the
-running program has not declared yet, pass as they are.
+A pair of last access and content is encoded as a tuple, so it begins with a fixed mark and the time. Compactions of a
+store use the filter to drop expired state, and so do its full snapshots. Its answer depends only on the rows and on the
+virtual time of the call. Rows of states without time-to-live, and of states that the running program has not declared
+yet, pass unchanged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from state_backends.base import StateKind, StateTtlConfig
 from state_backends.rows import COUNT_BYTES, GROUP_BYTES, PART_BYTES, encoded_length
 
 RowFilter = Callable[[bytes, bytes], bytes | None]
-"""From key and value of a row to the value that it keeps; ``None`` = the row goes."""
+"""From key and value of a row to the value that it keeps; ``None`` = the row is dropped."""
 
 _PAIR_MARK = b"\x93\xc7\x00\x00"
 """How a tuple of two is encoded: an array of three, its first element the empty extension 0."""
@@ -34,7 +34,7 @@ class TtlRowFilter:
         self._in_compaction: dict[bytes, tuple[bool, StateTtlConfig]] = {}
 
     def register(self, state_id: int, kind: StateKind, config: StateTtlConfig) -> None:
-        """From now on, know the rows under this id; again with other settings, these count."""
+        """From now on, filter the rows under this id; a further call replaces the settings."""
         self._states[state_id] = (kind, config)
         key = _id_bytes(state_id)
         self._in_compaction.pop(key, None)
