@@ -1,15 +1,15 @@
 """The copy-on-write table under every heap state: one live dict ("shard") per key group.
 
-Rules this file serves:
+Rules:
 
 * A shard's *identity never changes*. So one bounded cache maps a key straight to its shard, and an
   update is ``shard = shard_of[key]; shard[key] = fn(shard[key], value)``: no group, no flag, no call.
-* A snapshot is a list of references to the live shards. The first access to a shard afterwards
-  *freezes* it: the open snapshots that still hold it get one common copy, the live shard goes on.
+* A snapshot is a list of references to the live shards. The first access to a shard after that
+  *freezes* it: the open snapshots that still hold it get one common copy, and writers keep the live shard.
 * Records are tested one by one only while some shard is still held (``stale`` is not 0).
-* A snapshot sees exactly the state of its sync point, also when a program changes a list or dict that it
-  got from state. A shallow copy is enough when every value is immutable; otherwise the shard is frozen
-  *encoded*, which the snapshot has to do anyway. So reading through a state counts as touching.
+* A snapshot sees exactly the state of its sync point, even if a program changes a list or dict that it
+  got from state. A shallow copy is enough when every value is immutable. Otherwise the shard is frozen
+  *encoded*, which the snapshot must do anyway. So a read through a state counts as touching.
 
 Versions decide whether to freeze: the table counts snapshots; a shard's ``stamp`` is the count at its last
 freeze (or birth); while ``stamp`` is below the count of the newest open snapshot, some snapshot may hold it.

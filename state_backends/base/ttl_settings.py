@@ -1,13 +1,13 @@
-"""Time-to-live of state: what a program may say about it, and when something has expired.
+"""Time-to-live of state: the settings for programs, and the rule when state has expired.
 
 Rules (StateTtlConfig, TtlUtils, AbstractTtlDecorator in Flink):
 
 * Time-to-live is per value, per list element and per map entry. Each is stored with its last access time, as a pair
   ``(last access, content)``: a tuple, so that a snapshot may share it when its content cannot be changed.
-* Something has expired iff ``last access + ttl <= now``; the sum is capped at the largest 64-bit number.
-* Time is processing time only.
-* Turning time-to-live on or off for a state that a snapshot holds is refused: the stored form differs. Its duration
-  and everything else may change.
+* Content has expired if and only if ``last access + ttl <= now``; the sum is capped at the largest 64-bit number.
+* Time is always processing time.
+* A restore refuses a state whose time-to-live was turned on or off since the snapshot: the stored form differs. Its
+  duration and all other settings may change.
 """
 
 from __future__ import annotations

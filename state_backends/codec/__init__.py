@@ -1,6 +1,6 @@
-"""Values to bytes and back, exactly: ``encoding``, which has the envelope of every file too, with the ``registry`` of
-classes that may stand in state, and the ``forms`` of records, by which old state follows a class whose fields have
-changed. ``plain_values`` shows values as JSON to people.
+"""Values to bytes and back, exactly: ``encoding``, with the envelope of every file; the ``registry`` of classes that
+state may contain; and the ``forms`` of records, which decide whether old state can be read after the fields of a class
+have changed. ``plain_values`` shows values as JSON to people.
 """
 
 from __future__ import annotations

@@ -1,22 +1,22 @@
-"""How a Python value becomes bytes and comes back as exactly that value, and what stands around it in files.
+"""Encodes a Python value as bytes and decodes exactly that value again; and the envelope of values in files.
 
-The base is msgpack. Where msgpack is not exact, an array that begins with an extension mark stands in:
+The base is msgpack. Where msgpack is not exact, an array that begins with an extension mark is used:
 
-* a tuple is ``[mark(TUPLE), *elements]``, so that tuples and lists stay apart;
-* a value of a registered type is ``[mark(code, version), state]``, where ``state`` is whatever plain
-  value the type's ``to_state`` returned.
+* a tuple is ``[mark(TUPLE), *elements]``, so that tuples and lists stay different;
+* a value of a registered type is ``[mark(code, version), state]``, where ``state`` is the plain value
+  that the type's ``to_state`` returned.
 
-The mark is an *element* of the array and not a nested blob, because then one packer walks the whole
-value in C and Python is only called once per tuple. What cannot come back exactly is refused: sets have
+The mark is an *element* of the array and not a nested blob: so one packer walks the whole value in C,
+and Python is called only once per tuple. A value that cannot come back exactly is refused: sets have
 no order of their own, and subclasses (``Enum``, ``NamedTuple``, ``defaultdict``, numpy scalars) would
-come back as their base. Two things to know: a dict's insertion order is part of its value, and a
-``bytearray`` comes back as ``bytes``.
+come back as their base. A dict's insertion order is part of its value, and a ``bytearray`` comes back
+as ``bytes``.
 
 The encoding of a value depends on the value and its types only, so the bytes of a key identify it.
 
-The envelope of every binary file is a preamble, then frames, each checked by a crc. A preamble names what the
-file is and in which format version, and is protected by a crc of its own, so that a damaged version is told
-from a newer one. A frame is ``kind u8 | tag u16 | length u32 | crc32 u32 | payload`` (big endian); the crc
+The envelope of every binary file is a preamble, then frames, each checked by a crc. A preamble has the kind of
+file and its format version. It has its own crc, so that a reader can tell a damaged version from a newer one.
+A frame is ``kind u8 | tag u16 | length u32 | crc32 u32 | payload`` (big endian); the crc
 covers everything before and after it in the frame. A crc of 32 bits finds every flipped byte; lengths beyond
 the file and missing end frames find every truncation.
 """

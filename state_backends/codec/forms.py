@@ -1,11 +1,11 @@
-"""What a field of a record may hold, as written in snapshots, and which changes of it old state survives.
+"""The forms of the fields of a record, as written in snapshots, and the changes after which old state can be read.
 
-A *form* stands for a type annotation. It is a text (``int``, ``any``) or a tuple whose first element says what it is:
+A *form* stands for a type annotation. It is a text (``int``, ``any``) or a tuple whose first element is its kind:
 ``("list", element)``, ``("tuple", one, two)``, ``("tuple...", element)``, ``("dict", key, value)``,
 ``("union", one, two)`` with ``none`` for ``None``, ``("record", code)``, and ``("other", name)`` for any annotation
-that is none of these. No form names a class that is registered: renaming one breaks nothing.
+that is none of these. No form has the name of a registered class, so you may rename such a class.
 
-Changes (TypeSerializerSchemaCompatibility in Flink; what is not listed is incompatible):
+Changes (TypeSerializerSchemaCompatibility in Flink; all other changes are incompatible):
 
 | from                     | to                                                | old state is            |
 |--------------------------|---------------------------------------------------|-------------------------|
@@ -31,7 +31,7 @@ from typing import Any
 from state_backends.base import Shape, list_of, row, tagged, text, whole
 
 Form = str | tuple[Any, ...]
-"""What a field may hold."""
+"""The form of a field."""
 
 CodeOf = Callable[[type], int | None]
 """The type code of a registered class; ``None`` for others."""
@@ -44,7 +44,7 @@ _ARGUMENTS = {"list": 1, "dict": 2, "tuple...": 1}
 
 
 class Compatibility(enum.IntEnum):
-    """What becomes of old state; the larger the worse."""
+    """Whether old state can be read; a larger value is worse."""
 
     AS_IS = 0
     AFTER_MIGRATION = 1

@@ -1,8 +1,8 @@
-"""Records: the fields that a registered class is written by, and how objects written in an older form are read.
+"""Records: registered classes that are written by their fields, and the reading of objects in an older form.
 
-A record is written as its fields by name. What of the fields changed since is compared up front
-(:meth:`RecordFields.resolve`); reading then follows: former names become present ones, fields that are gone are left
-out, new ones take their default, and types are widened where it is known that an older form was written.
+A record is written as its fields by name. Changes of the fields are compared up front (:meth:`RecordFields.resolve`).
+Then old objects can be read: former names become present ones, removed fields are left out, new fields take their
+default, and types are widened where the written form is known to be older.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class RecordFields:
         return {name: value for name, value in renamed.items() if name in self._known}
 
     def resolve(self, written: RecordSchema) -> tuple[Compatibility, list[str]]:
-        """What becomes of records written so, and what is wrong when it is nothing good."""
+        """Whether records of the written schema can be read, and the problems if they cannot."""
         present = self.schema(written.code)
         if written.fields == present.fields and (written.version == self.version or not self.upgrades):
             # Another version number alone is no other form; the next snapshot carries the present number.

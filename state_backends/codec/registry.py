@@ -1,8 +1,8 @@
-"""Which classes beyond the plain ones may stand in state, under which code and in which version.
+"""The classes, beyond the plain ones, that state may contain, with their codes and versions.
 
-A class is registered with a small number that is written into files instead of its name, so that
-renaming a class breaks nothing, and with a version, so that state written by an older program can be
-brought to the present form. Built in are ``date``, ``datetime``, ``timedelta`` and ``Decimal``.
+A class is registered with a small number and a version. Files have the number instead of the name, so
+you may rename a class. With the version, state written by an older program can be brought to the
+present form. Built in are ``date``, ``datetime``, ``timedelta`` and ``Decimal``.
 """
 
 from __future__ import annotations
