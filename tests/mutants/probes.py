@@ -227,7 +227,7 @@ def half_a_checkpoint() -> object:
 
 
 def compaction_of_an_open_checkpoint() -> object:
-    """Nothing is begun before the notification."""
+    """Compaction does not begin before the notification."""
     sink = FileSink("rows").compacting(CompactionStrategy(checkpoints=1))
     harness = Harness(CompactorOperator(sink))
     harness.process([("b", [("pending", "b", "b/.x.inprogress.1", "b/.x", 3)], [])])

@@ -77,7 +77,7 @@ def test_each_mutant_is_caught(mutant: Mutant) -> None:
     "mutant", [one for one in BY_AREA if not one.why_not], ids=lambda mutant: f"{mutant.area}: {mutant.name}"
 )
 def test_each_mutant_of_an_area_is_caught_with_default_settings(mutant: AreaMutant) -> None:
-    """Nothing is said of modes, faults or settings: a minute of ``weir explore`` finds it and names what it breaks."""
+    """Without modes, faults or settings given, a minute of ``weir explore`` finds it and names the broken rule."""
     catch = hunt_in_area(mutant)
     assert is_explained(mutant, catch), catch
 

@@ -356,7 +356,7 @@ def test_the_latest_verdict_on_an_id_counts(statistics: CheckpointStatistics) ->
 
 
 def test_a_mode_without_checkpoints_has_an_empty_table() -> None:
-    """Nothing triggered, nothing summarised, and still a whole table."""
+    """It has no checkpoint and no summary, but is still a whole table."""
     table = make_run(mode="none").report["checkpoints"]
 
     assert (table["history"], table["restores"]) == ([], [])

@@ -24,7 +24,7 @@ def test_a_report_is_plain_json(killed: Run) -> None:
 
 
 def test_the_same_run_gives_the_same_report(killed: Run) -> None:
-    """Nothing of the wall clock or the process is in it."""
+    """The report has no data of the wall clock or the process."""
     assert json.dumps(make_run(kill=True).report) == json.dumps(killed.report)
 
 

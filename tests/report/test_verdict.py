@@ -50,7 +50,7 @@ def test_consistent_cuts_are_valid() -> None:
 
 @pytest.mark.parametrize("error", [None, JobFailedError("later")])
 def test_a_loss_that_a_sink_reports_is_a_violation(error: Exception | None) -> None:
-    """Whatever the cuts say, and whether the job has finished or failed; the reason names the first."""
+    """So it is for any cuts, and whether the job has finished or failed; the reason names the first loss."""
     ended = Ended(error)
     ended.losses = ("part-0-1 is gone", "part-0-2 is gone")
     oracle = CutOracle([CutVerdict(1, 1, 4, 100, 0, 0)])

@@ -196,7 +196,7 @@ def test_an_edited_one_is_gone_by_when_accepted(stored: Weir) -> None:
 
 
 def test_an_older_one_is_good_for_a_savepoint_when_accepted(stored: Weir) -> None:
-    """Nothing has to run for it, and the descriptor stays as it is."""
+    """A savepoint does not need a run, and the descriptor stays as it is."""
     path = stored.directory / "state/weir-job.json"
     state = json.loads(path.read_text())
     del state["checksum"]

@@ -66,7 +66,7 @@ def test_a_reader_that_has_gone_has_seen_enough(weir: Weir, command: str) -> Non
 
 
 def test_closed_streams_change_nothing(weir: Weir) -> None:
-    """Nothing is printed into a file that happens to get the number of a closed stream; the verdict counts."""
+    """The command does not print into a file that gets the number of a closed stream; the verdict counts."""
     process = start(weir, "weir run sums.py --json --out mine >&- 2>&- <&-; echo $?")
     stdout, stderr = process.communicate()
 

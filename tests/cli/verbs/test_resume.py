@@ -65,7 +65,7 @@ def test_files_that_vanished_while_nothing_ran_are_a_loss(weir: Weir) -> None:
 
 
 def test_a_run_killed_before_its_first_checkpoint_begins_again(weir: Weir) -> None:
-    """Nothing was committed, so nothing is lost or doubled; the message says so."""
+    """The killed run had not committed any row, so none is lost or doubled; the message says so."""
     trap = weir.directory / "trap"
     trap.touch()
     arguments = ("run", "sums.py", "--batch-size", "4", "--storage", "state")

@@ -21,7 +21,7 @@ def job():
 
 
 def test_a_job_file_says_how_its_job_is_searched(tmp_path: Path) -> None:
-    """What the file defines comes with the job; a file that defines nothing has the defaults."""
+    """The file's definitions come with the job; a file without any has the defaults."""
     path = tmp_path / "example.py"
     path.write_text(FILE)
     loaded = load_job(str(path), {})

@@ -157,7 +157,7 @@ def _made(source: str) -> Callable[..., None]:
 
 
 def test_the_regression_test_fails_while_the_mistake_is_there(report: FailureReport) -> None:
-    """What is generated runs, fails with the mistake, and says what is wrong."""
+    """The generated test runs, fails with the mistake, and says what is wrong."""
     test, job = _made(report.regression_test()), subject()
     # The reference comes from a run without the mistake.
     assert job.reference(report.case.dropped).rows

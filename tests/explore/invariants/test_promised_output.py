@@ -71,7 +71,7 @@ def test_output_is_judged_by_its_promise(rows: list[str], exactly: bool, at_leas
 
 
 def test_a_difference_names_rows_and_numbers() -> None:
-    """What is missing or too many is in the text."""
+    """The text names missing and surplus rows."""
     (text,) = texts(judged(TWICE, "exactly-once"))
     assert text == (
         "output 'out' is not exactly-once: 0 lost, 1 duplicated, 0 unexpected; (1, 1) expected 1x, found 2x"

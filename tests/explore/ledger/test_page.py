@@ -20,6 +20,6 @@ def test_the_example_prints_what_the_page_shows(capsys: pytest.CaptureFixture[st
 
 @pytest.mark.parametrize("hash_seed", ["1", "77"])
 def test_the_program_prints_what_the_page_shows(hash_seed: str) -> None:
-    """Whatever the hash seed."""
+    """It does under every hash seed."""
     ((program, shown),) = transcripts.printing_programs(PAGE)
     assert printed(program.text, hash_seed) == shown

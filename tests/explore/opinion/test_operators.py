@@ -128,7 +128,7 @@ def test_keyed_state_and_event_time_timers() -> None:
 
 
 class Meet(KeyedCoProcessFunction):
-    """What the one side has seen when the other one comes."""
+    """Pairs each record with those seen on the other side before it."""
 
     def open(self, ctx: Any) -> None:
         self.left, self.right = ctx.list_state("left"), ctx.list_state("right")

@@ -16,7 +16,7 @@ FEW, MANY = 30, 1_000
 
 
 def said_of(graph: Graph) -> list[dict[str, Counter[str]]]:
-    """What the second opinion says in each order that differs, as multisets."""
+    """The rows of the second opinion in each order that differs, as multisets."""
     subject = Subject(lambda _: build(graph, {at: CollectedResults() for at in graph.sinks}), label="random")
     world = World()
     plan = subject.in_world(subject.plan(), world)

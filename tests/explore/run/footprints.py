@@ -27,7 +27,7 @@ def standard() -> Subject:
 
 
 def case_of(subject: Subject, seed: str) -> Case:
-    """What a campaign would make of a seed."""
+    """The case that a campaign would draw from a seed."""
     return draw_case(Swarm(), Measure.of(subject), seed)
 
 

@@ -50,7 +50,7 @@ ALLOWED: dict[str, Callable[[Any], Any]] = {
 
 
 def mapped(function: Callable[[Any], Any]) -> list[Any]:
-    """What a job makes of 1 and 2 by this function."""
+    """The output of a job that maps 1 and 2 by this function."""
     results = CollectedResults()
     job = Job("fenced")
     job.source(CollectionSource([1, 2])).map(function, name="look").collect(results)

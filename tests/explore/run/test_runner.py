@@ -32,7 +32,7 @@ SETTINGS = {"checkpoint_interval": "5us", "batch_size": 1}
 
 
 def committed_rows(case: Case) -> list[str]:
-    """What a case commits, sorted; it must have come to its end."""
+    """The rows that a case commits, sorted; it must have come to its end."""
     finished = run_case(SUBJECT, case)
     assert finished.is_over, finished.violations
     return sorted(finished.committed["out"])

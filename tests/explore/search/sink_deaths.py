@@ -90,7 +90,7 @@ def deaths(places_: list[Place], victims: tuple[str, ...] = ("*", PROCESS)) -> I
 
 
 def problem(subject: Subject, case: Case) -> str | None:
-    """What is wrong with a case, if anything is."""
+    """The problem of a case, if it has one."""
     finished, injector = ran(subject, case)
     told = ", ".join(map(str, case.faults))
     if finished.violations:

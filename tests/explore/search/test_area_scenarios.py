@@ -204,7 +204,7 @@ def test_partitions_are_pending_after_restores(facts: Facts) -> None:
 
 @pytest.mark.parametrize("backend", ["heap", "lsm", "changelog"])
 def test_shared_files_are_discarded_while_the_job_runs(facts: Facts, backend: str) -> None:
-    """Whatever the state backend."""
+    """They are under every state backend."""
     facts.note(MemoryFileSystem, "delete", "discarded", lambda _, result, path: "/shared/" in path)
     assert facts.run("shared_files", 4, state_backend=backend).counts["discarded"] > 20
 

@@ -40,7 +40,7 @@ def test_the_reference_is_what_a_loop_over_the_input_gives() -> None:
 
 
 def problems(seeds: range) -> list[str]:
-    """What is wrong with the cases of these seeds. A few may end with an error, where a disk has failed."""
+    """The problems of the cases of these seeds. A few may end with an error, where a disk has failed."""
     measure, swarm, found, ended = Measure.of(SUBJECT), Swarm(modes=MODES), [], 0
     for seed in seeds:
         finished = run_case(SUBJECT, draw_case(swarm, measure, f"events/{seed}"), invariants_for())
@@ -52,7 +52,7 @@ def problems(seeds: range) -> list[str]:
 
 
 def test_random_faults_change_no_row() -> None:
-    """Whatever is drawn: crashes, lost messages, bad disks, clocks that jump."""
+    """Under all drawn faults: crashes, lost messages, bad disks, clocks that jump."""
     assert problems(range(8)) == []
 
 

@@ -1,4 +1,4 @@
-"""What searches have found: cases that once went wrong, or were once blamed for nothing."""
+"""Findings of searches: cases that once went wrong, or were once false alarms."""
 
 from __future__ import annotations
 

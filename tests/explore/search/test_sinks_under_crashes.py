@@ -125,7 +125,7 @@ def test_a_checkpoint_that_nobody_saw_complete_covers_what_its_own_tasks_had_rec
 
 
 def test_an_announced_table_may_get_more_rows_from_an_at_least_once_job() -> None:
-    """What was announced stays announced; how many rows there are is open until the end."""
+    """An announcement stays; the number of rows is open until the end."""
     assert problem(subject_of("partition-time"), case_of("at-least-once", "crash:*@after:ack.send#18")) is None
 
 

@@ -1,4 +1,4 @@
-"""What is drawn: the same from the same seed, only what the job and the mode allow, and everything now and then."""
+"""Drawn cases: the same from the same seed, only as the job and the mode allow, and every kind now and then."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_seed_is_a_case() -> None:
 
 
 def test_pinned() -> None:
-    """What a seed means is a promise: if this changes on purpose, SWARM_VERSION grows with it."""
+    """The meaning of a seed is a promise: if this changes on purpose, SWARM_VERSION grows with it."""
     case = draw_case(Swarm(), measured(), "pinned")
     assert (case.scheduler, case.preemptions, case.config["mode"], case.mix.most) == PINNED
 
@@ -50,7 +50,7 @@ PINNED = ("fifo", 3, "unaligned", 2)
 
 
 def test_every_case_makes_sense() -> None:
-    """Whatever is drawn, the configuration accepts it."""
+    """The configuration accepts every drawn case."""
     for case in drawn():
         run_config(case)
 
@@ -167,7 +167,7 @@ def test_a_job_that_does_not_end_cannot_be_measured() -> None:
 
 
 def test_drawn_cases_without_faults_commit_the_reference() -> None:
-    """Whatever the configuration and the schedule: the rows of the reference."""
+    """Under every configuration and schedule they commit the rows of the reference."""
     expected = sorted(SUBJECT.reference().rows["out"])
     for number in range(25):
         finished = run_case(SUBJECT, draw_case(Swarm(kinds=()), measured(), f"plain/{number}"))

@@ -107,7 +107,7 @@ def test_another_job_is_refused() -> None:
 
 
 def test_another_version_of_the_swarm_is_refused() -> None:
-    """What a seed meant to another version, this one cannot know."""
+    """This version cannot know the meaning of a seed in another version."""
     subject = counting_subject()
     token = Token.of(subject, Drawn("1", Swarm(), version=0))
     with pytest.raises(ConfigurationError, match="version 0 of the swarm"):
@@ -144,7 +144,7 @@ RUNS = (
 
 @pytest.mark.parametrize("run", RUNS, ids=["case", "drawn"])
 def test_a_token_that_is_malformed_inside_is_refused(run: Case | Drawn) -> None:
-    """Whatever node is another one, with a checksum that fits: another run, or an error that says what is wrong."""
+    """With any node replaced and a checksum that fits: another run, or an error that says what is wrong."""
     whole = str(Token("job.py", {"n": "3"}, "f", run, "at-least-once", "0123", "c"))
     raw = base64.urlsafe_b64decode(whole[len(PREFIX) :] + "===")
     packed = zlib.decompress(raw[5:]) if raw[4:5] == b"\x01" else raw[5:]

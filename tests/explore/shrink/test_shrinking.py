@@ -81,7 +81,7 @@ def test_a_case_that_does_not_fail_is_not_shrunk() -> None:
 
 @pytest.mark.usefixtures("sabotaged")
 def test_a_case_with_choices_to_be_drawn_is_refused() -> None:
-    """What is not spelled out would be another run as soon as anything is taken away."""
+    """A case that is not spelled out would be another run after any removal."""
     with pytest.raises(ConfigurationError, match="spelled out"):
         shrink(subject(), _DRAWN, judges)
 

@@ -36,7 +36,7 @@ def _told(case: Case = _SMALL) -> Story:
 
 
 def _whole(story: Story) -> str:
-    """What each step says, with none left out."""
+    """The text of each step, with none left out."""
     return "\n".join(step.text for step in story.steps)
 
 
@@ -57,7 +57,7 @@ def test_a_run_that_is_watched_is_the_same_run(mode: str) -> None:
 
 
 def test_every_value_on_a_channel_is_seen() -> None:
-    """What a channel carries is known for each element, those included that wait behind a barrier or are cut."""
+    """The story knows the value of each element on a channel, also of those that wait behind a barrier or are cut."""
     case = Case(
         seed="5", config={"mode": "unaligned", "checkpoint_interval": "3us", "batch_size": 4, "cost.record_ns": 900}
     )
@@ -280,7 +280,7 @@ def test_a_fault_is_told_of_where_it_strikes() -> None:
 
 
 def test_a_death_and_what_follows_is_told() -> None:
-    """Who died, what the new attempt starts from, and what is read again."""
+    """The story names the victim, the checkpoint that the new attempt restores, and the records read again."""
     text = str(_told(replace(_SMALL, faults=(parse_fault("crash:count[1]@after:snapshot.sync#2"),))))
 
     for said in (

@@ -69,7 +69,7 @@ def test_the_queue_is_partitioned_by_key_group(make: Maker, vector: Vector) -> N
     backend = make(STRING, maximum)
 
     def of_group(group: int) -> list[Any]:
-        """What a subtask with this key group alone restores."""
+        """The timers that a subtask with this key group alone restores."""
         taken = make.world.snapshot(backend)
         part = make(STRING, maximum, group, group)
         part.restore(taken.handles, taken.reader)

@@ -35,7 +35,7 @@ def bits(values: list[Any]) -> list[Any]:
 
 
 def by_loop(fold: ColumnFold, keys: list[int], values: list[Any], state: dict[int, Any]) -> list[Any]:
-    """What the row path gives: Python's own operators, record by record. ``state`` goes on."""
+    """The result of the row path: Python's own operators, record by record. ``state`` goes on."""
     combine = {"sum": lambda a, b: a + b, "count": lambda a, b: a + b, "min": min, "max": max}[fold.name]
     out = []
     for key, value in zip(keys, values, strict=True):

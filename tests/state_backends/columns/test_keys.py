@@ -53,7 +53,7 @@ def columns_of(keys: list[Any], key_type: KeyType) -> list[Any]:
 
 @pytest.mark.parametrize("key_type", KEYS, ids=str)
 def test_hash_codes_and_groups_are_those_of_each_key(key_type: KeyType) -> None:
-    """Whatever the keys and the form of their column, each gets the hash code and key group that it has alone."""
+    """For any keys in any form of column, each gets the hash code and key group that it has alone."""
 
     @given(st.lists(KEYS[key_type], max_size=20), st.sampled_from([1, 2, 128, 1000, 32768]))
     def check(keys: list[Any], max_parallelism: int) -> None:

@@ -39,7 +39,7 @@ def write(fs: FileSystem, path: str, data: bytes) -> None:
 
 
 def test_a_written_file_can_be_read(fs: FileSystem, root: str) -> None:
-    """What is written is read back, sizes and positions agree, and a buffered reader is returned."""
+    """The written bytes are read back, sizes and positions agree, and a buffered reader is returned."""
     path = f"{root}/a"
     with fs.open_write(path) as file:
         assert file.write(b"one\n") == 4

@@ -1,4 +1,4 @@
-"""What only the real file system can show: locks between processes, directories that cannot be written."""
+"""Cases of the real file system alone: locks between processes, directories that cannot be written."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ def test_a_deleted_tree_comes_back_unless_synced() -> None:
 
 
 def test_truncation_is_durable() -> None:
-    """What truncate cut off does not come back."""
+    """Bytes that truncate cut off do not come back."""
     fs = memory_with(a=b"abc")
     fs.truncate("/d/a", 1)
     fs.crash()

@@ -1,4 +1,4 @@
-"""What keyed state costs in memory beside the entries themselves."""
+"""The memory cost of keyed state beside the entries themselves."""
 
 from __future__ import annotations
 

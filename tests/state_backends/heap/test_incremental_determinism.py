@@ -19,7 +19,7 @@ class Record:
 
 
 def names_and_checksums() -> str:
-    """What two checkpoints with records, text and time-to-live have uploaded."""
+    """The uploads of two checkpoints with records, text and time-to-live."""
     registry = TypeRegistry()
     register_record_type(40, Record, registry=registry)
     backend = heap(codec=StateCodec(registry))

@@ -216,7 +216,7 @@ def test_the_fullest_level_is_relieved_first() -> None:
 
 
 def test_files_without_overlap_move_and_keep_their_names() -> None:
-    """Nothing is rewritten, so nothing needs to be uploaded again."""
+    """The files are not rewritten, so they need not be uploaded again."""
     files = [meta(number, 10 * number, 10 * number + 9) for number in (3, 1, 2)]
     task = pick(version(files, [meta(9, 50, 60)]), ROOMY)
     assert task is not None
@@ -402,7 +402,7 @@ def test_universal_uploads_less_and_takes_more_space() -> None:
 
 
 def test_without_compaction_uploads_are_what_was_changed() -> None:
-    """Nothing is uploaded twice, and nothing is ever given back."""
+    """No byte is uploaded twice, and no space is ever given back."""
     new, full = uploads(0.01, "none")
 
     assert new[1:] == [100 * ENTRY_BYTES] * 11

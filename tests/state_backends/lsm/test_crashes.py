@@ -231,7 +231,7 @@ def test_a_disk_that_stays_full_loses_nothing(call: int) -> None:
 
 
 def test_errors_are_of_the_expected_kinds() -> None:
-    """Whatever fails while opening is the disk's own error or one that says what is wrong."""
+    """An error while opening is the disk's own or one that says what is wrong."""
     for call in _calls(3):
         memory = MemoryFileSystem()
         fs = FaultInjectingFileSystem(memory, [FaultRule(FileFault.MISSING, at_call=call)])

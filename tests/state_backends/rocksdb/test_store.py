@@ -130,7 +130,7 @@ class AgainstADict(RuleBasedStateMachine):
 
     @rule()
     def close_and_open(self) -> None:
-        """What is in memory is flushed by a proper close."""
+        """A proper close flushes the memtable."""
         self.pinned.clear()
         self.store.close()
         self.store.close()
@@ -188,7 +188,7 @@ def test_nothing_is_written_to_the_log(store: RocksDBStore, tmp_path: Path) -> N
 
 
 def test_a_checkpoint_into_an_existing_directory_is_refused(store: RocksDBStore, tmp_path: Path) -> None:
-    """Nothing is mixed with what is there."""
+    """The checkpoint is not mixed with existing files."""
     (tmp_path / "chk").mkdir()
     with pytest.raises(Exception, match="exists"):
         store.checkpoint(str(tmp_path / "chk"))
@@ -196,7 +196,7 @@ def test_a_checkpoint_into_an_existing_directory_is_refused(store: RocksDBStore,
 
 
 def test_a_snapshot_shows_what_was_there_when_it_was_taken(store: RocksDBStore) -> None:
-    """Whatever is written afterwards, flushed or not, and when it is read; scans of it may take turns."""
+    """Later writes, flushed or not, do not show, at whichever time it is read; scans of it may take turns."""
     store.write_many({b"a": b"1", b"c": b"1", b"d": b"1"})
     snapshot = store.snapshot()
     store.write_many({b"a": b"2", b"b": b"2", b"c": None, b"e": b"2"})

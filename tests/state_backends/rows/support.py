@@ -207,7 +207,7 @@ def job_over(*names: str, retain: int = 1, bytes_per_file: int = 10) -> tuple[Jo
 
 
 def restored_base(checkpoint_id: int, *names: str) -> RestoredBase:
-    """What a backend restored from a checkpoint with these files starts from."""
+    """The base of a backend restored from a checkpoint with these files."""
     files = {
         name: FileStateHandle(f"shared/restored-{name}", StateScope.SHARED, len(content_of(name)), 0) for name in names
     }

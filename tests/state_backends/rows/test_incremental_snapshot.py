@@ -188,7 +188,7 @@ def test_another_file_under_a_name_of_the_base_is_noticed() -> None:
 
 @pytest.mark.parametrize("threshold", [0, 1 << 20])
 def test_shared_files_are_never_inlined(threshold: int) -> None:
-    """Whatever the threshold, what several checkpoints may refer to is a file; private files are inlined below it."""
+    """Under any threshold, data that several checkpoints may share is a file; private files are inlined below it."""
     job, _ = job_over("1.sst", "CURRENT")
     job.storage = CheckpointStorage(job.file_system, "/storage", "job", inline_threshold_bytes=threshold)
     handle = job.checkpoint(1)

@@ -311,7 +311,7 @@ def test_keys_inside_state_never_change(writer: str, kind: SnapshotType, reader:
 
 
 def test_parts_of_one_snapshot_are_of_one_program() -> None:
-    """What two subtasks say of their records is put together, or refused when it differs."""
+    """The record schemas of two subtasks are merged, or refused when they differ."""
     one, other = [["a"], [[40, 1, [["x", "int"]]]]], [["b"], [[41, 1, []]]]
 
     assert merge_written(None, one) == merge_written(one, None) == merge_written(one, one) == one

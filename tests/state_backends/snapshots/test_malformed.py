@@ -76,7 +76,7 @@ def tried(read: Callable[[bytes], object], files: list[bytes], path: str) -> int
 
 
 def test_metadata_that_is_malformed_inside_is_refused() -> None:
-    """Whatever node is another one, left out or there twice: read as it is, or refused with the place that is wrong."""
+    """With any node replaced, left out or there twice: read as it is, or refused with the place that is wrong."""
     data = METADATA.to_bytes()
     assert CheckpointMetadata.from_file(io.BytesIO(data), "p") == METADATA
     files = list(framed_variants(data))

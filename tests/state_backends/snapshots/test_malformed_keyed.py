@@ -50,7 +50,7 @@ def framed_streams(world: World, name: str, type_: SnapshotType) -> Iterator[tup
     ids=str,
 )
 def test_keyed_state_that_is_malformed_inside_is_refused(name: str, type_: SnapshotType, every: int) -> None:
-    """Whatever node of a file is another one: the state is restored with it, or refused by an error of ours."""
+    """With any node of a file replaced, the state is restored with it, or refused by an error of ours."""
     world, seen = World(), 0
     for handle, reader, stream, data in framed_streams(world, name, type_):
         seen += 1
