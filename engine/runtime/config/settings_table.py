@@ -117,9 +117,10 @@ def config_of(values: Mapping[str, object]) -> RunConfig:
     # Whole mappings first: what is said of one task stands, whichever came first.
     for one, task, value in given:
         if task is None:
-            found[one.owner][one.field] = one.settled(value) if one.kind.of is not None else value
+            found[one.owner][one.field] = value
     for one, task, value in given:
         if task is not None:
-            found[one.owner].setdefault(one.field, {})[task] = value
+            whole = one.settled(found[one.owner].get(one.field, {}))
+            found[one.owner][one.field] = {**whole, task: value}
     run = {field: value for field, value in found[""].items() if field not in JobSettings.__dataclass_fields__}
     return RunConfig(cost=CostModel(**found["cost"]), acking=AckingSettings(**found["acking"]), **run)
