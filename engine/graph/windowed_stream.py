@@ -6,7 +6,7 @@ subtask under one key, so that both are the same operator.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from engine.graph.keyed_stream import KeyedStream
     from engine.graph.stream import Stream
     from operators.basic import AggregateFunction
+    from operators.columns import ColumnAggregate
     from operators.windows import Evictor, ProcessAllWindowFunction, ProcessWindowFunction, Trigger, WindowAssigner
 
 
@@ -198,6 +199,56 @@ class WindowedStream(_Windowed):
         """
         self._check_function("process", "function", function)
         return self._compute(None, None, function, "window", options)
+
+    def sum_column(self, column: str, into: str | None = None, **options: Unpack[OperatorOptions]) -> Stream:
+        """One record per key and window: its key columns, ``window_start``, ``window_end``, and the sum of a column in
+        column ``into``, named like the column itself without.
+
+        Needs ``key_by_column``, and tumbling or sliding event-time windows. Whole batches are folded at once.
+        """
+        from operators.columns import sum_of
+
+        return self._columns("sum_column", {column if into is None else into: sum_of(column)}, options)
+
+    def min_column(self, column: str, into: str | None = None, **options: Unpack[OperatorOptions]) -> Stream:
+        """The same with the least value of the column."""
+        from operators.columns import min_of
+
+        return self._columns("min_column", {column if into is None else into: min_of(column)}, options)
+
+    def max_column(self, column: str, into: str | None = None, **options: Unpack[OperatorOptions]) -> Stream:
+        """The same with the greatest value of the column."""
+        from operators.columns import max_of
+
+        return self._columns("max_column", {column if into is None else into: max_of(column)}, options)
+
+    def mean_column(self, column: str, into: str | None = None, **options: Unpack[OperatorOptions]) -> Stream:
+        """The same with the mean of the column."""
+        from operators.columns import mean_of
+
+        return self._columns("mean_column", {column if into is None else into: mean_of(column)}, options)
+
+    def count_column(self, into: str = "count", **options: Unpack[OperatorOptions]) -> Stream:
+        """The same with the number of records."""
+        from operators.columns import record_count
+
+        return self._columns("count_column", {into: record_count()}, options)
+
+    def aggregate_columns(
+        self, aggregates: Mapping[str, ColumnAggregate], **options: Unpack[OperatorOptions]
+    ) -> Stream:
+        """The same with several aggregates, by the column that each goes into::
+
+            windows.aggregate_columns({"spent": sum_of("price"), "orders": record_count(), "mean": mean_of("price")})
+        """
+        return self._columns("aggregate_columns", aggregates, options)
+
+    def _columns(self, method: str, aggregates: Mapping[str, ColumnAggregate], options: OperatorOptions) -> Stream:
+        from engine.graph.windowed_columns import column_windows
+
+        settings = (aggregates, self._allowed_lateness_ms, self._late_tag)
+        factory = column_windows(method, self._stream, self._assigner, self._trigger, self._evictor, *settings)
+        return self._stream._transform("window-columns", factory, options, requires_key=True)
 
     def _check_functions(self, method: str, window_function: object, process_function: object) -> None:
         if window_function is not None:

@@ -41,13 +41,16 @@ REDUCED_STATE = "reduced"
 
 @dataclass(frozen=True, slots=True)
 class ColumnAggregate:
-    """One aggregate. Make it with :func:`sum_of`, :func:`min_of`, :func:`max_of` or :func:`record_count`.
+    """One aggregate. Make it with :func:`sum_of`, :func:`min_of`, :func:`max_of`, :func:`mean_of` or
+    :func:`record_count`.
 
-    ``column``: the folded column; ``None``: records are counted.
+    ``column``   the folded column; ``None``: records are counted;
+    ``is_mean``  the result is divided by the number of records.
     """
 
     make_fold: Callable[[], ColumnFold]
     column: str | None
+    is_mean: bool = False
 
 
 def sum_of(column: str) -> ColumnAggregate:
@@ -63,6 +66,11 @@ def min_of(column: str) -> ColumnAggregate:
 def max_of(column: str) -> ColumnAggregate:
     """The greatest value so far of a column of numbers."""
     return ColumnAggregate(MaxFold, column)
+
+
+def mean_of(column: str) -> ColumnAggregate:
+    """The mean of a column of numbers, of windows only. The sum below it is that of :func:`sum_of`."""
+    return ColumnAggregate(SumFold, column, is_mean=True)
 
 
 def record_count() -> ColumnAggregate:
@@ -138,7 +146,8 @@ class ColumnAggregateOperator(ColumnOperator):
         for into, aggregate in self._aggregates.items():
             what = f"{self._folds[into].name} of column {aggregate.column!r}"
             try:
-                results[into] = self._states[into].add_groups(grouping, _input(batch, aggregate), self._folds[into])
+                values = _ones(batch) if aggregate.column is None else input_column(batch, aggregate.column)
+                results[into] = self._states[into].add_groups(grouping, values, self._folds[into])
             except LongOverflowError as error:
                 record = batch.between(error.position, error.position + 1).values[0]
                 raise self.user_error(what, record, error) from error
@@ -154,24 +163,31 @@ def _parts(batch: ColumnBatch) -> list[ColumnBatch]:
     return [batch.between(start, min(start + MAX_RECORDS, total)) for start in range(0, total, MAX_RECORDS)]
 
 
-def _input(batch: ColumnBatch, aggregate: ColumnAggregate) -> Column:
-    if aggregate.column is None:
-        return np.ones(len(batch), dtype=np.int64)
-    if aggregate.column not in batch.columns:
-        raise ColumnError(f"there is no column {aggregate.column!r}; there are {', '.join(batch.columns)}")
-    column = batch.columns[aggregate.column]
+def _ones(batch: ColumnBatch) -> Column:
+    return np.ones(len(batch), dtype=np.int64)
+
+
+def input_column(batch: ColumnBatch, name: str) -> Column:
+    """The column of numbers of that name; ``ColumnError`` when there is none."""
+    if name not in batch.columns:
+        raise ColumnError(f"there is no column {name!r}; there are {', '.join(batch.columns)}")
+    column = batch.columns[name]
     if column.dtype not in (np.int64, np.float64):
-        raise ColumnError(f"column {aggregate.column!r} is {column_type(column)}, neither BIGINT nor DOUBLE")
+        raise ColumnError(f"column {name!r} is {column_type(column)}, neither BIGINT nor DOUBLE")
     return column
 
 
-def check_aggregates(method: str, aggregates: Mapping[str, object]) -> None:
+def check_aggregates(method: str, aggregates: Mapping[str, object], *, of_windows: bool = False) -> None:
     """Raise ``ConfigurationError`` unless these are aggregates, at least one."""
     for into, aggregate in aggregates.items():
         if not isinstance(aggregate, ColumnAggregate):
             raise ConfigurationError(
                 f"{method}: {into!r}: {aggregate!r} is no aggregate; give sum_of(column), min_of(column), "
-                "max_of(column) or record_count()"
+                "max_of(column) or record_count(), and for windows also mean_of(column)"
+            )
+        if aggregate.is_mean and not of_windows:
+            raise ConfigurationError(
+                f"{method}: {into!r}: mean_of is for windows; take sum_of and record_count, and divide in map_columns"
             )
     if not aggregates:
         raise ConfigurationError(f"{method}: nothing to aggregate; give for instance {{'total': sum_of('value')}}")

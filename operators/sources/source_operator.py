@@ -22,7 +22,15 @@ from engine.elements.errors import JobChangedError, MalformedStateError, WeirErr
 from engine.elements.operator import Operator, OperatorFactory
 from engine.elements.source import Source, SourceCheckpointListener, SplitReader
 from operators.sources.source_context import CompletedPositions, OperatorSourceContext
-from operators.time import IDLENESS, Idleness, WatermarkEmitter, WatermarkStrategy, missing_timestamps, stamp
+from operators.time import (
+    IDLENESS,
+    Idleness,
+    WatermarkEmitter,
+    WatermarkStrategy,
+    missing_timestamps,
+    stamp,
+    times_for_watermarks,
+)
 from state_backends.base import Shape, anything, flag, list_of, number, optional, row, text, whole
 
 DEFAULT_RECORDS_PER_TURN = 256
@@ -398,9 +406,10 @@ class SourceOperator(Operator):
         if strategy.timestamp_fn is not None:
             batch = Batch(batch.values, stamp(self, strategy.timestamp_fn, batch.values))
         if self._emitter is not None:
-            if batch.timestamps is None:
+            times = times_for_watermarks(batch)
+            if times is None:
                 raise missing_timestamps(self)
-            self._emitter.before_records(split.id, batch.timestamps)
+            self._emitter.before_records(split.id, times)
         return batch
 
 

@@ -14,4 +14,5 @@ from operators.time.watermarks import (
     WatermarkStrategy as WatermarkStrategy,
     missing_timestamps as missing_timestamps,
     stamp as stamp,
+    times_for_watermarks as times_for_watermarks,
 )

@@ -13,7 +13,7 @@ class WatermarkGenerator(Protocol):
     """Turns the timestamps of one split into a watermark (Flink: ``WatermarkGenerator``)."""
 
     def on_batch(self, timestamps: Sequence[int]) -> None:
-        """Process the event times of further records (at least one)."""
+        """Process the event times of further records (at least one), or the newest of them alone."""
 
     def watermark_ms(self) -> int:
         """The present watermark; it never falls."""

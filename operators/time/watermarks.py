@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.elements.batch import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS, Batch
+from engine.elements.columns import ColumnBatch
 from engine.elements.errors import ConfigurationError, check_whole
 from engine.elements.operator import Operator
 from operators.time.periodic_watermarks import PeriodicWatermarks
@@ -102,6 +103,13 @@ def stamp(operator: Operator, timestamp_fn: TimestampFunction, values: list[Any]
         problem = TypeError(f"an event time is an int in ms, got {type(stamps[at]).__name__} {stamps[at]!r}")
         raise operator.user_error("timestamp function", values[at], problem) from problem
     return stamps
+
+
+def times_for_watermarks(batch: Batch) -> list[int] | None:
+    """The event times of a batch for a generator; of columns the newest alone, for an int of each would be slow."""
+    if isinstance(batch, ColumnBatch) and batch.timestamp_column is not None and len(batch):
+        return [int(batch.timestamp_column.max())]
+    return batch.timestamps
 
 
 class WatermarkEmitter:
@@ -203,15 +211,21 @@ class TimestampsAndWatermarksOperator(Operator):
         if not batch:
             return
         fn = self._strategy.timestamp_fn
-        stamps = batch.timestamps if fn is None else stamp(self, fn, batch.values)
+        if fn is not None:
+            stamped = Batch(batch.values, stamp(self, fn, batch.values))
+        elif isinstance(batch, ColumnBatch):
+            stamped = batch.with_columns(batch.columns)
+        else:
+            stamped = Batch(batch.values, batch.timestamps)
         if self._emitter is not None:
+            stamps = times_for_watermarks(stamped)
             if stamps is None:
                 raise missing_timestamps(self)
             self._repeat_last()
             self._emitter.before_records(_INPUT, stamps)
             self._emitter.arm()
             self._active = True
-        self.output.emit(Batch(batch.values, stamps))
+        self.output.emit(stamped)
 
     def _repeat_last(self) -> None:
         if self._repeat and self._emitter is not None:

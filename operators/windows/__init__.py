@@ -45,4 +45,5 @@ from operators.windows.window_functions import (
 from operators.windows.window_operator import (
     SlidingWindowOperator as SlidingWindowOperator,
     WindowOperator as WindowOperator,
+    check_window_spec as check_window_spec,
 )

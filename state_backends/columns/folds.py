@@ -63,6 +63,10 @@ class ColumnFold(ABC):
         :raises LongOverflowError: when a sum leaves 64 bits
         """
 
+    def totals(self, grouping: Grouping, values: Column, before: Column, is_new: NDArray[np.bool_]) -> Column:
+        """The result of each group alone. Arguments and errors as of :meth:`fold`."""
+        return self.fold(grouping, values, before, is_new)[1]
+
     @abstractmethod
     def combine(self, reduced: Any, value: Any) -> Any:
         """The same for one record, as the row path does it."""
@@ -188,11 +192,20 @@ class SumFold(ColumnFold):
     ) -> tuple[Column, Column]:
         if values.dtype == np.float64:
             return self._doubles.fold(grouping, values, before, is_new)
+        grouped, after = self._exact(grouping, values, before)
+        return _running_sums(grouping, grouped, before, after), after
+
+    def totals(self, grouping: Grouping, values: Column, before: Column, is_new: NDArray[np.bool_]) -> Column:
+        if values.dtype == np.float64:
+            return self._doubles.totals(grouping, values, before, is_new)
+        return self._exact(grouping, values, before)[1]
+
+    def _exact(self, grouping: Grouping, values: Column, before: Column) -> tuple[Column, Column]:
+        """Integers in grouped order, and the sum of each group."""
         if _may_overflow(grouping, values, before):
             _find_overflow(grouping, values, before)
         grouped = grouping.grouped(values)
-        after = before + _sums(grouping, grouped)
-        return _running_sums(grouping, grouped, before, after), after
+        return grouped, before + _sums(grouping, grouped)
 
     def combine(self, reduced: Any, value: Any) -> Any:
         return reduced + value
@@ -210,6 +223,9 @@ class CountFold(ColumnFold):
         ones[:] = 1
         after = before + grouping.counts
         return _running_sums(grouping, ones, before, after), after
+
+    def totals(self, grouping: Grouping, values: Column, before: Column, is_new: NDArray[np.bool_]) -> Column:
+        return before + grouping.counts
 
     def combine(self, reduced: Any, value: Any) -> Any:
         return reduced + value

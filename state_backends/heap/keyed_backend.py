@@ -61,6 +61,7 @@ from state_backends.ttl import NowMs, with_ttl
 
 if TYPE_CHECKING:
     from state_backends.heap.column_states import ColumnStateTable, HeapReducingColumns
+    from state_backends.heap.stored_windows import HeapWindowColumns, WindowEntries
 
 KEY_CACHE_ENTRIES = 1 << 20
 """The number of keys whose shard each table remembers; about 40 bytes each, and the key itself."""
@@ -152,6 +153,28 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             entries = ColumnEntries(settled, scope.max_parallelism, scope.key_group_range, self._codec, dtype)
             table = self._tables[name] = columns_of(table, entries)
         return table
+
+    def window_columns(self, descriptor: ReducingStateDescriptor) -> HeapWindowColumns:
+        """The windows of the reducing state of that name, for arrays of whole windows, see its module.
+
+        :raises StateSchemaError: when the name belongs to a state of another kind
+        """
+        from state_backends.heap.stored_windows import HeapWindowColumns
+
+        assert descriptor.ttl is None, descriptor
+        self._schemas.declare(descriptor.name, None)
+        self._table(descriptor.name, descriptor.kind)
+        return HeapWindowColumns(self, descriptor.name, self._codec)
+
+    def window_table(self, name: str) -> StateTable:
+        """The table of a declared reducing state."""
+        return self._tables[name]
+
+    def put_windows(self, name: str, entries: WindowEntries) -> None:
+        """All that a declared reducing state has with a namespace from now on."""
+        from state_backends.heap.stored_windows import WindowTable
+
+        self._tables[name] = WindowTable(self._tables[name], entries)
 
     def _timer_queue(self, name: str, domain: str) -> TimerQueue:
         table = self._table(f"{RESERVED_NAME_PREFIX}{domain}_{name}", StateKind.TIMERS)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from engine.elements.operator import Operator
-from state_backends.base import key_group_for, operator_index_for_key_group
+from state_backends.base import STRING, KeyType, key_group_for, operator_index_for_key_group
 from tests.operators.harness import MAX_PARALLELISM, START_NS, Checkpoint, Harness
 
 
@@ -14,9 +14,13 @@ class KeyedCluster:
     """Behaves as one operator whatever its parallelism."""
 
     def __init__(
-        self, make: Callable[[], Operator], key: Callable[[Any], Any], parallelism: int = 1
+        self,
+        make: Callable[[], Operator],
+        key: Callable[[Any], Any],
+        parallelism: int = 1,
+        key_type: KeyType = STRING,
     ) -> None:
-        self._make = make
+        self._make, self._key_type = make, key_type
         self._key = key
         self._checkpoints = 0
         self._now_ns = START_NS
@@ -30,6 +34,7 @@ class KeyedCluster:
                 subtask=subtask,
                 parallelism=parallelism,
                 key=self._key,
+                key_type=self._key_type,
                 restored=restored,
                 now_ns=self._now_ns,
             )
@@ -40,7 +45,7 @@ class KeyedCluster:
         """Records with timestamps, each to the subtask that owns its key."""
         routed: list[list[tuple[Any, int]]] = [[] for _ in self.subtasks]
         for value, stamp in records:
-            group = key_group_for(self._key(value), MAX_PARALLELISM)
+            group = key_group_for(self._key(value), MAX_PARALLELISM, self._key_type)
             routed[operator_index_for_key_group(MAX_PARALLELISM, len(self.subtasks), group)].append((value, stamp))
         for harness, part in zip(self.subtasks, routed, strict=True):
             if part:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from engine.explore.opinion.elements import EvaluatedStep, NotModelled, Record, Spec
+from engine.explore.opinion.windows import WindowStep
 
 
 def _column(value: Any) -> Any:
@@ -95,10 +96,34 @@ class ColumnAggregates(EvaluatedStep):
         self.emit(value, record.stamp)
 
 
+class ColumnWindows(WindowStep):
+    """Windows, with a record of several aggregates as the result of each."""
+
+    def _added(self, before: Any, value: Any) -> Any:
+        added: dict[str, Any] = {}
+        for into, aggregate in self.spec.given["aggregates"].items():
+            one = 1 if aggregate.column is None else value[aggregate.column]
+            total, count = (one, 0) if before is None else before[into]
+            fold = _FOLDS.get(aggregate.make_fold.__name__.removesuffix("Fold").lower(), _FOLDS["sum"])
+            added[into] = (total if before is None else fold(total, one), count + 1)
+        return added
+
+    def _result(self, contents: Any) -> Any:
+        means = {into: one.is_mean for into, one in self.spec.given["aggregates"].items()}
+        return {into: total / count if means[into] else total for into, (total, count) in contents.items()}
+
+    def _compute(self, key: Any, window: Any, result: Any) -> None:
+        fields = self.spec.given["fields"]
+        keys = dict(zip(fields, (key,) if len(fields) == 1 else key, strict=True))
+        times = {"window_start": window.start, "window_end": window.end}
+        self.emit({**keys, **times, **result}, window.max_timestamp)
+
+
 STEPS: dict[str, Callable[[Spec], EvaluatedStep]] = {
     "operators.columns.stateless_columns.MapColumnsOperator": MapColumns,
     "operators.columns.stateless_columns.FilterColumnsOperator": FilterColumns,
     "operators.columns.stateless_columns.ToColumnsOperator": ToColumns,
     "operators.columns.stateless_columns.ToRowsOperator": ToRows,
     "operators.columns.keyed_columns.ColumnAggregateOperator": ColumnAggregates,
+    "operators.columns.window_columns.ColumnWindowOperator": ColumnWindows,
 }

@@ -19,6 +19,10 @@ from engine import (
     TumblingEventTimeWindows,
     WatermarkStrategy,
     aggregates,
+    mean_of,
+    min_of,
+    record_count,
+    sum_of,
 )
 from engine.explore.opinion import ORDERS
 from operators.basic import KeyedBroadcastProcessFunction, KeyedCoProcessFunction
@@ -386,6 +390,27 @@ def test_columns() -> None:
         out(summed.to_rows("key", "n", "sum"))
 
     assert agreed(build)["out"] == texts(("b", 10, 10), ("a", 4, 4))
+
+
+def test_windows_of_columns() -> None:
+    """Several aggregates of each key and window; a key of several columns in windows that overlap."""
+    trips = [("a", 1, 0), ("b", 5, 3), ("a", 2, 9), ("a", 4, 22)]
+
+    def build(job: Job) -> None:
+        times = WatermarkStrategy.for_bounded_out_of_orderness(100, lambda trip: trip[2])
+        columns = job.source(CollectionSource(trips), watermarks=times).to_columns("key", "n", "at")
+        windows = columns.key_by_column("key").window(TumblingEventTimeWindows.of(10))
+        several = {"n": sum_of("n"), "least": min_of("n"), "mean": mean_of("n"), "trips": record_count()}
+        out(windows.aggregate_columns(several).to_rows("key", "window_start", "n", "least", "mean", "trips"))
+        names = columns.key_by_column("key", "n").window(SlidingEventTimeWindows.of(10, 5)).max_column("at", "most")
+        out(names.to_rows("key", "n", "window_end", "most"), "two")
+
+    said = agreed(build)
+    assert said["out"] == texts(("a", 0, 3, 1, 1.5, 2), ("b", 0, 5, 5, 5.0, 1), ("a", 20, 4, 4, 4.0, 1))
+    assert said["two"] == texts(
+        ("a", 1, 5, 0), ("a", 1, 10, 0), ("b", 5, 5, 3), ("b", 5, 10, 3), ("a", 2, 10, 9), ("a", 2, 15, 9),
+        ("a", 4, 25, 22), ("a", 4, 30, 22),
+    )  # fmt: skip
 
 
 def test_records_that_go_round() -> None:
