@@ -274,7 +274,7 @@ def test_a_missing_column_is_refused() -> None:
 
 def test_nulls_in_rows_are_refused() -> None:
     """Rows that become columns hold none."""
-    with pytest.raises(UserFunctionError, match="turning rows into columns.*no nulls"):
+    with pytest.raises(UserFunctionError, match=r"turning rows into columns.*no nulls"):
         harness_of(operator(sum_of("v"))).operator.process_batch(Batch([{"k": 1, "v": None}], [1], [1]))
 
 
