@@ -10,25 +10,25 @@ import json
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-from benchmarks.measure import Paired, Result, interleaved, now, per_second
+from benchmarks.measure import Goal, Paired, Result, at_least, interleaved, now, per_second
 from engine.graph.job import Job
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.execution import Execution
 from engine.runtime.storage import open_storage
 from operators.basic import CountedRecords, CountingSink
-from operators.files.formats import CsvFormat
+from operators.files.formats import CsvFormat, JsonLinesFormat, LineFormat
 from operators.files.reading import FileSource
 from operators.files.sinks import FileSink, read_committed
 from operators.sources import CollectionSource
 from state_backends.files import LocalFileSystem
 
 Row = tuple[int, str, float]
+_COLUMNS = ("id", "name", "amount")
 
 
 def measure(quick: bool) -> list[Result]:
-    """Reading CSV, writing JSON Lines."""
+    """Reading CSV and JSON Lines, writing JSON Lines."""
     count, rounds = (20_000, 3) if quick else (500_000, 5)
     return compare([(i, f"name-{i % 977}", i * 0.25) for i in range(count)], rounds)
 
@@ -43,18 +43,31 @@ def compare(rows: list[Row], rounds: int) -> list[Result]:
 
 
 def _reading(rows: list[Row], directory: str, rounds: int) -> list[Result]:
-    path = str(Path(directory) / "rows.csv")
-    with open(path, "w", encoding="utf-8", newline="") as file:
+    count = len(rows)
+    table, objects = str(Path(directory) / "rows.csv"), str(Path(directory) / "rows.jsonl")
+    with open(table, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("id", "name", "amount"))
+        writer.writerow(_COLUMNS)
         writer.writerows(rows)
-    reference = partial(_time_csv_reader, path, len(rows))
-    trials = {
-        f"CSV source, records as {kind}s": partial(_time_csv_source, path, kind, len(rows))
-        for kind in ("tuple", "dict")
-    }
-    measured = interleaved(reference, trials, rounds)
-    return [_result(name, "× csv.reader", pairs, len(rows)) for name, pairs in measured.items()]
+    with open(objects, "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(dict(zip(_COLUMNS, row, strict=True))) + "\n" for row in rows)
+    of_csv = interleaved(
+        partial(_time_csv_reader, table, count),
+        {
+            "CSV source, records as tuples": partial(_time_source, table, CsvFormat(record="tuple"), count),
+            "CSV source, records as dicts": partial(_time_source, table, CsvFormat(record="dict"), count),
+        },
+        rounds,
+    )
+    of_json = interleaved(
+        partial(_time_json_loads, objects, count),
+        {"JSON Lines source": partial(_time_source, objects, JsonLinesFormat(), count)},
+        rounds,
+    )
+    return [
+        *(_result(name, "× csv.reader", pairs, count, at_least(0.4)) for name, pairs in of_csv.items()),
+        *(_result(name, "× json.loads", pairs, count, at_least(0.5)) for name, pairs in of_json.items()),
+    ]
 
 
 def _time_csv_reader(path: str, count: int) -> float:
@@ -68,10 +81,22 @@ def _time_csv_reader(path: str, count: int) -> float:
     return seconds
 
 
-def _time_csv_source(path: str, record: Any, count: int) -> float:
+def _time_json_loads(path: str, count: int) -> float:
+    start = now()
+    with open(path, encoding="utf-8") as file:
+        found = 0
+        for line in file:
+            json.loads(line)
+            found += 1
+    seconds = now() - start
+    assert found == count, found
+    return seconds
+
+
+def _time_source(path: str, format: LineFormat, count: int) -> float:
     counted = CountedRecords()
-    job = Job("read-csv")
-    job.source(FileSource(path, CsvFormat(record=record))).sink(CountingSink(counted))
+    job = Job("read-rows")
+    job.source(FileSource(path, format)).sink(CountingSink(counted))
     execution = Execution(job.plan(), RunConfig(mode="none"))
     start = now()
     result = execution.run()
@@ -122,5 +147,5 @@ def _time_file_sink(rows: list[Row], expected: list[str], mode: str) -> float:
     return seconds
 
 
-def _result(name: str, unit: str, pairs: Paired, count: int) -> Result:
-    return Result(name, unit, pairs.speed_ratios, None, {"rows_per_s": per_second(count, pairs.seconds)})
+def _result(name: str, unit: str, pairs: Paired, count: int, goal: Goal | None = None) -> Result:
+    return Result(name, unit, pairs.speed_ratios, goal, {"rows_per_s": per_second(count, pairs.seconds)})

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
-from operator import itemgetter
+from itertools import repeat
 from typing import Any, Literal, Protocol
 
 from engine.elements.errors import ConfigurationError
@@ -24,8 +24,8 @@ class LineParser(Protocol):
     """Parses the lines of one file."""
 
     def parse_block(self, lines: list[str]) -> list[Any] | None:
-        """One record per line, or ``None`` when not every line is exactly one good record. May also raise
-        ``ValueError`` or ``csv.Error`` in that case."""
+        """One record per line, or ``None`` when not every line is exactly one good record. May also raise any error in
+        that case."""
 
     def parse_line(self, line: str) -> tuple[Any, ...]:
         """``(record,)``, or ``()`` for a line without a record (blank). Raises ``LineError``."""
@@ -93,18 +93,33 @@ def _refuse_constant(constant: str) -> Any:
     raise LineError(f"{constant} is not JSON")
 
 
+_SEPARATORS = ("NaN", "Infinity")
+"""Words between the values of a block: they are not JSON, and the decoder says where it meets them."""
+_SEPARATOR = object()
+"""What the decoder makes of a separator. Of the other constants it makes a ``KeyError``."""
+
+
 class _JsonLinesParser:
-    __slots__ = ("_raw_decode",)
+    __slots__ = ("_block_decoders", "_raw_decode")
 
     def __init__(self) -> None:
         self._raw_decode = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode
+        self._block_decoders = [
+            (word, json.JSONDecoder(parse_constant={word: _SEPARATOR}.__getitem__).raw_decode) for word in _SEPARATORS
+        ]
 
     def parse_block(self, lines: list[str]) -> list[Any] | None:
-        decoded = list(map(self._raw_decode, lines))
-        # Each value must end where its line ends, else other text follows it.
-        if list(map(itemgetter(1), decoded)) != list(map(len, lines)):
-            return None
-        return list(map(itemgetter(0), decoded))
+        separators = len(lines) - 1
+        for word, raw_decode in self._block_decoders:
+            # One call for all lines, whose values then share the texts of their keys.
+            text = f"[{f',{word},'.join(lines)}]"
+            if text.count(word) == separators:
+                found, end = raw_decode(text)
+                # All separators are outside the values, and one value is between two of them: each line is one value.
+                if end == len(text) and found[1::2] == [_SEPARATOR] * separators and len(found) == 2 * separators + 1:
+                    values: list[Any] = found[::2]
+                    return values
+        return None
 
     def parse_line(self, line: str) -> tuple[Any, ...]:
         text = line.strip(" \t\r")
@@ -218,8 +233,22 @@ def _strict_rows(lines: list[str], delimiter: str) -> list[list[str]]:
     return list(csv.reader(lines, delimiter=delimiter, strict=True))
 
 
+_PIECE_LINES = 256
+"""So many lines are parsed at a time that rows, columns and records are still in the processor's cache."""
+
+
 class _CsvParser:
-    __slots__ = ("_as_dict", "_blanks", "_columns", "_converters", "_delimiter", "_nulls", "_picked", "_width")
+    __slots__ = (
+        "_as_dict",
+        "_blanks",
+        "_columns",
+        "_converters",
+        "_delimiter",
+        "_empty_record",
+        "_nulls",
+        "_picked",
+        "_width",
+    )
 
     def __init__(self, spec: CsvFormat, present: tuple[str, ...], columns: tuple[str, ...]) -> None:
         self._columns = columns
@@ -231,25 +260,50 @@ class _CsvParser:
         self._blanks = " \t\r".replace(spec.delimiter, "")
         self._nulls = dict.fromkeys(spec.null_values)
         self._as_dict = spec.record == "dict"
+        self._empty_record: dict[str, Any] = dict.fromkeys(columns)
 
     def parse_block(self, lines: list[str]) -> list[Any] | None:
-        rows = _strict_rows(lines, self._delimiter)
-        # Fewer rows than lines: a quoted field ran over a line break.
-        if len(rows) != len(lines) or {self._width} != set(map(len, rows)):
-            return None
         if self._width == 1 and not all(map(str.strip, lines)):
             # Blank lines; with more columns they have too few fields.
             return None
-        transposed = list(zip(*rows, strict=True))
-        picked = [
-            self._convert(transposed[at], converter)
-            for at, converter in zip(self._picked, self._converters, strict=True)
-        ]
-        records = zip(*picked, strict=True)
-        if self._as_dict:
-            names = self._columns
-            return [dict(zip(names, record, strict=False)) for record in records]
-        return list(records)
+        records: list[Any] = []
+        for start in range(0, len(lines), _PIECE_LINES):
+            piece = self._parse_piece(lines[start : start + _PIECE_LINES])
+            if piece is None:
+                return None
+            records += piece
+        return records
+
+    def _parse_piece(self, lines: list[str]) -> Sequence[Any] | None:
+        texts = self._columns_of(lines)
+        if texts is None:
+            return None
+        columns = list(map(self._convert, texts, self._converters))
+        if not self._as_dict:
+            return list(zip(*columns, strict=True))
+        # A copy that is filled column by column takes half the time of a dict made from names and values.
+        records = list(map(dict.copy, repeat(self._empty_record, len(lines))))
+        for name, column in zip(self._columns, columns, strict=True):
+            for record, value in zip(records, column, strict=True):
+                record[name] = value
+        return records
+
+    def _columns_of(self, lines: list[str]) -> Sequence[Sequence[str]] | None:
+        """The texts of each column that is read, or ``None`` when not every line has all fields."""
+        delimiter, width, count = self._delimiter, self._width, len(lines)
+        text = f"{delimiter}\n{delimiter}".join(lines)
+        if '"' in text or "\r" in text or len(text) > csv.field_size_limit():
+            rows = _strict_rows(lines, delimiter)
+            # Fewer rows than lines: a quoted field ran over a line break.
+            if len(rows) != count or {width} != set(map(len, rows)):
+                return None
+            transposed = list(zip(*rows, strict=True))
+            return [transposed[at] for at in self._picked]
+        # Without quotes a field ends at a delimiter. If each line break is in its place, each line has all fields.
+        fields, step = text.split(delimiter), width + 1
+        if len(fields) != count * step - 1 or fields[width::step] != ["\n"] * (count - 1):
+            return None
+        return [fields[at::step] for at in self._picked]
 
     def _convert(self, texts: Sequence[str], converter: Callable[[str], Any] | None) -> Sequence[Any]:
         nulls = self._nulls

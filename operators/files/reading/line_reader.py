@@ -213,6 +213,9 @@ class LineReader(FileSplitReader):
         self._before = (self._before + block.data[-CHECKED_BYTES:])[-CHECKED_BYTES:]
         self._block_offset = start
         self._block_first_line += block.line_count
+        # The records of the new block take the memory of the old ones, which is in the processor's cache.
+        del block
+        self._block = _NO_BLOCK
         self._block = self._parse(data)
         self._line = self._next = 0
         return True

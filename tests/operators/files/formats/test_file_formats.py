@@ -6,10 +6,10 @@ import contextlib
 import csv
 import io
 import json
-from typing import Any
+from typing import Any, Literal
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from engine.elements.errors import ConfigurationError
 from operators.files.formats import CsvFormat, JsonLinesFormat, LineError, LineFormat, TextFormat
@@ -117,7 +117,7 @@ def test_json_lines_reads_what_json_writes(values: list[Any], end: str) -> None:
     spec = JsonLinesFormat()
 
     assert linewise(spec, lines) == values
-    assert blockwise(spec, lines) == (None if end else values)
+    assert blockwise(spec, lines) == values
 
 
 @pytest.mark.parametrize(
@@ -161,16 +161,86 @@ def test_csv_blocks_and_lines_agree(lines: list[str], delimiter: str, width: int
     assert records is None or records == linewise(spec, lines)
 
 
+@given(
+    st.lists(st.text('",; x\r\0é', max_size=5), min_size=1, max_size=6),
+    st.sampled_from(",; é"),
+    st.sampled_from([2, 3]),
+)
+@example(["x", "x,x,x"], ",", 2)
+def test_csv_blocks_hold_what_the_csv_module_reads(lines: list[str], delimiter: str, width: int) -> None:
+    """Lines without quotes are split without the csv module, into the same fields, if it reads a row from each."""
+    spec = CsvFormat(tuple("abc"[:width]), header=False, record="tuple", delimiter=delimiter)
+    try:
+        rows = [tuple(row) for row in csv.reader(lines, delimiter=delimiter, strict=True)]
+    except csv.Error:
+        rows = []
+    try:
+        records = blockwise(spec, lines)
+    except csv.Error:
+        records = None
+    assert records == (rows if len(rows) == len(lines) and {width} == set(map(len, rows)) else None)
+
+
+@pytest.mark.parametrize("record", ["tuple", "dict"])
+def test_long_csv_blocks_and_lines_agree(record: Literal["tuple", "dict"]) -> None:
+    """A block is parsed in pieces, with and without quotes; no line is lost where they meet."""
+    spec = CsvFormat(("a", "b", "c"), types={"a": int}, header=False, record=record, null_values=("n-7",))
+    quoted = [f'{number},n-{number % 10},"q, {number}"' for number in range(400)]
+    lines = [*quoted, *(f"{number},n-{number % 10},z" for number in range(1_200)), *quoted]
+
+    assert blockwise(spec, lines) == linewise(spec, lines)
+    assert blockwise(spec, [*lines, "1,2"]) is None
+
+
+def test_a_csv_field_longer_than_the_csv_module_allows_is_refused() -> None:
+    """Its limit holds for fields without quotes, too."""
+    spec = CsvFormat(("a", "b"), header=False)
+    limit = csv.field_size_limit()
+
+    assert blockwise(spec, ["1," + "x" * limit]) == linewise(spec, ["1," + "x" * limit])
+    with pytest.raises(csv.Error, match="field larger than field limit"):
+        blockwise(spec, ["1," + "x" * (limit + 1)])
+
+
 def test_a_row_of_empty_fields_between_tabs_is_a_record() -> None:
     """It is not a blank line, in whichever way it is read."""
     spec = CsvFormat(("a", "b", "c"), header=False, record="tuple", delimiter="\t")
     assert linewise(spec, ["\t\t", "", " "]) == [("", "", "")]
 
 
-def test_json_values_that_only_make_sense_together_are_refused() -> None:
+@pytest.mark.parametrize(
+    "lines",
+    [["1,2", "[1", "2]"], ["[1", "2]", "3,4,5"], ["1] [2"], ["[NaN]"], ["1,NaN,2"], ["", "1"], [" "]],
+    ids=range(7),
+)
+def test_json_values_that_only_make_sense_together_are_refused(lines: list[str]) -> None:
     """Lines are parsed one by one: ``[1`` and ``2]`` together are not a record."""
-    with contextlib.suppress(ValueError):
-        assert blockwise(JsonLinesFormat(), ["1,2", "[1", "2]"]) is None
+    with contextlib.suppress(ValueError, KeyError):
+        assert blockwise(JsonLinesFormat(), lines) is None
+
+
+TOKENS = ["[", "]", "{", "}", ",", ":", "1", '"a"', " ", "NaN", "-Infinity", '"NaN"', '"Infinity"']
+
+
+@given(st.lists(st.lists(st.sampled_from(TOKENS), max_size=6).map("".join), min_size=1, max_size=4))
+@example(['"NaN"', "1"])
+def test_json_blocks_and_lines_agree(lines: list[str]) -> None:
+    """A block gives the values of its lines, or none of them. One word that is not JSON may stand in its texts."""
+    try:
+        values = blockwise(JsonLinesFormat(), lines)
+    except (ValueError, KeyError):
+        values = None
+    try:
+        expected = [linewise(JsonLinesFormat(), [line]) for line in lines]
+    except LineError:
+        expected = []
+    each_is_one = bool(expected) and all(len(one) == 1 for one in expected)
+    if values is None:
+        text = "".join(lines)
+        assert not each_is_one or ("NaN" in text and "Infinity" in text)
+    else:
+        assert each_is_one
+        assert values == [value for [value] in expected]
 
 
 def test_blank_lines() -> None:
