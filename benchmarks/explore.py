@@ -83,11 +83,13 @@ def _beside_the_model(name: str, paired: Paired, count: int) -> list[Result]:
 def _cases(subject: Subject, cases: Sequence[Case], invariants: Callable[[], Sequence[Invariant]]) -> float:
     start = now()
     for first in range(0, len(cases), CHUNK_RUNS):
-        with garbage_kept():
+        with garbage_kept() as collect:
             for case in cases[first : first + CHUNK_RUNS]:
                 finished = run_case(subject, case, invariants())
                 assert finished.is_over, finished.outcome
                 assert not finished.violations, finished.violations
+                del finished
+                collect()
     return now() - start
 
 

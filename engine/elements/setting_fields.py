@@ -246,6 +246,9 @@ def settle(instance: Any, what: str = "") -> None:
     owner: Any = type(instance)
     for one in declared(owner):
         value = getattr(instance, one.field)
+        if value is one.default and type(value) is not str:
+            # Nearly all are: a search makes a configuration for every case.
+            continue
         try:
             settled = one.settled(value)
         except ConfigurationError as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from engine.elements.errors import ConfigurationError
 from engine.elements.suggestions import nearest
 from engine.protocols.barriers import (
@@ -31,6 +33,7 @@ MODE_ALIASES = {"exactly-once": "aligned"}
 """Other names that ``--mode`` takes, and the protocol that each of them means."""
 
 
+@lru_cache(64)  # Every judge of a run asks for it, again and again.
 def protocol_named(
     name: str, *, checkpoints_after_tasks_finish: bool = True, aligned_timeout_ns: int | None = None
 ) -> CheckpointProtocol:

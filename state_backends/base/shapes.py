@@ -160,8 +160,13 @@ def row(*shapes: Shape, more: Collection[Shape] = ()) -> Shape:
         if type(value) not in (list, tuple) or not least <= len(value) <= most:
             count = f"{least}" if least == most else f"{least} to {most}"
             raise _Misfit(f"a list of {count} values", value)
-        for index, (shape, one) in enumerate(zip(known, value, strict=False)):
-            _check_at(shape, one, index)
+        index = 0
+        try:
+            for index, one in enumerate(value):
+                known[index](one)
+        except _Misfit as misfit:
+            misfit.where.append(f"[{index}]")
+            raise
 
     return check
 
@@ -193,10 +198,15 @@ def fields(required: Mapping[str, Shape], more: Mapping[str, Shape] | None = Non
         for name in required:
             if name not in value:
                 raise _Misfit(f"a map with {name!r}", value)
-        for name, one in value.items():
-            shape = known.get(name)
-            if shape is not None:
-                _check_at(shape, one, name)
+        name = ""
+        try:
+            for name, one in value.items():
+                shape = known.get(name)
+                if shape is not None:
+                    shape(one)
+        except _Misfit as misfit:
+            misfit.where.append(f"[{name!r}]")
+            raise
 
     return check
 
@@ -207,19 +217,16 @@ def map_of(key: Shape, value: Shape) -> Shape:
     def check(mapping: Any) -> None:
         if type(mapping) is not dict:
             raise _Misfit("a map", mapping)
-        for name, one in mapping.items():
-            _check_at(key, name, name)
-            _check_at(value, one, name)
+        name = None
+        try:
+            for name, one in mapping.items():
+                key(name)
+                value(one)
+        except _Misfit as misfit:
+            misfit.where.append(f"[{name!r}]")
+            raise
 
     return check
-
-
-def _check_at(shape: Shape, value: Any, where: object) -> None:
-    try:
-        shape(value)
-    except _Misfit as misfit:
-        misfit.where.append(f"[{where!r}]")
-        raise
 
 
 @contextmanager

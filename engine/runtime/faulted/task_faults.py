@@ -120,13 +120,11 @@ class TaskFaults:
         self._interference.at(point, phase, f"{ZOMBIE}{self.name}" if self.task.life.disowned else self.name)
 
     def around(self, point: str | None, operator: Operator | None = None, rest: Rest | None = None) -> _Step:
-        return _Step(self, self._points(point, operator), rest)
-
-    def _points(self, point: str | None, operator: Operator | None) -> tuple[str, ...]:
         if point is None:
-            return ()
-        if operator is None:
-            return (point,)
+            return _Step(self, (), rest)
+        return _Step(self, (point,) if operator is None else self._points(point, operator), rest)
+
+    def _points(self, point: str, operator: Operator) -> tuple[str, ...]:
         if point == "user.snapshot" and self._is_source and operator is self.task.chain.operators[0]:
             return ("source.offset-capture", point)
         if point in _OF_A_SINK and self._sinks(operator):

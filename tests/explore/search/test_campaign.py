@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +13,16 @@ import pytest
 from engine.cli.cases import load_subject
 from engine.elements.errors import ConfigurationError
 from engine.explore.run import Bounds, FinishedCase, Subject, run_case
-from engine.explore.search import CHUNK_RUNS, CampaignOrder, CampaignReport, Coverage, Swarm, campaign, explore
+from engine.explore.search import (
+    CHUNK_RUNS,
+    CampaignOrder,
+    CampaignReport,
+    Coverage,
+    Swarm,
+    campaign,
+    explore,
+    garbage_kept,
+)
 from engine.explore.search.coverage import CountSpread
 from engine.explore.search.workers import Pool, WorkerError
 from tests.explore.subjects import counting_subject, failing_subject, order_dependent_subject
@@ -236,3 +247,21 @@ def test_what_fails_in_a_worker_is_told() -> None:
         pytest.raises(WorkerError, match="broken on purpose"),
     ):
         list(pool.in_order(spans))
+
+
+def test_garbage_of_a_run_is_gone_once_it_is_collected() -> None:
+    """Between two runs the garbage of the first is collected, and until then the collector rests."""
+
+    class Node:
+        itself: Node
+
+    with garbage_kept() as collect:
+        assert not gc.isenabled()
+        node = Node()
+        node.itself = node
+        seen = weakref.ref(node)
+        del node
+        assert seen() is not None
+        collect()
+        assert seen() is None
+    assert gc.isenabled()
