@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import bare_model, explore, files, heap, kernel, keyed_sum, measure, scale, w2
 from benchmarks.keyed_sum import KeyedSum, bare_loop, expected_sums, make_records
-from benchmarks.w2 import KeyedWindows
+from benchmarks.w2 import ColumnarWindows, KeyedWindows
 from engine.cli.cases import load_subject_and_scenario
 from engine.explore.run import run_case
 
@@ -67,7 +67,15 @@ def test_too_few_checkpoints_are_caught(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(
-    "case", [KeyedWindows(COUNT), KeyedWindows(COUNT, sliding=True), KeyedWindows(COUNT, mode="none")], ids=str
+    "case",
+    [
+        KeyedWindows(COUNT),
+        KeyedWindows(COUNT, sliding=True),
+        KeyedWindows(COUNT, mode="none"),
+        ColumnarWindows(COUNT, batch_size=300),
+        ColumnarWindows(COUNT, sliding=True, watermark_every=200),
+    ],
+    ids=str,
 )
 def test_keyed_windows_are_right(case: KeyedWindows) -> None:
     """The job and the yardstick find the count of each window of each key."""

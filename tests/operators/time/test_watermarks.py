@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
 from engine.elements.batch import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS, Batch
+from engine.elements.columns import ColumnBatch
 from engine.elements.errors import ConfigurationError, UserFunctionError
 from operators.time import TimestampsAndWatermarksOperator, WatermarkStrategy
 from operators.time.periodic_watermarks import PeriodicWatermarks
@@ -187,6 +189,22 @@ def test_the_operator_stamps_and_emits_on_its_grid() -> None:
     harness.process([5])
     harness.advance_ms(5)
     assert harness.take() == [Batch([5], [5])]
+
+
+def test_columns_keep_their_event_times_and_stay_columns() -> None:
+    """Without a function of a row, the watermark follows the newest time of the column."""
+    harness = Harness(TimestampsAndWatermarksOperator(WatermarkStrategy.for_bounded_out_of_orderness(5)))
+    columns = {"v": np.array([1, 2, 3])}
+    batch = ColumnBatch(columns, 3, np.array([10, 30, 20]), np.array([7, 7, 7]))
+    harness.operator.process_batch(batch)
+    harness.advance_ms(1)
+
+    out, watermark = harness.take()
+    assert isinstance(out, ColumnBatch)
+    assert (out.values, out.timestamps, out.keys) == ([{"v": 1}, {"v": 2}, {"v": 3}], [10, 30, 20], None)
+    assert watermark == ("watermark", 24)
+    with pytest.raises(ConfigurationError, match="its records have no timestamps"):
+        harness.operator.process_batch(ColumnBatch(columns, 3))
 
 
 def test_the_operator_stops_watermarks_from_upstream_but_the_last() -> None:
