@@ -336,7 +336,7 @@ def _parts(into: str, aggregate: ColumnAggregate) -> list[WindowPart]:
 def _encoded_order(keys: KeyColumn) -> Any:
     """The positions of keys, all different, in the order of their encodings."""
     if is_long_column(keys):
-        return keys.argsort() if int(keys.min()) >= 0 else encoded_order(keys, np.zeros(len(keys), dtype=np.int64))
+        return encoded_order(keys, np.zeros(len(keys), dtype=np.int64))
     ordered = in_encoded_order(keys)
     if ordered is None:
         ordered = sorted(keys, key=default_codec().encode)

@@ -59,14 +59,21 @@ def _same_form(numbers: NDArray[Any]) -> tuple[int, str] | None:
 
 
 def encoded_order(keys: NDArray[np.int64], groups: NDArray[np.int64]) -> Positions:
-    """The positions of some keys in the order of their groups and, within a group, of their encodings.
+    """The positions of some keys, at least one, in the order of their groups and, within a group, of their encodings.
+    Equal ones stay in their order.
 
     msgpack writes an int big-endian after a byte for its width; these bytes ascend from ints of at least 0, whose
     width grows with them, over -33 .. -128 and wider and wider ones to -1 .. -32, which are that byte themselves.
     """
+    if int(keys.min()) >= 0:
+        key_bits, position_bits = int(keys.max()).bit_length(), (len(keys) - 1).bit_length()
+        if int(groups.max()).bit_length() + key_bits + position_bits > 63:
+            return np.lexsort((keys, groups))
+        # Where all three fit into one number, sorting numbers is ten times faster.
+        packed = (groups << key_bits | keys) << position_bits | np.arange(len(keys))
+        packed.sort()
+        return packed & ((1 << position_bits) - 1)
     negative = keys < 0
-    if not negative.any():
-        return np.lexsort((keys, groups))
     width = negative.astype(np.int8)
     for bits in (7, 15, 31):
         width += keys < -(1 << bits)

@@ -51,3 +51,12 @@ def test_the_order_of_keys_is_that_of_their_bytes(keys: list[tuple[int, int]]) -
     groups, longs = (np.array(column, dtype=np.int64) for column in zip(*keys, strict=True))
     found = [keys[position] for position in encoded_order(longs, groups).tolist()]
     assert found == sorted(keys, key=lambda one: (one[0], default_codec().pack(one[1])))
+
+
+@given(bits=st.integers(1, 63), data=st.data())
+def test_equal_keys_stay_in_their_order(bits: int, data: st.DataObject) -> None:
+    """Whether group, key and position fit into one number or not."""
+    keys = st.tuples(st.integers(0, 3), st.integers(2 ** (bits - 1), 2**bits - 1) | st.integers(0, 1))
+    found = data.draw(st.lists(keys, min_size=1, max_size=40))
+    groups, longs = (np.array(column, dtype=np.int64) for column in zip(*found, strict=True))
+    assert encoded_order(longs, groups).tolist() == sorted(range(len(found)), key=found.__getitem__)
