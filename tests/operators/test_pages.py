@@ -19,7 +19,7 @@ def transcripts() -> list[object]:
     for name in ("columnar", "event-time-and-windows", "two-inputs", "async-io", "joins", "ranking", "patterns"):
         pairs = TRANSCRIPT.findall((PAGES / f"{name}.md").read_text("utf-8"))
         found += [pytest.param(*pair, id=f"{name} {number}") for number, pair in enumerate(pairs, 1)]
-    assert len(found) == 9
+    assert len(found) == 10
     return found
 
 
