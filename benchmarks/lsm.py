@@ -26,6 +26,7 @@ _MIB = 1 << 20
 _MEMTABLE_BYTES = 4 * _MIB
 _VALUE_BYTES = 100
 _DECODED_ENTRY_BYTES = 230
+_PACKED_ENTRY_BYTES = 122
 _UPDATED = 0.01
 _CHECKPOINTS = 10
 
@@ -180,7 +181,7 @@ def _reads(entries: _Entries, rocksdict: Any, rounds: int) -> list[Result]:
     count, wanted = len(entries.keys), entries.wanted
     everything = count * _DECODED_ENTRY_BYTES
     plain = dict(zip(entries.keys, entries.values, strict=True))
-    warm_bytes, cold_bytes = 2 * everything, everything // 4
+    warm_bytes, cold_bytes = 2 * everything, count * _PACKED_ENTRY_BYTES // 4
     with _rocks(rocksdict) as rocks, _lsm(cache_bytes=warm_bytes) as store, _lsm(cache_bytes=cold_bytes) as cold:
         _load(rocks.db.__setitem__, entries)
         _load(store.put, entries)

@@ -40,7 +40,7 @@ class LsmStateBackend:
 
     :ivar incremental: whether a checkpoint uploads only the files that no earlier checkpoint has
     :ivar memtable_bytes: bytes of keys and values held in memory before they become a file
-    :ivar cache_bytes: bytes of decoded blocks kept in memory
+    :ivar cache_bytes: bytes of blocks kept in memory
     :ivar block_bytes: bytes read and decoded at once
     :ivar compaction: ``levelled``, ``universal`` or ``none``, see :class:`state_backends.lsm.LsmOptions`
     :ivar level0_trigger: the number of new files that starts a compaction

@@ -1,60 +1,98 @@
-"""Decoded blocks, up to a number of bytes; and files open for reading, up to a number of files.
+"""Blocks that were read, up to a number of bytes; and files open for reading, up to a number of files.
 
 Both drop the oldest first (FIFO). LRU would move an entry to the end at each hit, which costs every hit more than it
-saves. A decoded block is a ``dict``, so a hit takes one look-up for the block and one for the key.
+saves.
+
+A block first stays as it is stored, packed: decoding it takes longer than reading it, and most blocks are dropped
+before a few of their entries have been asked for. A block that is read again and again is decoded into a ``dict``: a
+hit then takes one look-up for the block and one for the key.
 """
 
 from __future__ import annotations
 
 import posixpath
-from collections import deque
+from collections import OrderedDict
 from contextlib import suppress
 
 from state_backends.files import FileSystem, RandomAccessFile
+from state_backends.lsm.block import BYTES_PER_BLOCK
 from state_backends.lsm.sst import Table
 
 Block = dict[bytes, bytes | None]
 
+_READS_BEFORE_DECODING = 4
+
 
 class BlockCache:
-    """Decoded blocks by ``table.base + block number``. The block put in last always stays.
+    """Blocks by ``table.base + block number``, each packed or decoded. The block put in last always stays.
 
-    :ivar blocks: the store's read path reads it directly
+    :ivar blocks: the decoded blocks; the store's read path reads it directly
+    :ivar packed: the other ones, as bytes
     :ivar used_bytes: the estimated size of all blocks
     """
 
-    __slots__ = ("_limit", "_order", "_sizes", "blocks", "used_bytes")
+    __slots__ = ("_limit", "_reads", "_sizes", "blocks", "packed", "used_bytes")
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes
         self.blocks: dict[int, Block] = {}
-        self._sizes: dict[int, int] = {}
-        self._order: deque[int] = deque()
+        self.packed: dict[int, bytes] = {}
+        # How often packed blocks were found here.
+        self._reads: dict[int, int] = {}
+        # The oldest first.
+        self._sizes: OrderedDict[int, int] = OrderedDict()
         self.used_bytes = 0
 
+    def put_packed(self, key: int, data: bytes) -> None:
+        """Add a block that is not in the cache."""
+        self._make_room(key, len(data) + BYTES_PER_BLOCK)
+        self.packed[key] = data
+
+    def is_wanted(self, key: int) -> bool:
+        """Count a read of a packed block; returns whether it is read so often that decoding it pays."""
+        reads = self._reads[key] = self._reads.get(key, 0) + 1
+        return reads >= _READS_BEFORE_DECODING
+
     def put(self, key: int, block: Block, size_bytes: int) -> None:
-        """Add a block that is not in the cache, and drop the oldest blocks until all fit."""
-        assert key not in self.blocks, key
-        while self._order and self.used_bytes + size_bytes > self._limit:
-            self._remove(self._order.popleft())
+        """Add a decoded block; it replaces the packed one."""
+        self._remove(key)
+        self._make_room(key, size_bytes)
         self.blocks[key] = block
-        self._sizes[key] = size_bytes
-        self._order.append(key)
-        self.used_bytes += size_bytes
+
+    def _make_room(self, key: int, size_bytes: int) -> None:
+        """Drop the oldest blocks until a new one fits, and note it as the newest."""
+        sizes = self._sizes
+        assert key not in sizes, key
+        used = self.used_bytes + size_bytes
+        while used > self._limit and sizes:
+            oldest, size = sizes.popitem(last=False)
+            used -= size
+            self._drop(oldest)
+        sizes[key] = size_bytes
+        self.used_bytes = used
 
     def forget(self, table: Table) -> None:
         for key in range(table.base, table.base + len(table.first_keys)):
             self._remove(key)
 
     def _remove(self, key: int) -> None:
-        if self.blocks.pop(key, None) is not None:
-            self.used_bytes -= self._sizes.pop(key)
+        size = self._sizes.pop(key, None)
+        if size is not None:
+            self.used_bytes -= size
+            self._drop(key)
+
+    def _drop(self, key: int) -> None:
+        if self.packed.pop(key, None) is None:
+            del self.blocks[key]
+        elif key in self._reads:
+            del self._reads[key]
 
     def validate(self) -> None:
-        assert self.blocks.keys() == self._sizes.keys()
+        assert not self.blocks.keys() & self.packed.keys()
+        assert self.blocks.keys() | self.packed.keys() == self._sizes.keys()
+        assert self._reads.keys() <= self.packed.keys()
         assert self.used_bytes == sum(self._sizes.values())
-        assert self.blocks.keys() <= frozenset(self._order)
-        assert self.used_bytes <= self._limit or len(self.blocks) == 1, self.used_bytes
+        assert self.used_bytes <= self._limit or len(self._sizes) == 1, self.used_bytes
 
 
 class OpenFiles:

@@ -24,8 +24,8 @@ from zlib import crc32
 
 from state_backends.base import CorruptStateError
 from state_backends.files import TEMPORARY_SUFFIX, FileSystem
-from state_backends.lsm.block import Columns, decoded_bytes
-from state_backends.lsm.block_cache import Block, BlockCache, OpenFiles
+from state_backends.lsm.block import ABSENT, Columns, decoded_bytes, value_in
+from state_backends.lsm.block_cache import BlockCache, OpenFiles
 from state_backends.lsm.bloom import MASK_SHIFT, MASKS
 from state_backends.lsm.files import (
     CURRENT_NAME,
@@ -255,12 +255,10 @@ class FileSet:
                 index = bisect_right(table.first_keys, key) - 1
                 if index >= 0:
                     block = blocks.get(table.base + index)
-                    if block is None:
-                        block = self._load(table, index)
-                    value = block.get(key, _ABSENT)
-                    if value is not _ABSENT:
+                    value = self._value(table, index, key) if block is None else block.get(key, ABSENT)
+                    if value is not ABSENT:
                         return value
-            if table.ranges and table.ranges.covers(key):
+            if table.ranges.ranges and table.ranges.covers(key):
                 return None
         for smallest, tables in levels:
             position = bisect_right(smallest, key) - 1
@@ -271,20 +269,29 @@ class FileSet:
                 index = bisect_right(table.first_keys, key) - 1
                 if index >= 0:
                     block = blocks.get(table.base + index)
-                    if block is None:
-                        block = self._load(table, index)
-                    value = block.get(key, _ABSENT)
-                    if value is not _ABSENT:
+                    value = self._value(table, index, key) if block is None else block.get(key, ABSENT)
+                    if value is not ABSENT:
                         return value
-            if table.ranges and table.ranges.covers(key):
+            if table.ranges.ranges and table.ranges.covers(key):
                 return None
         return None
 
-    def _load(self, table: Table, index: int) -> Block:
-        keys, values = self.read(table, index, index + 1)
-        block = dict(zip(keys, values, strict=True))
-        self.cache.put(table.base + index, block, decoded_bytes(table.block_bytes(index), len(block)))
-        return block
+    def _value(self, table: Table, index: int, key: bytes) -> bytes | None:
+        """The value of a key in a block that is not decoded in the cache, or ``ABSENT``."""
+        cache, number = self.cache, table.base + index
+        data = cache.packed.get(number)
+        if data is None:
+            data = table.read_packed(self._open_files.get(table.meta.name), index)
+            cache.put_packed(number, data)
+        elif cache.is_wanted(number):
+            keys, values = table.unpack(data, index)
+            block = dict(zip(keys, values, strict=True))
+            cache.put(number, block, decoded_bytes(len(data), len(block)))
+            return block.get(key, ABSENT)
+        try:
+            return value_in(data, key)
+        except ValueError as problem:
+            raise table.senseless(index, problem) from problem
 
     def table(self, name: str) -> Table:
         return self._tables[name]
@@ -297,9 +304,13 @@ class FileSet:
         if stop > start + 1:
             return self.read(table, start, stop)
         block = self.cache.blocks.get(table.base + start)
-        if block is None:
-            block = self._load(table, start)
-        return list(block), list(block.values())
+        if block is not None:
+            return list(block), list(block.values())
+        data = self.cache.packed.get(table.base + start)
+        if data is None:
+            data = table.read_packed(self._open_files.get(table.meta.name), start)
+            self.cache.put_packed(table.base + start, data)
+        return table.unpack(data, start)
 
     def sources(self, view: ReadView, first: bytes, end: bytes | None) -> list[MergeSource]:
         """The entries of a range in the files of a view, as sources to merge, the newest first."""
@@ -353,10 +364,6 @@ class FileSet:
         for name in self._tables:
             assert self.fs.exists(self.path(name)), name
             assert not self.fs.exists(self.path(name) + TEMPORARY_SUFFIX), name
-
-
-_ABSENT: bytes | None = object()  # type: ignore[assignment]
-"""Stands for "no entry", because ``None`` is a tombstone."""
 
 
 def _number_in(name: str) -> int:

@@ -22,6 +22,7 @@ from itertools import islice, pairwise
 
 from state_backends.base import Executor, InlineExecutor, StateArgumentError
 from state_backends.files import FileSystem
+from state_backends.lsm.block import ABSENT
 from state_backends.lsm.compaction import pick, whole
 from state_backends.lsm.compaction_work import CompactionWork, RunWriter
 from state_backends.lsm.file_set import FileSet
@@ -90,16 +91,17 @@ class LsmStore:
     # --- reads ---
 
     def get(self, key: bytes) -> bytes | None:
-        value = self._entries.get(key)
-        if value is not None:
+        value = self._entries.get(key, ABSENT)
+        if value is not ABSENT:
             return value
-        memtable = self._memtable
-        if key in self._entries or (memtable.ranges and memtable.ranges.covers(key)):
+        ranges = self._memtable.ranges
+        # The tuple, because the truth of ``ranges`` itself is one more call.
+        if ranges.ranges and ranges.covers(key):
             return None
         return self._files.find(key)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """:meth:`get` for each key. Keys are looked up in their order, so that each block is decoded once."""
+        """:meth:`get` for each key. Keys are looked up in their order, so that each block is read once."""
         entries = self._entries
         found = list(map(entries.get, keys))
         ranges, find = self._memtable.ranges, self._files.find

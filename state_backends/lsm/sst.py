@@ -28,7 +28,7 @@ import msgpack
 from state_backends.base import CorruptStateError, binary, check_shape, flag, list_of, row, text, whole
 from state_backends.codec import check_version
 from state_backends.files import TEMPORARY_SUFFIX, FileSystem, RandomAccessFile, WritableFile
-from state_backends.lsm.block import Columns, cumulative_bytes, cuts, decode_block, encode_block
+from state_backends.lsm.block import Columns, cumulative_bytes, cuts, decompressed, encode_block, unpack_block
 from state_backends.lsm.bloom import build_filter, filter_from_bytes, filter_to_bytes
 from state_backends.lsm.files import delete_quietly, put_in_place
 from state_backends.lsm.range_tombstones import NO_RANGES, DeletedRanges, Range
@@ -129,13 +129,34 @@ class Table:
             all_values += values
         return all_keys, all_values
 
+    def read_packed(self, file: RandomAccessFile, block: int) -> bytes:
+        """One block, checked against its checksum and no longer compressed: see :meth:`unpack`."""
+        begin = self._offsets[block]
+        data = file.read_at(begin, self._offsets[block + 1] - begin)
+        return self._packed(data, block)
+
+    def unpack(self, data: bytes, block: int) -> Columns:
+        try:
+            return unpack_block(data)
+        except ValueError as problem:
+            raise self.senseless(block, problem) from problem
+
     def _decode(self, data: bytes, block: int) -> Columns:
+        return self.unpack(self._packed(data, block), block)
+
+    def _packed(self, data: bytes, block: int) -> bytes:
         if crc32(data) != self._crcs[block]:
             raise CorruptStateError(self.path, f"damaged: block {block} does not match its checksum")
+        if self._compression == "none":
+            return data
         try:
-            return decode_block(data, self._compression)
+            return decompressed(data)
         except ValueError as problem:
-            raise CorruptStateError(self.path, f"block {block} makes no sense: {problem}") from problem
+            raise self.senseless(block, problem) from problem
+
+    def senseless(self, block: int, problem: ValueError) -> CorruptStateError:
+        """The error of a block that has its checksum and still is none."""
+        return CorruptStateError(self.path, f"block {block} makes no sense: {problem}")
 
     def block_bytes(self, block: int) -> int:
         return self._offsets[block + 1] - self._offsets[block]

@@ -23,7 +23,7 @@ class LsmOptions:
 
     :ivar memtable_bytes: bytes of keys and values held in memory before they become a file of level 0
     :ivar block_bytes: bytes read, checked and decoded at once; a larger entry has a block of its own
-    :ivar cache_bytes: estimated size in memory of the decoded blocks kept. Filters and indexes of open files are not
+    :ivar cache_bytes: estimated size in memory of the blocks kept. Filters and indexes of open files are not
         included: they take about 2 bytes per entry, and 100 bytes per block
     :ivar compaction: ``levelled`` (RocksDB's default: little space, more writing), ``universal`` (fewer bytes written
         and uploaded, more space), ``none`` (files only pile up)

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from state_backends.base import CorruptStateError, StateSchemaError
 from state_backends.codec import preamble
 from state_backends.files import MemoryFileSystem
-from state_backends.lsm.block import cumulative_bytes, cuts, decode_block, encode_block
+from state_backends.lsm.block import ABSENT, cumulative_bytes, cuts, decode_block, encode_block, value_in
 from state_backends.lsm.bloom import MASK_SHIFT, MASKS, build_filter, filter_from_bytes, filter_to_bytes
 from state_backends.lsm.records import LogRecordReader, LogRecordWriter, record
 
@@ -67,6 +67,61 @@ def test_a_block_comes_back(keys: list[bytes], data: st.DataObject, compression:
     values = data.draw(st.lists(st.one_of(st.none(), st.binary(max_size=9)), min_size=len(keys), max_size=len(keys)))
 
     assert tuple(decode_block(encode_block(keys, values, compression), compression)) == (keys, values)
+
+
+# The bytes of a head among them, so that keys are also found where no key begins.
+lookalikes = st.lists(st.sampled_from([0xC4, 1, 2, 3]), min_size=3, max_size=3).map(bytes)
+narrow_or_wide_keys = st.one_of(
+    st.sets(lookalikes, min_size=16, max_size=40), st.sets(st.binary(max_size=3), min_size=1, max_size=40)
+).map(sorted)
+
+
+some_values = st.sampled_from([st.just(b""), lookalikes, st.binary(max_size=3)])
+
+
+@given(narrow_or_wide_keys, some_values, st.booleans(), st.data())
+def test_one_entry_of_a_packed_block(
+    keys: list[bytes], some: st.SearchStrategy[bytes], deletes: bool, data: st.DataObject
+) -> None:
+    """Looking up a key in the bytes of a block gives what decoding all of it gives, be lengths equal or not."""
+    value = st.one_of(st.none(), some) if deletes else some
+    values = data.draw(st.lists(value, min_size=len(keys), max_size=len(keys)))
+    block = encode_block(keys, values, "none")
+    entries = dict(zip(keys, values, strict=True))
+
+    for key in (*keys, *data.draw(st.lists(st.one_of(lookalikes, st.binary(max_size=4)), max_size=9))):
+        assert value_in(block, key) == entries.get(key, ABSENT), key
+
+
+def test_a_key_is_not_found_among_the_values() -> None:
+    """Values that hold the bytes of a key at every place do not make the block hold the key."""
+    keys = [b"%03d" % number for number in range(16)]
+    for shift in range(5):
+        value = b"-" * shift + b"z" * 20
+        block = encode_block(keys, [value] * len(keys), "none")
+
+        assert value_in(block, b"zzz") is ABSENT
+        assert value_in(block, keys[-1]) == value
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 255))
+def test_a_malformed_block_is_no_source_of_values(flip: int) -> None:
+    """With any byte changed or missing, a look-up gives what decoding gives: an error, or the entry that is there."""
+    keys = [b"%02d" % number for number in range(16)]
+    whole = encode_block(keys, [b"v" + key for key in keys], "none")
+    damaged = [whole[:at] for at in range(len(whole))]
+    damaged += [whole[:at] + bytes([whole[at] ^ flip]) + whole[at + 1 :] for at in range(len(whole))]
+    for number, block in enumerate(damaged):
+        key = keys[number % len(keys)]
+        try:
+            entries = dict(zip(*decode_block(block, "none"), strict=True))
+        except ValueError:
+            with pytest.raises(ValueError):  # noqa: PT011 - msgpack's own errors are among them
+                value_in(block, key)
+            continue
+        if len(entries) == len(keys) and sorted(entries) == list(entries):
+            assert value_in(block, key) == entries.get(key, ABSENT)
 
 
 @given(

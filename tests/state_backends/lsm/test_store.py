@@ -69,15 +69,34 @@ def test_overwriting_the_same_keys_does_not_flush() -> None:
 
 
 def test_the_cache_stays_within_its_budget() -> None:
-    """Reading everything many times never keeps more decoded blocks than allowed, and some."""
+    """Reading everything many times never keeps more blocks than allowed, and some, packed or decoded."""
     store = open_store(memtable_bytes=2000, cache_bytes=3000)
     entries = fill(store, range(300))
     store.flush()
-    for _ in range(2):
-        assert {one: store.get(one) for one in entries} == entries
+    for key_again in (*entries, *(one for one in entries for _ in range(9))):
+        assert store.get(key_again) == entries[key_again]
         store.validate()
 
     assert 1500 < store._files.cache.used_bytes <= 3000
+
+
+def test_a_block_is_decoded_when_it_is_read_again_and_again() -> None:
+    """Blocks that are read a few times stay packed, and those that are read often become dicts; both answer."""
+    store = open_store(memtable_bytes=4000, cache_bytes=1 << 20)
+    entries = fill(store, range(100))
+    store.flush()
+    cache, often = store._files.cache, next(iter(entries))
+    for one in list(entries)[::3]:
+        assert store.get(one) == entries[one]
+    assert len(cache.packed) > 10
+    assert not cache.blocks
+
+    for _ in range(9):
+        assert store.get(often) == entries[often]
+    (block,) = cache.blocks.values()
+    assert often in block
+    assert not cache.blocks.keys() & cache.packed.keys()
+    store.validate()
 
 
 def test_a_cached_block_is_not_read_again() -> None:
