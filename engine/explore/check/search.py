@@ -46,8 +46,6 @@ STATES, TIME, WRONG = "states", "time", "a wrong ending"
 """Why a search may stop early: its limit of kept states, its limit of time, or its caller, who has seen a wrong
 ending."""
 
-_COLLECT_EVERY = 100
-
 
 class Move(NamedTuple):
     """One event: its position among the ready ones, and the faults that strike during it."""
@@ -176,7 +174,7 @@ class Search:
             self._independence = Independence(state.execution.plan, self._machine.config)
         self._nodes.append(_Node(-1, (), 0))
         self._put(state, _Task(0, self._machine.copy_of(state)), 0)
-        for number in range(1_000_000_000):
+        while True:
             self.found.frontier = len(self._queue)
             self.found.seconds = perf_counter() - began
             if self._progress is not None:
@@ -186,12 +184,11 @@ class Search:
             self.found.stopped_by = self._bound()
             if self.found.stopped_by:
                 return
-            if number % _COLLECT_EVERY == _COLLECT_EVERY - 1:
-                collect()
             *_, task = heappop(self._queue)
             for ending in self._strike(task) if task.steps else self._expand(task):
                 self.found.endings.append(ending)
                 yield ending
+            collect()
 
     def _bound(self) -> str:
         found, order = self.found, self._order

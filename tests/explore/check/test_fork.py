@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 
 from engine.elements.errors import ConfigurationError
-from engine.explore.check.fork import Forker, forking
+from engine.explore.check.fork import Forker, collect, forking
 from engine.explore.check.machine import CaseState, Machine
 from tests.explore.check.jobs import calm_case, counting, windowed
 
@@ -105,3 +108,20 @@ def test_a_state_that_is_nested_too_deep_is_refused() -> None:
         state = [state]
     with forking(), pytest.raises(ConfigurationError, match=r"too large to be checked.*\n  fix: check a"):
         Forker().dump(state)
+
+
+class _Cycle:
+    def __init__(self) -> None:
+        self.myself = self
+
+
+def test_abandoned_states_are_freed_and_kept_ones_never_walked() -> None:
+    """A collection frees an abandoned cycle and does not visit again the objects that stay."""
+    with forking():
+        kept = [["kept"]]
+        watched = weakref.ref(_Cycle())
+        assert watched() is not None
+        collect()
+        assert watched() is None
+        assert not any(one is kept for one in gc.get_objects())
+    assert any(one is kept for one in gc.get_objects())
