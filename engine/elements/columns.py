@@ -69,6 +69,10 @@ class ColumnBatch(Batch):
     def __len__(self) -> int:
         return self._count
 
+    def __reduce__(self) -> tuple[type[ColumnBatch], tuple[Any, ...]]:
+        # An exhaustive check copies batches in flight. The slots of a row batch are properties here, and cannot be set.
+        return ColumnBatch, (self.columns, self._count, self.timestamp_column, self.key_column)
+
     def __repr__(self) -> str:
         return f"ColumnBatch({self._count} records, columns {', '.join(self.columns)})"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -224,3 +225,10 @@ def test_records_without_fields_are_records() -> None:
     assert columns.values == [{}, {}, {}]
     assert len(columns.split(1)[1]) == 2
     assert len(columns.take([0, 2])) == 2
+
+
+def test_a_copy_of_a_batch_has_the_same_records() -> None:
+    """An exhaustive check copies batches in flight."""
+    batch = ColumnBatch({"v": np.array([1, 2])}, 2, np.array([10, 20]), np.array([7, 8]))
+    found = pickle.loads(pickle.dumps(batch))
+    assert (found.values, found.timestamps, found.keys) == (batch.values, [10, 20], [7, 8])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from engine.checkpoint.coordinator import RestoreMode
+from engine.explore.check import CheckOrder
 from engine.explore.ledger import EffectLedger
 from engine.explore.run import Subject
 from engine.explore.search import CampaignOrder, explore
@@ -23,6 +24,7 @@ from operators.time import WatermarkStrategy
 from operators.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
 from state_backends.files import MemoryFileSystem
 from state_backends.snapshots import CheckpointStorage
+from tests.explore.check.jobs import calm_case, outcomes
 from tests.runtime.support import US, checked, every, execution, storage_in
 
 MODES = ("aligned", "unaligned", "aligned-timeout")
@@ -145,3 +147,16 @@ def test_a_search_finds_nothing(windows: str) -> None:
     subject = Subject(lambda parallelism: windows_job(CollectedResults(), windows, parallelism or 2, count=40))
     report = explore(lambda: subject, CampaignOrder(runs=40))
     assert not report.failures
+
+
+def test_an_exhaustive_check_finds_one_output() -> None:
+    """Whatever dies, and whenever: states with windows and with batches of columns in flight are copied and compared."""
+
+    def build(_parallelism: int | None) -> Job:
+        return windows_job(CollectedResults(), "tumbling", 1, count=3)
+
+    found, search = outcomes(Subject(build, label="windows"), CheckOrder(calm_case(1), victims=("task",)))
+    assert search.found.is_complete
+    assert {(end, rows) for end, rows, _ in found} == {
+        ("finished", (("out", ("(0, -100, 0, 0, 1, 0.0)", "(3, 0, 100, 1, 1, 1.0)", "(6, 0, 100, 2, 1, 2.0)")),))
+    }
