@@ -184,12 +184,15 @@ def plain(column: Any) -> list[Any]:
 
 
 def windows_of(
-    assigner: TumblingEventTimeWindows | SlidingEventTimeWindows, stamps: Column
+    assigner: TumblingEventTimeWindows | SlidingEventTimeWindows, stamps: Column, first_ms: int, last_ms: int
 ) -> list[tuple[int, Chosen]]:
-    """The windows that records with these event times belong to: the start of each, ascending, and its records."""
+    """The windows that records with these event times, the least and greatest of which are given, belong to: the start
+    of each, ascending, and its records."""
     size = assigner.size_ms
     slide = assigner.slide_ms if isinstance(assigner, SlidingEventTimeWindows) else size
-    panes = _panes(stamps, slide, assigner.offset_ms)
+    offset = assigner.offset_ms
+    first, last = (one - (one - offset) % slide for one in (first_ms, last_ms))
+    panes = [(first, slice(0, len(stamps)))] if first == last else _panes(stamps, slide, offset)
     if size == slide:
         return panes
     by_window: dict[int, list[Chosen]] = {}
@@ -206,9 +209,6 @@ def windows_of(
 
 def _panes(stamps: Column, slide: int, offset: int) -> list[tuple[int, Chosen]]:
     """The records by the latest multiple of the slide, ascending."""
-    first, last = (one - (one - offset) % slide for one in (int(stamps.min()), int(stamps.max())))
-    if first == last:
-        return [(first, slice(0, len(stamps)))]
     latest = stamps - (stamps - offset) % slide
     order = None
     if (latest[1:] < latest[:-1]).any():

@@ -105,6 +105,12 @@ class ColumnWindowOperator(ColumnOperator):
         return WindowRows(backend, descriptor, starts) if in_columns is None else in_columns(descriptor)
 
     def _restore(self, parts: Sequence[StoredWindows], fired: StoredWindows) -> None:
+        for part, one in zip(self._parts, parts, strict=True):
+            if _keys_by_window(one) != _keys_by_window(parts[0]):
+                raise StateError(
+                    f"operator {self.context.name!r}: its states {self._parts[0].state!r} and {part.state!r} have "
+                    "windows of different keys\n  restore from another checkpoint or savepoint"
+                )
         for start in sorted(parts[0]):
             totals = [column_of_values(part.state, one[start][1]) for part, one in zip(self._parts, parts, strict=True)]
             self._check_types([one.dtype for one in totals])
@@ -156,12 +162,13 @@ class ColumnWindowOperator(ColumnOperator):
         stamps = batch.timestamp_column
         if stamps is None:
             raise missing_timestamps(self)
-        inputs = self._inputs(batch, stamps)
+        first_ms, last_ms = int(stamps.min()), int(stamps.max())
+        inputs = self._inputs(batch, stamps, first_ms, last_ms)
         watermark_ms, last = self._clock.watermark_ms, self._assigner.size_ms - 1
         late: list[ColumnBatch] = []
         order: list[tuple[Any, int]] = []
         taken = np.zeros(len(batch), dtype=np.bool_)
-        for start, records in windows_of(self._assigner, stamps):
+        for start, records in windows_of(self._assigner, stamps, first_ms, last_ms):
             if self._assigner.cleanup_time(start, self._allowed_lateness_ms) <= watermark_ms:
                 continue
             taken[records] = True
@@ -180,10 +187,10 @@ class ColumnWindowOperator(ColumnOperator):
             late_from_ms = max(watermark_ms - self._allowed_lateness_ms, -_TIME_LIMIT_MS)
             self._drop(batch.select(np.flatnonzero(~taken & (stamps <= late_from_ms))))
 
-    def _inputs(self, batch: ColumnBatch, stamps: Column) -> list[Column]:
+    def _inputs(self, batch: ColumnBatch, stamps: Column, first_ms: int, last_ms: int) -> list[Column]:
         """The values to fold of each part."""
         try:
-            if int(stamps.min()) < -_TIME_LIMIT_MS or int(stamps.max()) > _TIME_LIMIT_MS:
+            if first_ms < -_TIME_LIMIT_MS or last_ms > _TIME_LIMIT_MS:
                 raise ColumnError("an event time is more than 2**62 ms from the epoch; give ms, not ns")
             inputs = [stamps if part.column is None else input_column(batch, part.column) for part in self._parts]
             # Of a count only the number of records matters, and the accumulators are integers.
@@ -323,6 +330,10 @@ class ColumnWindowOperator(ColumnOperator):
             self.lineage.emitting(names[0] if len(names) == 1 else tuple(names), start)
             self._emit(one)
             self.lineage.emitted()
+
+
+def _keys_by_window(windows: StoredWindows) -> dict[int, list[Any]]:
+    return {start: keys for start, (keys, _) in windows.items()}
 
 
 def _parts(into: str, aggregate: ColumnAggregate) -> list[WindowPart]:

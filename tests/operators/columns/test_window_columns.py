@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from engine.elements.batch import MAX_TIMESTAMP_MS, Batch
 from engine.elements.columns import ColumnBatch, as_columns
-from engine.elements.errors import ConfigurationError, JobChangedError, JobGraphError, UserFunctionError
+from engine.elements.errors import ConfigurationError, JobChangedError, JobGraphError, StateError, UserFunctionError
 from engine.elements.operator import Operator
 from engine.graph.job import Job
 from operators.basic import AggregateFunction
@@ -305,6 +305,20 @@ def test_values_of_another_type_after_a_restore_are_refused() -> None:
 
     with pytest.raises(UserFunctionError, match="int64 values in windows that have begun, and float64 now"):
         restored.operator.process_batch(batch([1], [7.5], [0]))
+
+
+def test_states_that_do_not_fit_each_other_are_refused() -> None:
+    """An offline writer can make such states. Sums and counts of a mean must have the same keys and windows."""
+    harness = harness_of(operator(mean_of("v")))
+    harness.operator.process_batch(batch([1, 2], [7, 8], [0, 0]))
+    harness.operator.snapshot_state(1)
+    counts = harness.context.keyed.reducing_state(ReducingStateDescriptor("count out", max))
+    counts.clear_many([2], [0])
+    again = operator(mean_of("v"))
+    again.setup(harness.context, harness.output)
+
+    with pytest.raises(StateError, match="'sum out' and 'count out' have windows of different keys\n  restore from"):
+        again.initialize_state()
 
 
 def test_a_window_after_a_snapshot_is_not_in_it() -> None:

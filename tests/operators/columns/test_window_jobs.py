@@ -150,7 +150,7 @@ def test_a_search_finds_nothing(windows: str) -> None:
 
 
 def test_an_exhaustive_check_finds_one_output() -> None:
-    """Whatever dies, and whenever: states with windows and with batches of columns in flight are copied and compared."""
+    """A task dies at any moment. Windows, and batches of columns in flight, are copied and compared."""
 
     def build(_parallelism: int | None) -> Job:
         return windows_job(CollectedResults(), "tumbling", 1, count=3)
