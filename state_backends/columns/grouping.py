@@ -4,7 +4,8 @@ vectorised fold.
 **Grouping.** The records of one key are put together, in the order in which they came. A stable sort by key would do
 that, but sorting plain integers is many times faster. So one integer per record is sorted: its high bits are hash bits
 of the key, its low bits are the record's position. Keys with the same hash bits would be mixed; this is detected, and
-the batch is sorted the slow way. Keys that are Python objects get numbers from a dict first, and the numbers are
+the batch is sorted the slow way. Keys that lie close together take the place of the hash bits, in integers of half the
+size, which are sorted in half the time. Keys that are Python objects get numbers from a dict first, and the numbers are
 sorted instead.
 
 **Slots.** A key of a state has a slot for ever: a position in the arrays of its values. Integers are found through an
@@ -81,11 +82,11 @@ class Workspace:
             found = self._arrays[purpose, dtype] = np.empty(size, dtype=dtype)
         return found[:size]
 
-    def positions(self, size: int) -> NDArray[np.uint64]:
+    def positions(self, size: int, dtype: Any) -> NDArray[Any]:
         """0, 1, 2 .., not to be written."""
-        found = self._arrays.get(("positions", np.uint64))
+        found = self._arrays.get(("positions", dtype))
         if found is None or len(found) < size:
-            found = self._arrays["positions", np.uint64] = np.arange(size, dtype=np.uint64)
+            found = self._arrays["positions", dtype] = np.arange(size, dtype=dtype)
         return found[:size]
 
 
@@ -124,7 +125,9 @@ def group_by_key(keys: KeyColumn, numbers: KeyNumbers, space: Workspace) -> Grou
 
 
 def _group_longs(keys: NDArray[np.int64], space: Workspace) -> Grouping:
-    bits = _position_bits(len(keys))
+    bits, least = _position_bits(len(keys)), int(keys.min())
+    if (int(keys.max()) - least).bit_length() + bits <= 32:
+        return _group_near(keys, least, bits, space)
     packed = space.array("packed", len(keys), np.uint64)
     np.multiply(keys.view(np.uint64), np.uint64(_SPREAD), out=packed)
     packed &= np.uint64(0xFFFFFFFFFFFFFFFF >> bits << bits)
@@ -140,17 +143,28 @@ def _group_longs(keys: NDArray[np.int64], space: Workspace) -> Grouping:
     return Grouping(order, starts, _counts(starts, len(keys)), ordered[starts], space)
 
 
+def _group_near(keys: NDArray[np.int64], least: int, bits: int, space: Workspace) -> Grouping:
+    """Keys that lie so close together that the key itself and the position fit into half a word."""
+    packed = space.array("packed", len(keys), np.uint32)
+    np.subtract(keys, least, out=packed, casting="unsafe")
+    packed <<= np.uint32(bits)
+    order = _sort_with_positions(packed, bits, space)
+    packed >>= np.uint32(bits)
+    starts = _group_starts(packed, space)
+    return Grouping(order, starts, _counts(starts, len(keys)), packed[starts].astype(np.int64) + least, space)
+
+
 def _position_bits(count: int) -> int:
     return (count - 1).bit_length()
 
 
-def _sort_with_positions(packed: NDArray[np.uint64], bits: int, space: Workspace) -> Positions:
+def _sort_with_positions(packed: NDArray[Any], bits: int, space: Workspace) -> Positions:
     """Put the position of each number into its lowest ``bits`` bits, which are free, and sort; returns the positions in
     the order that they come to have."""
-    packed |= space.positions(len(packed))
+    packed |= space.positions(len(packed), packed.dtype)
     packed.sort()
     order = space.array("order", len(packed), np.uint64)
-    np.bitwise_and(packed, np.uint64((1 << bits) - 1), out=order)
+    np.bitwise_and(packed, packed.dtype.type((1 << bits) - 1), out=order)
     return order.view(np.int64)
 
 

@@ -55,8 +55,7 @@ _WRITE_BYTES = 1 << 16
 """Frames of key groups are joined for the stream, up to about this size."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class StateId:
+class StateId(NamedTuple):
     """One sequence of entries in a snapshot: a state's entries with, or without, a namespace.
 
     :ivar name: the state's name
@@ -285,7 +284,8 @@ class FullSnapshotTask(SnapshotTask[KeyedStateHandle]):
         while self._next_group < len(self._groups) and passed < self._options.entries_per_step:
             group = self._groups[self._next_group]
             blocks = self._pinned.blocks(group)
-            passed += sum([block.num_entries for block in blocks])
+            for block in blocks:
+                passed += block.num_entries
             self._next_group += 1
             yield group, blocks
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from state_backends.columns import (
     MAX_RECORDS,
@@ -38,6 +38,10 @@ def expected(keys: list[Any]) -> dict[Any, list[int]]:
 
 
 @given(st.lists(st.one_of(st.integers(-3, 3), LONGS), min_size=1, max_size=50), st.integers(1, 3))
+@example([-5, 2**30 - 6, -5, 7], 2)  # a key of 30 bits and a position of 2: together the most that half a word takes
+@example([-5, 2**30 - 5, -5, 7], 2)
+@example([-(2**63), 1 - 2**63, -(2**63)], 1)
+@example([2**63 - 1, -(2**63)], 1)
 def test_records_of_a_key_stand_together_in_their_order(keys: list[int], repeats: int) -> None:
     """For integers and for objects alike, and however often the same space and numbers are used."""
     numbers, space = KeyNumbers(), Workspace()
