@@ -104,6 +104,12 @@ class Opportunities:
             left[kind] -= count
         return True
 
+    @property
+    def calm(self) -> int:
+        """How many opportunities of any kinds chance lets pass unharmed for certain."""
+        left = self._left
+        return min(left.values()) if len(left) == len(self._chances) else 0
+
     def strike(self, name: str, among: Sequence[str] | None = None) -> Fault | None:
         """``name`` has an opportunity: returns the fault that strikes it, if any. ``among``: the possible kinds."""
         found = self._exactly(name, among) if self._exact else None

@@ -15,16 +15,14 @@ deletes nothing.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Collection
-from functools import partial
-from typing import Any, Protocol, TypeVar
+from collections.abc import Collection
+from functools import lru_cache
+from typing import Any, Protocol
 
 from engine.observe.points import AFTER, BEFORE
 from engine.runtime.faulted import StruckDown
 from state_backends.files import TEMPORARY_SUFFIX, DirectoryLock, FileSystem, WrappedFileSystem, WritableFile
 from state_backends.snapshots import CHECKPOINT_PREFIX, METADATA_FILE_NAME, StateScope
-
-T = TypeVar("T")
 
 STATE_WRITE, STATE_FSYNC = "snapshot.async.write", "snapshot.async.fsync"
 STATE_NAME, STATE_DIR_FSYNC = "snapshot.async.rename", "snapshot.async.dir-fsync"
@@ -65,8 +63,15 @@ class ProbingFileSystem(WrappedFileSystem):
         return self.inner.lock_directory(path)
 
     def _call(self, operation: str, *arguments: Any, **options: Any) -> Any:
-        call = partial(super()._call, operation, *arguments, **options)
-        return self._step(self._point(operation, *arguments), call)
+        point = self._point(operation, *arguments)
+        # Written out: most calls are no step, and only read.
+        self._pass()
+        if point is None:
+            return getattr(self.inner, operation)(*arguments, **options)
+        self._prober.at_file(point, BEFORE)
+        done = getattr(self.inner, operation)(*arguments, **options)
+        self._prober.at_file(point, AFTER)
+        return done
 
     def _point(self, operation: str, path: str, *more: Any) -> str | None:
         """The step of a checkpoint that a call is, if it is one."""
@@ -76,23 +81,23 @@ class ProbingFileSystem(WrappedFileSystem):
             return MANIFEST_RENAME if posixpath.basename(more[0]) == METADATA_FILE_NAME else None
         return STATE_DIR_FSYNC if operation == "fsync_dir" and _holds_state(path) else None
 
-    def _pass(self, action: Callable[[], T]) -> T:
+    def _pass(self) -> None:
+        """Refuse the caller if it is dead."""
         struck = self._prober.unwinding
         if struck is not None and not struck.is_over:
             raise struck
-        return action()
 
-    def _step(self, point: str | None, action: Callable[[], T]) -> T:
+    def _sync(self, point: str | None, file: WritableFile) -> None:
+        self._pass()
         if point is None:
-            return self._pass(action)
-        self._pass(_nothing)
+            file.fsync()
+            return
         self._prober.at_file(point, BEFORE)
-        done = action()
+        file.fsync()
         self._prober.at_file(point, AFTER)
-        return done
 
     def _write(self, point: str, file: WritableFile, data: bytes) -> int:
-        self._pass(_nothing)
+        self._pass()
         prober = self._prober
         prober.at_file(point, BEFORE)
         kept = prober.torn(point, len(data))
@@ -172,19 +177,18 @@ class _ProbedFile(WritableFile):
         return self._file.tell()
 
     def flush(self) -> None:
-        self._fs._pass(self._file.flush)
+        self._fs._pass()
+        self._file.flush()
 
     def fsync(self) -> None:
-        self._fs._step(self._kind.fsync, self._file.fsync)
+        self._fs._sync(self._kind.fsync, self._file)
 
     def close(self) -> None:
-        self._fs._pass(self._file.close)
+        self._fs._pass()
+        self._file.close()
 
 
-def _nothing() -> None:
-    """Called only to be refused when the caller is dead."""
-
-
+@lru_cache(4096)  # The cases of a search have the same few paths.
 def _kind(path: str) -> type[_State] | None:
     directory, name = posixpath.split(path)
     if name == METADATA_FILE_NAME + TEMPORARY_SUFFIX:
@@ -192,6 +196,7 @@ def _kind(path: str) -> type[_State] | None:
     return _State if _holds_state(directory) else None
 
 
+@lru_cache(4096)
 def _holds_state(directory: str) -> bool:
     name = posixpath.basename(directory)
     return name.startswith(CHECKPOINT_PREFIX) or name in (StateScope.SHARED.value, StateScope.TASK_OWNED.value)

@@ -77,6 +77,11 @@ class ProcessFaults:
             if fault.point is not None:
                 self._at_points.setdefault((fault.point, fault.phase), []).append(at)
         self._by_chance = Opportunities(KINDS, (), mix, struck, details=self._details)
+        self._weights: dict[tuple[str, str, str], tuple[int, tuple[str, ...]]] = {}
+        self._calm = 0
+        """Opportunities that chance lets pass for certain, whatever their kinds."""
+        self._passed: dict[tuple[str, ...], int] = {}
+        """By kinds: opportunities that have passed, and of which chance was not told yet."""
         self._meant: dict[tuple[int, str], bool] = {}
         self._known_names: dict[str, tuple[str, ...]] | None = None
         self._here: tuple[str, str, str] = ("", "", "")
@@ -147,7 +152,13 @@ class ProcessFaults:
             if exact is not None:
                 found = self._exactly(exact, actor)
         if found is None and self._struck.may_by_chance and self._by_chance.is_armed:
-            found = self._chance(key)
+            weight, possible = self._weights.get(key) or self._weight(key)
+            if weight <= self._calm:
+                # Most visits: chance cannot strike yet. They are counted, and told to it before it can.
+                self._calm -= weight
+                self._passed[possible] = self._passed.get(possible, 0) + weight
+                return
+            found = self._chance(key, weight, possible)
         if found is not None:
             self._strike(found, key)
 
@@ -237,16 +248,24 @@ class ProcessFaults:
 
     # -- by chance ------------------------------------------------------------------------------------------------
 
-    def _chance(self, here: tuple[str, str, str]) -> Fault | None:
-        weight, possible = _chance_at(here[0], here[1], here[2] == JOB_MANAGER)
-        if self._by_chance.passes(weight, possible):
-            return None
-        self._here = here
-        for _ in range(weight):
-            found = self._by_chance.strike(here[2], possible)
-            if found is not None:
-                return found
-        return None
+    def _weight(self, key: tuple[str, str, str]) -> tuple[int, tuple[str, ...]]:
+        """How many opportunities a visit is, and of which kinds."""
+        weight = self._weights[key] = _chance_at(key[0], key[1], key[2] == JOB_MANAGER)
+        return weight
+
+    def _chance(self, here: tuple[str, str, str], weight: int, possible: tuple[str, ...]) -> Fault | None:
+        chance, found = self._by_chance, None
+        for kinds, count in self._passed.items():
+            chance.passes(count, kinds)
+        self._passed.clear()
+        if not chance.passes(weight, possible):
+            self._here = here
+            for _ in range(weight):
+                found = chance.strike(here[2], possible)
+                if found is not None:
+                    break
+        self._calm = chance.calm
+        return found
 
     def _details(self, fault: Fault) -> Fault:
         point, phase, actor = self._here

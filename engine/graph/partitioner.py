@@ -21,6 +21,7 @@ from state_backends.base import (
     infer_key_type,
     key_group_function,
     operator_index_for_key_group,
+    value_class,
 )
 
 Routed = list[tuple[int, Batch]]
@@ -66,7 +67,7 @@ class KeyTypeAgreement:
         return self.key_type
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class RouterContext:
     """The facts about its sender that a partitioner may use."""
 

@@ -109,3 +109,4 @@ from state_backends.base.ttl_settings import (
     StateVisibility as StateVisibility,
     UpdateType as UpdateType,
 )
+from state_backends.base.value_class import value_class as value_class

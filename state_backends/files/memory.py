@@ -216,7 +216,13 @@ class MemoryFileSystem(FileSystem):
         return fingerprint
 
     def _node(self, path: str) -> _File | _Directory | None:
-        return self._walk(_parts(path))
+        node: _File | _Directory | None = self._root
+        for part in _parts(path):
+            # Written out, as it is asked for most: the loop of `_walk`.
+            if node.__class__ is not _Directory:
+                return None
+            node = node.names.get(part)
+        return node
 
     def _walk(self, parts: tuple[str, ...]) -> _File | _Directory | None:
         node: _File | _Directory | None = self._root

@@ -9,11 +9,10 @@ shards is in :mod:`state_backends.snapshots.full_format`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from state_backends.base import FrozenShard, KeyGroupRange, KeyType, ShardedTable, StateKind, TableSnapshot
+from state_backends.base import FrozenShard, KeyGroupRange, KeyType, ShardedTable, StateKind, TableSnapshot, value_class
 from state_backends.codec import StateCodec, in_encoded_order
 from state_backends.snapshots import Contents, DecodedBlock, EncodedBlock, FullSnapshotResources, StateId
 
@@ -140,7 +139,7 @@ class StateTable:
         return self.codec.joined(encoded)
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class PinnedPart:
     """One table of one state, pinned: its id in the snapshot, its state, which encodes entries, and the entries."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import posixpath
 import zlib
+from functools import lru_cache
 from typing import BinaryIO
 
 from state_backends.base import CorruptStateError, MissingStateError, SnapshotCancelledError
@@ -22,6 +23,7 @@ _NEVER_INLINE = 0
 """A threshold that every byte exceeds."""
 
 
+@lru_cache(4096)  # A run asks for the few paths of its checkpoints again and again.
 def path_below(directory: str, path: str) -> str:
     """The path of a handle, resolved from a directory: below it, unless the path is absolute or a URL."""
     return path if "://" in path else posixpath.join(directory, path)
@@ -116,7 +118,7 @@ class FsCheckpointStream(CheckpointStream):
         self._relative_path = directories.relative_path(name, scope)
         root = directories.checkpoint_dir if scope is StateScope.EXCLUSIVE else directories.job_dir
         assert root is not None
-        self._path = posixpath.join(root, self._relative_path)
+        self._path = path_below(root, self._relative_path)
         self._threshold = _NEVER_INLINE if scope is StateScope.SHARED else threshold
         self._buffer: list[bytes] = []
         self._file: WritableFile | None = None

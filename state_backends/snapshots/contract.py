@@ -18,10 +18,9 @@ import enum
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import BinaryIO, Generic, Protocol, TypeVar
 
-from state_backends.base import CorruptStateError, SnapshotCancelledError, StateArgumentError
+from state_backends.base import CorruptStateError, SnapshotCancelledError, StateArgumentError, value_class
 from state_backends.snapshots.handles import (
     ChannelStateHandle,
     FileStateHandle,
@@ -58,7 +57,7 @@ class SnapshotType(enum.Enum):
         return self in (SnapshotType.CANONICAL_SAVEPOINT, SnapshotType.NATIVE_SAVEPOINT)
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class SnapshotOptions:
     """How a snapshot is written.
 
@@ -174,7 +173,7 @@ class SnapshotResources(ABC):
         """Undo the pinning."""
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class SnapshotResult(Generic[HandleT]):
     """The result of a snapshot: a handle for the job manager, perhaps a copy for local recovery.
 

@@ -32,6 +32,7 @@ from state_backends.base import (
     positive,
     row,
     text,
+    value_class,
     whole,
 )
 from state_backends.codec import WRITTEN_SCHEMA, StateCodec, frame, preamble
@@ -108,7 +109,7 @@ STATE_ID = row(text, flag, text)
 _HEADER_SHAPE = row(key_type_shape, positive, row(whole, whole), list_of(STATE_ID), text, more=(WRITTEN_SCHEMA,))
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class SnapshotHeader:
     """The header of a full snapshot.
 

@@ -15,7 +15,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from state_backends.base import StateSchemaError, binary, list_of, one_of, positive, row, tagged, text, whole
+from state_backends.base import (
+    StateSchemaError,
+    binary,
+    list_of,
+    one_of,
+    positive,
+    row,
+    tagged,
+    text,
+    value_class,
+    whole,
+)
 
 
 class StateScope(enum.Enum):
@@ -37,7 +48,7 @@ class OperatorStateMode(enum.Enum):
     BROADCAST = "broadcast"
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class ByteStreamStateHandle:
     """Bytes small enough to travel inside the handle.
 
@@ -54,7 +65,7 @@ class ByteStreamStateHandle:
         return ["bytes", self.data]
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class FileStateHandle:
     """A file in checkpoint storage.
 
@@ -95,7 +106,7 @@ def stream_handle_from_state(state: list[Any]) -> StreamStateHandle:
     raise unknown_kind(kind)
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class StateOffsets:
     """Where the elements of one operator state are.
 
@@ -123,7 +134,7 @@ class _InOneStream:
     """The bytes that were written for this snapshot: all."""
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class OperatorStateHandle(_InOneStream):
     """Operator state of one subtask, by name and element.
 

@@ -16,7 +16,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
-from state_backends.base import KeyGroupRange, Shape, StateSchemaError, flag, list_of, row, tagged, text, whole
+from state_backends.base import (
+    KeyGroupRange,
+    Shape,
+    StateSchemaError,
+    flag,
+    list_of,
+    row,
+    tagged,
+    text,
+    value_class,
+    whole,
+)
 from state_backends.snapshots.handles import (
     STREAM,
     FileStateHandle,
@@ -92,7 +103,7 @@ def _shared(stream: StreamStateHandle, is_new: bool) -> Iterator[SharedFile]:
         yield SharedFile(stream, is_new)
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class FullKeyedStateHandle(KeyedStateHandle):
     """Keyed state in the full format, by key group.
 
@@ -233,7 +244,7 @@ class IncrementalKeyedStateHandle(KeyedStateHandle):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class LogSegment:
     """A part of a log of state changes, in checkpoint storage.
 

@@ -25,6 +25,7 @@ from state_backends.base import (
     positive,
     row,
     text,
+    value_class,
     whole,
 )
 from state_backends.codec import default_codec, seal, unseal
@@ -67,7 +68,7 @@ _METADATA = fields(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class SubtaskSnapshot:
     """The state of one subtask of one operator.
 
@@ -131,7 +132,7 @@ class SubtaskSnapshot:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class OperatorSnapshot:
     """The state of one operator.
 

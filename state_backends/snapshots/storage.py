@@ -117,7 +117,7 @@ class CheckpointLocation:
     @property
     def metadata_path(self) -> str:
         """The metadata file: the checkpoint exists while this file does."""
-        return posixpath.join(self.directory, METADATA_FILE_NAME)
+        return path_below(self.directory, METADATA_FILE_NAME)
 
     def stream_factory(self, unique: str) -> FsStreamFactory:
         """Streams for one subtask's snapshot.
@@ -315,7 +315,7 @@ class CheckpointStorage:
 
     def location(self, checkpoint_id: int) -> CheckpointLocation:
         """The place of a checkpoint, whether it exists or not; creates nothing."""
-        directory = posixpath.join(self.job_dir, f"{CHECKPOINT_PREFIX}{checkpoint_id}")
+        directory = path_below(self.job_dir, f"{CHECKPOINT_PREFIX}{checkpoint_id}")
         return CheckpointLocation(self.file_system, checkpoint_id, directory, self.job_dir, self.inline_threshold_bytes)
 
     def initialize_location(self, checkpoint_id: int) -> CheckpointLocation:

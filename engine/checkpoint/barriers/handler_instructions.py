@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.elements.events import CheckpointBarrier
+from state_backends.base import value_class
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class AlignmentMetrics:
     """The time in which barriers of one checkpoint meet in one task (Flink: ``CheckpointMetrics``).
 
@@ -22,7 +23,7 @@ class AlignmentMetrics:
     bytes_processed_during_alignment: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class BlockChannel:
     """The channel yields nothing more until it is resumed. (In Flink the sender blocks itself once an aligned barrier
     has been taken from its queue; a driver that does the same needs this for chained sources only.)"""
@@ -30,14 +31,14 @@ class BlockChannel:
     channel: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class ResumeChannels:
     """These blocked channels may yield again."""
 
     channels: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class TriggerSnapshot:
     """The cut is here: hand ``barrier`` to the task's checkpoint protocol.
 

@@ -27,6 +27,7 @@ from engine.checkpoint.coordinator.coordinator_messages import SubtaskCheckpoint
 from engine.checkpoint.coordinator.spread import Spread
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.elements.events import SnapshotKind
+from state_backends.base import value_class
 
 DEFAULT_HISTORY_SIZE = 10_000
 """Checkpoints whose rows are kept."""
@@ -71,7 +72,7 @@ class CheckpointType(Enum):
     SYNC_SAVEPOINT = "SYNC_SAVEPOINT"
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class SubtaskRow:
     """The report of one subtask.
 

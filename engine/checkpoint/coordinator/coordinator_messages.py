@@ -12,6 +12,7 @@ from enum import Enum
 from engine.checkpoint.coordinator.shared_state_registry import SharedState
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.elements.events import CheckpointBarrier, CheckpointOptions, SnapshotKind
+from state_backends.base import value_class
 
 TaskId = tuple[int, int]
 """``(vertex index, subtask)``."""
@@ -26,7 +27,7 @@ NONE_SUBSUMED = -1
 # --- tasks to coordinator -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class SubtaskCheckpointMetrics:
     """One subtask's row in the checkpoint table, under the names of Flink's (times in ns, sizes in bytes).
 
@@ -49,7 +50,7 @@ class SubtaskCheckpointMetrics:
         return self.persisted_bytes > 0
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class Acknowledge:
     """A task's part of a checkpoint is durable (Flink: ``AcknowledgeCheckpoint``).
 

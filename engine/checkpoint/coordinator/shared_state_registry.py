@@ -32,6 +32,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from engine.elements.errors import StateError
+from state_backends.base import value_class
 
 
 class RestoreMode(Enum):
@@ -81,7 +82,7 @@ class RegistryClosedError(SharedStateError):
         super().__init__(f"shared state {key!r} of checkpoint {checkpoint_id} comes after the end of the job")
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class SharedState:
     """One reference to shared state, as in a task's message.
 

@@ -54,12 +54,13 @@ from engine.checkpoint.coordinator.pending import PendingCheckpoint, PendingPhas
 from engine.checkpoint.coordinator.retained_checkpoints import Deletions
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.elements.events import CheckpointBarrier, CheckpointOptions
+from state_backends.base import value_class
 
 DEFAULT_MAX_QUEUED = 1000
 """Requests that may wait (Flink: ``DEFAULT_MAX_QUEUED_REQUESTS``)."""
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class Situation:
     """The facts besides the queue that the choice depends on. ``last_completion_ns``: 0 before the first (Flink: the
     same), so a clock that starts at 0 has to wait for the pause first; a virtual clock starts far from 0."""
@@ -71,7 +72,7 @@ class Situation:
     last_completion_ns: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class Decision:
     """``chosen`` is to be triggered now, ``failed`` never; ``rearm_after_ns``: new delay of the periodic timer."""
 

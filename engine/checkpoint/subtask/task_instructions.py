@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from engine.checkpoint.barriers import AlignmentMetrics
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.elements.events import CheckpointBarrier
+from state_backends.base import value_class
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class TakeSnapshot:
     """Pre-barrier hook of the operators, barrier to all outputs, synchronous part, asynchronous part; then report
     ``on_snapshot_written`` or ``on_snapshot_failed``. ``barrier``: in the form in which it goes on; ``final``: the
@@ -29,7 +30,7 @@ class BroadcastCancelMarker:
     checkpoint_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class AcknowledgeCheckpoint:
     """Send the finished snapshot to the coordinator."""
 
@@ -58,7 +59,7 @@ class DiscardSnapshot:
     checkpoint_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class NotifyOperatorsComplete:
     """Call ``notify_checkpoint_complete`` of operators and state backends."""
 

@@ -89,7 +89,7 @@ def output_of(owner: object) -> SinkOfFiles | None:
     """The file sink for which an object makes operators, if the output has that sink's name."""
     if isinstance(owner, StagingFinalizer):
         return owner.sink
-    return owner if isinstance(owner, SinkOfFiles) else None
+    return owner if hasattr(owner, "read_output") and isinstance(owner, SinkOfFiles) else None
 
 
 def announced(spec: PartitionCommitterSpec, files: FileSystem, directory: str, rows: Rows) -> list[str]:

@@ -202,10 +202,10 @@ class _CaseRun:
         self._jobs = Jobs(self._case)
         self._parallelism = self._jobs.parallelism
         self._parallelisms = [self._parallelism]
-        dispatcher = _Dispatcher(self._invariants)
-        watching = [dispatcher] if dispatcher.by_kind else []
         hearing = [self._jobs.hear] if self._jobs.cancels else []
-        self._instruments: list[Callable[[TraceEvent], None]] = [*watching, *hearing, *self._given]
+        dispatcher = _Dispatcher(self._invariants, (*hearing, *self._given))
+        watched = dispatcher.by_kind or dispatcher.others
+        self._instruments: list[Callable[[TraceEvent], None]] = [dispatcher] if watched else []
         asked = next((one for one in self._invariants if one.every_events), None)
         self._check: Callable[[], None] | None = None if asked is None else asked.between_events
         self._look_every = _LOOK_EVERY_EVENTS if asked is None else asked.every_events
@@ -468,9 +468,11 @@ def _whole(error: BaseException | None) -> str:
 
 
 class _Dispatcher:
-    """One instrument for all invariants: each receives only the kinds of events that it asked for."""
+    """One instrument for all invariants: each receives only the kinds of events that it asked for. Other instruments
+    receive all, after them."""
 
-    def __init__(self, invariants: Sequence[Invariant]) -> None:
+    def __init__(self, invariants: Sequence[Invariant], others: Sequence[Callable[[TraceEvent], None]]) -> None:
+        self.others = others
         self.by_kind: dict[type[Any], tuple[Callable[[Any], None], ...]] = {}
         for invariant in invariants:
             for kind, handler in invariant.handlers().items():
@@ -478,10 +480,11 @@ class _Dispatcher:
 
     def __call__(self, event: TraceEvent) -> None:
         handlers = self.by_kind.get(event.__class__)
-        if handlers is None:
-            return
-        try:
-            for handler in handlers:
-                handler(event)
-        except Exception as error:
-            raise _InvariantFailed(f"an invariant failed at {event}: {error!r}") from error
+        if handlers is not None:
+            try:
+                for handler in handlers:
+                    handler(event)
+            except Exception as error:
+                raise _InvariantFailed(f"an invariant failed at {event}: {error!r}") from error
+        for other in self.others:
+            other(event)

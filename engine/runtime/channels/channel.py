@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from engine.runtime.channels.checkpointed_input_gate import CheckpointedInputGate
 
 _ANNOUNCEMENT_NUMBER = 0
+_new_tuple = tuple.__new__
 """Announcements are made here, not sent: they have no number of their own and do not show in a trace."""
 
 
@@ -210,9 +211,8 @@ class Channel(OutputQueue):
     def _trace_receive(self, number: int, event: Element | None, records: int) -> None:
         assert self._instrument is not None
         kind, detail = ("records", None) if event is None else (kind_of(event), detail_of(event))
-        self._instrument(
-            Receive(self._kernel.now_ns, self.attempt, self.index, number, kind, records, detail, self.queued_records)
-        )
+        now, queued = self._kernel.now_ns, self.queued_records
+        self._instrument(_new_tuple(Receive, (now, self.attempt, self.index, number, kind, records, detail, queued)))
 
     def block(self) -> None:
         """The barrier that blocked the sender was taken: nothing more comes until :meth:`resume`."""

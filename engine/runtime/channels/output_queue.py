@@ -19,7 +19,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.checkpoint.subtask import ChannelStateWriter
@@ -29,9 +28,12 @@ from engine.graph.plan import ChannelPlan
 from engine.observe.trace_events import CreditChanged, Departed, Instrument, RecordsCaptured, Send
 from engine.runtime.config import CostModel
 from engine.runtime.kernel import Kernel, LinkHook
+from state_backends.base import value_class
 
 if TYPE_CHECKING:
     from engine.runtime.channels.channel import Channel
+
+_new_tuple = tuple.__new__
 
 Element = Batch | Event
 Numbered = tuple[int, Element]
@@ -55,7 +57,7 @@ class Sender(Protocol):
         """The slot that an output had reserved in a checkpoint is filled, or failed."""
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class ChannelSettings:
     """The settings that all channels of one sender share. ``capacity``: records on the receiver's side;
     ``output_capacity``: beyond that on the sender's."""
@@ -185,18 +187,13 @@ class OutputQueue(ABC):
     def _next_number(self, element: Element, records: int) -> int:
         self.sent_elements = number = self.sent_elements + 1
         if self._instrument is not None:
-            self._instrument(
-                Send(
-                    self._kernel.now_ns,
-                    self.attempt,
-                    self.index,
-                    number,
-                    kind_of(element),
-                    records,
-                    detail_of(element),
-                    self.queued_records,
-                )
-            )
+            is_batch = isinstance(element, Batch)
+            kind = "records" if is_batch else element.__class__.__name__
+            detail = None if is_batch else detail_of(element)
+            now, queued = self._kernel.now_ns, self.queued_records
+            # Written out: half as long as calling the class, and every element of a search passes here.
+            sent = _new_tuple(Send, (now, self.attempt, self.index, number, kind, records, detail, queued))
+            self._instrument(sent)
         return number
 
     def set_credit(self, records: int) -> None:

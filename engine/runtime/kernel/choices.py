@@ -78,7 +78,7 @@ class ChoiceRecorder:
         if bound == 1:
             return 0
         value = self._generate(stream, bound) if self._replay is None else self._next_replayed(stream, bound)
-        self.log.append(Choice(stream, value, bound))
+        self.log.append(_new_tuple(Choice, (stream, value, bound)))
         return value
 
     def pick(self, ready: Sequence[ReadyEvent]) -> int:
@@ -135,7 +135,7 @@ class SparseChoices(ChoiceRecorder):
             return 0
         self._number += 1
         value = min(self._schedule.get(self._number, 0), bound - 1)
-        self.log.append(Choice(stream, value, bound))
+        self.log.append(_new_tuple(Choice, (stream, value, bound)))
         return value
 
 
@@ -169,7 +169,7 @@ class PriorityChoices(ChoiceRecorder):
             self._lowest -= 1
             position = self._first(ready)
         if len(ready) > 1:
-            self.log.append(Choice(SCHEDULE, position, len(ready)))
+            self.log.append(_new_tuple(Choice, (SCHEDULE, position, len(ready))))
         return position
 
     def _first(self, ready: Sequence[ReadyEvent]) -> int:

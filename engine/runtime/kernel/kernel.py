@@ -64,7 +64,7 @@ class Kernel:
             # Everything in the heap for this instant was moved to `ready` when the clock got here, so appending
             # keeps the sequence order without a trip through the heap.
             self._ready.append((time_ns, sequence, operation, target, payload))
-            if self._choices is not None:
+            if self._choices is not None and self._waiting.setdefault(target, sequence) != sequence:
                 self._wait(target, sequence)
         else:
             assert time_ns > now, f"{operation} scheduled {now - time_ns} ns in the past"
@@ -119,8 +119,10 @@ class Kernel:
         while future and future[0][0] == now:
             ready.append(heappop(future))
         if self._choices is not None:
+            waiting = self._waiting
             for event in ready:
-                self._wait(event[3], event[1])
+                if waiting.setdefault(event[3], event[1]) != event[1]:
+                    self._wait(event[3], event[1])
 
     # -- one event at a time, for a search that looks at every order --------------------------------------------------
 
@@ -159,12 +161,12 @@ class Kernel:
         getattr(event[3], event[2])(event[4])
 
     def _wait(self, target: Any, sequence: int) -> None:
-        waiting = self._waiting
-        earlier = waiting.setdefault(target, sequence)
+        """Another event of a target that has a ready one is ready."""
+        earlier = self._waiting[target]
         if isinstance(earlier, deque):
             earlier.append(sequence)
-        elif earlier != sequence:
-            waiting[target] = deque((earlier, sequence))
+        else:
+            self._waiting[target] = deque((earlier, sequence))
 
     def _take(self, position: int) -> _Entry:
         """The first event of the target whose event is at a position among the ready ones."""

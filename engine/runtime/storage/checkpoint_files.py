@@ -31,7 +31,7 @@ from engine.runtime.storage.adopted_snapshot import AdoptedSnapshot, check_claim
 from engine.runtime.storage.restored_channels import check_channels
 from engine.runtime.storage.restored_state import RestoredJob
 from engine.runtime.storage.shared_files import recovered_shared_state, with_files_of_another_job
-from state_backends.base import CorruptStateError, StateBackendError
+from state_backends.base import CorruptStateError, StateBackendError, value_class
 from state_backends.files import FileSystem, file_system_for
 from state_backends.snapshots import (
     CheckpointLocation,
@@ -46,7 +46,7 @@ from state_backends.snapshots import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class TaskSnapshot:
     """A task's part of a checkpoint.
 

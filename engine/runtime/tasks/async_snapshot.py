@@ -9,7 +9,7 @@ time. The last steps write the records in flight, as soon as both parts of the c
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.checkpoint.barriers import AlignmentMetrics, barrier_fingerprint
@@ -314,11 +314,11 @@ class AsyncSnapshot:
         """The task's message to the coordinator."""
         if self.local is not None:
             self.local.store()
-        operators = {context.uid: SubtaskSnapshot() for context in self.chain.contexts}
+        parts: dict[str, dict[str, Any]] = {context.uid: {} for context in self.chain.contexts}
         for piece in self.pieces:
             assert piece.result is not None
-            parts: dict[str, Any] = {piece.kind: piece.result.job_manager_state}
-            operators[piece.uid] = replace(operators[piece.uid], **parts)
+            parts[piece.uid][piece.kind] = piece.result.job_manager_state
+        operators = {uid: SubtaskSnapshot(**mine) for uid, mine in parts.items()}
         return Acknowledge(
             checkpoint_id=self.barrier.checkpoint_id,
             attempt=self.place.attempt,

@@ -180,8 +180,9 @@ class TaskOperatorContext:
     def _await_materialization(self) -> None:
         """Schedule the task's return for when the backend must take a snapshot of its own."""
         backend: object = self.keyed
-        if self._awaits_materialization or self._is_closed or not isinstance(backend, Materializing):
+        if self._awaits_materialization or self._is_closed or not hasattr(backend, "materialize_if_due"):
             return
+        assert isinstance(backend, Materializing)
         due_ms, kernel = backend.materialization_due_ms, self._place.kernel
         if due_ms is not None:
             self._awaits_materialization = True
