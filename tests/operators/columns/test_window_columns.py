@@ -374,6 +374,61 @@ def test_a_window_of_very_many_records() -> None:
         assert np.array_equal(out.columns["out"], np.bincount(keys))
 
 
+def test_a_new_key_begins_anew_when_there_is_no_room_left() -> None:
+    """However many keys there are: nothing of the key in the last place is counted for it."""
+    harness = harness_of(operator(sum_of("v")))
+    for count in range(1, 70):
+        harness.operator.process_batch(batch([count], [count], [0]))
+        harness.operator.snapshot_state(count)
+    harness.watermark(9)
+    assert [row["out"] for row in harness.take_values()] == list(range(1, 70))
+
+
+def test_a_sum_that_changes_its_sign_alone_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From -0.0 to 0.0, in state of rows, where only changes are written."""
+    monkeypatch.delattr(HeapKeyedStateBackend, "window_columns")
+    harness = harness_of(operator(sum_of("v")))
+    for number, value in enumerate((-0.0, 0.0)):
+        harness.operator.process_batch(batch([1], [value], [0]))
+        checkpoint = harness.snapshot(number)
+
+    restored = harness_of(operator(sum_of("v")), checkpoint)
+    restored.watermark(9)
+    assert [repr(row["out"]) for row in restored.take_values()] == ["0.0"]
+
+
+class Causes:
+    """Writes down what an operator reports, between what it emits."""
+
+    def __init__(self, events: list[Any]) -> None:
+        self._events = events
+
+    def emitting(self, key: Any, namespace: Any = None) -> None:
+        self._events.append(("emitting", key, namespace))
+
+    def emitted(self) -> None:
+        self._events.append("emitted")
+
+    def waits(self, records: int, namespace: Any = None) -> None:
+        raise AssertionError("records of windows have keys")
+
+
+def test_under_a_ledger_each_result_names_its_cause() -> None:
+    """The key, with all its fields, and the window."""
+    one = ColumnWindowOperator(TENS, {"out": record_count()}, ("k", "v"))
+    harness = Harness(one, key_type=tuple_of(LONG, LONG), key=lambda row: (row["k"], row["v"]))
+    one.lineage = Causes(harness.output.events)
+    harness.process([{"k": 1, "v": 2}, {"k": 1, "v": 1}, {"k": 1, "v": 2}], [0, 0, 11])
+    harness.watermark(19)
+
+    events = [one.values if isinstance(one, Batch) else one for one in harness.take()]
+    assert [one for one in events if one[0] == "emitting"] == [
+        ("emitting", (1, 1), 0), ("emitting", (1, 2), 0), ("emitting", (1, 2), 10),
+    ]  # fmt: skip
+    assert events[1] == [{"k": 1, "v": 1, "window_start": 0, "window_end": 10, "out": 1}]
+    assert events[2:10:3] == ["emitted"] * 3
+
+
 # --- the methods ------------------------------------------------------------------------------------------------------
 
 
