@@ -109,9 +109,9 @@ class OpenWindow:
             self.due[slots] = True
 
     def fold_late(self, keys: KeyColumn, inputs: Sequence[Column]) -> list[Column]:
-        """Fold in records, at most ``MAX_RECORDS``, each of which has a result of its own. Returns the accumulators
-        after each record, by part. They do not make a key due."""
-        self.fold()
+        """Fold in records, at most ``MAX_RECORDS``, each of which has a result of its own, after the window has fired.
+        Returns the accumulators after each record, by part. They do not make a key due."""
+        assert not self._waiting, "records of a window that fires are folded"
         results: list[Column] = []
         self._folded(keys, inputs, results)
         return results

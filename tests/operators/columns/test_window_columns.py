@@ -181,6 +181,20 @@ def test_the_state_has_the_same_bytes_in_columns_and_in_rows(run: Any, lateness_
     assert found[0] == found[1]
 
 
+def test_windows_before_and_after_the_epoch_are_written_in_the_order_of_their_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A key has a window with a negative start after those with others, as rows are written."""
+    found = []
+    for in_columns in (True, False):
+        if not in_columns:
+            monkeypatch.delattr(HeapKeyedStateBackend, "window_columns")
+        harness = harness_of(operator())
+        harness.operator.process_batch(batch([1] * 4, [0] * 4, [-25, -5, 5, 3_000]))
+        found.append(content(harness.snapshot(1)))
+    assert found[0] == found[1]
+
+
 def content(checkpoint: Checkpoint) -> list[bytes]:
     reader = checkpoint.location.reader()
     return [reader.open(one.stream).read() for one in checkpoint.keyed.values()]  # type: ignore[attr-defined]
@@ -372,6 +386,15 @@ def test_a_window_of_very_many_records() -> None:
         harness.watermark(9)
         (out, _) = harness.take()
         assert np.array_equal(out.columns["out"], np.bincount(keys))
+
+
+def test_floats_are_added_in_the_order_of_the_records() -> None:
+    """Whatever the order of their event times, in windows that overlap too."""
+    one = ColumnWindowOperator(SlidingEventTimeWindows.of(10, 5), {"out": sum_of("v")}, ("k",))
+    harness = harness_of(one)
+    harness.operator.process_batch(batch([1] * 3, [1e16, -1e16, 1.0], [6, 7, 1]))
+    harness.watermark(9)
+    assert harness.take_values()[-1]["out"] == 1e16 - 1e16 + 1.0 != 1.0 + 1e16 - 1e16
 
 
 def test_a_new_key_begins_anew_when_there_is_no_room_left() -> None:
