@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pickle import Pickler, loads
-from types import FunctionType, MappingProxyType, ModuleType
+from types import BuiltinMethodType, FunctionType, MappingProxyType, ModuleType
 from typing import Any
 
 from msgpack import Packer
@@ -29,29 +29,34 @@ _ALWAYS_SHARED = (FunctionType, ModuleType, MappingProxyType, Packer)
 _RECURSION_LIMIT = 50_000
 """Tasks and channels form long chains, and each link takes a few frames."""
 
+_Keep = Callable[[Any], tuple[Callable[[int], Any], tuple[int]]]
+
 _objects_of: dict[int, list[Any]] = {}
 """By forker: the objects that its copies share."""
 
 
-def _shared_object(forker: int, number: int) -> Any:
-    return _objects_of[forker][number]
+def _shared_by(forker: int) -> Callable[[int], Any]:
+    return _objects_of[forker].__getitem__
 
 
 class _SharingPickler(Pickler):
     """Writes a reference instead of a shared object."""
 
-    def __init__(self, buffer: BytesIO, kinds: frozenset[type], numbers: dict[int, int], keep: Callable[..., Any]):
+    def __init__(self, buffer: BytesIO, forker: int, kinds: frozenset[type], numbers: dict[int, int], keep: _Keep):
         super().__init__(buffer, 5)
-        self._kinds, self._numbers, self._keep = kinds, numbers, keep
+        self._forker, self._kinds, self._numbers, self._keep = forker, kinds, numbers, keep
 
     def reducer_override(self, one: Any) -> Any:
         if one.__class__ in self._kinds or id(one) in self._numbers:
-            return NotImplemented if one is _shared_object else self._keep(one)
+            return NotImplemented if one is _shared_by else self._keep(one)
         if isinstance(one, type):
             return self._keep(one)
         if isinstance(one, BaseException):
             # An error does not change after it was raised; its traceback would keep whole states alive.
             return self._keep(one.with_traceback(None))
+        if one.__class__ is BuiltinMethodType and one.__self__ is _objects_of[self._forker]:
+            # Once in a copy. It is compiled, and the copy calls it for each shared object.
+            return _shared_by, (self._forker,)
         return NotImplemented
 
 
@@ -67,6 +72,7 @@ class Forker:
         self._token = max(_objects_of, default=0) + 1
         self._objects: list[Any] = []
         _objects_of[self._token] = self._objects
+        self._get = _shared_by(self._token)
         # By identity, which stays valid because the objects are kept.
         self._numbers: dict[int, int] = {}
 
@@ -75,14 +81,14 @@ class Forker:
         for one in objects:
             self._keep(one)
 
-    def _keep(self, one: Any) -> tuple[Callable[[int, int], Any], tuple[int, int]]:
+    def _keep(self, one: Any) -> tuple[Callable[[int], Any], tuple[int]]:
         if one.__class__ in self._values:
             one = self._first_equal(one)
         number = self._numbers.get(id(one))
         if number is None:
             number = self._numbers[id(one)] = len(self._objects)
             self._objects.append(one)
-        return _shared_object, (self._token, number)
+        return self._get, (number,)
 
     def _first_equal(self, one: Any) -> Any:
         try:
@@ -95,7 +101,7 @@ class Forker:
         """The state as bytes, for :meth:`load`."""
         buffer = BytesIO()
         try:
-            _SharingPickler(buffer, self._kinds, self._numbers, self._keep).dump(state)
+            _SharingPickler(buffer, self._token, self._kinds, self._numbers, self._keep).dump(state)
         except RecursionError as error:
             raise ConfigurationError(
                 "the job is too large to be checked: a copy of its state, from task to task and into what they hold, is"

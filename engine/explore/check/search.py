@@ -6,7 +6,8 @@ shortest of these. All endings without a fault come first, because endings with 
 faults must show only what a run without faults could have shown.
 
 With reduction, the search does not branch at events that are independent of all others
-(:mod:`engine.explore.check.independence`). It tries a crash once for each combination that makes a difference to it:
+(:mod:`engine.explore.check.independence`); a walk through such events ends at a state that an earlier walk has passed.
+It tries a crash once for each combination that makes a difference to it:
 
 * for a death of the process or of the job manager: the files and the rows that readers see, at that very point;
 * for a death of a task: the same, which checkpoints are complete, and whether one is being begun or completed. It makes
@@ -33,6 +34,7 @@ from engine.explore.run import Subject
 from engine.faults.network import REPEATED
 from engine.observe.points import TORN
 from engine.runtime.faulted import JOB_MANAGER, MESSAGES, PROCESS
+from engine.runtime.job import JobManager
 
 Committed = tuple[tuple[str, tuple[str, ...]], ...]
 """The rows that readers see, by sink; rows are sorted."""
@@ -45,6 +47,10 @@ unexpected exception was raised."""
 STATES, TIME, WRONG = "states", "time", "a wrong ending"
 """Why a search may stop early: its limit of kept states, its limit of time, or its caller, who has seen a wrong
 ending."""
+
+
+_WORTH_A_COPY = 20
+"""As many events cost a little more than a copy."""
 
 
 class Move(NamedTuple):
@@ -121,12 +127,23 @@ class _Node:
     events: int
 
 
+@dataclass(slots=True)
+class _Reached:
+    """A copy of a state on the way that some tasks have in common: ``steps`` moves after a node. ``users``: how many
+    tasks have still to go that way."""
+
+    copy: bytes
+    steps: int = 0
+    users: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """Work: continue from a copy of a node. ``steps``: moves to do first, the last with a fault; empty: branch."""
+    """Work: continue from a node, by a copy on the way. ``steps``: moves after the node to do first, the last with a
+    fault; empty: branch."""
 
     node: int
-    copy: bytes
+    reached: _Reached
     steps: tuple[Move, ...] = ()
 
 
@@ -147,6 +164,8 @@ class Search:
         self._seen: set[bytes] = set()
         self._tried: set[bytes] = set()
         self._struck: set[bytes] = set()
+        self._passed: set[bytes] = set()
+        """States between kept ones; see :meth:`_was_passed`."""
         self._ended: set[bytes] = set()
         self._somebody = subject.plan(self._machine.parallelism).subtasks[-1].name
         self._takes_all = self._machine.config.failover != "region"
@@ -173,7 +192,7 @@ class Search:
         if self._order.reduction:
             self._independence = Independence(state.execution.plan, self._machine.config)
         self._nodes.append(_Node(-1, (), 0))
-        self._put(state, _Task(0, self._machine.copy_of(state)), 0)
+        self._put(state, _Task(0, _Reached(self._machine.copy_of(state))), 0)
         while True:
             self.found.frontier = len(self._queue)
             self.found.seconds = perf_counter() - began
@@ -206,53 +225,68 @@ class Search:
     # -- one task -------------------------------------------------------------------------------------------------
 
     def _expand(self, task: _Task) -> Iterator[Ending]:
-        state = self._machine.state_of(task.copy)
+        state = self._machine.state_of(task.reached.copy)
         alternatives = self._machine.alternatives(state)
         if not alternatives:
             yield from self._end(state, task.node, (), "")
             return
         for number, (position, _) in enumerate(alternatives):
             if number:
-                state = self._machine.state_of(task.copy)
+                state = self._machine.state_of(task.reached.copy)
                 self._machine.alternatives(state)
-            yield from self._walk(state, task, [], Move(position))
+            yield from self._walk(state, task.node, _Reached(task.reached.copy), [], Move(position))
 
     def _strike(self, task: _Task) -> Iterator[Ending]:
-        state = self._machine.state_of(task.copy)
         *before, last = task.steps
+        state = self._go(task.reached, before)
         self.found.struck += 1
-        for step in before:
-            self._machine.alternatives(state)
-            self._machine.execute(state, step.position, step.strikes)
         self._machine.alternatives(state)
-        yield from self._walk(state, task, before, last)
+        yield from self._walk(state, task.node, _Reached(task.reached.copy, task.reached.steps), before, last)
 
-    def _walk(self, state: CaseState, task: _Task, done: list[Move], step: Move) -> Iterator[Ending]:
-        """Carry out one event after those already done, and then all events that may be taken alone."""
+    def _go(self, reached: _Reached, steps: Sequence[Move]) -> CaseState:
+        """The state that these steps lead to. Keeps a copy of it if that saves the next tasks more than it costs. (They
+        come in the order of their events, so none of them needs an earlier one.)"""
+        machine = self._machine
+        state = machine.state_of(reached.copy)
+        for step in steps[reached.steps :]:
+            machine.alternatives(state)
+            machine.execute(state, step.position, step.strikes)
+        reached.users -= 1
+        if (len(steps) - reached.steps) * reached.users >= _WORTH_A_COPY:
+            reached.copy, reached.steps = machine.copy_of(state), len(steps)
+        return state
+
+    def _walk(
+        self, state: CaseState, node: int, reached: _Reached, done: Sequence[Move], step: Move
+    ) -> Iterator[Ending]:
+        """Carry out one event after those already done, and then all events that may be taken alone, up to a state that
+        was passed before."""
         machine, steps = self._machine, list(done)
         attempt = state.execution.manager.job.attempt
         following: Move | None = step
         while following is not None:
             try:
-                machine.execute(state, following.position, following.strikes)
+                target = machine.execute(state, following.position, following.strikes)
             except AssertionError as error:
-                yield from self._end(state, task.node, (*steps, following), f"AssertionError: {error}")
+                yield from self._end(state, node, (*steps, following), f"AssertionError: {error}")
                 return
             except Exception as error:
-                yield from self._end(state, task.node, (*steps, following), f"{type(error).__name__}: {error}")
+                yield from self._end(state, node, (*steps, following), f"{type(error).__name__}: {error}")
                 return
             self.found.transitions += 1
-            if following.strikes and not self._is_new(state):
+            if following.strikes and not self._is_new(state, self._struck):
                 return
             if machine.may_strike(state):
-                self._offer(state, task, steps, following)
+                self._offer(state, node, reached, steps, following)
             steps.append(following)
             attempt, before = state.execution.manager.job.attempt, attempt
             if attempt > before and not following.strikes:
                 # A job that fails by itself restarts for ever; only recognising an earlier state ends that.
                 break
             following = self._following(state)
-        self._keep(state, task.node, tuple(steps))
+            if following is not None and isinstance(target, JobManager) and self._was_passed(state, following):
+                return
+        self._keep(state, node, tuple(steps))
 
     def _following(self, state: CaseState) -> Move | None:
         alternatives = self._machine.alternatives(state)
@@ -264,23 +298,27 @@ class Search:
         alone = self._independence.alone(state.execution, alternatives, is_calm=calm)
         return None if alone is None else Move(alone[0])
 
-    def _is_new(self, state: CaseState) -> bool:
-        """Many faults lead to the same state; the search continues from each such state once."""
+    def _was_passed(self, state: CaseState, following: Move) -> bool:
+        """Whether an earlier walk came here and went on. Asked where the job manager's turn ends: nearly all walks that
+        meet do so by the next such place, and asking after every event would cost more than it saves."""
+        is_turn_over = not isinstance(state.execution.kernel.event_at(following.position).target, JobManager)
+        return is_turn_over and self._independence is not None and not self._is_new(state, self._passed)
+
+    def _is_new(self, state: CaseState, known: set[bytes]) -> bool:
+        """Many faults, and many ways, lead to the same state; the search continues from each such state once."""
         fingerprint = self._machine.fingerprint(state)
-        if fingerprint in self._struck:
+        if fingerprint in known:
             return False
-        self._struck.add(fingerprint)
+        known.add(fingerprint)
         return True
 
     def _keep(self, state: CaseState, parent: int, steps: tuple[Move, ...]) -> None:
-        fingerprint = self._machine.fingerprint(state)
-        if fingerprint in self._seen:
+        if not self._is_new(state, self._seen):
             return
-        self._seen.add(fingerprint)
         self.found.states += 1
         state.execution.manager.validate()
         self._nodes.append(_Node(parent, steps, self._nodes[parent].events + len(steps)))
-        self._put(state, _Task(len(self._nodes) - 1, self._machine.copy_of(state)), 0)
+        self._put(state, _Task(len(self._nodes) - 1, _Reached(self._machine.copy_of(state))), 0)
 
     def _end(self, state: CaseState, parent: int, steps: tuple[Move, ...], text: str) -> Iterator[Ending]:
         manager = state.execution.manager
@@ -305,7 +343,7 @@ class Search:
 
     # -- faults ---------------------------------------------------------------------------------------------------
 
-    def _offer(self, state: CaseState, task: _Task, steps: Sequence[Move], step: Move) -> None:
+    def _offer(self, state: CaseState, node: int, reached: _Reached, steps: Sequence[Move], step: Move) -> None:
         """Add to the list the faults that could have struck in the event that was just carried out."""
         passed, worlds = state.watcher.passed, state.watcher.worlds
         first = step.strikes[-1].index + 1 if step.strikes else 0
@@ -319,7 +357,8 @@ class Search:
                 if self._is_tried(state, passed[index], strike, worlds[index], about):
                     continue
                 struck = Move(step.position, (*step.strikes, strike))
-                self._put(state, _Task(task.node, task.copy, (*steps, struck)), 1)
+                reached.users += 1
+                self._put(state, _Task(node, reached, (*steps, struck)), 1)
 
     @staticmethod
     def _is_same(passed: Sequence[Occasion], worlds: Sequence[bytes], index: int) -> bool:
