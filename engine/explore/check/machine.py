@@ -13,10 +13,12 @@ from engine.checkpoint.barriers import AlignmentMetrics
 from engine.checkpoint.coordinator import (
     CheckpointGraph,
     CoordinatorConfig,
+    RestoreRow,
     SubtaskCheckpointMetrics,
     SubtaskRow,
     TriggerRequest,
 )
+from engine.checkpoint.restore import FixedDelayRestart
 from engine.elements.events import CheckpointBarrier, CheckpointOptions, Watermark
 from engine.explore.cases import Case
 from engine.explore.check.fingerprint import (
@@ -41,7 +43,7 @@ from engine.runtime.job import ENDED, STOPPED, Restore
 from engine.runtime.kernel import START_NS, ChoiceRecorder, ScheduledEvent
 from engine.runtime.storage import TaskSnapshot
 from engine.runtime.tasks import Task
-from state_backends.base import KeyGroupRange
+from state_backends.base import KeyGroupRange, KeyType
 from state_backends.codec import RegisteredType, StateCodec
 from state_backends.snapshots import (
     ChannelName,
@@ -53,6 +55,7 @@ from state_backends.snapshots import (
 )
 
 _NEVER_CHANGE = (
+    Case,
     ChannelPlan,
     SubtaskPlan,
     EdgePlan,
@@ -73,8 +76,11 @@ _VALUES = (
     CheckpointOptions,
     ChannelName,
     Fault,
+    FixedDelayRestart,
+    KeyType,
     OperatorStateHandle,
     Restore,
+    RestoreRow,
     SnapshotOptions,
     StateId,
     StateOffsets,
