@@ -123,10 +123,9 @@ class ExternalFaults:
         :mod:`operators.databases.memory_database`."""
         if self._come_by is not None:
             self._come_by()
-        name = request.name
-        fault = self._exact.strike(name) if self._exact.is_armed else None
+        fault = self._exact.strike(request.name) if self._exact.is_armed else None
         if fault is None and self._by_chance.is_armed:
-            fault = self._by_chance.strike(name, FATES_BY_CHANCE[request.kind])
+            fault = self._by_chance.strike(request.name, FATES_BY_CHANCE[request.kind])
         return DELIVERED if fault is None else fault.kind
 
     def in_plan(self, plan: ExecutionPlan) -> ExecutionPlan:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.elements.events import CheckpointBarrier
 from state_backends.base import value_class
@@ -50,7 +48,7 @@ class TriggerSnapshot:
     metrics: AlignmentMetrics
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class AbortCheckpoint:
     """The handler gave up on the checkpoint: tell the task's checkpoint protocol."""
 
@@ -58,7 +56,7 @@ class AbortCheckpoint:
     reason: CheckpointFailureReason
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class StartCapture:
     """Open channel-state writing for the checkpoint, then start its capture on every channel (except chained sources:
     their records are never channel state). Comes before the ``TriggerSnapshot`` of every unaligned checkpoint."""
@@ -66,7 +64,7 @@ class StartCapture:
     checkpoint_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class StopCapture:
     """Stop the capture on every channel: the input part of the in-flight data ends.
 
@@ -79,7 +77,7 @@ class StopCapture:
     failed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class AlignmentFinished:
     """All barriers of an unaligned checkpoint are here; only now its ``metrics`` are known."""
 
@@ -87,14 +85,14 @@ class AlignmentFinished:
     metrics: AlignmentMetrics
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class PromoteBarrier:
     """Move the announced barrier of this channel to the front, past the records before it."""
 
     channel: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class ArmAlignmentTimer:
     """Call ``on_timeout(checkpoint_id)`` of the handler at virtual time ``at_ns``. It need not be disarmed: an outdated
     call does nothing."""

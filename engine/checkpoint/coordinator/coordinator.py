@@ -315,7 +315,7 @@ class CheckpointCoordinator:
         """Look at the metadata to be written and at the queue again: the event may have unblocked one of them."""
         if self.pending.fully_acknowledged:
             self._ending.finalize_next(now_ns, out)
-        while self._follow(self.requests.choose(self._situation(now_ns)), now_ns, out):
+        while self.requests.queued and self._follow(self.requests.choose(self._situation(now_ns)), now_ns, out):
             pass
         return _finished(out)
 

@@ -6,7 +6,7 @@ tuple they come in is the order of execution.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from engine.checkpoint.coordinator.shared_state_registry import SharedState
@@ -82,7 +82,7 @@ class Acknowledge:
         return tuple(state.handle for state in self.shared if state.handle is not None)
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class Decline:
     """A task will not take its part (Flink: ``DeclineCheckpoint``). ``cause`` is for the reader of the table, and so
     are ``metrics``: the task's measurements by then (Flink: ``reportIncompleteStats``)."""
@@ -98,19 +98,19 @@ class Decline:
 # --- coordinator to driver ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class ArmPeriodicTimer:
     """Call ``on_timer`` at ``at_ns``. Replaces the earlier one; an outdated call is ignored anyway."""
 
     at_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class DisarmPeriodicTimer:
     """The periodic timer is not needed any more."""
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class ArmTimeout:
     """Call ``on_timeout(checkpoint_id)`` at ``at_ns``."""
 
@@ -118,14 +118,14 @@ class ArmTimeout:
     at_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class DisarmTimeout:
     """The timeout of ``checkpoint_id`` is not needed any more; an outdated call is ignored anyway."""
 
     checkpoint_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class InitializeLocation:
     """Make the directory of the snapshot; answer ``on_location_ready`` or ``on_location_failed``.
 
@@ -137,7 +137,7 @@ class InitializeLocation:
     label: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class SnapshotOperatorCoordinators:
     """Have these operator coordinators take their snapshot and close their gateways; answer
     ``on_operator_coordinator_state`` for each, or ``on_preparation_failed``."""
@@ -146,7 +146,7 @@ class SnapshotOperatorCoordinators:
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class CallMasterHooks:
     """Call these hooks; answer ``on_master_hook_state`` for each, or ``on_preparation_failed``."""
 
@@ -154,7 +154,7 @@ class CallMasterHooks:
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class SendTrigger:
     """Send ``barrier`` to ``tasks``; report ``on_send_failed`` for a task that cannot be reached."""
 
@@ -162,7 +162,7 @@ class SendTrigger:
     tasks: tuple[TaskId, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class FinishedState:
     """The metadata's record of finished operators.
 
@@ -174,7 +174,7 @@ class FinishedState:
     finished_subtasks: tuple[TaskId, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class WriteMetadata:
     """All parts are here: make the checkpoint durable; answer ``on_metadata_written`` or ``on_metadata_failed``.
 
@@ -192,7 +192,7 @@ class WriteMetadata:
     hook_states: tuple[tuple[str, object], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class NotifyComplete:
     """Tell ``tasks`` that the checkpoint is durable."""
 
@@ -201,7 +201,7 @@ class NotifyComplete:
     tasks: tuple[TaskId, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class NotifyAborted:
     """Tell ``tasks`` that the checkpoint is given up, and which one completed last."""
 
@@ -211,7 +211,7 @@ class NotifyAborted:
     tasks: tuple[TaskId, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class NotifyCoordinatorsComplete:
     """Tell these operator coordinators that the checkpoint is durable. Aborts that it caused were reported before."""
 
@@ -219,7 +219,7 @@ class NotifyCoordinatorsComplete:
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class NotifyCoordinatorsAborted:
     """Tell these operator coordinators that the checkpoint is given up; their gateways open again."""
 
@@ -227,7 +227,7 @@ class NotifyCoordinatorsAborted:
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class DiscardPendingCheckpoint:
     """Delete the parts received for an aborted checkpoint and its location; answer ``on_discarded``."""
 
@@ -235,21 +235,21 @@ class DiscardPendingCheckpoint:
     acknowledgements: tuple[Acknowledge, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class DiscardCheckpoint:
     """Delete a completed checkpoint that is not retained any more; answer ``on_discarded``."""
 
     checkpoint_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class DiscardAcknowledgedState:
     """Delete the state in a message that no checkpoint takes. Needs no answer."""
 
     acknowledgement: Acknowledge
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class DiscardSharedState:
     """Delete shared files that no retained checkpoint uses. Needs no answer; a file may be gone already
     (a message that was late or came twice may have brought its name back)."""
@@ -271,7 +271,7 @@ class IgnoredBecause(Enum):
     UNKNOWN_SHARED_STATE = "it refers to shared state that does not exist (any more)"
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class MessageIgnored:
     """For the record: a message was ignored, and why."""
 
@@ -279,7 +279,7 @@ class MessageIgnored:
     why: IgnoredBecause
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class RequestCompleted:
     """The request with this label led to a durable snapshot."""
 
@@ -287,7 +287,7 @@ class RequestCompleted:
     checkpoint_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class RequestFailed:
     """The request with this label failed; ``checkpoint_id`` is ``None`` when it never got an id."""
 
@@ -296,7 +296,7 @@ class RequestFailed:
     checkpoint_id: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class FailJob:
     """The failure budget is used up. Always the last instruction. ``task``: the one to blame, if any."""
 

@@ -22,11 +22,11 @@ Rules of a plan (Flink: ``DefaultCheckpointPlanCalculator``)
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 
 from engine.checkpoint.coordinator.coordinator_messages import Acknowledge, Decline, FinishedState, TaskId
 from engine.graph.plan import ExecutionPlan
+from state_backends.base import value_class
 
 
 class TaskStatus(Enum):
@@ -46,7 +46,7 @@ class PartlyFinishedUnionStateError(Exception):
     """A vertex with union list state is partly finished. Handled by the coordinator."""
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class CheckpointEdge:
     """An edge between two vertices.
 
@@ -58,7 +58,7 @@ class CheckpointEdge:
     connections: tuple[tuple[int, ...], ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class CheckpointGraph:
     """Vertices (by parallelism, index = vertex, topologically ordered or not) and edges."""
 
@@ -95,7 +95,7 @@ class CheckpointGraph:
         return cls(tuple(vertex.parallelism for vertex in plan.vertices), tuple(edges))
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class CheckpointPlan:
     """Tasks to trigger, to wait for and to notify, and those that have finished; all in task order."""
 

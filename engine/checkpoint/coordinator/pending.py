@@ -18,6 +18,7 @@ from engine.checkpoint.coordinator.coordinator_messages import Acknowledge, Fini
 from engine.checkpoint.coordinator.deployment import CheckpointPlan, finished_state
 from engine.checkpoint.coordinator.shared_state_registry import SharedState
 from engine.elements.events import CheckpointBarrier, SavepointFormat, SnapshotKind, StopMode
+from state_backends.base import value_class
 
 _REMEMBERED_EXPIRED = 16
 """Expired ids that differ from unknown ones (Flink: ``NUM_GHOST_CHECKPOINT_IDS``)."""
@@ -31,7 +32,7 @@ class RequestedForm(Enum):
     INCREMENTAL = "incremental"
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class TriggerRequest:
     """One request for a snapshot.
 

@@ -4,8 +4,6 @@ execution.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from engine.checkpoint.barriers import AlignmentMetrics
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.elements.events import CheckpointBarrier
@@ -23,7 +21,7 @@ class TakeSnapshot:
     final: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class BroadcastCancelMarker:
     """Send ``CancelCheckpointMarker(checkpoint_id)`` on all outputs, before any further record."""
 
@@ -37,7 +35,7 @@ class AcknowledgeCheckpoint:
     checkpoint_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class DeclineCheckpoint:
     """Tell the coordinator that there will be no snapshot from this task."""
 
@@ -45,14 +43,14 @@ class DeclineCheckpoint:
     reason: CheckpointFailureReason
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class CancelSnapshot:
     """Cancel the running asynchronous part and delete its files."""
 
     checkpoint_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class DiscardSnapshot:
     """A snapshot was finished although it had been cancelled: delete it."""
 
@@ -66,28 +64,28 @@ class NotifyOperatorsComplete:
     checkpoint_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class NotifyOperatorsSubsumed:
     """Tell operators and state backends that this and older checkpoints are no longer retained."""
 
     checkpoint_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class NotifyOperatorsAborted:
     """Call ``notify_checkpoint_aborted`` of operators and state backends."""
 
     checkpoint_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class StopTask:
     """The savepoint that the task waits for is complete: the task finishes, without another record."""
 
     checkpoint_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class FailTask:
     """The savepoint that the task waits for is given up. The task has stopped its work for it and cannot go on: it
     fails, and the job is restored."""

@@ -33,17 +33,19 @@ def effects_judge(subject: Subject, case: Case, promise: str | None) -> EffectsI
     ``None`` where nothing is promised, where faults may destroy the checkpoints that the promise rests on, and in modes
     that track records, which keep no ledger.
     """
-    config = run_config(case)
-    protocol = config.protocol
-    promise = promise or promise_of(protocol)
     kinds = frozenset((*(one.kind for one in case.faults), *case.mix.per_million))
-    if promise == NONE or protocol.tracks_records or kinds & DAMAGE:
+    if promise == NONE or kinds & DAMAGE:
         return None
     try:
+        # Asked before the configuration is made: it is known, and nearly always the answer.
         if subject.reference(case.dropped).order_dependent is None:
             return None
     except ConfigurationError:
         # A job that fails by itself: the run will show it.
+        return None
+    config = run_config(case)
+    promise = promise or promise_of(config.protocol)
+    if promise == NONE or config.protocol.tracks_records:
         return None
     return EffectsInvariant(_expected(subject, case, config), promise)
 
