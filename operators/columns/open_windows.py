@@ -154,10 +154,19 @@ class OpenWindow:
         """The keys by slot, without those of waiting records."""
         return self.slots.keys(len(self.slots))
 
+    def accumulators(self, part: int) -> Column:
+        """Those of one part by slot: a copy, without the waiting records."""
+        copied: Column = self.totals[part][: len(self.slots)].copy()
+        return copied
+
+    def fired(self) -> Column:
+        """By slot, 1 for a key without records since the window fired, else 0."""
+        return (~self.due[: len(self.slots)]).astype(np.int64)
+
     def fingerprint(self) -> object:
         """Everything that decides what comes out of the window."""
-        count = len(self.slots)
-        folded = (plain(self.keys), [one[:count].tolist() for one in self.totals], self.due[:count].tolist())
+        totals = [self.accumulators(part).tolist() for part in range(len(self.totals))]
+        folded = plain(self.keys), totals, self.fired().tolist()
         waiting = [plain(one) for one in self._keys], [[plain(one) for one in inputs] for inputs in self._inputs]
         return folded, waiting
 

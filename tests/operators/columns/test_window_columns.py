@@ -466,8 +466,13 @@ def windowed(assigner: Any = TENS) -> Any:
         (lambda: windowed(TumblingProcessingTimeWindows.of(5)).count_column(), "not TumblingProcessingTimeWindows"),
         (lambda: windowed().trigger(CountTrigger.of(2)).sum_column("v"), "sum_column takes.*without CountTrigger"),
         (lambda: windowed().evictor(CountEvictor.of(2)).sum_column("v"), "without an evictor; CountEvictor"),
-        (lambda: windowed().sum_column("v", into="window_end"), "into another column than 'window_end'"),
-        (lambda: windowed().min_column("k"), "into another column than 'k'"),
+        (lambda: windowed().sum_column("v", into="window_end"), "two of the name 'window_end'"),
+        (lambda: windowed().min_column("k"), r"two of the name 'k'\n  let the aggregate go into another column"),
+        (
+            lambda: windowed()._stream._job.source(ColumnSource({"window_end": [1]})).key_by_column("window_end")
+            .window(TENS).count_column(),
+            "window_end, window_start, window_end, count: there are two of the name 'window_end'",
+        ),
         (lambda: windowed().sum_column(5, into="x"), "the name of a column is a str"),
         (lambda: windowed().aggregate_columns({}), "nothing to aggregate"),
         (lambda: windowed().aggregate_columns({"x": max}), "is no aggregate; give sum_of.*mean_of"),
