@@ -11,7 +11,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -147,7 +147,7 @@ def _puts(entries: _Entries, rocksdict: Any, rounds: int) -> Result:
         return _load(plain.__setitem__, entries)
 
     paired = interleaved(of_rocks, {"lsm": of_lsm, "dict": of_dict}, rounds)
-    return _ratio(f"put {len(entries.keys):,} entries, merging included", paired, len(entries.keys), at_least(0.5))
+    return _ratio(f"put {len(entries.keys):,} entries, merging included", paired, len(entries.keys), at_least(0.6))
 
 
 def _ratio(case: str, paired: dict[str, Paired], count: int, goal: Any) -> Result:
@@ -181,7 +181,7 @@ def _reads(entries: _Entries, rocksdict: Any, rounds: int) -> list[Result]:
     count, wanted = len(entries.keys), entries.wanted
     everything = count * _DECODED_ENTRY_BYTES
     plain = dict(zip(entries.keys, entries.values, strict=True))
-    warm_bytes, cold_bytes = 2 * everything, count * _PACKED_ENTRY_BYTES // 4
+    warm_bytes, cold_bytes = 2 * everything, 2 * count * _PACKED_ENTRY_BYTES // 4
     with _rocks(rocksdict) as rocks, _lsm(cache_bytes=warm_bytes) as store, _lsm(cache_bytes=cold_bytes) as cold:
         _load(rocks.db.__setitem__, entries)
         _load(store.put, entries)
@@ -195,7 +195,7 @@ def _reads(entries: _Entries, rocksdict: Any, rounds: int) -> list[Result]:
                 "lsm": lambda: _gets(store.get, wanted, True),
                 "dict": lambda: _gets(plain.get, wanted, True),
             }),
-            ("get, a quarter of all blocks in the cache", 0.3, {
+            ("get, a quarter of all blocks in the cache", 0.6, {
                 "rocks": lambda: _gets(rocks.db.get, wanted, True),
                 "lsm": lambda: _gets(cold.get, wanted, True),
             }),
@@ -313,7 +313,10 @@ def _stream(count: int) -> Iterator[tuple[bytes, bytes]]:
 
 
 def grow_lsm(count: int, cache_mib: int) -> int:
-    """By how many bytes this process grows while a store takes in all entries and gives each back once."""
+    """By how many bytes this process grows while a store takes in all entries and gives each back once. The library
+    numpy, which a process loads once whatever the size of its state, is not counted."""
+    with suppress(ImportError):
+        import numpy  # noqa: F401
     before = _resident_bytes()
     with _lsm(cache_bytes=cache_mib * _MIB) as store:
         for key, value in _stream(count):

@@ -9,6 +9,7 @@
 | ``sst``             | files of entries, with ``block`` and ``bloom``                       |
 | ``range_tombstones``| range tombstones                                                     |
 | ``merge``           | several sorted sources as one                                        |
+| ``fixed_width``     | the same for entries of one width, as arrays                         |
 | ``version``         | the list of files as an immutable value, and edits of it             |
 | ``compaction``      | which files to merge, and the version afterwards: pure functions     |
 | ``compaction_work`` | carries out a compaction in steps                                    |

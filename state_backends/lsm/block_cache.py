@@ -26,27 +26,42 @@ _READS_BEFORE_DECODING = 4
 class BlockCache:
     """Blocks by ``table.base + block number``, each packed or decoded. The block put in last always stays.
 
+    Either kind has half of the space. They are in memory of two kinds, neither of which is given back, so otherwise a
+    cache that was full of packed blocks and then of decoded ones would take its space twice.
+
     :ivar blocks: the decoded blocks; the store's read path reads it directly
-    :ivar packed: the other ones, as bytes
-    :ivar used_bytes: the estimated size of all blocks
+    :ivar packed: the other ones, as bytes, the oldest first
     """
 
-    __slots__ = ("_limit", "_reads", "_sizes", "blocks", "packed", "used_bytes")
+    __slots__ = ("_decoded_bytes", "_limit", "_packed_bytes", "_reads", "_sizes", "blocks", "packed")
 
     def __init__(self, limit_bytes: int) -> None:
-        self._limit = limit_bytes
+        self._limit = limit_bytes // 2
         self.blocks: dict[int, Block] = {}
-        self.packed: dict[int, bytes] = {}
+        self.packed: OrderedDict[int, bytes] = OrderedDict()
         # How often packed blocks were found here.
         self._reads: dict[int, int] = {}
-        # The oldest first.
+        # The estimated sizes of the decoded blocks, the oldest first.
         self._sizes: OrderedDict[int, int] = OrderedDict()
-        self.used_bytes = 0
+        self._decoded_bytes = 0
+        self._packed_bytes = 0
+
+    @property
+    def used_bytes(self) -> int:
+        """The estimated size of all blocks."""
+        return self._packed_bytes + self._decoded_bytes
 
     def put_packed(self, key: int, data: bytes) -> None:
         """Add a block that is not in the cache."""
-        self._make_room(key, len(data) + BYTES_PER_BLOCK)
-        self.packed[key] = data
+        packed = self.packed
+        assert key not in packed, key
+        used = self._packed_bytes + len(data) + BYTES_PER_BLOCK
+        while used > self._limit and packed:
+            oldest, dropped = packed.popitem(last=False)
+            used -= len(dropped) + BYTES_PER_BLOCK
+            self._reads.pop(oldest, None)
+        packed[key] = data
+        self._packed_bytes = used
 
     def is_wanted(self, key: int) -> bool:
         """Count a read of a packed block; returns whether it is read so often that decoding it pays."""
@@ -56,43 +71,36 @@ class BlockCache:
     def put(self, key: int, block: Block, size_bytes: int) -> None:
         """Add a decoded block; it replaces the packed one."""
         self._remove(key)
-        self._make_room(key, size_bytes)
-        self.blocks[key] = block
-
-    def _make_room(self, key: int, size_bytes: int) -> None:
-        """Drop the oldest blocks until a new one fits, and note it as the newest."""
         sizes = self._sizes
-        assert key not in sizes, key
-        used = self.used_bytes + size_bytes
+        used = self._decoded_bytes + size_bytes
         while used > self._limit and sizes:
-            oldest, size = sizes.popitem(last=False)
-            used -= size
-            self._drop(oldest)
+            oldest, dropped = sizes.popitem(last=False)
+            used -= dropped
+            del self.blocks[oldest]
         sizes[key] = size_bytes
-        self.used_bytes = used
+        self.blocks[key] = block
+        self._decoded_bytes = used
 
     def forget(self, table: Table) -> None:
         for key in range(table.base, table.base + len(table.first_keys)):
             self._remove(key)
 
     def _remove(self, key: int) -> None:
-        size = self._sizes.pop(key, None)
-        if size is not None:
-            self.used_bytes -= size
-            self._drop(key)
-
-    def _drop(self, key: int) -> None:
-        if self.packed.pop(key, None) is None:
+        if key in self.packed:
+            self._packed_bytes -= len(self.packed.pop(key)) + BYTES_PER_BLOCK
+            self._reads.pop(key, None)
+        elif key in self.blocks:
+            self._decoded_bytes -= self._sizes.pop(key)
             del self.blocks[key]
-        elif key in self._reads:
-            del self._reads[key]
 
     def validate(self) -> None:
         assert not self.blocks.keys() & self.packed.keys()
-        assert self.blocks.keys() | self.packed.keys() == self._sizes.keys()
+        assert self.blocks.keys() == self._sizes.keys()
         assert self._reads.keys() <= self.packed.keys()
-        assert self.used_bytes == sum(self._sizes.values())
-        assert self.used_bytes <= self._limit or len(self._sizes) == 1, self.used_bytes
+        assert self._decoded_bytes == sum(self._sizes.values())
+        assert self._packed_bytes == sum(len(data) + BYTES_PER_BLOCK for data in self.packed.values())
+        assert self._decoded_bytes <= self._limit or len(self.blocks) == 1, self._decoded_bytes
+        assert self._packed_bytes <= self._limit or len(self.packed) == 1, self._packed_bytes
 
 
 class OpenFiles:

@@ -11,6 +11,13 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterable
+from functools import cache
+from typing import TYPE_CHECKING
+
+from state_backends.base import np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _MASKS = 4096
 _BITS_PER_MASK = 6
@@ -41,12 +48,29 @@ MASKS = _masks()
 
 def build_filter(hashes: Iterable[int], count: int, bits_per_key: int) -> array[int]:
     """The filter's words for some keys. ``hashes``: the crc32 of each key."""
-    size = max(1, (count * bits_per_key + 63) // 64)
-    words = array("Q", bytes(8 * size))
-    masks = MASKS
+    words = array("Q", bytes(8 * _word_count(count, bits_per_key)))
+    size, masks = len(words), MASKS
     for value in hashes:
         words[value % size] |= masks[value >> MASK_SHIFT]
     return words
+
+
+def build_filter_at_once(hashes: NDArray[np.uint32], bits_per_key: int) -> array[int]:
+    """:func:`build_filter` for an array of hashes."""
+    words = array("Q", bytes(8 * _word_count(len(hashes), bits_per_key)))
+    places = hashes % np.uint32(len(words))
+    # Of many keys, several set bits of one word: an assignment would keep those of the last.
+    np.bitwise_or.at(np.frombuffer(words, np.uint64), places, _mask_array()[hashes >> np.uint32(MASK_SHIFT)])
+    return words
+
+
+@cache
+def _mask_array() -> NDArray[np.uint64]:
+    return np.array(MASKS, np.uint64)
+
+
+def _word_count(keys: int, bits_per_key: int) -> int:
+    return max(1, (keys * bits_per_key + 63) // 64)
 
 
 def filter_to_bytes(words: array[int]) -> bytes:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from state_backends.base import BackgroundWork
+from state_backends.lsm import fixed_width
 from state_backends.lsm.block import Columns
-from state_backends.lsm.compaction import CompactionTask, edit_for
+from state_backends.lsm.compaction import CompactionTask, Run, edit_for
 from state_backends.lsm.file_set import FileSet
 from state_backends.lsm.files import delete_quietly
+from state_backends.lsm.fixed_width import FixedColumns, NotFixedError, Widths, common_widths, merged_fixed
 from state_backends.lsm.merge import BLOCKS_AT_ONCE, MergeSource, merged, pieces_of_run, ranges_of
 from state_backends.lsm.range_tombstones import NO_RANGES, DeletedRanges
 from state_backends.lsm.sst import SstWriter, Table
@@ -28,15 +30,18 @@ class RunWriter:
         self._first = b""
         self.tables: list[Table] = []
 
-    def add(self, columns: Columns) -> None:
+    def add(self, columns: Columns | FixedColumns) -> None:
         """Append at least one entry. The keys must be greater than all keys before."""
         writer = self._writer
         if writer is not None and self._target_bytes is not None and writer.written_bytes >= self._target_bytes:
-            self._finish_file(columns[0][0])
+            self._finish_file(bytes(columns[0][0]))
             writer = None
         if writer is None:
             writer = self._writer = self._files.writer()
-        writer.add(*columns)
+        if isinstance(columns, FixedColumns):
+            writer.add_fixed(columns)
+        else:
+            writer.add(*columns)
 
     def finish(self) -> None:
         """End the last file, if there is one."""
@@ -77,9 +82,10 @@ class CompactionWork(BackgroundWork):
         self._is_over = False
         self._read_bytes = 0
         ranges = NO_RANGES
-        self._entries: Iterator[Columns] = iter(())
+        self._entries: Iterator[Columns | FixedColumns] = iter(())
         if not task.is_move:
-            self._entries, ranges = self._inputs()
+            general, ranges = self._inputs()
+            self._entries = self._with_fixed_widths(general) if self._may_be_fixed() else general
         target = None if task.output_level == 0 else files.options.file_bytes
         self._output = RunWriter(files, NO_RANGES if task.is_bottom else ranges, target)
 
@@ -92,6 +98,38 @@ class CompactionWork(BackgroundWork):
             sources.append(MergeSource(pieces_of_run(self._read, tables, b"", None, BLOCKS_AT_ONCE), ranges))
             all_ranges = all_ranges.union(ranges)
         return self._cleaned(merged(sources)), all_ranges
+
+    def _may_be_fixed(self) -> bool:
+        """Whether the entries may be merged as matrices, if they are of one width: nothing is dropped or changed."""
+        options = self._files.options
+        return (
+            options.compaction_filter is None
+            and options.compression == "none"
+            and not any(file.deletes for file in self.task.inputs)
+            and sum(file.entries for file in self.task.inputs) >= fixed_width.FEWEST_ENTRIES
+        )
+
+    def _with_fixed_widths(self, general: Iterator[Columns]) -> Iterator[Columns | FixedColumns]:
+        """The merged entries, as matrices when they are of one width."""
+        tables = [self._files.table(file.name) for file in self.task.inputs]
+        sizes = [table.block_sizes(0, len(table.first_keys)) for table in tables]
+        widths = common_widths(self._files.read(tables[0], 0, 1), sizes)
+        if widths is not None:
+            try:
+                yield from merged_fixed([self._fixed_pieces(run, widths) for run in self.task.runs])
+                return
+            except NotFixedError:
+                # A block with another width shows itself only when it is read: begin again.
+                self._output.abandon()
+        yield from general
+
+    def _fixed_pieces(self, run: Run, widths: Widths) -> Iterator[FixedColumns]:
+        for table in [self._files.table(file.name) for file in run]:
+            blocks = len(table.first_keys)
+            for start in range(0, blocks, BLOCKS_AT_ONCE):
+                stop = min(blocks, start + BLOCKS_AT_ONCE)
+                self._read_bytes += sum(table.block_sizes(start, stop))
+                yield self._files.read_fixed(table, start, stop, widths)
 
     def _read(self, table: Table, start: int, stop: int) -> Columns:
         self._read_bytes += sum(map(table.block_bytes, range(start, stop)))

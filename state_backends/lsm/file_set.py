@@ -36,6 +36,7 @@ from state_backends.lsm.files import (
     is_own,
     link_or_copy,
 )
+from state_backends.lsm.fixed_width import FixedColumns, Widths
 from state_backends.lsm.manifest import ManifestContent, ManifestLog, read_current, write_manifest
 from state_backends.lsm.merge import MergeSource, pieces_of_run, ranges_of
 from state_backends.lsm.sst import SstWriter, Table, open_table
@@ -298,6 +299,9 @@ class FileSet:
 
     def read(self, table: Table, start: int, stop: int) -> Columns:
         return table.read(self._open_files.get(table.meta.name), start, stop)
+
+    def read_fixed(self, table: Table, start: int, stop: int, widths: Widths) -> FixedColumns:
+        return table.read_fixed(self._open_files.get(table.meta.name), start, stop, widths)
 
     def read_cached(self, table: Table, start: int, stop: int) -> Columns:
         """The entries of some blocks; a single block is read through the cache."""

@@ -27,6 +27,7 @@ from state_backends.lsm.compaction import pick, whole
 from state_backends.lsm.compaction_work import CompactionWork, RunWriter
 from state_backends.lsm.file_set import FileSet
 from state_backends.lsm.files import WAL_SUFFIX, delete_quietly
+from state_backends.lsm.fixed_width import fixed_pieces
 from state_backends.lsm.memtable import LsmSnapshot, Memtable, rows
 from state_backends.lsm.range_tombstones import NO_RANGES
 from state_backends.lsm.sst import Table
@@ -174,10 +175,11 @@ class LsmStore:
         try:
             last: bytes | None = None
             while batch := list(islice(entries, _INGEST_ENTRIES)):
-                keys, values = [key for key, _ in batch], [value for _, value in batch]
+                keys = [key for key, _ in batch]
+                values: list[bytes | None] = [value for _, value in batch]
                 _check_ascending(keys, last)
                 last = keys[-1]
-                output.add((keys, list(values)))
+                output.add((keys, values))
             output.finish()
         except BaseException:
             output.abandon()
@@ -242,9 +244,13 @@ class LsmStore:
         self._change_log()
         writer = files.writer()
         try:
-            keys, values = memtable.columns()
-            if keys:
-                writer.add(keys, values)
+            columns = memtable.columns()
+            pieces = fixed_pieces(columns) if self._options.compression == "none" else None
+            if pieces is not None:
+                for piece in pieces:
+                    writer.add_fixed(piece)
+            elif columns[0]:
+                writer.add(*columns)
             table = writer.finish(memtable.ranges)
         except BaseException:
             writer.abandon()

@@ -3,6 +3,7 @@
 Each source has a present piece. A round takes from every source the entries up to the smallest last key of these
 pieces. It puts them into one ``dict``, older sources first, and sorts its keys; for a few runs that is cheap. So each
 round uses up at least one piece, memory holds one piece per source, and keys of a single source pass unchanged.
+``fixed_width`` does the same with arrays, where entries allow it.
 """
 
 from __future__ import annotations

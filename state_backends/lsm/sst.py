@@ -21,19 +21,25 @@ import struct
 from array import array
 from dataclasses import dataclass
 from itertools import chain, pairwise
+from operator import sub
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 import msgpack
 
-from state_backends.base import CorruptStateError, binary, check_shape, flag, list_of, row, text, whole
+from state_backends.base import CorruptStateError, binary, check_shape, flag, list_of, np, row, text, whole
 from state_backends.codec import check_version
 from state_backends.files import TEMPORARY_SUFFIX, FileSystem, RandomAccessFile, WritableFile
 from state_backends.lsm.block import Columns, cumulative_bytes, cuts, decompressed, encode_block, unpack_block
-from state_backends.lsm.bloom import build_filter, filter_from_bytes, filter_to_bytes
+from state_backends.lsm.bloom import build_filter, build_filter_at_once, filter_from_bytes, filter_to_bytes
 from state_backends.lsm.files import delete_quietly, put_in_place
+from state_backends.lsm.fixed_width import FixedColumns, Widths, join, key_hashes, pack_blocks, unpack_blocks
 from state_backends.lsm.range_tombstones import NO_RANGES, DeletedRanges, Range
 from state_backends.lsm.store_options import COMPRESSIONS, LsmOptions
 from state_backends.lsm.version import FileMeta
+
+if TYPE_CHECKING:
+    from state_backends.lsm.fixed_width import Bytes
 
 SST_MAGIC = b"WEIRLSMS"
 SST_VERSION = 1
@@ -129,6 +135,23 @@ class Table:
             all_values += values
         return all_keys, all_values
 
+    def read_fixed(self, file: RandomAccessFile, start: int, stop: int, widths: Widths) -> FixedColumns:
+        """:meth:`read` for entries of one width, in blocks that are not compressed and, but for the last, of one size.
+
+        :raises NotFixedError: when the entries have other widths
+        """
+        offsets = self._offsets
+        begin = offsets[start]
+        data = file.read_at(begin, offsets[stop] - begin)
+        view = memoryview(data)
+        for block in range(start, stop):
+            self._check(view[offsets[block] - begin : offsets[block + 1] - begin], block)
+        return unpack_blocks(data, self.block_sizes(start, stop), widths)
+
+    def block_sizes(self, start: int, stop: int) -> list[int]:
+        offsets = self._offsets
+        return list(map(sub, offsets[start + 1 : stop + 1], offsets[start:stop]))
+
     def read_packed(self, file: RandomAccessFile, block: int) -> bytes:
         """One block, checked against its checksum and no longer compressed: see :meth:`unpack`."""
         begin = self._offsets[block]
@@ -145,14 +168,17 @@ class Table:
         return self.unpack(self._packed(data, block), block)
 
     def _packed(self, data: bytes, block: int) -> bytes:
-        if crc32(data) != self._crcs[block]:
-            raise CorruptStateError(self.path, f"damaged: block {block} does not match its checksum")
+        self._check(data, block)
         if self._compression == "none":
             return data
         try:
             return decompressed(data)
         except ValueError as problem:
             raise self.senseless(block, problem) from problem
+
+    def _check(self, data: bytes | memoryview, block: int) -> None:
+        if crc32(data) != self._crcs[block]:
+            raise CorruptStateError(self.path, f"damaged: block {block} does not match its checksum")
 
     def senseless(self, block: int, problem: ValueError) -> CorruptStateError:
         """The error of a block that has its checksum and still is none."""
@@ -211,6 +237,9 @@ class SstWriter:
         self._offsets: list[int] = [0]
         self._crcs: list[int] = []
         self._hashes: list[list[int]] = []
+        # Entries that came as matrices: those that are in no block yet, and all keys.
+        self._pending_fixed: FixedColumns | None = None
+        self._fixed_keys: list[Bytes] = []
         self._entries = 0
         self._tombstones = 0
         self._last_key = b""
@@ -232,6 +261,29 @@ class SstWriter:
             self._add_block(keys[start:stop], values[start:stop])
         # The last block may still grow.
         self._pending = (keys[starts[-1] :], values[starts[-1] :])
+
+    def add_fixed(self, columns: FixedColumns) -> None:
+        """:meth:`add` for entries of one width, into blocks that are not compressed. A file gets all its entries by
+        one of the two."""
+        self._fixed_keys.append(columns.keys)
+        self._entries += len(columns.keys)
+        self._last_key = columns.keys[-1].tobytes()
+        columns = join(self._pending_fixed, columns)
+        per_block = max(1, self._options.block_bytes // (columns.keys.shape[1] + columns.values.shape[1]))
+        # The last block may still grow.
+        whole = (len(columns.keys) - 1) // per_block * per_block
+        if whole:
+            self._add_fixed_blocks(columns.sliced(0, whole), per_block)
+        self._pending_fixed = columns.sliced(whole)
+
+    def _add_fixed_blocks(self, columns: FixedColumns, per_block: int) -> None:
+        data, size, first_keys = pack_blocks(columns, per_block)
+        view = memoryview(data)
+        begin = self._offsets[-1]
+        self._first_keys += first_keys
+        self._offsets += range(begin + size, begin + len(data) + 1, size)
+        self._crcs += [crc32(view[start : start + size]) for start in range(0, len(data), size)]
+        self._write(data)
 
     def _add_block(self, keys: list[bytes], values: list[bytes | None]) -> None:
         data = encode_block(keys, values, self._options.compression)
@@ -258,7 +310,10 @@ class SstWriter:
         if self._pending[0]:
             self._add_block(*self._pending)
             self._pending = ([], [])
-        words = build_filter(chain.from_iterable(self._hashes), self._entries, self._options.filter_bits)
+        if self._pending_fixed is not None:
+            self._add_fixed_blocks(self._pending_fixed, len(self._pending_fixed.keys))
+            self._pending_fixed = None
+        words = self._filter()
         index = self._index(ranges)
         filter_data, index_data = filter_to_bytes(words), index.to_bytes()
         filter_offset = self._offsets[-1]
@@ -280,6 +335,12 @@ class SstWriter:
             index.smallest, index.largest, index.largest_excluded,
         )  # fmt: skip
         return Table(self._path, meta, index, words)
+
+    def _filter(self) -> array[int]:
+        bits = self._options.filter_bits
+        if self._fixed_keys:
+            return build_filter_at_once(key_hashes(np.concatenate(self._fixed_keys)), bits)
+        return build_filter(chain.from_iterable(self._hashes), self._entries, bits)
 
     def _index(self, ranges: DeletedRanges) -> _Index:
         bounds: list[Range] = list(ranges.ranges[:1] + ranges.ranges[-1:])

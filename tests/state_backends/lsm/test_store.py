@@ -73,7 +73,7 @@ def test_the_cache_stays_within_its_budget() -> None:
     store = open_store(memtable_bytes=2000, cache_bytes=3000)
     entries = fill(store, range(300))
     store.flush()
-    for key_again in (*entries, *(one for one in entries for _ in range(9))):
+    for key_again in (*(one for one in entries for _ in range(9)), *entries):
         assert store.get(key_again) == entries[key_again]
         store.validate()
 
