@@ -145,7 +145,8 @@ class Table:
         data = file.read_at(begin, offsets[stop] - begin)
         view = memoryview(data)
         for block in range(start, stop):
-            self._check(view[offsets[block] - begin : offsets[block + 1] - begin], block)
+            if crc32(view[offsets[block] - begin : offsets[block + 1] - begin]) != self._crcs[block]:
+                raise self._damaged(block)
         return unpack_blocks(data, self.block_sizes(start, stop), widths)
 
     def block_sizes(self, start: int, stop: int) -> list[int]:
@@ -154,9 +155,9 @@ class Table:
 
     def read_packed(self, file: RandomAccessFile, block: int) -> bytes:
         """One block, checked against its checksum and no longer compressed: see :meth:`unpack`."""
-        begin = self._offsets[block]
-        data = file.read_at(begin, self._offsets[block + 1] - begin)
-        return self._packed(data, block)
+        offsets = self._offsets
+        begin = offsets[block]
+        return self._packed(file.read_at(begin, offsets[block + 1] - begin), block)
 
     def unpack(self, data: bytes, block: int) -> Columns:
         try:
@@ -168,7 +169,8 @@ class Table:
         return self.unpack(self._packed(data, block), block)
 
     def _packed(self, data: bytes, block: int) -> bytes:
-        self._check(data, block)
+        if crc32(data) != self._crcs[block]:
+            raise self._damaged(block)
         if self._compression == "none":
             return data
         try:
@@ -176,9 +178,8 @@ class Table:
         except ValueError as problem:
             raise self.senseless(block, problem) from problem
 
-    def _check(self, data: bytes | memoryview, block: int) -> None:
-        if crc32(data) != self._crcs[block]:
-            raise CorruptStateError(self.path, f"damaged: block {block} does not match its checksum")
+    def _damaged(self, block: int) -> CorruptStateError:
+        return CorruptStateError(self.path, f"damaged: block {block} does not match its checksum")
 
     def senseless(self, block: int, problem: ValueError) -> CorruptStateError:
         """The error of a block that has its checksum and still is none."""
