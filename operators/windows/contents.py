@@ -3,8 +3,8 @@
 The window is the namespace of the state, given by its start.
 
 :class:`FoldedContents` keeps windows *open* in memory until they fire: for each start a dict from key to accumulator.
-Before each snapshot they are written to the state and closed, and their timers are registered. So a checkpoint has the
-same content as without them. A window that opens and fires between two checkpoints never comes into the state and needs
+Before each snapshot they are written to the state, and their timers are registered. So a checkpoint has the same
+content as without them. A window that opens and fires between two checkpoints never comes into the state and needs
 no timers; a record then costs only the look-up of its key.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby, repeat
+from itertools import groupby, islice, repeat
 from operator import itemgetter, length_hint
 from typing import Any
 
@@ -20,7 +20,12 @@ from engine.elements.batch import MIN_TIMESTAMP_MS
 from engine.elements.errors import ConfigurationError
 from operators.basic import AggregateFunction
 from state_backends.api import AggregatingState, KeyedStateBackend, ListState, ReducingState
-from state_backends.base import AggregatingStateDescriptor, ListStateDescriptor, ReducingStateDescriptor
+from state_backends.base import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    ReducingStateDescriptor,
+    values_are_immutable,
+)
 
 STATE_NAME = "window-contents"
 
@@ -83,12 +88,13 @@ class WindowContents:
         return False
 
     def open_windows(self, until: int) -> list[tuple[int, Keys, bool]]:
-        """Open windows with a start up to ``until``: the start, the keys, and whether the state has other keys of the
+        """Open windows with a start up to ``until``: the start, the keys, and whether the state has no others of the
         window."""
         return []
 
-    def write_out(self, starts: Iterable[int] | None = None) -> tuple[Keys, Starts]:
-        """Write open windows to the state, these or all. Returns the written windows, which may have no timers."""
+    def write_out(self, starts: Iterable[int] | None = None, *, close: bool = True) -> tuple[Keys, Starts]:
+        """Write open windows to the state, these or all, and close them if that is asked for or necessary. Returns the
+        written windows, which may have no timers."""
         return (), ()
 
     def fingerprint(self) -> object:
@@ -100,14 +106,22 @@ class _OpenWindow:
     """Accumulators of a window.
 
     :ivar cells: key to accumulator
-    :ivar is_whole: whether the state has no others of this window
+    :ivar is_whole: whether the state has no other keys of this window
+    :ivar written: the accumulators that this window has in the state; their keys have timers
     """
 
-    __slots__ = ("cells", "is_whole")
+    __slots__ = ("cells", "is_whole", "written")
 
     def __init__(self, is_whole: bool) -> None:
         self.cells: Counter[Any] = Counter()
         self.is_whole = is_whole
+        self.written: dict[Any, Any] = {}
+
+    def unwritten(self) -> dict[Any, Any]:
+        """The accumulators that the state does not have."""
+        written = self.written
+        # What has not changed is the same object, for only immutable accumulators are in both.
+        return {key: one for key, one in self.cells.items() if written.get(key) is not one} if written else self.cells
 
 
 class FoldedContents(WindowContents):
@@ -174,22 +188,21 @@ class FoldedContents(WindowContents):
                 self._add_to_open(start, some_keys, remaining)
             except Exception as error:
                 at = len(some_keys) - length_hint(remaining) - 1
-                if at < 0:
-                    at = self._first_refused(some_keys, start)
-                failed_at, failure = (at if positions is None else positions[at]), error
+                at, failure = self._refusal(some_keys, start) or (max(at, 0), error)
+                failed_at = at if positions is None else positions[at]
         if failure is not None:
             self.failed_index = failed_at
             raise failure
         return (), ()
 
-    def _first_refused(self, keys: Keys, start: int) -> int:
-        """The first record whose key the state refuses."""
+    def _refusal(self, keys: Keys, start: int) -> tuple[int, Exception] | None:
+        """The first record whose key the state refuses, and why."""
         for at, key in enumerate(keys):
             try:
                 self._state.stored_many((key,), (start,))
-            except Exception:
-                return at
-        return 0
+            except Exception as error:
+                return at, error
+        return None
 
     @property
     def is_full(self) -> bool:
@@ -202,17 +215,21 @@ class FoldedContents(WindowContents):
             is_whole = start > self._restored_until and start not in self._stored
             window = self._open[start] = _OpenWindow(is_whole)
         cells = window.cells
-        self._fetch(cells, start, keys)
+        if not window.is_whole:
+            self._fetch(cells, start, keys)
         before = len(cells)
         if self._aggregate is not None and self._aggregate.add_all is not None:
             self._aggregate.add_all(cells, keys, values)
         else:
             self._state.fold_into(cells, keys, values)
-        self._cells += len(cells) - before
+        new = len(cells) - before
+        self._cells += new
+        if new and window.is_whole:
+            # The state refuses impossible keys: those of another subtask, and ints that are too wide.
+            self._state.stored_many(list(islice(reversed(cells), new)), [start] * new)
 
     def _fetch(self, cells: Counter[Any], start: int, keys: Keys) -> None:
-        """Read from the state the accumulators of these keys that the open window lacks. The state refuses impossible
-        keys: those of another subtask, and ints that are too wide."""
+        """Read from the state the accumulators of these keys that the open window lacks."""
         unseen = [key for key in dict.fromkeys(keys) if key not in cells]
         found = self._state.stored_many(unseen, [start] * len(unseen))
         before = len(cells)
@@ -238,19 +255,26 @@ class FoldedContents(WindowContents):
         return results
 
     def clear_many(self, keys: Keys, starts: Starts) -> None:
-        by_start: dict[int, list[Any]] = {}
-        for key, start in zip(keys, starts, strict=True):
-            by_start.setdefault(start, []).append(key)
+        by_start: dict[int, Keys] = {}
+        if starts and starts.count(starts[0]) == len(starts):
+            by_start[starts[0]] = keys
+        else:
+            for start, pairs in groupby(sorted(zip(starts, range(len(keys)), strict=True)), itemgetter(0)):
+                by_start[start] = [keys[at] for _, at in pairs]
         in_state: list[tuple[Any, int]] = []
         for start, cleared in by_start.items():
             window = self._open.get(start)
             if window is None or not window.is_whole:
                 in_state += zip(cleared, repeat(start))
+            elif window.written:
+                in_state += [(key, start) for key in cleared if key in window.written]
             if window is not None:
                 # Perhaps not all of its keys: single timers, or timers that forget other windows, come between.
                 cells = window.cells
                 before = len(cells)
-                for key in cleared:
+                if cells.keys() <= set(cleared):
+                    cells.clear()
+                for key in cleared if cells else ():
                     cells.pop(key, None)
                 self._cells -= before - len(cells)
                 if not cells:
@@ -262,21 +286,26 @@ class FoldedContents(WindowContents):
             self._stored = {start: None for start in self._stored if start > last}
 
     def open_windows(self, until: int) -> list[tuple[int, Keys, bool]]:
-        return [(one, list(self._open[one].cells), not self._open[one].is_whole) for one in self._open if one <= until]
+        return [(one, list(self._open[one].cells), self._open[one].is_whole) for one in self._open if one <= until]
 
-    def write_out(self, starts: Iterable[int] | None = None) -> tuple[Keys, Starts]:
+    def write_out(self, starts: Iterable[int] | None = None, *, close: bool = True) -> tuple[Keys, Starts]:
         written_keys: list[Any] = []
         written_starts: list[int] = []
         for start in list(self._open) if starts is None else starts:
-            window = self._open.pop(start, None)
-            if window is not None:
-                # Closed: the snapshot may share accumulators that the user's function changes in place.
-                cells = window.cells
-                self._state.store_many(list(cells), [start] * len(cells), list(cells.values()))
-                self._cells -= len(cells)
-                self._stored[start] = None
-                written_keys += cells
-                written_starts += [start] * len(cells)
+            window = self._open.get(start)
+            if window is None:
+                continue
+            cells = window.unwritten()
+            self._state.store_many(list(cells), [start] * len(cells), list(cells.values()))
+            self._stored[start] = None
+            written_keys += cells
+            written_starts += [start] * len(cells)
+            if close or not values_are_immutable(cells.values()):
+                # The snapshot may share accumulators that the user's function changes in place.
+                del self._open[start]
+                self._cells -= len(window.cells)
+            else:
+                window.written = dict(window.cells)
         return written_keys, written_starts
 
     def fingerprint(self) -> object:

@@ -26,7 +26,6 @@ from operators.basic import AggregateFunction, refuse_none
 from operators.time import EventClock, missing_timestamps
 from operators.windows.assigners import SlidingEventTimeWindows, TimeWindow, TumblingEventTimeWindows
 from operators.windows.contents import window_contents
-from state_backends.api import Timer
 from state_backends.base import StateSerializationError
 
 WindowFunction = Callable[[Any, TimeWindow, Any], Any]
@@ -132,10 +131,12 @@ class WindowOperator(Operator):
         if self._contents.is_full:
             self._register_ends(*self._written_out())
 
-    def _written_out(self, starts: Iterable[int] | None = None) -> tuple[Sequence[Any], Sequence[int]]:
+    def _written_out(
+        self, starts: Iterable[int] | None = None, *, close: bool = True
+    ) -> tuple[Sequence[Any], Sequence[int]]:
         """Bring open windows into the state, these or all; returns their keys and starts, which may have no timers."""
         try:
-            return self._contents.write_out(starts)
+            return self._contents.write_out(starts, close=close)
         except StateSerializationError as error:
             raise StateError(f"operator {self.context.name!r}: {error}") from error
 
@@ -187,50 +188,64 @@ class WindowOperator(Operator):
     def process_watermark(self, timestamp_ms: int) -> None:
         self._clock.advance(timestamp_ms)
         watermark_ms = self._clock.watermark_ms
-        due = self._due(watermark_ms)
-        if due:
-            self._fire(due, watermark_ms)
+        times, keys, starts = self._due(watermark_ms)
+        if keys:
+            self._fire(times, keys, starts, watermark_ms)
         self.output.emit_watermark(watermark_ms)
 
-    def _due(self, watermark_ms: int) -> list[Timer]:
-        """The timers up to the watermark in firing order, even those that open windows have not registered."""
+    def _due(self, watermark_ms: int) -> tuple[Sequence[int], Sequence[Any], Sequence[int]]:
+        """The timers up to the watermark in firing order, even those that open windows have not registered: their
+        times, keys and window starts."""
         queue, last = self._timers.event_time, self._assigner.size_ms - 1
-        ended: list[Timer] = []
-        for start, keys, is_in_state in self._contents.open_windows(watermark_ms - last):
-            if is_in_state:
-                queue.register(keys, [start] * len(keys), [start + last] * len(keys))
+        ended: dict[int, Sequence[Any]] = {}
+        for start, open_keys, is_whole in self._contents.open_windows(watermark_ms - last):
+            if is_whole:
+                ended[start] = open_keys
             else:
-                ended += [(start + last, key, start) for key in keys]
-        due = queue.pop_due(watermark_ms)
-        return queue.in_firing_order([*due, *ended]) if ended else due
+                self._register_ends(open_keys, [start] * len(open_keys))
+        due = queue.pop_due(watermark_ms, in_order=not ended)
+        if due and ended:
+            due = [one for one in due if one[2] not in ended]
+            if due:
+                whole = ((start + last, key, start) for start, open_keys in ended.items() for key in open_keys)
+                due = queue.in_firing_order([*due, *whole])
+        if due:
+            times, keys, starts = zip(*due, strict=True)
+            return times, keys, starts
+        ordered: list[Any] = []
+        all_starts: list[int] = []
+        for start in sorted(ended):
+            ordered += queue.keys_in_firing_order(ended[start])
+            all_starts += [start] * len(ended[start])
+        return [start + last for start in all_starts], ordered, all_starts
 
-    def _fire(self, due: list[tuple[int, Any, int]], watermark_ms: int) -> None:
-        if self.lineage is not None and len(due) > 1:
-            for one in due:
-                self._fire([one], watermark_ms)
+    def _fire(self, times: Sequence[int], keys: Sequence[Any], starts: Sequence[int], watermark_ms: int) -> None:
+        if self.lineage is not None and len(keys) > 1:
+            for time, key, start in zip(times, keys, starts, strict=True):
+                self._fire([time], [key], [start], watermark_ms)
             return
         assigner, lateness_ms = self._assigner, self._allowed_lateness_ms
         last = assigner.size_ms - 1
-        ended = [one for one in due if one[0] == one[2] + last]
-        if ended:
-            _, keys, starts = zip(*ended, strict=True)
+        is_end = [time == start + last for time, start in zip(times, starts, strict=True)]
+        ended = (keys, starts) if all(is_end) else (list(compress(keys, is_end)), list(compress(starts, is_end)))
+        if ended[0]:
             out: list[Any] = []
             out_stamps: list[int] = []
-            self._append_results(keys, starts, out, out_stamps)
+            self._append_results(*ended, out, out_stamps)
             if self.lineage is not None:
                 self.lineage.emitting(keys[0], starts[0])
             self._emit(out, out_stamps)
             if self.lineage is not None:
                 self.lineage.emitted()
-        stay: dict[tuple[Any, int], None] = {}
         if lateness_ms:
             # The cleanup timer is registered when the window fires: until then one timer is enough.
-            kept = [one for one in ended if assigner.cleanup_time(one[2], lateness_ms) > watermark_ms]
-            stay = {(key, start): None for _, key, start in kept}
-            self._written_out({start: None for _, _, start in kept})
-            self._register_cleanup([key for _, key, _ in kept], [start for _, _, start in kept])
-        gone = [one for one in due if one[1:] not in stay] if stay else due
-        self._contents.clear_many([key for _, key, _ in gone], [start for _, _, start in gone])
+            pairs = zip(*ended, strict=True)
+            stay = {pair: None for pair in pairs if assigner.cleanup_time(pair[1], lateness_ms) > watermark_ms}
+            self._written_out({start: None for _, start in stay})
+            self._register_cleanup([key for key, _ in stay], [start for _, start in stay])
+            gone = [pair for pair in zip(keys, starts, strict=True) if pair not in stay]
+            keys, starts = [key for key, _ in gone], [start for _, start in gone]
+        self._contents.clear_many(keys, starts)
 
     def _append_results(
         self, keys: Sequence[Any], starts: Sequence[int], out: list[Any], out_stamps: list[int]
@@ -276,7 +291,7 @@ class WindowOperator(Operator):
             self.output.emit(Batch(out, out_stamps))
 
     def snapshot_state(self, checkpoint_id: int) -> None:
-        self._register_ends(*self._written_out())
+        self._register_ends(*self._written_out(close=False))
         self._clock.snapshot()
         self._spec_state.update([self._spec()])
 

@@ -138,15 +138,18 @@ class TimerQueue:
         self._by_time = {}
         self._draining = []
         self._times = []
-        for timer in self._table.timers():
-            self._index(timer)
+        self._index(self._table.timers())
 
     def register(self, keys: Sequence[Any], namespaces: Sequence[Any], times: Sequence[int]) -> None:
         """Add timers; those already there stay as they are.
 
         :raises StateArgumentError: when a time is no int of 64 bits, before that timer is added
         """
-        self._table.add(keys, namespaces, times, self._index)
+        added: list[Timer] = []
+        try:
+            self._table.add(keys, namespaces, times, added.append)
+        finally:
+            self._index(added)
 
     def add(self, key: Any, namespace: Any, time: int) -> None:
         """:meth:`register` one timer. One in the past fires at the next advance."""
@@ -201,13 +204,13 @@ class TimerQueue:
         self._table.remove((due[0],))
         return due[0]
 
-    def pop_due(self, now: int) -> list[Timer]:
-        """Remove and return all timers that are due, in firing order."""
+    def pop_due(self, now: int, *, in_order: bool = True) -> list[Timer]:
+        """Remove and return all timers that are due, in firing order if that is asked for."""
         if self._draining:
             self._put_back()
         popped: list[Timer] = []
         for time in self._take_due_times(now):
-            popped += self._take(time)
+            popped += self._take(time, in_order)
         self._table.remove(popped)
         return popped
 
@@ -218,16 +221,23 @@ class TimerQueue:
             ordered += self._of_one_time(list(of_one_time))
         return ordered
 
-    def _index(self, timer: Timer) -> None:
-        time = timer[0]
-        due = self._by_time.get(time)
-        if due is None:
-            self._by_time[time] = timer
-            heapq.heappush(self._times, time)
-        elif isinstance(due, dict):
-            due[timer] = None
-        else:
-            self._by_time[time] = {due: None, timer: None}
+    def keys_in_firing_order(self, keys: Sequence[Any]) -> list[Any]:
+        """The keys of timers of one time and namespace in the order in which the timers fire."""
+        ordered = in_encoded_order(keys)
+        return sorted(keys, key=self._table.codec.encode) if ordered is None else ordered
+
+    def _index(self, timers: Iterable[Timer]) -> None:
+        by_time = self._by_time
+        for timer in timers:
+            time = timer[0]
+            due = by_time.get(time)
+            if due is None:
+                by_time[time] = timer
+                heapq.heappush(self._times, time)
+            elif isinstance(due, dict):
+                due[timer] = None
+            else:
+                by_time[time] = {due: None, timer: None}
 
     def _drop_empty_times(self) -> None:
         while self._times and self._times[0] not in self._by_time:
@@ -257,17 +267,20 @@ class TimerQueue:
             del times[:end]
         return taken
 
-    def _take(self, time: int) -> list[Timer]:
-        """Take a time out of the index: its timers in firing order, none when all were deleted."""
+    def _take(self, time: int, in_order: bool = True) -> list[Timer]:
+        """Take a time out of the index: its timers, none when all were deleted."""
         due = self._by_time.pop(time, None)
         if due is None:
             return []
-        return self._of_one_time(list(due)) if isinstance(due, dict) else [due]
+        if not isinstance(due, dict):
+            return [due]
+        return self._of_one_time(list(due)) if in_order else list(due)
 
     def _of_one_time(self, timers: list[Timer]) -> list[Timer]:
         """Timers of one time in firing order."""
         namespaces = dict.fromkeys(map(_namespace, timers))
-        if len(namespaces) == 1 and (keys := in_encoded_order(list(map(_key, timers)))) is not None:
+        if len(namespaces) == 1:
+            keys = self.keys_in_firing_order(list(map(_key, timers)))
             return list(zip(repeat(timers[0][0]), keys, repeat(timers[0][2])))
         encode = self._table.codec.encode
         return sorted(timers, key=lambda timer: (encode(timer[1]), encode(timer[2])))
@@ -276,7 +289,7 @@ class TimerQueue:
         """Put the timers that were not fired one by one yet back into the index."""
         while (timer := self._next_draining()) is not None:
             self._draining.pop()
-            self._index(timer)
+            self._index((timer,))
 
 
 class TimerService:

@@ -91,6 +91,7 @@ from state_backends.base.sharded_table import (
     Shard as Shard,
     ShardedTable as ShardedTable,
     TableSnapshot as TableSnapshot,
+    values_are_immutable as values_are_immutable,
 )
 from state_backends.base.state_descriptors import (
     RESERVED_NAME_PREFIX as RESERVED_NAME_PREFIX,

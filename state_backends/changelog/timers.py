@@ -61,8 +61,11 @@ class LoggedTimerQueue(TimerQueue):
             self._log_change(REMOVE_TIMERS, [key], [namespace], [time])
         return timer
 
-    def pop_due(self, now: int) -> list[Timer]:
-        timers = self._inner.pop_due(now)
+    def keys_in_firing_order(self, keys: Sequence[Any]) -> list[Any]:
+        return self._inner.keys_in_firing_order(keys)
+
+    def pop_due(self, now: int, *, in_order: bool = True) -> list[Timer]:
+        timers = self._inner.pop_due(now, in_order=in_order)
         if timers:
             times, keys, namespaces = map(list, zip(*timers, strict=True))
             self._log_change(REMOVE_TIMERS, keys, namespaces, times)

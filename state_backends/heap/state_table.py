@@ -8,7 +8,8 @@ shards is in :mod:`state_backends.snapshots.full_format`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import repeat
 from operator import itemgetter
 from typing import Any
 
@@ -74,29 +75,23 @@ class StateTable:
         """The entries of one shard as sorted columns. The error names the value that cannot be written."""
         if self.kind is StateKind.TIMERS:
             return self._encode_timers(state, shard)
-        if not state.namespaced and (ordered := in_encoded_order(shard.entries)) is not None:
-            values = list(map(shard.entries.__getitem__, ordered))
-            value_column = self.codec.joined(values) if shard.encoded else self._encode_values(values, ordered)
-            return EncodedBlock(state, len(ordered), self.codec.pack(ordered), self.codec.pack(None), value_column)
-        stored_keys, values = list(shard.entries), list(shard.entries.values())
-        namespace_column = self.codec.pack(None)
-        if state.namespaced:
-            keys = list(map(self.codec.pack, map(itemgetter(0), stored_keys)))
-            encoded = {one: self._encode_namespace(one) for one in dict.fromkeys(map(itemgetter(1), stored_keys))}
-            namespaces = [encoded[stored_key[1]] for stored_key in stored_keys]
+        entries, pack, joined = shard.entries, self.codec.pack, self.codec.joined
+        encoded = self._encode_namespaces(map(itemgetter(1), entries)) if state.namespaced else {}
+        keys = list(map(itemgetter(0), entries)) if state.namespaced else list(entries)
+        if len(encoded) <= 1 and (ordered := in_encoded_order(keys)) is not None:
+            stored_keys = list(zip(ordered, repeat(*encoded))) if state.namespaced else ordered
+            key_column = pack(ordered)
+        else:
+            packed = list(map(pack, keys))
             # An encoding is never a prefix of another, so this compares as (key, namespace) would.
-            order = _sorted_positions([key + namespace for key, namespace in zip(keys, namespaces, strict=True)])
-            namespace_column = self.codec.joined([namespaces[position] for position in order])
-        else:
-            keys = list(map(self.codec.pack, stored_keys))
-            order = _sorted_positions(keys)
-        key_column = self.codec.joined([keys[position] for position in order])
-        sorted_values = [values[position] for position in order]
-        if shard.encoded:
-            value_column = self.codec.joined(sorted_values)
-        else:
-            value_column = self._encode_values(sorted_values, [stored_keys[position] for position in order])
-        return EncodedBlock(state, len(order), key_column, namespace_column, value_column)
+            places = [key + encoded[one[1]] for key, one in zip(packed, entries, strict=True)] if encoded else packed
+            unordered, order = list(entries), _sorted_positions(places)
+            stored_keys = [unordered[position] for position in order]
+            key_column = joined([packed[position] for position in order])
+        values = list(map(entries.__getitem__, stored_keys))
+        value_column = joined(values) if shard.encoded else self._encode_values(values, stored_keys)
+        namespace_column = joined([encoded[one[1]] for one in stored_keys]) if state.namespaced else pack(None)
+        return EncodedBlock(state, len(values), key_column, namespace_column, value_column)
 
     def load(self, block: DecodedBlock) -> None:
         if self.kind is StateKind.TIMERS:
@@ -112,15 +107,20 @@ class StateTable:
             shard.update(zip(stored_keys, block.values, strict=True))
 
     def _encode_timers(self, state: StateId, shard: FrozenShard) -> EncodedBlock:
-        encoded = {one: self._encode_namespace(one) for one in dict.fromkeys(map(itemgetter(2), shard.entries))}
-        timers = [(self.codec.pack(key), encoded[namespace], time) for time, key, namespace in shard.entries]
+        entries, pack, joined = shard.entries, self.codec.pack, self.codec.joined
+        encoded = self._encode_namespaces(map(itemgetter(2), entries))
+        times, unordered = list(dict.fromkeys(map(itemgetter(0), entries))), list(map(itemgetter(1), entries))
+        if len(encoded) == len(times) == 1 and (ordered := in_encoded_order(unordered)) is not None:
+            size = len(ordered)
+            return EncodedBlock(state, size, pack(ordered), joined([*encoded.values()] * size), pack(times * size))
+        timers = [(pack(key), encoded[namespace], time) for time, key, namespace in entries]
         timers.sort()
-        keys, namespaces, times = zip(*timers, strict=True)
-        columns = self.codec.joined(keys), self.codec.joined(namespaces), self.codec.pack(list(times))
-        return EncodedBlock(state, len(timers), *columns)
+        keys, namespaces, all_times = zip(*timers, strict=True)
+        return EncodedBlock(state, len(timers), joined(keys), joined(namespaces), pack(list(all_times)))
 
-    def _encode_namespace(self, namespace: Any) -> bytes:
-        return self.codec.encode(namespace, f"namespace of state {self.name!r}")
+    def _encode_namespaces(self, namespaces: Iterable[Any]) -> dict[Any, bytes]:
+        what = f"namespace of state {self.name!r}"
+        return {one: self.codec.encode(one, what) for one in dict.fromkeys(namespaces)}
 
     def _encode_values(self, values: list[Any], stored_keys: list[Any]) -> bytes:
         """The value column, packed in one call; when that fails, value by value to find the one that cannot be."""

@@ -50,7 +50,7 @@ def fired_timers_not_logged() -> Iterator[None]:
     with replaced(
         LoggedTimerQueue,
         pop_next=lambda queue, now: queue._inner.pop_next(now),
-        pop_due=lambda queue, now: queue._inner.pop_due(now),
+        pop_due=lambda queue, now, **order: queue._inner.pop_due(now, **order),
     ):
         yield
 
