@@ -202,9 +202,9 @@ class Machine:
         """The events that may happen next, by position among the ready events."""
         return [] if state.is_over else state.execution.kernel.alternatives()
 
-    def execute(self, state: CaseState, position: int, strikes: tuple[Strike, ...] = ()) -> object:
-        """Carry out the event at a position among the ready ones, with the faults that strike during it, and return its
-        target. The occasions that it passed are in ``state.watcher.passed`` afterwards."""
+    def execute(self, state: CaseState, position: int, strikes: tuple[Strike, ...] = ()) -> None:
+        """Carry out the event at a position among the ready ones, with the faults that strike during it. The occasions
+        that it passed are in ``state.watcher.passed`` afterwards."""
         execution = state.execution
         event = execution.kernel.event_at(position)
         task = task_of(event.target)
@@ -224,12 +224,11 @@ class Machine:
                     execution.deaths.settle()
         except ProcessDiedError:
             self._resume(state)
-            return event.target
+            return
         if execution.manager.job.state == STOPPED:
             self._resume(state)
         elif task is not None and task.life.is_running:
             self._remember_cuts(state, task)
-        return event.target
 
     def _remember_cuts(self, state: CaseState, task: Task) -> None:
         for checkpoint_id in task.checkpointing.running_ids:

@@ -6,8 +6,7 @@ shortest of these. All endings without a fault come first, because endings with 
 faults must show only what a run without faults could have shown.
 
 With reduction, the search does not branch at events that are independent of all others
-(:mod:`engine.explore.check.independence`); a walk through such events ends at a state that an earlier walk has passed.
-It tries a crash once for each combination that makes a difference to it:
+(:mod:`engine.explore.check.independence`). It tries a crash once for each combination that makes a difference to it:
 
 * for a death of the process or of the job manager: the files and the rows that readers see, at that very point;
 * for a death of a task: the same, which checkpoints are complete, and whether one is being begun or completed. It makes
@@ -34,7 +33,6 @@ from engine.explore.run import Subject
 from engine.faults.network import REPEATED
 from engine.observe.points import TORN
 from engine.runtime.faulted import JOB_MANAGER, MESSAGES, PROCESS
-from engine.runtime.job import JobManager
 
 Committed = tuple[tuple[str, tuple[str, ...]], ...]
 """The rows that readers see, by sink; rows are sorted."""
@@ -164,8 +162,6 @@ class Search:
         self._seen: set[bytes] = set()
         self._tried: set[bytes] = set()
         self._struck: set[bytes] = set()
-        self._passed: set[bytes] = set()
-        """States between kept ones; see :meth:`_was_passed`."""
         self._ended: set[bytes] = set()
         self._somebody = subject.plan(self._machine.parallelism).subtasks[-1].name
         self._takes_all = self._machine.config.failover != "region"
@@ -259,14 +255,13 @@ class Search:
     def _walk(
         self, state: CaseState, node: int, reached: _Reached, done: Sequence[Move], step: Move
     ) -> Iterator[Ending]:
-        """Carry out one event after those already done, and then all events that may be taken alone, up to a state that
-        was passed before."""
+        """Carry out one event after those already done, and then all events that may be taken alone."""
         machine, steps = self._machine, list(done)
         attempt = state.execution.manager.job.attempt
         following: Move | None = step
         while following is not None:
             try:
-                target = machine.execute(state, following.position, following.strikes)
+                machine.execute(state, following.position, following.strikes)
             except AssertionError as error:
                 yield from self._end(state, node, (*steps, following), f"AssertionError: {error}")
                 return
@@ -284,8 +279,6 @@ class Search:
                 # A job that fails by itself restarts for ever; only recognising an earlier state ends that.
                 break
             following = self._following(state)
-            if following is not None and isinstance(target, JobManager) and self._was_passed(state, following):
-                return
         self._keep(state, node, tuple(steps))
 
     def _following(self, state: CaseState) -> Move | None:
@@ -297,12 +290,6 @@ class Search:
         calm = state.faults > 0 and state.faults >= self._order.faults
         alone = self._independence.alone(state.execution, alternatives, is_calm=calm)
         return None if alone is None else Move(alone[0])
-
-    def _was_passed(self, state: CaseState, following: Move) -> bool:
-        """Whether an earlier walk came here and went on. Asked where the job manager's turn ends: nearly all walks that
-        meet do so by the next such place, and asking after every event would cost more than it saves."""
-        is_turn_over = not isinstance(state.execution.kernel.event_at(following.position).target, JobManager)
-        return is_turn_over and self._independence is not None and not self._is_new(state, self._passed)
 
     def _is_new(self, state: CaseState, known: set[bytes]) -> bool:
         """Many faults, and many ways, lead to the same state; the search continues from each such state once."""

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from engine.cli.cases import load_subject_and_scenario
 from engine.elements.errors import ConfigurationError
 from engine.explore.check import STATES, CheckOrder
 from engine.explore.check.search import TIME, Search
 from engine.explore.run import Subject
-from tests.explore.check.jobs import calm_case, counting, hasty, merging, outcomes, straight, windowed
+from tests.explore.check.jobs import calm_case, counting, hasty, merging, outcomes, straight
 
 TWICE = ("finished", (("out", ("0", "0")),), True)
 ONCE = ("finished", (("out", ("0",)),), False)
@@ -78,62 +76,6 @@ def test_recognising_states_loses_no_ending(faults: int) -> None:
     assert search.found.is_complete
     assert search.found.states > fast.found.states
     assert every == known
-
-
-_MEETING = [
-    pytest.param(hasty(), CheckOrder(calm_case(), faults=2), id="two crashes"),
-    pytest.param(hasty(), CheckOrder(calm_case(1)), id="committed on the barrier"),
-    pytest.param(straight(transactional=False), CheckOrder(calm_case(1), victims=("task",)), id="shown at once"),
-    pytest.param(counting(1, 1, parallelism=1), CheckOrder(calm_case(1), victims=("task",)), id="two sources"),
-    pytest.param(counting(2, 1), CheckOrder(calm_case(1, mode="at-least-once"), faults=0), id="a barrier too early"),
-    pytest.param(merging(), CheckOrder(calm_case(1, mode="none")), id="an order that shows"),
-    pytest.param(windowed(), CheckOrder(calm_case(1)), id="windows"),
-    pytest.param(straight(), CheckOrder(calm_case(1, mode="unaligned"), victims=("process",)), id="unaligned"),
-]
-
-
-@pytest.mark.parametrize(("subject", "order"), _MEETING)
-def test_walks_that_meet_lose_no_ending(subject: Subject, order: CheckOrder) -> None:
-    """A search whose walks end where an earlier one has passed finds the endings of a search that walks on."""
-    met, fast = outcomes(subject, order)
-    assert met == _walking_on(subject, order, fast)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "mode", "params"),
-    [
-        ("counting", "aligned", {}),
-        ("counting", "at-least-once", {}),
-        ("finishing", "aligned", {}),
-        ("in_flight", "unaligned", {}),
-        ("rescaling", "aligned", {}),
-        ("timers", "aligned", {"timers": "forgotten"}),
-        ("two_phase_commit", "aligned", {"commit": "barrier"}),
-        ("two_phase_commit", "aligned", {"commit": "never"}),
-        ("windows", "at-least-once", {}),
-    ],
-)
-def test_walks_that_meet_lose_no_ending_of_a_teaching_job(name: str, mode: str, params: dict[str, str]) -> None:
-    """The same with thousands of states, right endings and wrong ones."""
-    subject, scenario = load_subject_and_scenario(f"examples/teaching/{name}.py", params)
-    case = scenario.case(mode)
-    config = {**case.config, "batch_size": 1, "cost.source_record_ns": 0}
-    config.pop("checkpoint_interval", None)
-    order = CheckOrder(replace(case, config=config, checkpoints=(0,)), seconds=3_600)
-    met, fast = outcomes(subject, order)
-    assert met == _walking_on(subject, order, fast)
-
-
-def _walking_on(subject: Subject, order: CheckOrder, fast: Search) -> set[tuple[str, object, bool]]:
-    search: Any = Search(subject, order)
-    search._passed = _NothingIsKnown()
-    endings = {(one.state, one.committed, one.faults > 0) for one in search.endings()}
-    assert fast.found.is_complete
-    assert search.found.is_complete
-    assert fast.found.struck == search.found.struck
-    assert fast.found.transitions < search.found.transitions
-    return endings
 
 
 @pytest.mark.parametrize("worth", [1, 1_000_000])
