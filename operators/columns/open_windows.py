@@ -60,9 +60,10 @@ class OpenWindow:
     :ivar totals: for each part the accumulators by slot; there may be room for more
     :ivar due: by slot, whether the key has records since the window fired for it
     :ivar is_due: whether any key has
+    :ivar waiting: how many records are not in the accumulators yet
     """
 
-    __slots__ = ("_group", "_inputs", "_keys", "_parts", "_waiting", "due", "is_due", "slots", "totals")
+    __slots__ = ("_group", "_inputs", "_keys", "_parts", "due", "is_due", "slots", "totals", "waiting")
 
     def __init__(
         self, parts: Sequence[WindowPart], types: Sequence[Any], is_long: bool, group: Callable[[KeyColumn], Grouping]
@@ -75,7 +76,7 @@ class OpenWindow:
         self.is_due = False
         self._keys: list[KeyColumn] = []
         self._inputs: list[tuple[Column, ...]] = []
-        self._waiting = 0
+        self.waiting = 0
 
     def load(self, keys: KeyColumn, totals: Sequence[Column]) -> None:
         """Take over accumulators of keys, all different, for which the window has not fired."""
@@ -86,11 +87,11 @@ class OpenWindow:
 
     def add(self, keys: KeyColumn, inputs: tuple[Column, ...]) -> None:
         """Records that have come in time: a key column, and for each part the values to fold."""
-        if self._waiting + len(keys) > MAX_RECORDS:
+        if self.waiting + len(keys) > MAX_RECORDS:
             self.fold()
         self._keys.append(keys)
         self._inputs.append(inputs)
-        self._waiting += len(keys)
+        self.waiting += len(keys)
         self.is_due = True
 
     def fold(self) -> None:
@@ -98,11 +99,11 @@ class OpenWindow:
 
         :raises WindowOverflowError: when a sum leaves 64 bits
         """
-        if not self._waiting:
+        if not self.waiting:
             return
         keys = _joined(self._keys)
         inputs = [_joined(one) for one in zip(*self._inputs, strict=True)]
-        self._keys, self._inputs, self._waiting = [], [], 0
+        self._keys, self._inputs, self.waiting = [], [], 0
         for start in range(0, len(keys), MAX_RECORDS):
             some = slice(start, start + MAX_RECORDS)
             slots = self._folded(keys[some], [one[some] for one in inputs], None)
@@ -111,7 +112,7 @@ class OpenWindow:
     def fold_late(self, keys: KeyColumn, inputs: Sequence[Column]) -> list[Column]:
         """Fold in records, at most ``MAX_RECORDS``, each of which has a result of its own, after the window has fired.
         Returns the accumulators after each record, by part. They do not make a key due."""
-        assert not self._waiting, "records of a window that fires are folded"
+        assert not self.waiting, "records of a window that fires are folded"
         results: list[Column] = []
         self._folded(keys, inputs, results)
         return results

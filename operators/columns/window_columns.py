@@ -41,7 +41,10 @@ from state_backends.columns import (
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 
 _TIME_LIMIT_MS = 2**62
-"""Event times beyond are refused: window arithmetic would leave 64 bits."""
+"""Event times beyond are refused, and longer windows: window arithmetic would leave 64 bits."""
+
+_MOST_WAITING = 4 * MAX_RECORDS
+"""With more records waiting in all windows together they are folded: windows that overlap have a copy each."""
 
 
 class ColumnWindowOperator(ColumnOperator):
@@ -62,6 +65,9 @@ class ColumnWindowOperator(ColumnOperator):
         late_tag: str | None = None,
     ) -> None:
         check_whole("allowed_lateness_ms", allowed_lateness_ms, 0)
+        slide_ms = assigner.slide_ms if isinstance(assigner, SlidingEventTimeWindows) else assigner.size_ms
+        if max(assigner.size_ms, slide_ms) > _TIME_LIMIT_MS:
+            raise ConfigurationError(f"windows of columns are at most 2**62 ms long and apart, got {assigner}")
         names = (*fields, WINDOW_START, WINDOW_END, *aggregates)
         doubled = next((name for name in names if names.count(name) > 1), None)
         if doubled is not None:
@@ -169,6 +175,9 @@ class ColumnWindowOperator(ColumnOperator):
             taken[records] = True
             keys = batch.key_column[records]  # type: ignore[index]
             values = tuple(one[records] for one in inputs)
+            if isinstance(records, slice) and 2 * len(keys) < len(batch):
+                # A slice keeps the columns of the whole batch in memory for as long as its records wait.
+                keys, values = keys[:] if isinstance(keys, list) else keys.copy(), tuple(one.copy() for one in values)
             window = self._windows.get(start) or self._open(start, keys)
             if start + last > watermark_ms:
                 self._guarded(start, window.add, keys, values)
@@ -176,6 +185,9 @@ class ColumnWindowOperator(ColumnOperator):
                 late.append(self._fired_again(start, window, keys, values))
                 order.append((records, start))
             self._note_end(start, window)
+        if sum(window.waiting for window in self._windows.values()) > _MOST_WAITING:
+            for start, window in self._windows.items():
+                self._fold(start, window)
         if late:
             self._emit_late(late, order, len(batch))
         if not taken.all():

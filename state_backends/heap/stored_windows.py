@@ -85,6 +85,10 @@ class WindowEntries:
             )
         }
 
+    def forget_shards(self) -> None:
+        """Free the sorted and encoded entries; who asks for them again waits for them."""
+        self._shards = None
+
     def snapshot(self) -> WindowSnapshot:
         return WindowSnapshot(self)
 
@@ -131,6 +135,8 @@ class WindowSnapshot:
 
     def release(self) -> None:
         """Release the entries; a second call does nothing."""
+        if self._entries is not None:
+            self._entries.forget_shards()
         self._entries, self._left = None, {}
 
     def _split(self) -> dict[int, WindowShard]:

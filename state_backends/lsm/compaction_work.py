@@ -81,6 +81,7 @@ class CompactionWork(BackgroundWork):
         self._over = over
         self._is_over = False
         self._read_bytes = 0
+        self._given_up_bytes = 0
         ranges = NO_RANGES
         self._entries: Iterator[Columns | FixedColumns] = iter(())
         if not task.is_move:
@@ -119,7 +120,9 @@ class CompactionWork(BackgroundWork):
                 yield from merged_fixed([self._fixed_pieces(run, widths) for run in self.task.runs])
                 return
             except NotFixedError:
-                # A block with another width shows itself only when it is read: begin again.
+                # A block with another width shows itself only when it is read: begin again. What was written has been
+                # paid for (test: no step has a negative number of bytes).
+                self._given_up_bytes += self._output.written_bytes
                 self._output.abandon()
         yield from general
 
@@ -151,17 +154,21 @@ class CompactionWork(BackgroundWork):
     def step(self) -> int | None:
         if self._is_over:
             return None
-        before = self._read_bytes + self._output.written_bytes
+        before = self._moved_bytes()
         try:
             if self._merge_some():
                 self._output.finish()
-                done = self._read_bytes + self._output.written_bytes
+                done = self._moved_bytes()
                 self._install()
                 return done - before
         except Exception:
             self._end(done=False)
             raise
-        return self._read_bytes + self._output.written_bytes - before
+        return self._moved_bytes() - before
+
+    def _moved_bytes(self) -> int:
+        """Read and written until now."""
+        return self._read_bytes + self._given_up_bytes + self._output.written_bytes
 
     def _merge_some(self) -> bool:
         """Merge entries for about one file; returns whether these were the last."""

@@ -39,7 +39,7 @@ from state_backends.lsm.store_options import COMPRESSIONS, LsmOptions
 from state_backends.lsm.version import FileMeta
 
 if TYPE_CHECKING:
-    from state_backends.lsm.fixed_width import Bytes
+    from numpy.typing import NDArray
 
 SST_MAGIC = b"WEIRLSMS"
 SST_VERSION = 1
@@ -238,9 +238,9 @@ class SstWriter:
         self._offsets: list[int] = [0]
         self._crcs: list[int] = []
         self._hashes: list[list[int]] = []
-        # Entries that came as matrices: those that are in no block yet, and all keys.
+        # Entries that came as matrices: those that are in no block yet, and the hashes of all keys.
         self._pending_fixed: FixedColumns | None = None
-        self._fixed_keys: list[Bytes] = []
+        self._fixed_hashes: list[NDArray[np.uint32]] = []
         self._entries = 0
         self._tombstones = 0
         self._last_key = b""
@@ -266,7 +266,7 @@ class SstWriter:
     def add_fixed(self, columns: FixedColumns) -> None:
         """:meth:`add` for entries of one width, into blocks that are not compressed. A file gets all its entries by
         one of the two."""
-        self._fixed_keys.append(columns.keys)
+        self._fixed_hashes.append(key_hashes(columns.keys))
         self._entries += len(columns.keys)
         self._last_key = columns.keys[-1].tobytes()
         columns = join(self._pending_fixed, columns)
@@ -339,8 +339,8 @@ class SstWriter:
 
     def _filter(self) -> array[int]:
         bits = self._options.filter_bits
-        if self._fixed_keys:
-            return build_filter_at_once(key_hashes(np.concatenate(self._fixed_keys)), bits)
+        if self._fixed_hashes:
+            return build_filter_at_once(np.concatenate(self._fixed_hashes), bits)
         return build_filter(chain.from_iterable(self._hashes), self._entries, bits)
 
     def _index(self, ranges: DeletedRanges) -> _Index:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +26,7 @@ from operators.columns import (
     open_windows,
     record_count,
     sum_of,
+    window_columns,
 )
 from operators.windows import (
     CountEvictor,
@@ -40,6 +42,7 @@ from operators.windows import (
 )
 from state_backends.base import BOOL, INT, LONG, STRING, KeyGroupError, KeyType, ReducingStateDescriptor, tuple_of
 from state_backends.heap import HeapKeyedStateBackend
+from state_backends.heap.stored_windows import WindowTable
 from state_backends.snapshots import SnapshotOptions, run_to_completion
 from tests.operators.harness import Checkpoint, Harness
 from tests.operators.keyed_cluster import KeyedCluster
@@ -388,6 +391,47 @@ def test_a_window_of_very_many_records() -> None:
         assert np.array_equal(out.columns["out"], np.bincount(keys))
 
 
+def test_records_that_wait_do_not_keep_their_batches_in_memory() -> None:
+    """One record of each batch waits for a distant window; two columns of a batch are 160,000 bytes."""
+    harness = harness_of(operator(sum_of("v")))
+    tracemalloc.start()
+    try:
+        for at in range(50):
+            stamps = np.full(10_000, at * 10)
+            stamps[-1] = 10**9
+            keys = np.full(10_000, at)
+            harness.operator.process_batch(ColumnBatch({"k": keys, "v": keys + 1}, 10_000, stamps, keys))
+            harness.watermark(at * 10 + 9)
+            harness.take()
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_windows_that_overlap_fold_when_many_records_wait_in_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a copy of its records."""
+    monkeypatch.setattr(window_columns, "_MOST_WAITING", 100)
+    one = ColumnWindowOperator(SlidingEventTimeWindows.of(100, 10), {"sum": sum_of("v")}, ("k",))
+    harness = harness_of(one)
+    for _ in range(30):
+        harness.operator.process_batch(batch([1, 2, 3], [1, 2, 3], [95, 95, 85]))
+        assert sum(window.waiting for window in one._windows.values()) <= 100
+    harness.watermark(99)
+    (*_, out, _) = harness.take()
+    assert out.columns["sum"].tolist()[-3:] == [30, 60, 90]
+
+
+def test_the_encoded_entries_of_a_snapshot_are_freed_with_it() -> None:
+    """A second snapshot of the same entries encodes them again."""
+    harness = harness_of(operator())
+    harness.operator.process_batch(batch([1, 2, 3], [1, 2, 3], [5, 5, 5]))
+    first = harness.snapshot(1)
+    table = harness.context.keyed.window_table("count out")
+    assert isinstance(table, WindowTable)
+    assert table.namespaced._shards is None
+    assert content(harness.snapshot(2)) == content(first) != []
+
+
 def test_floats_are_added_in_the_order_of_the_records() -> None:
     """Whatever the order of their event times, in windows that overlap too."""
     one = ColumnWindowOperator(SlidingEventTimeWindows.of(10, 5), {"out": sum_of("v")}, ("k",))
@@ -475,6 +519,7 @@ def windowed(assigner: Any = TENS) -> Any:
         ),
         (lambda: windowed().sum_column(5, into="x"), "the name of a column is a str"),
         (lambda: windowed().aggregate_columns({}), "nothing to aggregate"),
+        (lambda: windowed(TumblingEventTimeWindows.of(2**63)).sum_column("v"), r"at most 2\*\*62 ms long"),
         (lambda: windowed().aggregate_columns({"x": max}), "is no aggregate; give sum_of.*mean_of"),
         (
             lambda: windowed()._stream._job.source(ColumnSource({"k": [1]})).key_by(len).window(TENS).count_column(),

@@ -11,9 +11,9 @@ from zlib import crc32
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from state_backends.base import CorruptStateError
+from state_backends.base import BackgroundWork, CorruptStateError
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
-from state_backends.lsm import LsmStore, bloom, fixed_width, sst
+from state_backends.lsm import LsmOptions, LsmStore, bloom, compaction_work, fixed_width, sst
 from state_backends.lsm.block import encode_block
 from state_backends.lsm.bloom import build_filter, build_filter_at_once
 from state_backends.lsm.fixed_width import key_hashes
@@ -240,3 +240,25 @@ def test_hashes_of_all_keys_at_once(width: int, data: st.DataObject) -> None:
     rows = np.frombuffer(b"".join(keys), np.uint8).reshape(-1, width)
 
     assert key_hashes(rows).tolist() == list(map(crc32, keys))
+
+
+def test_a_compaction_that_begins_again_counts_what_it_had_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job pays for each step by its bytes, so no step may have fewer than none."""
+    monkeypatch.setattr(compaction_work, "BLOCKS_AT_ONCE", 1)
+    steps: list[int] = []
+
+    class Steps:
+        def submit(self, work: BackgroundWork) -> None:
+            steps.extend(iter(work.step, None))
+
+    fs = MemoryFileSystem()
+    options = LsmOptions(memtable_bytes=NEVER, level0_trigger=2, target_file_bytes=4_000)
+    store = LsmStore(fs, "/store", "u", options, Steps())
+    for parity in (0, 1):
+        store.write_many({key.to_bytes(4, "big"): b"12345678" for key in range(parity, 8_000, 2)})
+        if parity:
+            store.put((9_000).to_bytes(4, "big"), b"a longer value")
+        store.flush()
+    assert len(steps) > 2
+    assert min(steps) >= 0
+    assert len(content(store)) == 8_001
