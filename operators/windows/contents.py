@@ -159,12 +159,7 @@ class FoldedContents(WindowContents):
     def add_in_time(self, keys: Keys, starts: Starts, values: Sequence[Any]) -> tuple[Keys, Starts]:
         if len(keys) < _FEW_RECORDS and not self._open:
             return super().add_in_time(keys, starts, values)
-        if starts.count(starts[0]) == len(starts):
-            return self._add_to_windows(keys, values, ((starts[0], None),))
-        positions: dict[int, list[int]] = {}
-        for index, start in enumerate(starts):
-            positions.setdefault(start, []).append(index)
-        return self._add_to_windows(keys, values, positions.items())
+        return self._add_to_windows(keys, values, _by_window(starts))
 
     def add_to_each(self, keys: Keys, windows: Starts, values: Sequence[Any]) -> tuple[Keys, Starts]:
         if len(keys) < _FEW_RECORDS and not self._open:
@@ -255,35 +250,33 @@ class FoldedContents(WindowContents):
         return results
 
     def clear_many(self, keys: Keys, starts: Starts) -> None:
-        by_start: dict[int, Keys] = {}
-        if starts and starts.count(starts[0]) == len(starts):
-            by_start[starts[0]] = keys
-        else:
-            for start, pairs in groupby(sorted(zip(starts, range(len(keys)), strict=True)), itemgetter(0)):
-                by_start[start] = [keys[at] for _, at in pairs]
         in_state: list[tuple[Any, int]] = []
-        for start, cleared in by_start.items():
+        for start, positions in _by_window(starts):
+            cleared = keys if positions is None else [keys[one] for one in positions]
             window = self._open.get(start)
             if window is None or not window.is_whole:
                 in_state += zip(cleared, repeat(start))
             elif window.written:
                 in_state += [(key, start) for key in cleared if key in window.written]
             if window is not None:
-                # Perhaps not all of its keys: single timers, or timers that forget other windows, come between.
-                cells = window.cells
-                before = len(cells)
-                if cells.keys() <= set(cleared):
-                    cells.clear()
-                for key in cleared if cells else ():
-                    cells.pop(key, None)
-                self._cells -= before - len(cells)
-                if not cells:
-                    del self._open[start]
+                self._clear_open(start, window.cells, cleared)
         if in_state:
             super().clear_many([key for key, _ in in_state], [start for _, start in in_state])
             # Windows before one that is forgotten have been forgotten, too.
             last = max(start for _, start in in_state)
             self._stored = {start: None for start in self._stored if start > last}
+
+    def _clear_open(self, start: int, cells: Counter[Any], cleared: Keys) -> None:
+        """Forget keys of an open window: perhaps not all of them, for single timers, or timers that forget other
+        windows, come between."""
+        before = len(cells)
+        if cells.keys() <= set(cleared):
+            cells.clear()
+        for key in cleared if cells else ():
+            cells.pop(key, None)
+        self._cells -= before - len(cells)
+        if not cells:
+            del self._open[start]
 
     def open_windows(self, until: int) -> list[tuple[int, Keys, bool]]:
         return [(one, list(self._open[one].cells), self._open[one].is_whole) for one in self._open if one <= until]
@@ -310,6 +303,16 @@ class FoldedContents(WindowContents):
 
     def fingerprint(self) -> object:
         return tuple((start, tuple(window.cells.items())) for start, window in self._open.items())
+
+
+def _by_window(starts: Starts) -> Iterable[tuple[int, Sequence[int] | None]]:
+    """Each start with its positions, or ``None`` when all are the same."""
+    if starts and starts.count(starts[0]) == len(starts):
+        return ((starts[0], None),)
+    positions: dict[int, list[int]] = {}
+    for index, start in enumerate(starts):
+        positions.setdefault(start, []).append(index)
+    return positions.items()
 
 
 def window_contents(
