@@ -13,10 +13,14 @@ says which of them became part of a checkpoint, and on which side.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Container
 from typing import NamedTuple
 
 TRACE_VERSION = 5
+
+RECORDS = "records"
+"""The kind of an element that is a batch of records."""
 
 
 class RunStarted(NamedTuple):
@@ -262,3 +266,12 @@ TraceEvent = (
 
 Instrument = Callable[[TraceEvent], None]
 """Called with each event as it happens. Must not change the run."""
+
+EVERY_CHANNEL = range(sys.maxsize)
+
+
+def records_of(instrument: Instrument | None) -> Container[int]:
+    """The channels, by index, of which an instrument hears that records were sent and received. It says so by an
+    attribute ``records_of``, which may change while the job runs, or hears of all. It hears of all other elements."""
+    heard: Container[int] = getattr(instrument, "records_of", EVERY_CHANNEL)
+    return heard if instrument is not None else ()

@@ -47,6 +47,7 @@ class OrderOfCheckpoints(Watcher):
         """By task: attempt, and its newest checkpoint."""
         self._barriers: dict[int, tuple[int, int]] = {}
         """By channel: attempt, and the newest checkpoint whose barrier was sent on it."""
+        self.records_of = self.shared.records_of
 
     def process_started(self, view: CaseView) -> None:
         """Attempts count from 1 again; checkpoints do not."""
@@ -106,13 +107,15 @@ class OrderOfCheckpoints(Watcher):
 
 
 class _Alignment:
-    """State of a task with several inputs. ``behind``: inputs that have delivered the barrier of ``current``."""
+    """State of a task with several inputs. ``behind``: inputs that have delivered the barrier of ``current``;
+    ``heard``: those of whose records it hears."""
 
-    __slots__ = ("attempt", "behind", "current", "ended", "inputs", "older_cancel", "task")
+    __slots__ = ("attempt", "behind", "current", "ended", "heard", "inputs", "older_cancel", "task")
 
     def __init__(self, task: str, inputs: frozenset[int]) -> None:
         self.task = task
         self.inputs = inputs
+        self.heard: frozenset[int] = frozenset()
         self.begin(0)
 
     def begin(self, attempt: int) -> None:
@@ -138,6 +141,7 @@ class Alignment(Watcher):
         """``order`` is notified of channels that a late cancel marker has unblocked."""
         super().__init__(shared)
         self._order = order
+        self.records_of = self.shared.records_of
         self._by_channel: dict[int, _Alignment] = {}
         self._ends_count = True
         """Whether the end of a channel replaces its barriers, or ends the checkpoint."""
@@ -146,6 +150,7 @@ class Alignment(Watcher):
         """Only tasks with several inputs align."""
         super().process_started(view)
         self._by_channel.clear()
+        self.shared.records_of.intersection_update(self.shared.counted)
         if view.config.protocol.name != ALIGNED:
             self.skipped = f"nothing is aligned in mode {view.config.mode}"
             return
@@ -166,8 +171,21 @@ class Alignment(Watcher):
     @hears(Receive)
     def _on_receive(self, event: Receive) -> None:
         alignment = self._of(event.channel, event.attempt)
-        if alignment is None:
-            return
+        if alignment is not None:
+            self._follow(alignment, event)
+            self._hear_records(alignment)
+
+    def _hear_records(self, alignment: _Alignment) -> None:
+        """Records matter after a barrier that they must not follow, and after a late cancel marker."""
+        heard = alignment.inputs if alignment.older_cancel else frozenset(alignment.behind)
+        if heard != alignment.heard:
+            everything = self.shared.records_of
+            everything -= alignment.heard
+            everything |= heard
+            everything |= self.shared.counted
+            alignment.heard = heard
+
+    def _follow(self, alignment: _Alignment, event: Receive) -> None:
         alignment.older_cancel = 0
         if event.kind == _RECORDS:
             if event.channel in alignment.behind:
@@ -218,5 +236,6 @@ class Alignment(Watcher):
         current, older = alignment.current, alignment.older_cancel
         if older and self._order is not None:
             alignment.behind.clear()
+            self._hear_records(alignment)
             self._order.obeyed_older_cancel(alignment.task, event.channel, older, current, event.time_ns)
         # Otherwise the next element from that channel shows whether it matters.

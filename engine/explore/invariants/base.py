@@ -70,6 +70,10 @@ class Shared:
     """Whether an attempt began from an older checkpoint after a savepoint that stops the job had committed more."""
     drained: bool = False
     """Whether a job was drained, and another one continued."""
+    records_of: set[int] = field(default_factory=set)
+    """The channels of whose records some invariant needs to hear now."""
+    counted: frozenset[int] = frozenset()
+    """Those of which V17 counts all records."""
     metadata: dict[bytes, CheckpointMetadata] = field(default_factory=dict)
     """Parsed metadata of snapshots, by its bytes."""
     _reports: list[Mapping[str, None]] = field(default_factory=list)

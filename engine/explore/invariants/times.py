@@ -22,6 +22,7 @@ class TimeGoesOn(Watcher):
         """By channel: attempt and watermark."""
         self._fired: dict[tuple[str, str], tuple[int, int]] = {}
         """By task and operator: attempt, and when the last timer was due."""
+        self.records_of = self.shared.records_of
 
     def process_started(self, view: CaseView) -> None:
         """Attempts count from 1 again."""

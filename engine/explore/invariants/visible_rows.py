@@ -37,6 +37,7 @@ class CoveredRows(Watcher):
         super().__init__(shared)
         self._writers: dict[int, str] = {}
         """By channel: the receiving task, if it writes to files."""
+        self.records_of = self.shared.records_of
         self._tasks: dict[str, tuple[str, ...]] = {}
         """By uid of a sink: the tasks of its writers."""
         self._received: dict[str, int] = {}
@@ -78,7 +79,10 @@ class CoveredRows(Watcher):
         self._tasks = {uid: tuple(mine) for uid, mine in tasks.items() if uid not in self._uncounted}
         writing = {task for mine in self._tasks.values() for task in mine}
         receivers = {one.index: names[one.receiver_vertex, one.receiver_subtask] for one in plan.channels}
+        self.shared.records_of.difference_update(self._writers)
         self._writers = {channel: task for channel, task in receivers.items() if task in writing}
+        self.shared.counted = frozenset(self._writers)
+        self.shared.records_of |= self.shared.counted
         self._at_snapshot.clear()
         for uid in self._tasks:
             if getattr(outputs[uid].sink, "shows_whole_checkpoints", False):

@@ -7,13 +7,14 @@ describes in the words of the job what happened.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from engine.explore.cases import Case
 from engine.explore.run.job_under_test import Subject
 from engine.observe.provenance import Provenance
+from engine.observe.trace_events import EVERY_CHANNEL
 
 if TYPE_CHECKING:
     from engine.explore.run.runner import CaseView, FinishedCase
@@ -58,6 +59,9 @@ class Invariant:
     source: str = ""
     every_events: int = 0
     """How many kernel events lie between two calls of :meth:`between_events`, 0 = never called."""
+    records_of: Container[int] = EVERY_CHANNEL
+    """The channels, by index, of whose records it hears, where it hears ``Send`` or ``Receive``; they may change during
+    the run. It hears of every other element."""
     provenance: Provenance | None = None
     """Receives from the run which record caused which effect, if this invariant judges by that."""
 

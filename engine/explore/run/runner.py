@@ -12,7 +12,7 @@ The runner itself reports, apart from the invariants it was given:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +27,7 @@ from engine.faults.fault import Fault
 from engine.faults.injector import FaultInjector
 from engine.graph.plan import ExecutionPlan
 from engine.observe.provenance import Provenance
-from engine.observe.trace_events import TraceEvent
+from engine.observe.trace_events import EVERY_CHANNEL, RECORDS, Receive, Send, TraceEvent
 from engine.runtime.config import RunConfig
 from engine.runtime.execution import Execution, ExecutionResult, Progress, who_waits
 from engine.runtime.faulted import Interference, ProcessDiedError
@@ -474,13 +474,24 @@ class _Dispatcher:
     def __init__(self, invariants: Sequence[Invariant], others: Sequence[Callable[[TraceEvent], None]]) -> None:
         self.others = others
         self.by_kind: dict[type[Any], tuple[Callable[[Any], None], ...]] = {}
+        heard: list[Container[int]] = []
         for invariant in invariants:
-            for kind, handler in invariant.handlers().items():
+            handlers = invariant.handlers()
+            for kind, handler in handlers.items():
                 self.by_kind[kind] = (*self.by_kind.get(kind, ()), handler)
+            if Send in handlers or Receive in handlers:
+                heard.append(invariant.records_of)
+        is_shared = all(one is heard[0] for one in heard)
+        self._heard = EVERY_CHANNEL if not is_shared else heard[0] if heard else ()
+        self.records_of: Container[int] = EVERY_CHANNEL if others else self._heard
+        """As an instrument."""
 
-    def __call__(self, event: TraceEvent) -> None:
-        handlers = self.by_kind.get(event.__class__)
-        if handlers is not None:
+    def __call__(self, event: Any) -> None:
+        kind = event.__class__
+        handlers = self.by_kind.get(kind)
+        if handlers is not None and not (
+            (kind is Send or kind is Receive) and event.kind == RECORDS and event.channel not in self._heard
+        ):
             try:
                 for handler in handlers:
                     handler(event)

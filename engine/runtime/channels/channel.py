@@ -98,8 +98,9 @@ class Channel(OutputQueue):
         if queued >= self.capacity and not self.full:
             self.full = True
             self.sender.full_outputs += 1
-        if self._at_once and self._direct and self.incoming_records < self.input_credit:
-            # The short way through both halves, for a channel that is not traced, over a link that takes no time.
+        is_direct = self._at_once and self._direct and self.incoming_records < self.input_credit
+        if is_direct and self.index not in self._records_of:
+            # The short way through both halves, for records that are not traced, over a link that takes no time.
             self.sent_elements = number = self.sent_elements + 1
             self.incoming_records += count
             self.arrive((number, batch))
@@ -203,7 +204,7 @@ class Channel(OutputQueue):
         if self.is_awaited and not queued:
             self.is_awaited = False
             self.sender.output_consumed()
-        if self._instrument is not None:
+        if self.index in self._records_of:
             self._trace_receive(number, None, count)
         if self.outgoing:
             self.pump()

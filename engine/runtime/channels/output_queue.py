@@ -18,14 +18,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.checkpoint.subtask import ChannelStateWriter
 from engine.elements.batch import Batch
 from engine.elements.events import CheckpointBarrier, EndOfChannelState, Event, Watermark
 from engine.graph.plan import ChannelPlan
-from engine.observe.trace_events import CreditChanged, Departed, Instrument, RecordsCaptured, Send
+from engine.observe.trace_events import EVERY_CHANNEL, CreditChanged, Departed, Instrument, RecordsCaptured, Send
 from engine.runtime.config import CostModel
 from engine.runtime.kernel import Kernel, LinkHook
 from state_backends.base import value_class
@@ -71,6 +71,8 @@ class ChannelSettings:
     output_capacity: int = 0
     hook: Callable[[Channel], LinkHook] | None = None
     """Makes the hook of a channel; absent without faults."""
+    records_of: Container[int] = EVERY_CHANNEL
+    """The channels of whose records the instrument hears."""
 
 
 class OutputQueue(ABC):
@@ -85,6 +87,7 @@ class OutputQueue(ABC):
         "_kernel",
         "_limited",
         "_output_capacity",
+        "_records_of",
         "_slot",
         "_transfer",
         "_transfer_number",
@@ -120,6 +123,7 @@ class OutputQueue(ABC):
         self._kernel = settings.kernel
         self._cost = settings.cost
         self._instrument = instrument
+        self._records_of = () if instrument is None else settings.records_of
         self.input_credit = self._full_credit = capacity
         self._output_capacity = settings.output_capacity
         self.capacity = capacity + self._output_capacity
@@ -145,7 +149,7 @@ class OutputQueue(ABC):
         """The element passing over a limited link, and since when."""
         self._transfer_number = 0
         self.hook: LinkHook | None = None
-        self._at_once = instrument is None and not self._limited and not latency_ns and settings.hook is None
+        self._at_once = not self._limited and not latency_ns and settings.hook is None
 
     @abstractmethod
     def arrive(self, numbered: Numbered) -> None:
@@ -186,10 +190,9 @@ class OutputQueue(ABC):
 
     def _next_number(self, element: Element, records: int) -> int:
         self.sent_elements = number = self.sent_elements + 1
-        if self._instrument is not None:
-            is_batch = isinstance(element, Batch)
-            kind = "records" if is_batch else element.__class__.__name__
-            detail = None if is_batch else detail_of(element)
+        if self._instrument is not None and (not records or self.index in self._records_of):
+            kind = "records" if records else element.__class__.__name__
+            detail = None if records else detail_of(element)
             now, queued = self._kernel.now_ns, self.queued_records
             # Written out: half as long as calling the class, and every element of a search passes here.
             sent = _new_tuple(Send, (now, self.attempt, self.index, number, kind, records, detail, queued))

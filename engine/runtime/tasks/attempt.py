@@ -8,6 +8,7 @@ from functools import partial
 from engine.checkpoint.coordinator import TaskId
 from engine.graph.partitioner import RouterContext
 from engine.graph.plan import ExecutionPlan, SubtaskPlan
+from engine.observe.trace_events import records_of
 from engine.runtime.channels import Channel, ChannelSettings, RecordWriter
 from engine.runtime.storage import NOTHING_IN_FLIGHT, RestoredJob
 from engine.runtime.tasks.environment import TaskEnvironment
@@ -38,6 +39,7 @@ def build_tasks(
         if chosen is None or (subtask.vertex, subtask.subtask) in chosen
     ]
     by_id = {task.life.task_id: task for task in tasks}
+    heard = records_of(environment.instrument)
     # Once per sender: there may be a thousand times as many channels.
     settings = {
         task_id: ChannelSettings(
@@ -49,6 +51,7 @@ def build_tasks(
             environment.instrument,
             output_capacity,
             None if environment.hook is None else environment.hook.for_channel,
+            heard,
         )
         for task_id, task in by_id.items()
     }

@@ -160,7 +160,7 @@ class Pair:
         self.link = Link(capacity=credit, output_capacity=5)
         self.link.receiver.has_announcements = False
         if not instrumented:
-            self.link.channel._instrument = None
+            self.link.channel._instrument, self.link.channel._records_of = None, ()
         self.model = Model(credit)
         self.inputs: dict[int, list[Any]] = {}
         self.sent = 0
