@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, TypeVar
 
 from engine.checkpoint.barriers import ChannelCapture
@@ -10,6 +10,7 @@ from engine.checkpoint.subtask import ChannelStateWriter
 from engine.elements.batch import Batch
 from engine.elements.events import AlignmentType, CheckpointBarrier, CheckpointOptions
 from engine.graph.plan import ChannelPlan
+from engine.observe.trace_events import EVERY_CHANNEL
 from engine.runtime.channels import Channel, ChannelSettings, Element
 from engine.runtime.config import CostModel
 from engine.runtime.kernel import START_NS, ChoiceRecorder, Kernel
@@ -87,6 +88,7 @@ class Link:
         cost: CostModel | None = None,
         latency_ns: int = 0,
         seed: int = 0,
+        records_of: Container[int] = EVERY_CHANNEL,
     ) -> None:
         self.sender, self.receiver = End("map[0]"), End("sink[1]")
         self.kernel = Kernel(choices=ChoiceRecorder(str(seed)))
@@ -104,6 +106,7 @@ class Link:
                 1,
                 self.seen.append,
                 output_capacity,
+                records_of=records_of,
             ),
         )
         self.channel.gate = self.receiver  # type: ignore[assignment]

@@ -95,6 +95,24 @@ def test_taking_part_of_a_batch_leaves_the_rest_at_the_head() -> None:
     assert link.channel.take() == EndOfData()
 
 
+@pytest.mark.parametrize("latency_ns", [0, 300])
+def test_an_instrument_hears_records_only_of_the_channels_that_it_names(latency_ns: int) -> None:
+    """Events are heard all the same, under the numbers that they have anyway; what is named may change meanwhile."""
+    named: set[int] = set()
+    link = Link(latency_ns=latency_ns, records_of=named)
+    for heard in ((), (INDEX + 1,), (INDEX,), ()):
+        named.clear()
+        named.update(heard)
+        link.put(records(1, 2), Watermark(5))
+        link.kernel.run()
+        link.take_all()
+
+    both = [("records", 5), ("Watermark", 6)]
+    for kind in (Send, Receive):
+        told = [(one.kind, one.element) for one in link.seen if isinstance(one, kind)]
+        assert told == [("Watermark", 2), ("Watermark", 4), *both, ("Watermark", 8)]
+
+
 def test_parts_of_a_batch_are_traced_as_one_element() -> None:
     """Every part carries the number of its batch, and the parts' records add up to the records sent."""
     link = Link()
