@@ -14,13 +14,15 @@ Each reads the stream ``schedule`` its own way and records it in the same form. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 from engine.elements.errors import ConfigurationError
 
 _MASK = (1 << 64) - 1
+_HALF = (1 << 32) - 1
 
 SCHEDULE = "schedule"
 """The stream from which the kernel draws which of the ready events goes next."""
@@ -37,7 +39,50 @@ class Choice(NamedTuple):
     bound: int
 
 
-_new_tuple = tuple.__new__
+class ChoiceLog(Sequence[Choice]):
+    """Recorded choices, in order. Nearly all are of the schedule; such a choice takes eight bytes instead of a hundred. A
+    run with a million channels makes four million.
+
+    ``packed``  of each choice of the schedule the value and the bound, in 32 bits each; 0 stands for another choice.
+    """
+
+    __slots__ = ("_others", "packed")
+
+    def __init__(self) -> None:
+        self.packed = array("Q")
+        self._others: dict[int, Choice] = {}
+
+    def append(self, choice: Choice) -> None:
+        """One more choice."""
+        if choice.stream == SCHEDULE and choice.bound <= _HALF:
+            self.packed.append(choice.value << 32 | choice.bound)
+        else:
+            self._others[len(self.packed)] = choice
+            self.packed.append(0)
+
+    def __len__(self) -> int:
+        return len(self.packed)
+
+    def __iter__(self) -> Iterator[Choice]:
+        return map(self._at, range(len(self.packed)))
+
+    @overload
+    def __getitem__(self, index: int) -> Choice: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Choice]: ...
+    def __getitem__(self, index: int | slice) -> Choice | list[Choice]:
+        positions = range(len(self.packed))[index]
+        return self._at(positions) if isinstance(positions, int) else list(map(self._at, positions))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+    def _at(self, position: int) -> Choice:
+        packed = self.packed[position]
+        return Choice(SCHEDULE, packed >> 32, packed & _HALF) if packed else self._others[position]
 
 
 class _SplitMix64:
@@ -61,7 +106,7 @@ class ChoiceRecorder:
 
     def __init__(self, seed: str = "0", replay: Iterable[Choice] | None = None) -> None:
         self.seed = seed
-        self.log: list[Choice] = []
+        self.log = ChoiceLog()
         self._generators: dict[str, _SplitMix64] = {}
         self._replay = None if replay is None else iter(replay)
         self._schedule_generator: _SplitMix64 | None = None
@@ -78,7 +123,7 @@ class ChoiceRecorder:
         if bound == 1:
             return 0
         value = self._generate(stream, bound) if self._replay is None else self._next_replayed(stream, bound)
-        self.log.append(_new_tuple(Choice, (stream, value, bound)))
+        self.log.append(Choice(stream, value, bound))
         return value
 
     def pick(self, ready: Sequence[ReadyEvent]) -> int:
@@ -87,9 +132,9 @@ class ChoiceRecorder:
         schedule = self._schedule_generator
         if bound == 1 or schedule is None:
             return self.draw(SCHEDULE, bound)
-            # Every event of a run passes here, so this is written out: the same as a draw.
+        # Every event of a run passes here, so this is written out: the same as a draw.
         value = schedule.below(bound)
-        self.log.append(_new_tuple(Choice, (SCHEDULE, value, bound)))
+        self.log.packed.append(value << 32 | bound)
         return value
 
     def _generate(self, stream: str, bound: int) -> int:
@@ -135,7 +180,7 @@ class SparseChoices(ChoiceRecorder):
             return 0
         self._number += 1
         value = min(self._schedule.get(self._number, 0), bound - 1)
-        self.log.append(_new_tuple(Choice, (stream, value, bound)))
+        self.log.append(Choice(stream, value, bound))
         return value
 
 
@@ -169,7 +214,7 @@ class PriorityChoices(ChoiceRecorder):
             self._lowest -= 1
             position = self._first(ready)
         if len(ready) > 1:
-            self.log.append(_new_tuple(Choice, (SCHEDULE, position, len(ready))))
+            self.log.append(Choice(SCHEDULE, position, len(ready)))
         return position
 
     def _first(self, ready: Sequence[ReadyEvent]) -> int:

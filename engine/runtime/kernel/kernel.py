@@ -47,7 +47,8 @@ class Kernel:
         self.now_ns = start_ns
         self.executed = 0
         self._sequence = 0
-        self._ready: deque[_Entry] = deque()
+        # Choices take events out of the middle, which is cheap in a list; else they are taken from the front.
+        self._ready: deque[_Entry] | list[_Entry] = deque() if choices is None else []
         self._future: list[_Entry] = []
         self._choices = choices
         # While there are choices to make: the sequence numbers of the ready events of each target, oldest first. Nearly
@@ -88,6 +89,7 @@ class Kernel:
         """
         self.stopped = False
         ready, future, choices = self._ready, self._future, self._choices
+        take_first = ready.popleft if isinstance(ready, deque) else ready.pop  # from a list only if it is the only one
         before = self.executed
         executed = before
         last = None if max_events is None else before + max_events
@@ -98,9 +100,9 @@ class Kernel:
                         break
                     self._next_instant()
                 if choices is None:
-                    event = ready.popleft()
+                    event = take_first()
                 elif len(ready) == 1:
-                    event = ready.popleft()
+                    event = take_first()
                     self._waiting.clear()
                 else:
                     event = self._take(choices.pick(ready))

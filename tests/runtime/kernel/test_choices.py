@@ -9,6 +9,7 @@ from hypothesis import given, strategies as st
 
 from engine.elements.errors import ConfigurationError
 from engine.runtime.kernel import Choice, ChoiceRecorder
+from engine.runtime.kernel.choices import ChoiceLog
 
 DRAWS = st.lists(st.tuples(st.sampled_from(("schedule", "faults", "sizes")), st.integers(1, 1000)), max_size=40)
 
@@ -144,3 +145,25 @@ def test_the_generator_is_pinned() -> None:
 
 
 PINNED = [856344, 501517, 533471, 501309]
+
+
+@given(DRAWS.map(lambda draws: [*draws, ("schedule", 1 << 33), ("sizes", 1 << 33)]), st.integers(0, 50))
+def test_the_log_reads_like_a_list(draws: list[tuple[str, int]], at: int) -> None:
+    """Packed or not, choices come back as they were made: one at a time, from the end, in pieces, and in order."""
+    log, choices = ChoiceLog(), [Choice(stream, bound // 2, bound) for stream, bound in draws]
+    for choice in choices:
+        log.append(choice)
+
+    at %= len(choices)
+    assert (len(log), log[at], log[-1], log[at:], list(log)) == (
+        len(choices),
+        choices[at],
+        choices[-1],
+        choices[at:],
+        choices,
+    )
+    assert log == choices
+    assert log != choices[:-1]
+    assert repr(log) == repr(choices)
+    with pytest.raises(IndexError):
+        log[len(choices)]
