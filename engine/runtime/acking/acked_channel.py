@@ -70,7 +70,7 @@ class AckedChannel(Channel):
         lost = self.queued_records
         self._is_cut = True
         self._void_up_to = self.sent_elements
-        self.queue.clear()
+        self.queue = ()
         if self.outgoing:
             self.outgoing.clear()
         self._transfer = None

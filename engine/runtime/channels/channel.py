@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING
 
 from engine.checkpoint.barriers import ChannelCapture, barrier_fingerprint
 from engine.elements.batch import Batch
-from engine.elements.events import BarrierAnnouncement, CheckpointBarrier, EndOfChannelState
+from engine.checkpoint.subtask import ChannelStateWriter
+from engine.elements.events import AlignmentType, BarrierAnnouncement, CheckpointBarrier, EndOfChannelState, Event
 from engine.graph.plan import ChannelPlan
 from engine.observe.trace_events import ChannelBlocked, ChannelResumed, Receive
 from engine.runtime.channels.output_queue import (
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from engine.runtime.channels.checkpointed_input_gate import CheckpointedInputGate
 
 _ANNOUNCEMENT_NUMBER = 0
+_FEW = 4
+_ANY_TIME, _OVERTAKING = AlignmentType.AT_LEAST_ONCE, AlignmentType.UNALIGNED
 _new_tuple = tuple.__new__
 """Announcements are made here, not sent: they have no number of their own and do not show in a trace."""
 
@@ -76,7 +79,8 @@ class Channel(OutputQueue):
         self.gate: CheckpointedInputGate
         self.capture: ChannelCapture | None = None
         self.capturing = False
-        self.queue: deque[Numbered] = deque()
+        self.queue: deque[Numbered] | tuple[Numbered, ...] = ()
+        """The elements that have arrived. A tuple while they are few: an empty deque takes 600 bytes."""
         self.priority_events = 0
         self.priority_listed = False
         self.restored_records = 0
@@ -107,6 +111,38 @@ class Channel(OutputQueue):
         else:
             self._send((self._next_number(batch, count), batch), count)
 
+    def put_event(self, event: Event) -> None:
+        """Send an event other than a barrier; needs no credit."""
+        if self._at_once and self._direct and self._instrument is None:
+            self._arrive_broadcast(event)
+        else:
+            super().put_event(event)
+
+    def put_barrier(self, barrier: CheckpointBarrier, state: ChannelStateWriter | None) -> None:
+        """Send a barrier. ``state``: where records that it overtakes go, ``None`` when it cannot overtake any."""
+        form = barrier.options.alignment
+        # Without a capture no barrier is announced, and none needs to be recognised.
+        if self._at_once and self._direct and self.capture is None and form is not _OVERTAKING:
+            self._arrive_broadcast(barrier)
+            if form is not _ANY_TIME:
+                self.sender_blocked, self._direct = True, False
+        else:
+            super().put_barrier(barrier, state)
+
+    def _arrive_broadcast(self, event: Event) -> None:
+        """The short way of an event, which usually takes it on all channels of the sender, through both halves."""
+        self.sent_elements = number = self.sent_elements + 1
+        alone = self._settings.sent_last
+        if alone[0][0] != number or alone[0][1] is not event:
+            self._settings.sent_last = alone = ((number, event),)
+        self._arrived += 1
+        if self.queue:
+            self._append(alone[0])
+        else:
+            self.queue = alone
+        if not self.listed:
+            self.gate.channel_readable(self)
+
     # -- receiver's side --------------------------------------------------------------------------------------
 
     def arrive(self, numbered: Numbered) -> None:
@@ -115,7 +151,7 @@ class Channel(OutputQueue):
         if isinstance(element, CheckpointBarrier):
             self._barrier_arrives(numbered, element)
             return
-        self.queue.append(numbered)
+        self._append(numbered)
         self._arrived += 1
         if self.capturing and isinstance(element, Batch):
             self.gate.capture(self, [element])
@@ -129,15 +165,46 @@ class Channel(OutputQueue):
         if barrier.is_priority:
             self._insert_priority(numbered)
             return
-        self.queue.append(numbered)
+        self._append(numbered)
         self._arrived += 1
         if barrier.options.timeoutable and self.gate.announces(self):
             self._insert_priority((_ANNOUNCEMENT_NUMBER, BarrierAnnouncement(barrier)))
         if not self.listed:
             self.gate.channel_readable(self)
 
+    def _append(self, numbered: Numbered) -> None:
+        queue = self.queue
+        if not isinstance(queue, tuple):
+            queue.append(numbered)
+        elif len(queue) < _FEW:
+            self.queue = (*queue, numbered)
+        else:
+            self.queue = deque((*queue, numbered))
+
+    def within_queue(self) -> deque[Numbered]:
+        """The queue, to change it elsewhere than at its ends."""
+        if isinstance(self.queue, tuple):
+            self.queue = deque(self.queue)
+        return self.queue
+
+    def _remove(self, position: int) -> None:
+        queue = self.queue
+        if isinstance(queue, tuple):
+            self.queue = queue[:position] + queue[position + 1 :]
+        else:
+            del queue[position]
+            if not queue:
+                self.queue = ()
+
+    def _replace(self, position: int, numbered: Numbered) -> None:
+        queue = self.queue
+        if isinstance(queue, tuple):
+            self.queue = (*queue[:position], numbered, *queue[position + 1 :])
+        else:
+            queue[position] = numbered
+
     def _insert_priority(self, numbered: Numbered) -> None:
-        self.queue.insert(self.priority_events, numbered)
+        self.within_queue().insert(self.priority_events, numbered)
         self.priority_events += 1
         self.gate.priority_arrived(self)
 
@@ -157,7 +224,7 @@ class Channel(OutputQueue):
             if len(self.queue) - position > self._arrived - self._barrier_mark:
                 # It was before the mark, which moves up with everything else after it.
                 self._barrier_mark -= 1
-            del self.queue[position]
+            self._remove(position)
             self._arrived -= 1
             self._insert_priority(promoted)
 
@@ -167,7 +234,8 @@ class Channel(OutputQueue):
 
     def take(self) -> Element:
         """Remove the next element; its records count as received and their credit returns."""
-        number, element = self.queue.popleft()
+        number, element = self.queue[0]
+        self._remove(0)
         if isinstance(element, Batch):
             self._received(number, len(element))
         else:
@@ -184,11 +252,11 @@ class Channel(OutputQueue):
         number, batch = self.queue[first]
         assert isinstance(batch, Batch)
         if count == len(batch):
-            del self.queue[first]
+            self._remove(first)
             taken = batch
         else:
             taken, rest = batch.split(count)
-            self.queue[first] = (number, rest)
+            self._replace(first, (number, rest))
         self._received(number, count)
         return taken
 
@@ -212,22 +280,22 @@ class Channel(OutputQueue):
     def _trace_receive(self, number: int, event: Element | None, records: int) -> None:
         assert self._instrument is not None
         kind, detail = ("records", None) if event is None else (kind_of(event), detail_of(event))
-        now, queued = self._kernel.now_ns, self.queued_records
-        self._instrument(_new_tuple(Receive, (now, self.attempt, self.index, number, kind, records, detail, queued)))
+        now, queued = self._settings.kernel.now_ns, self.queued_records
+        self._instrument(_new_tuple(Receive, (now, self._settings.attempt, self.index, number, kind, records, detail, queued)))
 
     def block(self) -> None:
         """The barrier that blocked the sender was taken: nothing more comes until :meth:`resume`."""
         assert not self.blocked, f"{self.name} is blocked already"
         self.blocked = True
         if self._instrument is not None:
-            self._instrument(ChannelBlocked(self._kernel.now_ns, self.attempt, self.index))
+            self._instrument(ChannelBlocked(self._settings.kernel.now_ns, self._settings.attempt, self.index))
 
     def resume(self) -> None:
         """Go on after :meth:`block`, and let the sender go on."""
         assert self.blocked, f"{self.name} is not blocked"
         self.blocked = False
         if self._instrument is not None:
-            self._instrument(ChannelResumed(self._kernel.now_ns, self.attempt, self.index))
+            self._instrument(ChannelResumed(self._settings.kernel.now_ns, self._settings.attempt, self.index))
         self.resume_sender()
 
     # -- in-flight data of the input side -----------------------------------------------------------------------
@@ -257,7 +325,7 @@ class Channel(OutputQueue):
         into the sender's queue, followed by the marker."""
         for batch in inputs:
             count = len(batch)
-            self.queue.append((self._restored_number(batch), batch))
+            self._append((self._restored_number(batch), batch))
             self.restored_records += count
             self.incoming_records += count
         self._restore_outgoing([(self._restored_number(batch), batch) for batch in outputs])
@@ -309,7 +377,7 @@ class Channel(OutputQueue):
             self._arrived - self._barrier_mark,
             None if self.hook is None else self.hook.fingerprint(),
             None if self._slot is None else self._slot[0],
-            None if self._transfer is None else (_plain(self._transfer[0]), self._kernel.now_ns - self._transfer[1]),
+            None if self._transfer is None else (_plain(self._transfer[0]), self._settings.kernel.now_ns - self._transfer[1]),
             tuple(map(_plain, self.outgoing or ())),
             tuple(map(_plain, self.queue)),
         )

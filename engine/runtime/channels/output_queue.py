@@ -19,6 +19,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.checkpoint.subtask import ChannelStateWriter
@@ -28,7 +29,6 @@ from engine.graph.plan import ChannelPlan
 from engine.observe.trace_events import EVERY_CHANNEL, CreditChanged, Departed, Instrument, RecordsCaptured, Send
 from engine.runtime.config import CostModel
 from engine.runtime.kernel import Kernel, LinkHook
-from state_backends.base import value_class
 
 if TYPE_CHECKING:
     from engine.runtime.channels.channel import Channel
@@ -57,10 +57,10 @@ class Sender(Protocol):
         """The slot that an output had reserved in a checkpoint is filled, or failed."""
 
 
-@value_class
+@dataclass(slots=True)
 class ChannelSettings:
-    """The settings that all channels of one sender share. ``capacity``: records on the receiver's side;
-    ``output_capacity``: beyond that on the sender's."""
+    """All that the channels of one sender share. ``capacity``: records on the receiver's side; ``output_capacity``: beyond
+    that on the sender's."""
 
     kernel: Kernel
     cost: CostModel
@@ -73,6 +73,13 @@ class ChannelSettings:
     """Makes the hook of a channel; absent without faults."""
     records_of: Container[int] = EVERY_CHANNEL
     """The channels of whose records the instrument hears."""
+    sent_last: tuple[Numbered, ...] = ((0, EndOfChannelState()),)
+    """The event sent last, as the queue of a channel that holds nothing else: those of a broadcast share it."""
+    at_once: bool = field(init=False)
+    """Whether an element arrives as it leaves."""
+
+    def __post_init__(self) -> None:
+        self.at_once = not self.latency_ns and self.cost.link_bytes_per_s is None and self.hook is None
 
 
 class OutputQueue(ABC):
@@ -80,18 +87,13 @@ class OutputQueue(ABC):
 
     __slots__ = (
         "_at_once",
-        "_cost",
         "_direct",
-        "_full_credit",
         "_instrument",
-        "_kernel",
-        "_limited",
-        "_output_capacity",
         "_records_of",
+        "_settings",
         "_slot",
         "_transfer",
         "_transfer_number",
-        "attempt",
         "capacity",
         "connected",
         "full",
@@ -100,7 +102,6 @@ class OutputQueue(ABC):
         "index",
         "input_credit",
         "is_awaited",
-        "latency_ns",
         "lost_records",
         "outgoing",
         "plan",
@@ -113,20 +114,15 @@ class OutputQueue(ABC):
     )
 
     def __init__(self, plan: ChannelPlan, sender: Sender, receiver_name: str, settings: ChannelSettings) -> None:
-        capacity, instrument, latency_ns = settings.capacity, settings.instrument, settings.latency_ns
+        self._settings = settings
+        self._instrument = settings.instrument
         self.plan = plan
         self.index = plan.index
         self.sender = sender
         self.receiver_name = receiver_name
-        self.attempt = settings.attempt
-        self.latency_ns = latency_ns
-        self._kernel = settings.kernel
-        self._cost = settings.cost
-        self._instrument = instrument
-        self._records_of = () if instrument is None else settings.records_of
-        self.input_credit = self._full_credit = capacity
-        self._output_capacity = settings.output_capacity
-        self.capacity = capacity + self._output_capacity
+        self._records_of = () if settings.instrument is None else settings.records_of
+        self.input_credit = settings.capacity
+        self.capacity = settings.capacity + settings.output_capacity
         self.queued_records = 0
         """Records on the channel, on both sides together."""
         self.sent_records = 0
@@ -144,16 +140,25 @@ class OutputQueue(ABC):
         self._direct = True
         """Whether the next element may leave without queueing, credit apart."""
         self._slot: tuple[int, ChannelStateWriter] | None = None
-        self._limited = settings.cost.link_bytes_per_s is not None
         self._transfer: tuple[Numbered, int] | None = None
         """The element passing over a limited link, and since when."""
         self._transfer_number = 0
         self.hook: LinkHook | None = None
-        self._at_once = not self._limited and not latency_ns and settings.hook is None
+        self._at_once = settings.at_once
 
     @abstractmethod
     def arrive(self, numbered: Numbered) -> None:
         """An element has reached the receiver."""
+
+    @property
+    def attempt(self) -> int:
+        """In which the channel was made."""
+        return self._settings.attempt
+
+    @property
+    def latency_ns(self) -> int:
+        """The time over the link, for an element without a length."""
+        return self._settings.latency_ns
 
     @property
     def name(self) -> str:
@@ -193,9 +198,9 @@ class OutputQueue(ABC):
         if self._instrument is not None and (not records or self.index in self._records_of):
             kind = "records" if records else element.__class__.__name__
             detail = None if records else detail_of(element)
-            now, queued = self._kernel.now_ns, self.queued_records
+            now, queued = self._settings.kernel.now_ns, self.queued_records
             # Written out: half as long as calling the class, and every element of a search passes here.
-            sent = _new_tuple(Send, (now, self.attempt, self.index, number, kind, records, detail, queued))
+            sent = _new_tuple(Send, (now, self._settings.attempt, self.index, number, kind, records, detail, queued))
             self._instrument(sent)
         return number
 
@@ -206,9 +211,9 @@ class OutputQueue(ABC):
         if records == self.input_credit:
             return
         self.input_credit = records
-        self.capacity = records + self._output_capacity * records // self._full_credit
+        self.capacity = records + self._settings.output_capacity * records // self._settings.capacity
         if self._instrument is not None:
-            self._instrument(CreditChanged(self._kernel.now_ns, self.attempt, self.index, records))
+            self._instrument(CreditChanged(self._settings.kernel.now_ns, self._settings.attempt, self.index, records))
         is_full = self.queued_records >= self.capacity
         if is_full != self.full:
             self.full = is_full
@@ -291,7 +296,10 @@ class OutputQueue(ABC):
     def resume_sender(self) -> None:
         """The receiver has resumed the channel."""
         self.sender_blocked = False
-        self.pump()
+        if self.outgoing:
+            self.pump()
+        else:
+            self._direct = self.connected and self._transfer is None
 
     def disconnect(self) -> None:
         """Nothing leaves before the receiver is ready."""
@@ -345,8 +353,8 @@ class OutputQueue(ABC):
             number, element = numbered
             self._instrument(
                 Departed(
-                    self._kernel.now_ns,
-                    self.attempt,
+                    self._settings.kernel.now_ns,
+                    self._settings.attempt,
                     self.index,
                     number,
                     kind_of(element),
@@ -361,8 +369,8 @@ class OutputQueue(ABC):
         if self._instrument is not None:
             records = sum(map(len, batches))
             if records:
-                now = self._kernel.now_ns
-                self._instrument(RecordsCaptured(now, self.attempt, checkpoint_id, self.index, side, records))
+                now = self._settings.kernel.now_ns
+                self._instrument(RecordsCaptured(now, self._settings.attempt, checkpoint_id, self.index, side, records))
 
     # --- restore --------------------------------------------------------------------------------------------------
 
@@ -374,12 +382,12 @@ class OutputQueue(ABC):
     # --- the link -------------------------------------------------------------------------------------------------
 
     def _depart(self, numbered: Numbered, records: int) -> None:
-        if self._limited and records:
+        if records and self._settings.cost.link_bytes_per_s is not None:
             self._direct = False
-            self._transfer = (numbered, self._kernel.now_ns)
+            self._transfer = (numbered, self._settings.kernel.now_ns)
             self._transfer_number += 1
-            over_ns = self._kernel.now_ns + self._cost.transfer_ns(records)
-            self._kernel.schedule(over_ns, "transferred", self, self._transfer_number)
+            over_ns = self._settings.kernel.now_ns + self._settings.cost.transfer_ns(records)
+            self._settings.kernel.schedule(over_ns, "transferred", self, self._transfer_number)
         else:
             self._propagate(numbered)
 
@@ -387,7 +395,8 @@ class OutputQueue(ABC):
         if self.hook is not None:
             self.hook.propagate(numbered)
         elif self.latency_ns:
-            self._kernel.schedule(self._kernel.now_ns + self.latency_ns, "arrive", self, numbered)
+            kernel = self._settings.kernel
+            kernel.schedule(kernel.now_ns + self.latency_ns, "arrive", self, numbered)
         else:
             self.arrive(numbered)
 
@@ -421,7 +430,7 @@ class OutputQueue(ABC):
         (number, batch), started_ns = self._transfer
         self._transfer = None
         assert isinstance(batch, Batch)
-        passed = min(len(batch), self._cost.transferred_records(self._kernel.now_ns - started_ns))
+        passed = min(len(batch), self._settings.cost.transferred_records(self._settings.kernel.now_ns - started_ns))
         if passed == len(batch):
             self._propagate((number, batch))
             return None

@@ -67,7 +67,7 @@ class LinkFaults:
             channel.arrive(numbered)
         else:
             channel.arrive(numbered)
-            queue = channel.queue
+            queue = channel.within_queue()
             if len(queue) - channel.priority_events >= 2 and queue[-1] is numbered:
                 queue[-2], queue[-1] = queue[-1], queue[-2]
 

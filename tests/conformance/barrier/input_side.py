@@ -258,7 +258,7 @@ class InputReplay:
             held.append(channel.take())
         self._consume(channel)
         for position, announcement in enumerate(held):
-            channel.queue.insert(position, (0, announcement))
+            channel.within_queue().insert(position, (0, announcement))
             channel.priority_events += 1
         return True
 
@@ -288,7 +288,7 @@ class InputReplay:
     def _consume_announcement(self, channel: Tapped) -> bool:
         for position, (_, element) in enumerate(channel.queue):
             if isinstance(element, BarrierAnnouncement):
-                del channel.queue[position]
+                del channel.within_queue()[position]
                 channel.priority_events -= 1
                 self._gate.handle(channel, element, self._clock.now_ns)
                 return True
