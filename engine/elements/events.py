@@ -19,6 +19,9 @@ class AlignmentType(Enum):
     FORCED_ALIGNED = "forced_aligned"
 
 
+_BLOCKING = (AlignmentType.ALIGNED, AlignmentType.FORCED_ALIGNED)
+
+
 class SnapshotKind(Enum):
     """The purpose of a snapshot; decides ownership and sharing of its files (Flink: ``SnapshotType``)."""
 
@@ -94,7 +97,7 @@ class CheckpointOptions:
     @property
     def needs_alignment(self) -> bool:
         """Whether the barrier blocks the channel it arrives on (an *aligned-form* barrier)."""
-        return self.alignment in (AlignmentType.ALIGNED, AlignmentType.FORCED_ALIGNED)
+        return self.alignment in _BLOCKING
 
     @property
     def timeoutable(self) -> bool:

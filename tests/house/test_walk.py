@@ -34,8 +34,8 @@ def test_the_way_of_a_barrier() -> None:
     walk = walk_of_barrier()
 
     functions = [call.function for call in walk.calls]
-    assert functions.index("CheckpointDriver.on_timer") < functions.index("OutputQueue.put_barrier")
-    assert functions.index("OutputQueue.put_barrier") < functions.index("RecoverableWriter.commit")
+    assert functions.index("CheckpointDriver.on_timer") < functions.index("Channel.put_barrier")
+    assert functions.index("Channel.put_barrier") < functions.index("RecoverableWriter.commit")
     assert not _longer_than(walk, BARRIER_BOUNDS)
 
 

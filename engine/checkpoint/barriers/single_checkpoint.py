@@ -82,6 +82,8 @@ from engine.checkpoint.barriers.handler_instructions import (
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.elements.events import AlignmentType, CancelCheckpointMarker, CheckpointBarrier
 
+_COLLECTING = AlignmentState.ALIGNED_COLLECTING
+
 
 class SingleCheckpointHandler(BarrierHandler):
     """Tracks at most one checkpoint; see the rules at the top of the module.
@@ -118,11 +120,21 @@ class SingleCheckpointHandler(BarrierHandler):
         assert channel in alignment.open, f"barrier {barrier.checkpoint_id} behind the end of channel {channel}"
         blocks = barrier.options.needs_alignment
         assert blocks or self._capture is not None, f"the aligned handler got a barrier with {barrier.options}"
+        out: list[HandlerInstruction] = []
+        is_collected = alignment.state is _COLLECTING and barrier.checkpoint_id == alignment.current
+        if is_collected and blocks and barrier.options.aligned_timeout_ns is None and self._back_edges is None:
+            # Nearly all barriers of a task with many channels. This one is neither obsolete nor new nor late: of the
+            # steps below only these are left.
+            complete = alignment.align(channel, barrier, now_ns)
+            alignment.block(channel, out)
+            if complete:
+                alignment.complete_aligned(barrier, out)
+                alignment.finish()
+            return tuple(out)
         if alignment.is_obsolete(barrier.checkpoint_id):
             # A barrier in aligned form blocks its channel like any other, and only this handler can resume it.
             waits = blocks and channel not in alignment.blocked
             return (BlockChannel(channel), ResumeChannels((channel,))) if waits else ()
-        out: list[HandlerInstruction] = []
         started = alignment.start_if_new(barrier, out)
         self._align(channel, barrier, blocks, now_ns, out)
         if started and alignment.barrier is not None:

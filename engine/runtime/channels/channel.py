@@ -27,8 +27,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from engine.checkpoint.barriers import ChannelCapture, barrier_fingerprint
-from engine.elements.batch import Batch
 from engine.checkpoint.subtask import ChannelStateWriter
+from engine.elements.batch import Batch
 from engine.elements.events import AlignmentType, BarrierAnnouncement, CheckpointBarrier, EndOfChannelState, Event
 from engine.graph.plan import ChannelPlan
 from engine.observe.trace_events import ChannelBlocked, ChannelResumed, Receive
@@ -122,7 +122,8 @@ class Channel(OutputQueue):
         """Send a barrier. ``state``: where records that it overtakes go, ``None`` when it cannot overtake any."""
         form = barrier.options.alignment
         # Without a capture no barrier is announced, and none needs to be recognised.
-        if self._at_once and self._direct and self.capture is None and form is not _OVERTAKING:
+        is_plain = self.capture is None and self._instrument is None and form is not _OVERTAKING
+        if is_plain and self._at_once and self._direct:
             self._arrive_broadcast(barrier)
             if form is not _ANY_TIME:
                 self.sender_blocked, self._direct = True, False
@@ -280,8 +281,8 @@ class Channel(OutputQueue):
     def _trace_receive(self, number: int, event: Element | None, records: int) -> None:
         assert self._instrument is not None
         kind, detail = ("records", None) if event is None else (kind_of(event), detail_of(event))
-        now, queued = self._settings.kernel.now_ns, self.queued_records
-        self._instrument(_new_tuple(Receive, (now, self._settings.attempt, self.index, number, kind, records, detail, queued)))
+        now, attempt, queued = self._settings.kernel.now_ns, self._settings.attempt, self.queued_records
+        self._instrument(_new_tuple(Receive, (now, attempt, self.index, number, kind, records, detail, queued)))
 
     def block(self) -> None:
         """The barrier that blocked the sender was taken: nothing more comes until :meth:`resume`."""
@@ -366,6 +367,7 @@ class Channel(OutputQueue):
 
     def fingerprint(self) -> object:
         """The elements queued, and whether they may be read."""
+        now = self._settings.kernel.now_ns
         return (
             self.blocked,
             self.input_credit,
@@ -377,7 +379,7 @@ class Channel(OutputQueue):
             self._arrived - self._barrier_mark,
             None if self.hook is None else self.hook.fingerprint(),
             None if self._slot is None else self._slot[0],
-            None if self._transfer is None else (_plain(self._transfer[0]), self._settings.kernel.now_ns - self._transfer[1]),
+            None if self._transfer is None else (_plain(self._transfer[0]), now - self._transfer[1]),
             tuple(map(_plain, self.outgoing or ())),
             tuple(map(_plain, self.queue)),
         )

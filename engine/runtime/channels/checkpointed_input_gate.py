@@ -235,7 +235,13 @@ class CheckpointedInputGate:
         index = channel.input_index
         match event:
             case CheckpointBarrier():
-                self.execute(self.handler.on_barrier(index, event, now_ns))
+                instructions = self.handler.on_barrier(index, event, now_ns)
+                first = instructions[0] if len(instructions) == 1 else None
+                if self._hook is None and isinstance(first, BlockChannel):
+                    # So it is with nearly all barriers of a task with many channels.
+                    self.channels[first.channel].block()
+                else:
+                    self.execute(instructions)
             case BarrierAnnouncement(barrier):
                 self.execute(self.handler.on_announcement(index, barrier, now_ns))
             case CancelCheckpointMarker():

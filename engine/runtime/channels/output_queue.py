@@ -59,8 +59,8 @@ class Sender(Protocol):
 
 @dataclass(slots=True)
 class ChannelSettings:
-    """All that the channels of one sender share. ``capacity``: records on the receiver's side; ``output_capacity``: beyond
-    that on the sender's."""
+    """All that the channels of one sender share. ``capacity``: records on the receiver's side; ``output_capacity``:
+    beyond that on the sender's."""
 
     kernel: Kernel
     cost: CostModel

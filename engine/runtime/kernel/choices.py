@@ -40,13 +40,14 @@ class Choice(NamedTuple):
 
 
 class ChoiceLog(Sequence[Choice]):
-    """Recorded choices, in order. Nearly all are of the schedule; such a choice takes eight bytes instead of a hundred. A
-    run with a million channels makes four million.
+    """Recorded choices, in order. Nearly all are of the schedule; such a choice takes eight bytes instead of a hundred.
+    A run with a million channels makes four million.
 
     ``packed``  of each choice of the schedule the value and the bound, in 32 bits each; 0 stands for another choice.
     """
 
     __slots__ = ("_others", "packed")
+    __hash__ = None  # type: ignore[assignment]  # it grows
 
     def __init__(self) -> None:
         self.packed = array("Q")

@@ -55,7 +55,8 @@ class TaskSnapshot:
     ``received``   channel index -> records received from it before the snapshot, with those in ``operators``;
     ``read``       records that a source has read in this attempt; for statistics only.
 
-    Records in flight that were captured count as received on the input side and as not sent on the output side.
+    Records in flight that were captured count as received on the input side and as not sent on the output side. Without
+    an instrument, which alone is told of them, nothing is counted.
     """
 
     operators: dict[str, SubtaskSnapshot]

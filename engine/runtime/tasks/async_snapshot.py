@@ -219,6 +219,8 @@ class AsyncSnapshot:
         return True
 
     def _count_captured(self, state: ChannelState) -> None:
+        if self.place.environment.instrument is None:
+            return
         # See TaskSnapshot: stored records are after the receiver's cut, and not yet after the sender's.
         for channel in state.inputs:
             self.received[channel] += state.input_records(channel)

@@ -166,13 +166,15 @@ class Task:
             return
         if self._mail or (self._slice_records and not (self.inputs and self.gate.has_priority_event)):
             return
-        idle_until_ns = max(self._resting_until_ns, self._free_at_ns())
-        if self._hook is not None and self._kernel.now_ns >= idle_until_ns and not self._slice_records:
+        idle_until_ns, now = self._resting_until_ns, self._kernel.now_ns
+        if self._slice_records or self._spent_until_ns > idle_until_ns:
+            idle_until_ns = max(idle_until_ns, self._free_at_ns())
+        if self._hook is not None and now >= idle_until_ns and not self._slice_records:
             hold_ns = self._hook.hold_ns()
             if hold_ns:
                 self.rest(hold_ns)
                 idle_until_ns = self._resting_until_ns
-        if self._kernel.now_ns < idle_until_ns:
+        if now < idle_until_ns:
             self._woken = True
             self._kernel.schedule(idle_until_ns, "run", self)
             return
@@ -193,7 +195,7 @@ class Task:
             if channel is None and self.end.loop is not None:
                 self.end.loop.task_idle()
             return
-        element = channel.head()
+        element = channel.queue[0][1]
         if isinstance(element, Batch):
             records = 1 if self.takes_single_records else len(element)
             if self.record_cost_ns:
@@ -286,7 +288,10 @@ class Task:
             case Watermark() | WatermarkStatus():
                 (self.chain if self._hook is None else self._hook).take_time(index, event)
             case CheckpointBarrier():
-                with self.place.around("barrier.receive"):
+                if self._hook is None:
+                    self.gate.handle(channel, event, now)
+                    return
+                with self._hook.around("barrier.receive"):
                     self.gate.handle(channel, event, now)
             case EndOfData():
                 self.end.end_of_data(channel)

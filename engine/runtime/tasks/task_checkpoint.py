@@ -315,8 +315,13 @@ class TaskCheckpointing:
                     operator.prepare_snapshot_pre_barrier(checkpoint_id)
         # The barrier leaves before the state is captured, but no record can come between the two: both happen
         # between two elements, and records emitted by the pre-barrier hook are before the barrier.
-        sent = {channel.index: channel.sent_records for channel in self.output_channels()}
-        received = {channel.index: channel.received_records for channel in self._input_channels}
+        instrument = place.environment.instrument
+        sent: dict[int, int] = {}
+        received: dict[int, int] = {}
+        if instrument is not None:
+            # Only the trace of a cut asks for them.
+            sent = {channel.index: channel.sent_records for channel in self.output_channels()}
+            received = {channel.index: channel.received_records for channel in self._input_channels}
         options = barrier.options
         # It is open already when records that come back are logged, whatever form the barrier has.
         has_state = options.needs_channel_state or checkpoint_id in self.channel_state.collecting
@@ -338,7 +343,6 @@ class TaskCheckpointing:
             self, self._task, place, self._chain, self._input_channels, barrier, metrics, sent, received, state
         )
         self._running[checkpoint_id] = snapshot
-        instrument = place.environment.instrument
         if instrument is not None:
             now = place.kernel.now_ns
             instrument(
