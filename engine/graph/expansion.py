@@ -146,6 +146,9 @@ def _operator(node_id: int, layout: _Layout) -> OperatorPlan:
 
 def _channels(vertices: tuple[VertexPlan, ...], edges: tuple[EdgePlan, ...]) -> tuple[ChannelPlan, ...]:
     channels: list[ChannelPlan] = []
+    # Each number is one object, however many channels have it: there may be a million of them.
+    ends = (end for edge in edges for end in (edge.source_vertex, edge.target_vertex))
+    numbers = tuple(range(sum(vertices[end].parallelism for end in ends)))
     next_input = [[0] * vertex.parallelism for vertex in vertices]
     for edge in edges:
         source, target = edge.source_vertex, edge.target_vertex
@@ -157,10 +160,9 @@ def _channels(vertices: tuple[VertexPlan, ...], edges: tuple[EdgePlan, ...]) -> 
         )
         for sender, receivers in enumerate(receivers_of):
             for output_index, receiver in enumerate(receivers):
+                at, position = numbers[output_index], numbers[inputs[receiver]]
                 channels.append(
-                    ChannelPlan(
-                        len(channels), edge.index, source, sender, output_index, target, receiver, inputs[receiver]
-                    )
+                    ChannelPlan(len(channels), edge.index, source, sender, at, target, numbers[receiver], position)
                 )
                 inputs[receiver] += 1
     return tuple(channels)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
+from functools import cache
 
 from engine.checkpoint.barriers.handler_instructions import (
     AbortCheckpoint,
@@ -29,6 +30,12 @@ from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.elements.events import AlignmentType, CheckpointBarrier
 
 _NO_CHECKPOINT = -1
+
+
+@cache
+def _numbers(channels: int) -> tuple[int, ...]:
+    """The channels of each task that has so many, as the same objects."""
+    return tuple(range(channels))
 
 
 def barrier_fingerprint(barrier: CheckpointBarrier) -> tuple[object, ...]:
@@ -156,7 +163,7 @@ class BarrierAlignment:
 
     def __init__(self, channels: int) -> None:
         self.clock = AlignmentClock()
-        self.open = dict.fromkeys(range(channels))
+        self.open = dict.fromkeys(_numbers(channels))
         self.current = _NO_CHECKPOINT
         self.barrier: CheckpointBarrier | None = None
         self.state = AlignmentState.ALIGNED_WAITING

@@ -235,8 +235,12 @@ class Channel(OutputQueue):
 
     def take(self) -> Element:
         """Remove the next element; its records count as received and their credit returns."""
-        number, element = self.queue[0]
-        self._remove(0)
+        queue = self.queue
+        number, element = queue[0]
+        if len(queue) == 1:
+            self.queue = ()
+        else:
+            self._remove(0)
         if isinstance(element, Batch):
             self._received(number, len(element))
         else:

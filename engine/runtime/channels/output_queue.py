@@ -75,10 +75,13 @@ class ChannelSettings:
     """The channels of whose records the instrument hears."""
     sent_last: tuple[Numbered, ...] = ((0, EndOfChannelState()),)
     """The event sent last, as the queue of a channel that holds nothing else: those of a broadcast share it."""
+    whole_capacity: int = field(init=False)
+    """On both sides together. There may be a million channels: they share the number."""
     at_once: bool = field(init=False)
     """Whether an element arrives as it leaves."""
 
     def __post_init__(self) -> None:
+        self.whole_capacity = self.capacity + self.output_capacity
         self.at_once = not self.latency_ns and self.cost.link_bytes_per_s is None and self.hook is None
 
 
@@ -122,7 +125,7 @@ class OutputQueue(ABC):
         self.receiver_name = receiver_name
         self._records_of = () if settings.instrument is None else settings.records_of
         self.input_credit = settings.capacity
-        self.capacity = settings.capacity + settings.output_capacity
+        self.capacity = settings.whole_capacity
         self.queued_records = 0
         """Records on the channel, on both sides together."""
         self.sent_records = 0

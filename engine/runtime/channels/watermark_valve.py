@@ -23,11 +23,12 @@ class WatermarkValve:
 
     def __init__(self, channels: int) -> None:
         self._watermarks = [MIN_TIMESTAMP_MS] * channels
-        self._active = [True] * channels
-        self._aligned = [True] * channels
-        # (watermark, channel) of every aligned channel, and outdated entries of some of them: with a thousand channels
-        # the valve need not look at all of them for each watermark of one.
-        self._lowest = [(MIN_TIMESTAMP_MS, channel) for channel in range(channels)]
+        self._active = bytearray(b"\1") * channels
+        self._aligned = bytearray(b"\1") * channels
+        # `watermark * channels + channel` of every aligned channel, and outdated entries of some of them: with a
+        # thousand channels the valve need not look at all of them for each watermark of one. A pair of numbers would
+        # take three times the memory.
+        self._lowest = [MIN_TIMESTAMP_MS * channels + channel for channel in range(channels)]
         self.watermark_ms = MIN_TIMESTAMP_MS
         self.idle = False
 
@@ -68,16 +69,17 @@ class WatermarkValve:
 
     def _count(self, channel: int) -> None:
         lowest = self._lowest
-        heappush(lowest, (self._watermarks[channel], channel))
-        if len(lowest) > 2 * len(self._watermarks) + 16:
+        channels = len(self._watermarks)
+        heappush(lowest, self._watermarks[channel] * channels + channel)
+        if len(lowest) > 2 * channels + 16:
             # One channel holds the others back: their outdated entries would pile up after its own.
-            lowest[:] = [(mark, at) for at, mark in enumerate(self._watermarks) if self._aligned[at]]
+            lowest[:] = [mark * channels + at for at, mark in enumerate(self._watermarks) if self._aligned[at]]
             heapify(lowest)
 
     def _advance_to_minimum(self) -> int | None:
         lowest, watermarks, aligned = self._lowest, self._watermarks, self._aligned
         while lowest:
-            mark, channel = lowest[0]
+            mark, channel = divmod(lowest[0], len(watermarks))
             if aligned[channel] and watermarks[channel] == mark:
                 return self._advance(mark)
             heappop(lowest)
@@ -90,4 +92,4 @@ class WatermarkValve:
         return timestamp_ms
 
     def fingerprint(self) -> object:
-        return (tuple(self._watermarks), tuple(self._active), tuple(self._aligned), self.watermark_ms, self.idle)
+        return (tuple(self._watermarks), bytes(self._active), bytes(self._aligned), self.watermark_ms, self.idle)

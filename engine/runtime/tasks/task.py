@@ -125,8 +125,11 @@ class Task:
             bounded = [channel for channel in self.inputs if channel.input_index not in back_edges]
             self.gate.debloater = TaskDebloater(environment.debloating, self._kernel, bounded, self)
         self.chain.connect(self.writers, partial(TaskOperatorContext, self, self.place, self.life, self.timers))
-        receivers = [self.chain.receiver(channel.plan.edge, self.tracking) for channel in self.inputs]
-        self._receivers = receivers if hook is None else list(map(hook.within_process, receivers))
+        receivers: dict[int, Callable[[Batch], None]] = {}
+        for edge in dict.fromkeys(channel.plan.edge for channel in self.inputs):
+            receive = self.chain.receiver(edge, self.tracking)
+            receivers[edge] = receive if hook is None else hook.within_process(receive)
+        self._receivers = [receivers[channel.plan.edge] for channel in self.inputs]
 
     def start(self, restored: Mapping[str, RestoredOperator], checkpoint_id: int | None) -> None:
         """Restore state, open the operators and begin to run. Errors fail the task."""
