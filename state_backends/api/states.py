@@ -23,12 +23,18 @@ from state_backends.base import (
     IMMUTABLE_TYPES,
     AggregatingStateDescriptor,
     ReducingStateDescriptor,
+    ShardedTable,
     StateArgumentError,
     ValueStateDescriptor,
     check_lengths,
 )
 
 TableT = TypeVar("TableT", bound=KeyedTable)
+
+_FEW_RECORDS = 16
+"""A smaller batch does not begin running values: runs that go record by record keep all values in the shards."""
+
+_MISSING = object()
 
 
 class KeyedState(Generic[TableT]):
@@ -241,11 +247,13 @@ class _FoldingState(KeyedState[Entries]):
 class ReducingState(_FoldingState):
     """One value per key and namespace into which added values are folded."""
 
-    __slots__ = ("_reduce",)
+    __slots__ = ("_reduce", "_rows")
 
     def __init__(self, table: Entries, descriptor: ReducingStateDescriptor) -> None:
         super().__init__(table)
         self._reduce = descriptor.reduce_fn
+        # Only the heap's own table has values that need not be written, logged or dated one by one.
+        self._rows: ShardedTable | None = getattr(table, "plain", None)
 
     def get(self) -> Any:
         """The reduced value, or ``None`` when nothing was added."""
@@ -272,6 +280,11 @@ class ReducingState(_FoldingState):
         """
         # check_lengths, without a call on the way of every batch of a reduce
         assert len(values) == len(keys), f"a batch of {len(keys)} keys came with {len(values)} values"
+        if namespaces is None and len(keys) >= _FEW_RECORDS and (rows := self._rows) is not None:
+            running = rows.running(len(keys))
+            if running is not None:
+                self._fold_running(rows, running, keys, values, out)
+                return
         stored_keys, shards, finish = self._table.begin(keys, namespaces)
         reduce_fn, append, done = self._reduce, out.append, len(out)
         remaining = iter(values)
@@ -297,6 +310,32 @@ class ReducingState(_FoldingState):
             raise
         if finish is not None and (unwritable := finish(False, islice(out, done, None))) is not None:
             self._refuse(unwritable, out, done)
+
+    def _fold_running(
+        self, rows: ShardedTable, running: dict[Any, Any], keys: Sequence[Any], values: Sequence[Any], out: list[Any]
+    ) -> None:
+        """The loop of :meth:`add_many` for keys that come again and again: one look-up finds the value before."""
+        reduce_fn, remaining = self._reduce, iter(values)
+        try:
+            # Each look-up comes after the record before is done, which may have had the same key.
+            for value, key, before in zip(remaining, keys, map(running.get, keys), strict=True):
+                if before is None or value is None:
+                    out.append(self._fold_other(rows, running, key, value))
+                else:
+                    running[key] = after = reduce_fn(before, value)
+                    out.append(after)
+        except Exception:
+            self._note_failure(remaining, len(values))
+            raise
+
+    def _fold_other(self, rows: ShardedTable, running: dict[Any, Any], key: Any, value: Any) -> Any:
+        """The fold of a key that has no running value yet, or of ``None``, which clears."""
+        if value is None:
+            rows.forget(key)
+            return None
+        before = running[key] if key in running else rows.begin_running(key, _MISSING)
+        running[key] = after = value if before is _MISSING else self._reduce(before, value)
+        return after
 
     def fold_into(self, cells: dict[Any, Any], keys: Iterable[Any], values: Iterable[Any]) -> None:
         """:meth:`add` for each record of a batch, to ``cells`` of their keys instead of the state.

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from state_backends.api import Batch, First, Fold, KeyScope, Namespaces
-from state_backends.base import Shard, check_lengths
+from state_backends.base import Shard, ShardedTable, check_lengths
 from state_backends.heap.state_table import StateTable
 
 
@@ -113,6 +113,11 @@ class HeapEntries(_HeapTable):
                 shard.pop(stored_key, None)
             else:
                 shard[stored_key] = value
+
+    @property
+    def plain(self) -> ShardedTable:
+        """The entries without a namespace."""
+        return self._state.plain
 
     def fold(self, namespace: Any, value: Any, first: First | None, fold: Fold) -> None:
         # _locate, as in get
