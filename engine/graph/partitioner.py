@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from engine.elements.batch import Batch
 from engine.elements.columns import ColumnBatch, positions_by_target
 from engine.elements.errors import KeyTypeMismatchError, UserFunctionError, shorten
+from engine.elements.simple_functions import in_c, raised_by
 from state_backends.base import (
     KeyType,
     KeyTypeError,
@@ -157,7 +158,7 @@ class _KeyToChannel(dict[Any, int]):
 class _HashRouter(Router):
     """Keys every record and sends it to the owner of its key group (Flink: ``KeyGroupStreamPartitioner``)."""
 
-    __slots__ = ("_cache", "_channels", "_context", "_key_type", "_spec")
+    __slots__ = ("_cache", "_channels", "_context", "_key", "_key_type", "_spec", "_value")
 
     def __init__(self, spec: HashPartitioner, context: RouterContext) -> None:
         self._spec = spec
@@ -165,15 +166,20 @@ class _HashRouter(Router):
         self._channels = context.channels
         self._cache: _KeyToChannel | None = None
         self._key_type = spec.key_type
+        self._key = in_c(spec.key)
+        self._value = None if spec.value is None else in_c(spec.value)
 
     def route(self, batch: Batch) -> Routed:
         records = batch.values
         if not records:
             return []
-        keys = self._apply(self._spec.key, "key selector", records)
+        spec = self._spec
+        keys = self._apply(self._key, spec.key, "key selector", records)
         self._check(keys, records)
-        value = self._spec.value
-        values = records if value is None else self._apply(value, "value selector", records)
+        if self._value is None or spec.value is None:
+            values = records
+        else:
+            values = self._apply(self._value, spec.value, "value selector", records)
         keyed = Batch(values, batch.timestamps, keys)
         channels = self._channels
         if channels == 1:
@@ -193,7 +199,10 @@ class _HashRouter(Router):
             raise self._key_error(records[len(targets)], error) from error
         return targets
 
-    def _apply(self, function: Callable[[Any], Any], what: str, records: list[Any]) -> list[Any]:
+    def _apply(
+        self, function: Callable[[Any], Any], of_user: Callable[[Any], Any], what: str, records: list[Any]
+    ) -> list[Any]:
+        """``function`` of each record, which is the user's function or does the same."""
         results: list[Any] = []
         try:
             results.extend(map(function, records))
@@ -201,8 +210,10 @@ class _HashRouter(Router):
                 # A StopIteration out of the function would end map quietly and lose the rest of the batch.
                 raise StopIteration("the function let a StopIteration escape")
         except Exception as error:
-            context = self._context
-            raise UserFunctionError(context.operator, what, records[len(results)], context.attempt, error) from error
+            context, record = self._context, records[len(results)]
+            if function is not of_user:
+                error = raised_by(of_user, (record,), error)
+            raise UserFunctionError(context.operator, what, record, context.attempt, error) from error
         return results
 
     def _check(self, keys: list[Any], records: list[Any]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
+from engine.elements.simple_functions import in_c
 from operators.basic.functions import AggregateFunction
 from state_backends.base import AggregatingStateDescriptor, ReducingStateDescriptor
 
@@ -36,7 +37,7 @@ class ReduceOperator(Operator):
         self._fn = fn
 
     def initialize_state(self) -> None:
-        descriptor = ReducingStateDescriptor("reduced", self._fn)
+        descriptor = ReducingStateDescriptor("reduced", in_c(self._fn))
         self._state = self.context.keyed_backend().reducing_state(descriptor)
 
     def process_batch(self, batch: Batch) -> None:

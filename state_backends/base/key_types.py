@@ -19,6 +19,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import countOf
 from typing import Any
 
 from state_backends.base.errors import KeyTypeError
@@ -109,7 +110,7 @@ def check_keys(keys: Sequence[Any], key_type: KeyType) -> None:
 
     :raises KeyTypeError: naming index, value, expected and found type of the first such key
     """
-    good = not keys or set(map(type, keys)) == {key_type.python_type}
+    good = countOf(map(type, keys), key_type.python_type) == len(keys)
     if good and (key_type.name != "TUPLE" or _tuples_are_good(keys, key_type)):
         return
     for index, key in enumerate(keys):

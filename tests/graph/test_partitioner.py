@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 from itertools import pairwise
 from typing import Any
 
@@ -208,6 +209,40 @@ def test_failing_function_names_the_record(partitioner: Partitioner, what: str) 
 
     with pytest.raises(UserFunctionError, match=rf"(?s){what} of operator 'sender'.*record  0\n.*attempt 3"):
         router.route(Batch([1, 0, 2]))
+
+
+@pytest.mark.parametrize(
+    ("partitioner", "what"),
+    [
+        (HashPartitioner(lambda record: record[1]), "key selector"),
+        (HashPartitioner(lambda record: record[0], lambda record: record[1]), "value selector"),
+    ],
+)
+def test_failing_selector_done_in_c_shows_the_function_of_the_user(partitioner: Partitioner, what: str) -> None:
+    """A selector of an item is not called, and yet its error has record, operator and the line of the function."""
+    with pytest.raises(UserFunctionError, match=rf"{what} of operator 'sender' raised IndexError: ") as caught:
+        partitioner.router(context(2)).route(Batch([(1, 2), (3,), (4, 5)]))
+
+    assert caught.value.record == (3,)
+    assert caught.value.__cause__ is not None
+    assert traceback.extract_tb(caught.value.__cause__.__traceback__)[-1].name == "<lambda>"
+
+
+class _Stops(tuple[int, ...]):
+    def __getitem__(self, at: Any) -> Any:
+        if len(self) == 1:
+            raise StopIteration
+        return super().__getitem__(at)
+
+
+def test_selector_done_in_c_that_raises_stop_iteration_loses_nothing() -> None:
+    """The error is that of any function that lets a StopIteration escape."""
+    router = HashPartitioner(lambda record: record[0]).router(context(1))
+
+    with pytest.raises(UserFunctionError, match="the function let a StopIteration escape") as caught:
+        router.route(Batch([_Stops([1, 2]), _Stops([3])]))
+
+    assert caught.value.record == (3,)
 
 
 def test_selector_that_raises_stop_iteration_loses_nothing() -> None:
