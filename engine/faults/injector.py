@@ -72,10 +72,10 @@ class FaultInjector:
         self._execution: Execution | None = None
         self._passed_ns = 0
         """Virtual time of the processes that have died: the clock goes back with each."""
-        self._actor: str | None = None
-        """The actor that passed a point last; it is the writer of any file written now."""
         self.unwinding: StruckDown | None = None
         self.processes = ProcessFaults(faults, mix, struck, rescales=rescales)
+        self.processes.is_wary = heal_after_ns is not None
+        self.visited = self.processes.visited
         self.network = NetworkFaults(faults, mix, struck, unsound=unsound)
         self.clock = ClockFaults(faults, mix, struck)
         self.storage = StorageFaults(faults, mix, struck)
@@ -105,7 +105,8 @@ class FaultInjector:
     def install(self, execution: Execution) -> None:
         """A process is about to run. Raises :class:`ConfigurationError` when a fault matches no target."""
         self._passed_ns, self._execution = self._elapsed_ns, execution
-        self._actor = None
+        self.processes.settle()
+        self.processes.last_actor = None
         self._struck.kernel = execution.kernel
         self.processes.install(execution)
         self.network.started(execution)
@@ -117,17 +118,23 @@ class FaultInjector:
     def at(self, point: str, phase: str, actor: str) -> None:
         if actor.startswith(ZOMBIE):
             # This actor counts as dead; only the fences watch its actions.
-            self._actor = None
+            self.processes.settle()
+            self.processes.last_actor = None
             return
-        self._actor = actor
         if self._heal_after_ns is not None and self._elapsed_ns > self._heal_after_ns:
             self._struck.heal()
-            self._heal_after_ns = None
+            self._heal_after_ns, self.processes.is_wary = None, False
         try:
             self.processes.at(point, phase, actor)
         except StruckDown as struck:
             self.unwinding = struck
             raise
+
+    @property
+    def _actor(self) -> str | None:
+        """The actor that passed a point last; it is the writer of any file written now."""
+        passed = self.visited.passed
+        return passed[-1][2] if passed else self.processes.last_actor
 
     @property
     def _elapsed_ns(self) -> int:
@@ -136,8 +143,20 @@ class FaultInjector:
             return self._passed_ns
         return self._passed_ns + execution.kernel.now_ns - execution.manager.job.started_ns
 
+    @property
+    def disturbs_messages(self) -> bool:
+        return self.network.disturbs_messages
+
     def fates(self, message: str, task: str) -> tuple[int, ...]:
         return self.network.fates(message, task)
+
+    @property
+    def disturbs_elements(self) -> bool:
+        return self.network.disturbs_elements
+
+    @property
+    def disturbs_time(self) -> bool:
+        return self.clock.is_armed
 
     def element_delay_ns(self, channel: str, kind: str) -> int:
         return self.network.element_delay_ns(channel, kind)
@@ -153,18 +172,22 @@ class FaultInjector:
 
     def _request(self) -> None:
         """The last actor makes a request to an external system."""
-        if self._actor is not None:
-            self.at("sink.request", BEFORE, self._actor)
+        self.at_file("sink.request", BEFORE)
 
     # -- questions of the file system ---------------------------------------------------------------------------------
 
     def at_file(self, point: str, phase: str) -> None:
         """The last actor has reached a point with a file."""
-        if self._actor is not None:
-            self.at(point, phase, self._actor)
+        actor, visited = self._actor, self.visited
+        if actor is not None:
+            if len(visited.passed) < visited.quiet:
+                visited.passed.append((point, phase, actor))
+            else:
+                self.at(point, phase, actor)
 
     def torn(self, point: str, size_bytes: int) -> int | None:
-        return None if self._actor is None else self.processes.torn(point, self._actor, size_bytes)
+        actor = self._actor
+        return None if actor is None else self.processes.torn(point, actor, size_bytes)
 
     def die_torn(self) -> StruckDown:
         self.unwinding = self.processes.die_torn()

@@ -65,6 +65,11 @@ class NetworkFaults:
 
     # -- messages -----------------------------------------------------------------------------------------------
 
+    @property
+    def disturbs_messages(self) -> bool:
+        # What is in force for a while begins as a fault of its family, or exactly.
+        return self._messages.is_armed or self._windows.is_armed
+
     def fates(self, message: str, task: str) -> tuple[int, ...]:
         if self._windows.is_armed:
             cut = self._windows.in_force("partition", self._names.of_task(task), self._struck.now_ns)
@@ -93,6 +98,10 @@ class NetworkFaults:
         return (partition.at_ns + partition.for_ns - self._struck.now_ns,)
 
     # -- elements -----------------------------------------------------------------------------------------------
+
+    @property
+    def disturbs_elements(self) -> bool:
+        return self._elements.is_armed or self._windows.is_armed
 
     def element_delay_ns(self, channel: str, kind: str) -> int:
         delay_ns = self._clogged_ns(channel) if self._windows.is_armed else 0

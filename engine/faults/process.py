@@ -16,16 +16,18 @@ Rules.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import chain
 
 from engine.elements.errors import ConfigurationError
 from engine.faults.fault import Fault, FaultMix, matches
 from engine.faults.opportunities import Opportunities, Struck, drawn_duration_ns, plain_target
 from engine.observe.points import FILES, MASTER, POINTS, TORN
 from engine.runtime.execution import Execution
-from engine.runtime.faulted import JOB_MANAGER, PROCESS, WORKER, StruckDown
+from engine.runtime.faulted import JOB_MANAGER, PROCESS, WORKER, NotedVisits, StruckDown
 from engine.runtime.kernel import START_NS
 
 CRASH, PAUSE, RESCALE, RAISE = "crash", "pause", "rescale", "raise"
@@ -51,6 +53,9 @@ _WEIGHTS = {
 }
 """How many opportunities of chance a visit counts for: most visits are at a few points, and most mistakes are at the
 others."""
+_HEAVIEST = max(_WEIGHTS.values())
+_MOST_NOTED = 10_000
+"""So many visits are kept before they are counted."""
 
 
 class RaisedOnPurposeError(Exception):
@@ -77,18 +82,18 @@ class ProcessFaults:
             if fault.point is not None:
                 self._at_points.setdefault((fault.point, fault.phase), []).append(at)
         self._by_chance = Opportunities(KINDS, (), mix, struck, details=self._details)
-        self._weights: dict[tuple[str, str, str], tuple[int, tuple[str, ...]]] = {}
-        self._calm = 0
-        """Opportunities that chance lets pass for certain, whatever their kinds."""
-        self._passed: dict[tuple[str, ...], int] = {}
-        """By kinds: opportunities that have passed, and of which chance was not told yet."""
+        self.visited = NotedVisits()
+        self.is_wary = False
+        """Whether to be told of each visit at once."""
+        self.last_actor: str | None = None
+        """The actor of the last visit, if none was noted since."""
+        self._counts_of: Counter[tuple[str, str, str]] = Counter()
+        """By point, phase and actor: visits, without those that are only noted."""
         self._meant: dict[tuple[int, str], bool] = {}
         self._known_names: dict[str, tuple[str, ...]] | None = None
         self._here: tuple[str, str, str] = ("", "", "")
         self._torn: StruckDown | None = None
         self._execution: Execution | None = None
-        self.visits: dict[tuple[str, str, str], int] = {}
-        """``(point, phase, actor)`` -> number of visits."""
         self.next_parallelism: int | None = None
         """The parallelism that the last rescale requested."""
 
@@ -143,24 +148,44 @@ class ProcessFaults:
     # -- points ---------------------------------------------------------------------------------------------------
 
     def at(self, point: str, phase: str, actor: str) -> None:
-        key = (point, phase, actor)
-        visits = self.visits
-        visits[key] = visits.get(key, 0) + 1
-        found = None
-        if self._at_points:
-            exact = self._at_points.get((point, phase))
-            if exact is not None:
-                found = self._exactly(exact, actor)
-        if found is None and self._struck.may_by_chance and self._by_chance.is_armed:
-            weight, possible = self._weights.get(key) or self._weight(key)
-            if weight <= self._calm:
-                # Most visits: chance cannot strike yet. They are counted, and told to it before it can.
-                self._calm -= weight
-                self._passed[possible] = self._passed.get(possible, 0) + weight
-                return
-            found = self._chance(key, weight, possible)
+        visits = self.visited
+        if len(visits.passed) < visits.quiet:
+            visits.passed.append((point, phase, actor))
+            return
+        self.settle()
+        self.last_actor = actor
+        here = (point, phase, actor)
+        self._counts_of[here] = self._counts_of.get(here, 0) + 1
+        exact, found = self._at_points.get((point, phase)), None
+        if exact is not None:
+            found = self._exactly(exact, actor)
+        if found is None and self._chance_is_alive:
+            found = self._chance(here)
+        visits.quiet = self._quiet()
         if found is not None:
-            self._strike(found, key)
+            self._strike(found, here)
+
+    def settle(self) -> None:
+        """Count the visits that were only noted, and tell chance of them."""
+        passed = self.visited.passed
+        if passed:
+            self._counts_of.update(passed)
+            if self._chance_is_alive:
+                for point, phase, actor in passed:
+                    passes = self._by_chance.passes(*_chance_at(point, phase, actor == JOB_MANAGER))
+                    assert passes, (point, phase, actor)
+            self.last_actor = passed[-1][2]
+            passed.clear()
+
+    @property
+    def _chance_is_alive(self) -> bool:
+        return self._struck.may_by_chance and self._by_chance.is_armed
+
+    def _quiet(self) -> int:
+        """How many visits, wherever they are, bring no fault for certain."""
+        if self.is_wary or any(not self._used[at] for at in chain.from_iterable(self._at_points.values())):
+            return 0
+        return self._by_chance.calm // _HEAVIEST if self._chance_is_alive else _MOST_NOTED
 
     def torn(self, point: str, actor: str, size_bytes: int) -> int | None:
         """An actor is in the middle of writing ``size_bytes``. Returns how many of them are written when it dies there,
@@ -248,24 +273,16 @@ class ProcessFaults:
 
     # -- by chance ------------------------------------------------------------------------------------------------
 
-    def _weight(self, key: tuple[str, str, str]) -> tuple[int, tuple[str, ...]]:
-        """How many opportunities a visit is, and of which kinds."""
-        weight = self._weights[key] = _chance_at(key[0], key[1], key[2] == JOB_MANAGER)
-        return weight
-
-    def _chance(self, here: tuple[str, str, str], weight: int, possible: tuple[str, ...]) -> Fault | None:
-        chance, found = self._by_chance, None
-        for kinds, count in self._passed.items():
-            chance.passes(count, kinds)
-        self._passed.clear()
-        if not chance.passes(weight, possible):
+    def _chance(self, here: tuple[str, str, str]) -> Fault | None:
+        point, phase, actor = here
+        weight, possible = _chance_at(point, phase, actor == JOB_MANAGER)
+        if not self._by_chance.passes(weight, possible):
             self._here = here
             for _ in range(weight):
-                found = chance.strike(here[2], possible)
+                found = self._by_chance.strike(actor, possible)
                 if found is not None:
-                    break
-        self._calm = chance.calm
-        return found
+                    return found
+        return None
 
     def _details(self, fault: Fault) -> Fault:
         point, phase, actor = self._here
@@ -286,12 +303,18 @@ class ProcessFaults:
             target, amount = PROCESS, 1 + struck.draw(_MOST_PARALLELISM)
         number = sum(
             count
-            for (where, when, who), count in self.visits.items()
+            for (where, when, who), count in self._counts_of.items()
             if where == point and when == phase and self._counts(target, who)
         )
         return Fault(fault.kind, plain_target(target), None, point, phase, number, for_ns, amount)
 
     # -- inspection -----------------------------------------------------------------------------------------------
+
+    @property
+    def visits(self) -> Mapping[tuple[str, str, str], int]:
+        """``(point, phase, actor)`` -> number of visits."""
+        self.settle()
+        return self._counts_of
 
     @property
     def unused(self) -> tuple[Fault, ...]:

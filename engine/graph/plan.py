@@ -6,7 +6,7 @@ Nothing here depends on networkx; the runtime reads these tuples and touches the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from engine.elements.operator import OperatorFactory
 from engine.elements.operator_coordination import CoordinatorFactory
@@ -55,11 +55,16 @@ class VertexPlan:
     """Whether ``max_parallelism`` follows from the parallelism because it was not declared. Only such a number may
     give way to that of a checkpoint (Flink: ``JobVertex.canRescaleMaxParallelism``); part of no fingerprint."""
 
+    _names: dict[int, tuple[str, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
     def names_of(self, subtask: int) -> tuple[str, ...]:
         """Every name that faults and costs may use for one subtask, the most specific first: ``name[subtask]`` of the
         vertex and of each operator chained into it, then the same without the subtask."""
-        names = tuple(dict.fromkeys((self.name, *(operator.name for operator in self.operators))))
-        return (*(f"{name}[{subtask}]" for name in names), *names)
+        known = self._names.get(subtask)
+        if known is None:
+            names = tuple(dict.fromkeys((self.name, *(operator.name for operator in self.operators))))
+            known = self._names[subtask] = (*(f"{name}[{subtask}]" for name in names), *names)
+        return known
 
 
 @dataclass(frozen=True, slots=True)

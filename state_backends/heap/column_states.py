@@ -291,6 +291,7 @@ class ColumnStateTable(StateTable):
         self.kind = rows.kind
         self.codec = rows.codec
         self.registered = True
+        self._ids = rows._ids
         self.plain = entries
         self.namespaced = rows.namespaced
         self.is_live = True

@@ -28,7 +28,7 @@ class StateTable:
     :ivar registered: whether the running program has declared it (it may only have been restored)
     """
 
-    __slots__ = ("codec", "kind", "name", "namespaced", "plain", "registered")
+    __slots__ = ("_ids", "codec", "kind", "name", "namespaced", "plain", "registered")
 
     def __init__(
         self,
@@ -45,6 +45,9 @@ class StateTable:
         self.registered = False
         self.plain = ShardedTable(group_of, key_group_range, self, cache_limit)
         self.namespaced = ShardedTable(group_of, key_group_range, self, cache_limit)
+        plain = StateId(name, kind is StateKind.TIMERS, kind.value)
+        self._ids = [plain] if kind is StateKind.TIMERS else [plain, StateId(name, True, kind.value)]
+        """Of the tables, in a snapshot."""
 
     def __len__(self) -> int:
         return len(self.plain) + len(self.namespaced)
@@ -66,10 +69,10 @@ class StateTable:
 
     def parts(self) -> list[tuple[StateId, ShardedTable]]:
         """The two tables with their ids in a snapshot, in canonical order."""
-        plain = StateId(self.name, self.kind is StateKind.TIMERS, self.kind.value)
-        if self.kind is StateKind.TIMERS:
-            return [(plain, self.plain)]
-        return [(plain, self.plain), (StateId(self.name, True, self.kind.value), self.namespaced)]
+        ids = self._ids
+        if len(ids) == 1:
+            return [(ids[0], self.plain)]
+        return [(ids[0], self.plain), (ids[1], self.namespaced)]
 
     def encode_block(self, state: StateId, shard: FrozenShard) -> EncodedBlock:
         """The entries of one shard as sorted columns. The error names the value that cannot be written."""
@@ -164,6 +167,7 @@ class HeapSnapshotResources(FullSnapshotResources):
             PinnedPart(state, table, entries.snapshot())
             for table in sorted(tables, key=lambda one: one.name)
             for state, entries in table.parts()
+            if entries.shards
         ]
         self._with_entries: list[PinnedPart] = []
 

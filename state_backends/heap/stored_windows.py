@@ -156,6 +156,7 @@ class WindowTable(StateTable):
     def __init__(self, rows: StateTable, entries: WindowEntries) -> None:
         """Take the place of ``rows``."""
         self.name, self.kind, self.codec, self.registered = rows.name, rows.kind, rows.codec, True
+        self._ids = rows._ids
         self.plain = rows.plain
         self.namespaced = entries
 

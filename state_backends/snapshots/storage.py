@@ -110,7 +110,7 @@ class CheckpointLocation:
     ) -> None:
         self.checkpoint_id = checkpoint_id
         self.directory = directory
-        self._fs = fs
+        self.file_system = fs
         self._directories = ScopeDirectories(directory, job_dir)
         self._threshold = inline_threshold_bytes
 
@@ -125,10 +125,10 @@ class CheckpointLocation:
         :param unique: part of file names; it must never repeat in this directory, even after a crash, so it has
             operator uid, subtask, incarnation and attempt
         """
-        return FsStreamFactory(self._fs, self._directories, safe_file_name(unique), self._threshold)
+        return FsStreamFactory(self.file_system, self._directories, safe_file_name(unique), self._threshold)
 
     def reader(self) -> FsStateReader:
-        return FsStateReader(self._fs, self._directories)
+        return FsStateReader(self.file_system, self._directories)
 
     @property
     def job_dir(self) -> str | None:
@@ -146,8 +146,8 @@ class CheckpointLocation:
         assert metadata.checkpoint_id == self.checkpoint_id
         # The names of state files must be durable before the metadata that refers to them.
         for directory in self._directories_of(metadata):
-            self._fs.fsync_dir(directory)
-        write_atomically(self._fs, self.metadata_path, metadata.to_bytes())
+            self.file_system.fsync_dir(directory)
+        write_atomically(self.file_system, self.metadata_path, metadata.to_bytes())
 
     def read_metadata(self) -> CheckpointMetadata:
         """Read the metadata of the checkpoint.
@@ -157,11 +157,11 @@ class CheckpointLocation:
         :raises StateSchemaError: when a newer program wrote it
         :raises ForbiddenPathError: when it names a file outside of the checkpoint's places
         """
-        metadata = _read_metadata(self._fs, self.metadata_path)
+        metadata = _read_metadata(self.file_system, self.metadata_path)
         if metadata.checkpoint_id != self.checkpoint_id:
             raise CorruptStateError(self.metadata_path, f"is the metadata of checkpoint {metadata.checkpoint_id}")
         where = self._directories
-        check_places(self._fs, where.checkpoint_dir, where.job_dir, metadata.streams(), self.metadata_path)
+        check_places(self.file_system, where.checkpoint_dir, where.job_dir, metadata.streams(), self.metadata_path)
         return metadata
 
     def verify(self) -> CheckpointMetadata:
@@ -189,23 +189,23 @@ class CheckpointLocation:
             exist any more
         """
         self._cease_to_exist()
-        self._fs.delete_tree(self.directory)
+        self.file_system.delete_tree(self.directory)
 
     def discard_files(self, paths: Iterable[str]) -> None:
         """Delete the metadata and these files, and the directory if nothing else is in it. Errors as of
         :meth:`discard`."""
         self._cease_to_exist()
         for path in paths:
-            if self._fs.exists(path):
-                self._fs.delete(path)
-        if self._fs.is_dir(self.directory) and not self._fs.list_dir(self.directory):
-            self._fs.delete_tree(self.directory)
+            if self.file_system.exists(path):
+                self.file_system.delete(path)
+        if self.file_system.is_dir(self.directory) and not self.file_system.list_dir(self.directory):
+            self.file_system.delete_tree(self.directory)
 
     def _cease_to_exist(self) -> None:
-        if self._fs.exists(self.metadata_path):
+        if self.file_system.exists(self.metadata_path):
             # First and durably: a half-deleted checkpoint must not look like a checkpoint.
-            self._fs.delete(self.metadata_path)
-            self._fs.fsync_dir(self.directory)
+            self.file_system.delete(self.metadata_path)
+            self.file_system.fsync_dir(self.directory)
 
     def _directories_of(self, metadata: CheckpointMetadata) -> list[str]:
         """The directories with files that the metadata refers to, sorted."""
@@ -243,6 +243,8 @@ class CheckpointStorage:
         self.job_dir = posixpath.join(base_dir, safe_file_name(job_name))
         self.file_system = fs
         self.inline_threshold_bytes = inline_threshold_bytes
+        self._location: CheckpointLocation | None = None
+        """The last one asked for: all tasks write to one."""
 
     def seen_through(self, fs: FileSystem) -> CheckpointStorage:
         """The same storage, reached through another file system."""
@@ -315,8 +317,13 @@ class CheckpointStorage:
 
     def location(self, checkpoint_id: int) -> CheckpointLocation:
         """The place of a checkpoint, whether it exists or not; creates nothing."""
-        directory = path_below(self.job_dir, f"{CHECKPOINT_PREFIX}{checkpoint_id}")
-        return CheckpointLocation(self.file_system, checkpoint_id, directory, self.job_dir, self.inline_threshold_bytes)
+        location = self._location
+        if location is None or location.checkpoint_id != checkpoint_id or location.file_system is not self.file_system:
+            directory = path_below(self.job_dir, f"{CHECKPOINT_PREFIX}{checkpoint_id}")
+            location = self._location = CheckpointLocation(
+                self.file_system, checkpoint_id, directory, self.job_dir, self.inline_threshold_bytes
+            )
+        return location
 
     def initialize_location(self, checkpoint_id: int) -> CheckpointLocation:
         """Create the directories for a new checkpoint.

@@ -47,9 +47,17 @@ class Disturbance(FaultInjector):
         super().__init__(faults, mix, choices, unsound=unsound, heal_after_ns=heal_after_ns)
         self.asked: Counter[str] = Counter()
 
+    @property
+    def disturbs_messages(self) -> bool:
+        return True
+
     def fates(self, message: str, task: str) -> tuple[int, ...]:
         self.asked[f"{message} {task}"] += 1
         return super().fates(message, task)
+
+    @property
+    def disturbs_elements(self) -> bool:
+        return True
 
     def element_delay_ns(self, channel: str, kind: str) -> int:
         self.asked[f"{channel} {kind}"] += 1

@@ -17,7 +17,7 @@ from engine.faults.fault import Fault
 from engine.faults.probing_filesystem import ProbingFileSystem
 from engine.observe.points import TORN
 from engine.runtime.execution import Execution
-from engine.runtime.faulted import DELIVERED, JOB_MANAGER, PROCESS, ZOMBIE, StruckDown
+from engine.runtime.faulted import DELIVERED, JOB_MANAGER, PROCESS, ZOMBIE, NotedVisits, StruckDown
 from state_backends.files import FileSystem
 
 CRASH, LOSE, DUPLICATE = "crash", "lose", "duplicate"
@@ -58,6 +58,8 @@ class StrikeWatcher:
 
     def __init__(self, *, counts: bool = False) -> None:
         """``counts``: whether occasions are counted, so that faults have an exact form."""
+        self.visited = NotedVisits()
+        """Nothing: it is told of each."""
         self.passed: list[Occasion] = []
         """Of the present event."""
         self.struck = 0
@@ -126,19 +128,22 @@ class StrikeWatcher:
             self.exact = (*self.exact, Fault(strike.kind, f"{message} {task}", number=self._counts[occasion]))
         return () if strike.kind == LOSE else (0, 0)
 
+    disturbs_messages = True
+    disturbs_elements = False
+    """Elements take no time: every order of arrivals is a schedule."""
+    disturbs_time = False
+    """Only the schedule makes tasks slow, and delays watermarks."""
+
     def element_delay_ns(self, channel: str, kind: str) -> int:
-        """Elements take no time: every order of arrivals is a schedule."""
         return 0
 
     def clock_skew_ns(self, task: str) -> int:
         return 0
 
     def hold_ns(self, task: str, is_source: bool) -> int:
-        """Only the schedule makes tasks slow."""
         return 0
 
     def watermark_delay_ns(self, task: str) -> int:
-        """Only the schedule delays watermarks."""
         return 0
 
     # -- questions of the file system ---------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from engine.runtime.faulted.interference import (
     OVERTAKES as OVERTAKES,
     ZOMBIE as ZOMBIE,
     Interference as Interference,
+    NotedVisits as NotedVisits,
     ProcessDiedError as ProcessDiedError,
     StruckDown as StruckDown,
 )

@@ -41,8 +41,27 @@ class ProcessDiedError(StruckDown):
         self.at_ns = at_ns
 
 
+Visit = tuple[str, str, str]
+"""A visit of a named point: point, phase and actor."""
+
+
+class NotedVisits:
+    """Visits of named points in their order. While there are fewer than ``quiet`` in ``passed``, no fault is possible
+    at the next: it is only added."""
+
+    __slots__ = ("passed", "quiet")
+
+    def __init__(self) -> None:
+        self.passed: list[Visit] = []
+        self.quiet = 0
+
+
 class Interference(Protocol):
     """Decides the faults of a run."""
+
+    @property
+    def visited(self) -> NotedVisits:
+        """Where visits are noted of which :meth:`at` need not be told; the same object in the whole run."""
 
     def at(self, point: str, phase: str, actor: str) -> None:
         """``actor`` (a task, or ``job manager``) has come to a point of :mod:`engine.observe.points`.
@@ -50,9 +69,21 @@ class Interference(Protocol):
         Raises :class:`StruckDown` to let an actor die right here; any :class:`Exception` to let the step fail.
         """
 
+    @property
+    def disturbs_messages(self) -> bool:
+        """Whether :meth:`fates` may ever be other than ``(0,)``; asked when a run is built."""
+
     def fates(self, message: str, task: str) -> tuple[int, ...]:
         """The delays in ns after which a message between the job manager, or an acker, and ``task`` arrives: ``(0,)``
         as usual, ``()`` never, ``(0, 0)`` twice."""
+
+    @property
+    def disturbs_elements(self) -> bool:
+        """Whether :meth:`element_delay_ns` may ever be other than 0; asked when channels are built."""
+
+    @property
+    def disturbs_time(self) -> bool:
+        """Whether clocks, holds and delays of watermarks may ever be other than 0; asked when a task is built."""
 
     def element_delay_ns(self, channel: str, kind: str) -> int:
         """How much longer than usual an element (``records`` or the class of an event) is under way on a channel

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
 from engine.graph.plan import SubtaskPlan, VertexPlan
-from engine.observe.points import AFTER, BEFORE
 from engine.runtime.channels import Channel, Numbered, kind_of
 from engine.runtime.faulted.deaths import Deaths
 from engine.runtime.faulted.interference import DROPPED, OVERTAKES, Interference
-from engine.runtime.faulted.task_faults import DisturbedTask, TaskFaults
+from engine.runtime.faulted.task_faults import DisturbedTask, Step, TaskFaults
 from engine.runtime.kernel import Around, Kernel, Rest
 
 
@@ -78,6 +75,23 @@ class LinkFaults:
         return self._under_way and self._free_at_ns - self._kernel.now_ns
 
 
+class _Actor:
+    """An actor that is not a task."""
+
+    __slots__ = ("_interference", "_name", "_steps")
+
+    def __init__(self, name: str, interference: Interference) -> None:
+        self._name, self._interference = name, interference
+        self._steps: dict[str | None, Step] = {}
+
+    def around(self, point: str | None, operator: Operator | None = None, rest: Rest | None = None) -> Step:
+        """See :class:`engine.runtime.kernel.hook.Around`: its steps have no rest."""
+        step = self._steps.get(point)
+        if step is None:
+            step = self._steps[point] = Step(self._interference, () if point is None else (point,), self._name)
+        return step
+
+
 class RunFaults:
     """Implements :class:`engine.runtime.tasks.environment.AttemptHook`: asks ``interference`` what goes wrong."""
 
@@ -90,21 +104,19 @@ class RunFaults:
     def for_task(self, plan: SubtaskPlan, vertex: VertexPlan, task: DisturbedTask) -> TaskFaults:
         return TaskFaults(plan, vertex, task, self._kernel, self.interference, self._deaths, self._tracks_records)
 
-    def for_channel(self, channel: Channel) -> LinkFaults:
+    @property
+    def for_channel(self) -> Callable[[Channel], LinkFaults] | None:
+        return self._link if self.interference.disturbs_elements else None
+
+    def _link(self, channel: Channel) -> LinkFaults:
         return LinkFaults(channel, self._kernel, self.interference)
 
     def at(self, actor: str) -> Around:
-        return partial(self._around, actor)
+        return _Actor(actor, self.interference).around
 
-    @contextmanager
-    def _around(
-        self, actor: str, point: str | None, operator: Operator | None = None, rest: Rest | None = None
-    ) -> Iterator[bool]:
-        if point is not None:
-            self.interference.at(point, BEFORE, actor)
-        yield True
-        if point is not None:
-            self.interference.at(point, AFTER, actor)
+    @property
+    def disturbs_messages(self) -> bool:
+        return self.interference.disturbs_messages
 
     def delays_ns(self, message: str, task: str) -> tuple[int, ...]:
         return self.interference.fates(message, task)

@@ -14,8 +14,8 @@ Rules.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -25,7 +25,7 @@ from engine.elements.events import Event, Watermark
 from engine.elements.operator import Operator
 from engine.graph.plan import SubtaskPlan, VertexPlan
 from engine.observe.points import AFTER, BEFORE
-from engine.runtime.faulted.interference import ZOMBIE, Interference, StruckDown
+from engine.runtime.faulted.interference import ZOMBIE, Interference, StruckDown, Visit
 from engine.runtime.job import TaskKilledError
 from engine.runtime.kernel import PROCESS, WORKER, Kernel, Rest
 from engine.runtime.tasks import CREATED, OperatorChain, TaskLife
@@ -100,6 +100,7 @@ class TaskFaults:
         """All names that faults may mean it by."""
         self.pause: TaskPause | None = None
         """The present pause, with the events that came meanwhile."""
+        self.disturbs_time = interference.disturbs_time
         self._kernel = kernel
         self._interference = interference
         self._deaths = deaths
@@ -109,6 +110,8 @@ class TaskFaults:
         """Whether its successor takes over its channels at once, so that there are no zombies."""
         self._kept_back: list[tuple[int, Event]] = []
         """Elements kept from the task for a while: input channel and element."""
+        self._steps: dict[tuple[str | None, int | None], Step] = {}
+        """By point and position of the operator: a step keeps nothing, so the task has one of each."""
         self._is_source = vertex.is_source
         self._is_sink = [not (one.chained_outputs or one.edge_outputs) for one in vertex.operators]
 
@@ -116,15 +119,25 @@ class TaskFaults:
 
     def visit(self, point: str, phase: str) -> None:
         """The task, or the zombie that it is, has come to a named point."""
-        # Written out: this is asked more often than anything else about faults.
         self._interference.at(point, phase, f"{ZOMBIE}{self.name}" if self.task.life.disowned else self.name)
 
-    def around(self, point: str | None, operator: Operator | None = None, rest: Rest | None = None) -> _Step:
-        if point is None:
-            return _Step(self, (), rest)
-        return _Step(self, (point,) if operator is None else self._points(point, operator), rest)
+    def around(
+        self, point: str | None, operator: Operator | None = None, rest: Rest | None = None
+    ) -> AbstractContextManager[bool]:
+        if rest is not None:
+            return _StepWithRest(self, self._points(point, operator), rest)
+        position = None if operator is None else self.task.chain.operators.index(operator)
+        step = self._steps.get((point, position))
+        if step is None:
+            points, life = self._points(point, operator), self.task.life
+            step = self._steps[point, position] = Step(self._interference, points, self.name, life)
+        return step
 
-    def _points(self, point: str, operator: Operator) -> tuple[str, ...]:
+    def _points(self, point: str | None, operator: Operator | None) -> tuple[str, ...]:
+        if point is None:
+            return ()
+        if operator is None:
+            return (point,)
         if point == "user.snapshot" and self._is_source and operator is self.task.chain.operators[0]:
             return ("source.offset-capture", point)
         if point in _OF_A_SINK and self._sinks(operator):
@@ -136,12 +149,7 @@ class TaskFaults:
         return any(is_sink and operator is one for is_sink, one in zip(self._is_sink, operators, strict=True))
 
     def within_process(self, receive: Callable[[Batch], None]) -> Callable[[Batch], None]:
-        return partial(self._receive, receive)
-
-    def _receive(self, receive: Callable[[Batch], None], batch: Batch) -> None:
-        self.visit("user.process", BEFORE)
-        receive(batch)
-        self.visit("user.process", AFTER)
+        return partial(_receive, self.around("user.process"), receive)
 
     # -- death ----------------------------------------------------------------------------------------------------
 
@@ -179,10 +187,6 @@ class TaskFaults:
             self.task.life.fail(TaskKilledError(f"{self.name} was {cause}"), with_process=True)
 
     # -- pauses ---------------------------------------------------------------------------------------------------
-
-    @property
-    def is_silent(self) -> bool:
-        return self.pause is not None
 
     def may(self, operation: str, payload: object = None, target: object = None) -> bool:
         """See the hook. A paused task does nothing; one that cannot be reached is not cancelled."""
@@ -281,19 +285,69 @@ class TaskFaults:
         return (tuple(self._kept_back), self.task.life.disowned, pause)
 
 
-class _Step:
-    """One step of a task."""
+def _receive(step: AbstractContextManager[bool], receive: Callable[[Batch], None], batch: Batch) -> None:
+    with step:
+        receive(batch)
+
+
+class Step:
+    """A step of an actor that visits points. ``life``: that of the actor, if it may be a zombie."""
+
+    __slots__ = ("_after", "_before", "_interference", "_life", "_visited")
+
+    def __init__(
+        self, interference: Interference, points: tuple[str, ...], actor: str, life: TaskLife | None = None
+    ) -> None:
+        self._interference, self._visited, self._life = interference, interference.visited, life
+        self._before = [(point, BEFORE, actor) for point in points]
+        self._after = [(point, AFTER, actor) for point in reversed(points)]
+
+    def __enter__(self) -> bool:
+        if self._life is not None and self._life.disowned:
+            self._zombie_comes_by(self._before)
+            return True
+        # Written out here and below: of all that is about faults, this is asked most often.
+        visited = self._visited
+        for visit in self._before:
+            if len(visited.passed) < visited.quiet:
+                visited.passed.append(visit)
+            else:
+                self._interference.at(*visit)
+        return True
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            return
+        if self._life is not None and self._life.disowned:
+            self._zombie_comes_by(self._after)
+            return
+        visited = self._visited
+        for visit in self._after:
+            if len(visited.passed) < visited.quiet:
+                visited.passed.append(visit)
+            else:
+                self._interference.at(*visit)
+
+    def _zombie_comes_by(self, visits: Iterable[Visit]) -> None:
+        for point, phase, actor in visits:
+            self._interference.at(point, phase, f"{ZOMBIE}{actor}")
+
+
+class _StepWithRest:
+    """One step of a task, which may be put off."""
 
     __slots__ = ("_faults", "_is_put_off", "_points", "_rest")
 
-    def __init__(self, faults: TaskFaults, points: tuple[str, ...], rest: Rest | None) -> None:
+    def __init__(self, faults: TaskFaults, points: tuple[str, ...], rest: Rest) -> None:
         self._faults, self._points, self._rest = faults, points, rest
         self._is_put_off = False
 
     def __enter__(self) -> bool:
         for point in self._points:
             self._faults.visit(point, BEFORE)
-        if self._rest is not None and self._faults.pause is not None:
+        if self._faults.pause is not None:
             self._faults.put_off(self._rest)
             self._is_put_off = True
         return not self._is_put_off

@@ -373,7 +373,7 @@ class Failover:
             return
         died = self._deployer.driver.coordinator
         for task in self._tasks.values():
-            if task.place.hook is not None and task.place.hook.is_silent:
+            if task.place.hook is not None and task.place.hook.pause is not None:
                 # It hears nothing.
                 task.life.disowned = True
         self._deployer.cancel_tasks()

@@ -89,14 +89,14 @@ class ChoiceLog(Sequence[Choice]):
 class _SplitMix64:
     """Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators (OOPSLA 2014), the 64-bit mixer."""
 
-    __slots__ = ("_state",)
+    __slots__ = ("state",)
 
     def __init__(self, seed: str, stream: str) -> None:
         digest = blake2b(f"{seed}\0{stream}".encode(), digest_size=8).digest()
-        self._state = int.from_bytes(digest, "big")
+        self.state = int.from_bytes(digest, "big")
 
     def below(self, bound: int) -> int:
-        self._state = state = (self._state + 0x9E3779B97F4A7C15) & _MASK
+        self.state = state = (self.state + 0x9E3779B97F4A7C15) & _MASK
         state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
         state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
         return ((state ^ (state >> 31)) * bound) >> 64
@@ -133,8 +133,11 @@ class ChoiceRecorder:
         schedule = self._schedule_generator
         if bound == 1 or schedule is None:
             return self.draw(SCHEDULE, bound)
-        # Every event of a run passes here, so this is written out: the same as a draw.
-        value = schedule.below(bound)
+        # Every event of a run passes here, so this is written out: the same as a draw, and as `below`.
+        schedule.state = state = (schedule.state + 0x9E3779B97F4A7C15) & _MASK
+        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
+        value = ((state ^ (state >> 31)) * bound) >> 64
         self.log.packed.append(value << 32 | bound)
         return value
 

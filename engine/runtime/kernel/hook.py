@@ -67,12 +67,16 @@ class TaskHook(Clock, Protocol):
         """Whether the task, or a ``target`` that belongs to it, may now do what an event asks for. If not, it does so
         later, or never."""
 
-    def hold_ns(self) -> int:
-        """For how long the task may take nothing further, asked whenever it is about to."""
+    @property
+    def disturbs_time(self) -> bool:
+        """Whether :meth:`hold_ns` is to be asked, and whether the clock may be wrong."""
 
     @property
-    def is_silent(self) -> bool:
-        """Whether the task cannot be heard or reached."""
+    def pause(self) -> object | None:
+        """The present pause: the task cannot be heard or reached, and may do nothing."""
+
+    def hold_ns(self) -> int:
+        """For how long the task may take nothing further, asked whenever it is about to."""
 
     def happens(self, event: tuple[str, Any]) -> None:
         """An event that the hook has arranged is due."""
@@ -102,6 +106,10 @@ class RunHook(Protocol):
 
     def at(self, actor: str) -> Around:
         """Reports where an actor is that is not a task: the job manager, an acker."""
+
+    @property
+    def disturbs_messages(self) -> bool:
+        """Whether :meth:`delays_ns` is to be asked."""
 
     def delays_ns(self, message: str, task: str) -> tuple[int, ...]:
         """The delays after which a message between ``task`` and the job manager, or an acker, arrives: ``(0,)`` at

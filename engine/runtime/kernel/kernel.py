@@ -88,7 +88,7 @@ class Kernel:
         Returns the number of events executed.
         """
         self.stopped = False
-        ready, future, choices = self._ready, self._future, self._choices
+        ready, future, choices, waiting = self._ready, self._future, self._choices, self._waiting
         take_first = ready.popleft if isinstance(ready, deque) else ready.pop  # from a list only if it is the only one
         before = self.executed
         executed = before
@@ -103,9 +103,15 @@ class Kernel:
                     event = take_first()
                 elif len(ready) == 1:
                     event = take_first()
-                    self._waiting.clear()
+                    waiting.clear()
                 else:
-                    event = self._take(choices.pick(ready))
+                    position = choices.pick(ready)
+                    event = ready[position]
+                    sequences = waiting.pop(event[3])
+                    if sequences.__class__ is int:
+                        del ready[position]
+                    else:
+                        event = self._first_of(event, position, sequences)
                 executed += 1
                 getattr(event[3], event[2])(event[4])
         finally:
@@ -172,12 +178,15 @@ class Kernel:
 
     def _take(self, position: int) -> _Entry:
         """The first event of the target whose event is at a position among the ready ones."""
-        ready, waiting = self._ready, self._waiting
-        event = ready[position]
-        sequences = waiting.pop(event[3])
+        event = self._ready[position]
+        return self._first_of(event, position, self._waiting.pop(event[3]))
+
+    def _first_of(self, event: _Entry, position: int, sequences: int | deque[int]) -> _Entry:
+        """The first of the ready events of a target, taken: ``event`` is one of them, at ``position``."""
+        ready = self._ready
         if isinstance(sequences, deque):
             first = sequences.popleft()
-            waiting[event[3]] = sequences if len(sequences) > 1 else sequences[0]
+            self._waiting[event[3]] = sequences if len(sequences) > 1 else sequences[0]
             if first != event[1]:
                 # Ready events are in the order of their sequence numbers.
                 position = bisect_left(ready, (event[0], first))
@@ -212,6 +221,8 @@ MESSAGES = (
 )
 """Messages between job manager and tasks that may go astray, by the method that takes them."""
 
+_MAY_GO_ASTRAY = frozenset(MESSAGES)
+
 DELIVERED: tuple[int, ...] = (0,)
 """The usual fate of a message: it comes once, at once."""
 
@@ -234,7 +245,7 @@ class Post:
     def __init__(self, kernel: Kernel, hook: RunHook | None, master: Any) -> None:
         self.sent: dict[str, int] = {}
         self._kernel = kernel
-        self._hook = hook
+        self._hook = hook if hook is not None and hook.disturbs_messages else None
         self._master = master
 
     def to_master(self, task: str, message: str, payload: object) -> None:
@@ -247,7 +258,7 @@ class Post:
 
     def _send(self, message: str, task: str, operation: str, receiver: Any, payload: object) -> None:
         delays_ns = DELIVERED
-        if message in MESSAGES:
+        if message in _MAY_GO_ASTRAY:
             self.sent[message] = self.sent.get(message, 0) + 1
             if self._hook is not None:
                 delays_ns = self._hook.delays_ns(message, task)

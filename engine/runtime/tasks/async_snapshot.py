@@ -234,7 +234,7 @@ class AsyncSnapshot:
             return
         if place.hook is None:
             self._step()
-        elif place.hook.may("step", target=self):
+        elif place.hook.pause is None or place.hook.may("step", target=self):
             with place.around("snapshot.async.step"):
                 self._step()
 

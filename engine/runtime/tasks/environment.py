@@ -81,8 +81,9 @@ class AttemptHook(RunHook, Protocol):
     def for_task(self, plan: SubtaskPlan, vertex: VertexPlan, task: Task) -> TaskHook:
         """The hook of a task that is being built."""
 
-    def for_channel(self, channel: Channel) -> LinkHook:
-        """The hook of a channel that is being built."""
+    @property
+    def for_channel(self) -> Callable[[Channel], LinkHook] | None:
+        """Makes the hook of a channel; ``None`` when elements are never disturbed."""
 
 
 class SourceProgress:
@@ -196,4 +197,4 @@ class TaskPlace:
         self.kernel = environment.kernel
         self.hook = hook
         self.around: Around = nothing_around if hook is None else hook.around
-        self.clock: Clock = environment.kernel if hook is None else hook
+        self.clock: Clock = environment.kernel if hook is None or not hook.disturbs_time else hook

@@ -159,21 +159,23 @@ class Task:
 
     def run(self, _payload: None = None) -> None:
         """Handle one element, if there is one and it may be started."""
-        if self._hook is not None and not self._hook.may("run"):
+        hook, life = self._hook, self.life
+        if hook is not None and hook.pause is not None and not hook.may("run"):
             return
         self._woken = False
-        if self.life.state != RUNNING:
+        if life.state != RUNNING:
             return
         if self.end.is_stopping:
-            self.life.survives(self._await_barriers_coming_back)
+            life.survives(self._await_barriers_coming_back)
             return
-        if self._mail or (self._slice_records and not (self.inputs and self.gate.has_priority_event)):
+        slice_records, now = self._slice_records, self._kernel.now_ns
+        if self._mail or (slice_records and not (self.inputs and self.gate.has_priority_event)):
             return
-        idle_until_ns, now = self._resting_until_ns, self._kernel.now_ns
-        if self._slice_records or self._spent_until_ns > idle_until_ns:
+        idle_until_ns = self._resting_until_ns
+        if slice_records or self._spent_until_ns > idle_until_ns:
             idle_until_ns = max(idle_until_ns, self._free_at_ns())
-        if self._hook is not None and now >= idle_until_ns and not self._slice_records:
-            hold_ns = self._hook.hold_ns()
+        if hook is not None and hook.disturbs_time and now >= idle_until_ns and not slice_records:
+            hold_ns = hook.hold_ns()
             if hold_ns:
                 self.rest(hold_ns)
                 idle_until_ns = self._resting_until_ns
@@ -182,15 +184,15 @@ class Task:
             self._kernel.schedule(idle_until_ns, "run", self)
             return
         try:
-            if self._slice_records:
+            if slice_records:
                 # Between two records: the finished part of the slice is handled first.
                 self.interrupt()
-            if self.life.state == RUNNING:
+            if life.state == RUNNING:
                 self._run_once()
         except AssertionError:
             raise
         except Exception as error:
-            self.life.fail(error)
+            life.fail(error)
 
     def _run_once(self) -> None:
         channel = self.gate.next_channel()
@@ -222,7 +224,8 @@ class Task:
 
     def end_slice(self, number: int) -> None:
         """The slice is over (kernel event); void when mail has cut the slice meanwhile."""
-        if self._hook is not None and not self._hook.may("end_slice", number):
+        hook = self._hook
+        if hook is not None and hook.pause is not None and not hook.may("end_slice", number):
             return
         if number != self._slice_number or self.life.state != RUNNING:
             return
@@ -335,7 +338,8 @@ class Task:
         """A message for this task (kernel event): ``(method of the task's checkpointing or the task, arguments)``.
 
         It waits for the end of the record in service, and for mail that came earlier (Flink: ``MailboxProcessor``)."""
-        if self._hook is not None and not self._hook.may("receive_mail", mail):
+        hook = self._hook
+        if hook is not None and hook.pause is not None and not hook.may("receive_mail", mail):
             return
         if mail[0] == KILL or (not self._mail and self._is_between_records()):
             self.carry_out(mail)

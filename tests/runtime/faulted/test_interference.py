@@ -14,7 +14,7 @@ from engine.observe.points import AFTER, BEFORE
 from engine.observe.trace_events import AttemptStarted, Send, TaskState
 from engine.runtime.config import CostModel, RunConfig
 from engine.runtime.execution import Execution, ExecutionResult
-from engine.runtime.faulted import DELIVERED, JOB_MANAGER, PROCESS, ProcessDiedError, StruckDown
+from engine.runtime.faulted import DELIVERED, JOB_MANAGER, PROCESS, NotedVisits, ProcessDiedError, StruckDown
 from engine.runtime.faulted.task_faults import TaskFaults
 from engine.runtime.tasks import AsyncSnapshot
 from operators.basic import CollectedResults
@@ -32,11 +32,15 @@ SOURCE, COUNT = "numbers -> pair[0]", "count -> out[0]"
 class Calm:
     """An interference without faults."""
 
+    visited = NotedVisits()
+
     def at(self, point: str, phase: str, actor: str) -> None:
         """Nothing."""
 
     def fates(self, message: str, task: str) -> tuple[int, ...]:
         return DELIVERED
+
+    disturbs_messages = disturbs_elements = disturbs_time = True
 
     def element_delay_ns(self, channel: str, kind: str) -> int:
         """None."""
