@@ -178,12 +178,9 @@ class FaultInjector:
 
     def at_file(self, point: str, phase: str) -> None:
         """The last actor has reached a point with a file."""
-        actor, visited = self._actor, self.visited
+        actor = self._actor
         if actor is not None:
-            if len(visited.passed) < visited.quiet:
-                visited.passed.append((point, phase, actor))
-            else:
-                self.at(point, phase, actor)
+            self.at(point, phase, actor)
 
     def torn(self, point: str, size_bytes: int) -> int | None:
         actor = self._actor

@@ -53,9 +53,8 @@ _WEIGHTS = {
 }
 """How many opportunities of chance a visit counts for: most visits are at a few points, and most mistakes are at the
 others."""
-_HEAVIEST = max(_WEIGHTS.values())
 _MOST_NOTED = 10_000
-"""So many visits are kept before they are counted."""
+"""Visits of so many opportunities are kept before they are counted."""
 
 
 class RaisedOnPurposeError(Exception):
@@ -82,7 +81,7 @@ class ProcessFaults:
             if fault.point is not None:
                 self._at_points.setdefault((fault.point, fault.phase), []).append(at)
         self._by_chance = Opportunities(KINDS, (), mix, struck, details=self._details)
-        self.visited = NotedVisits()
+        self.visited = NotedVisits(opportunities_at)
         self.is_wary = False
         """Whether to be told of each visit at once."""
         self.last_actor: str | None = None
@@ -148,9 +147,7 @@ class ProcessFaults:
     # -- points ---------------------------------------------------------------------------------------------------
 
     def at(self, point: str, phase: str, actor: str) -> None:
-        visits = self.visited
-        if len(visits.passed) < visits.quiet:
-            visits.passed.append((point, phase, actor))
+        if self.visited.passes((point, phase, actor), opportunities_at(point)):
             return
         self.settle()
         self.last_actor = actor
@@ -161,7 +158,7 @@ class ProcessFaults:
             found = self._exactly(exact, actor)
         if found is None and self._chance_is_alive:
             found = self._chance(here)
-        visits.quiet = self._quiet()
+        self.visited.calm = self._calm()
         if found is not None:
             self._strike(found, here)
 
@@ -171,9 +168,13 @@ class ProcessFaults:
         if passed:
             self._counts_of.update(passed)
             if self._chance_is_alive:
+                told: dict[tuple[str, ...], int] = {}
                 for point, phase, actor in passed:
-                    passes = self._by_chance.passes(*_chance_at(point, phase, actor == JOB_MANAGER))
-                    assert passes, (point, phase, actor)
+                    weight, possible = _chance_at(point, phase, actor == JOB_MANAGER)
+                    told[possible] = told.get(possible, 0) + weight
+                for possible, count in told.items():
+                    passes = self._by_chance.passes(count, possible)
+                    assert passes, (count, possible)
             self.last_actor = passed[-1][2]
             passed.clear()
 
@@ -181,11 +182,11 @@ class ProcessFaults:
     def _chance_is_alive(self) -> bool:
         return self._struck.may_by_chance and self._by_chance.is_armed
 
-    def _quiet(self) -> int:
-        """How many visits, wherever they are, bring no fault for certain."""
+    def _calm(self) -> int:
+        """How many opportunities, whatever they are, pass for certain."""
         if self.is_wary or any(not self._used[at] for at in chain.from_iterable(self._at_points.values())):
             return 0
-        return self._by_chance.calm // _HEAVIEST if self._chance_is_alive else _MOST_NOTED
+        return self._by_chance.calm if self._chance_is_alive else _MOST_NOTED
 
     def torn(self, point: str, actor: str, size_bytes: int) -> int | None:
         """An actor is in the middle of writing ``size_bytes``. Returns how many of them are written when it dies there,

@@ -6,6 +6,7 @@ It never reaches into the runtime itself, except for the public methods of :clas
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from engine.runtime.kernel import PROCESS
@@ -46,14 +47,23 @@ Visit = tuple[str, str, str]
 
 
 class NotedVisits:
-    """Visits of named points in their order. While there are fewer than ``quiet`` in ``passed``, no fault is possible
-    at the next: it is only added."""
+    """Visits of named points in their order. ``calm`` opportunities of faults pass for certain: a visit with no more of
+    them takes them, and is only added to ``passed``. ``weight_of``: how many a visit of a point has."""
 
-    __slots__ = ("passed", "quiet")
+    __slots__ = ("calm", "passed", "weight_of")
 
-    def __init__(self) -> None:
+    def __init__(self, weight_of: Callable[[str], int] = lambda point: 1) -> None:
         self.passed: list[Visit] = []
-        self.quiet = 0
+        self.calm = 0
+        self.weight_of = weight_of
+
+    def passes(self, visit: Visit, weight: int) -> bool:
+        """Whether a visit is noted; otherwise it may bring a fault."""
+        if weight > self.calm:
+            return False
+        self.calm -= weight
+        self.passed.append(visit)
+        return True
 
 
 class Interference(Protocol):

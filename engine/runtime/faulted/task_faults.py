@@ -299,17 +299,19 @@ class Step:
         self, interference: Interference, points: tuple[str, ...], actor: str, life: TaskLife | None = None
     ) -> None:
         self._interference, self._visited, self._life = interference, interference.visited, life
-        self._before = [(point, BEFORE, actor) for point in points]
-        self._after = [(point, AFTER, actor) for point in reversed(points)]
+        weights = [(point, self._visited.weight_of(point)) for point in points]
+        self._before = [((point, BEFORE, actor), weight) for point, weight in weights]
+        self._after = [((point, AFTER, actor), weight) for point, weight in reversed(weights)]
 
     def __enter__(self) -> bool:
         if self._life is not None and self._life.disowned:
             self._zombie_comes_by(self._before)
             return True
-        # Written out here and below: of all that is about faults, this is asked most often.
+        # Written out here and below: `NotedVisits.passes`. Nothing about faults is asked as often.
         visited = self._visited
-        for visit in self._before:
-            if len(visited.passed) < visited.quiet:
+        for visit, weight in self._before:
+            if weight <= visited.calm:
+                visited.calm -= weight
                 visited.passed.append(visit)
             else:
                 self._interference.at(*visit)
@@ -324,14 +326,15 @@ class Step:
             self._zombie_comes_by(self._after)
             return
         visited = self._visited
-        for visit in self._after:
-            if len(visited.passed) < visited.quiet:
+        for visit, weight in self._after:
+            if weight <= visited.calm:
+                visited.calm -= weight
                 visited.passed.append(visit)
             else:
                 self._interference.at(*visit)
 
-    def _zombie_comes_by(self, visits: Iterable[Visit]) -> None:
-        for point, phase, actor in visits:
+    def _zombie_comes_by(self, visits: Iterable[tuple[Visit, int]]) -> None:
+        for (point, phase, actor), _ in visits:
             self._interference.at(point, phase, f"{ZOMBIE}{actor}")
 
 
