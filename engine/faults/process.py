@@ -20,7 +20,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import chain
 
 from engine.elements.errors import ConfigurationError
 from engine.faults.fault import Fault, FaultMix, matches
@@ -81,7 +80,8 @@ class ProcessFaults:
             if fault.point is not None:
                 self._at_points.setdefault((fault.point, fault.phase), []).append(at)
         self._by_chance = Opportunities(KINDS, (), mix, struck, details=self._details)
-        self.visited = NotedVisits(opportunities_at)
+        self._exact_points = {fault.point for fault in self._faults}
+        self.visited = NotedVisits(self._weight_of)
         self.is_wary = False
         """Whether to be told of each visit at once."""
         self.last_actor: str | None = None
@@ -147,7 +147,7 @@ class ProcessFaults:
     # -- points ---------------------------------------------------------------------------------------------------
 
     def at(self, point: str, phase: str, actor: str) -> None:
-        if self.visited.passes((point, phase, actor), opportunities_at(point)):
+        if self.visited.passes((point, phase, actor), self._weight_of(point)):
             return
         self.settle()
         self.last_actor = actor
@@ -184,9 +184,13 @@ class ProcessFaults:
 
     def _calm(self) -> int:
         """How many opportunities, whatever they are, pass for certain."""
-        if self.is_wary or any(not self._used[at] for at in chain.from_iterable(self._at_points.values())):
+        if self.is_wary:
             return 0
-        return self._by_chance.calm if self._chance_is_alive else _MOST_NOTED
+        return min(self._by_chance.calm, _MOST_NOTED) if self._chance_is_alive else _MOST_NOTED
+
+    def _weight_of(self, point: str) -> int:
+        # Exact faults count the visits of their point one by one.
+        return 1 + _MOST_NOTED if point in self._exact_points else opportunities_at(point)
 
     def torn(self, point: str, actor: str, size_bytes: int) -> int | None:
         """An actor is in the middle of writing ``size_bytes``. Returns how many of them are written when it dies there,
