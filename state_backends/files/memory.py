@@ -68,6 +68,8 @@ class MemoryFileSystem(FileSystem):
 
     def __init__(self) -> None:
         self._root = _Directory()
+        self._places: dict[str, _Directory] = {}
+        """By path, directories that were asked for since the last time that one was moved or deleted."""
         self._locked: set[str] = set()
         self.crashes = 0
         self.changes = 0
@@ -84,6 +86,7 @@ class MemoryFileSystem(FileSystem):
         self.changes += 1
         self._locked.clear()
         self._root = _Crash(self._root, survives or (lambda path: False)).left()
+        self._places.clear()
 
     def survivors(self) -> MemoryFileSystem:
         """A new file system with the files after a crash now, when no unsynced change survives."""
@@ -137,6 +140,8 @@ class MemoryFileSystem(FileSystem):
         elif isinstance(replaced, _File) and isinstance(node, _Directory):
             raise _error(errno.ENOTDIR, target)
         self.changes += 1
+        if isinstance(node, _Directory):
+            self._places.clear()
         del from_directory.names[from_name]
         to_directory.names[to_name] = node
         if (from_directory, from_name) != (to_directory, to_name):
@@ -176,6 +181,7 @@ class MemoryFileSystem(FileSystem):
                     self.delete(child)
             directory, name = self._parent(path)
             self.changes += 1
+            self._places.clear()
             del directory.names[name]
 
     def exists(self, path: str) -> bool:
@@ -216,20 +222,21 @@ class MemoryFileSystem(FileSystem):
         return fingerprint
 
     def _node(self, path: str) -> _File | _Directory | None:
-        node: _File | _Directory | None = self._root
-        for part in _parts(path):
-            # Written out, as it is asked for most: the loop of `_walk`.
-            if node.__class__ is not _Directory:
-                return None
-            node = node.names.get(part)
-        return node
+        place, name = _split(path)
+        directory = self._places.get(place) or self._place(place)
+        if directory.__class__ is not _Directory:
+            return None
+        return directory if name is None else directory.names.get(name)
 
-    def _walk(self, parts: tuple[str, ...]) -> _File | _Directory | None:
+    def _place(self, place: str) -> _File | _Directory | None:
+        """The directory at a path, if it is one."""
         node: _File | _Directory | None = self._root
-        for part in parts:
+        for part in _parts(place):
             if not isinstance(node, _Directory):
                 return None
             node = node.names.get(part)
+        if isinstance(node, _Directory):
+            self._places[place] = node
         return node
 
     def _file(self, path: str) -> _File:
@@ -249,14 +256,14 @@ class MemoryFileSystem(FileSystem):
         return node
 
     def _parent(self, path: str) -> tuple[_Directory, str]:
-        parts = _parts(path)
-        if not parts:
+        place, name = _split(path)
+        if name is None:
             raise _error(errno.EINVAL, path)
-        directory = self._walk(parts[:-1])
+        directory = self._places.get(place) or self._place(place)
         if not isinstance(directory, _Directory):
             code = errno.ENOENT if directory is None else errno.ENOTDIR
-            raise _error(code, "/".join(parts[:-1]))
-        return directory, parts[-1]
+            raise _error(code, place)
+        return directory, name
 
 
 class _OpenFile:
@@ -420,6 +427,13 @@ def _file_after_crash(file: _File, path: str, survives: Survives) -> _File:
 def _parts(path: str) -> tuple[str, ...]:
     # A checkpoint asks for the same few paths again and again.
     return tuple(part for part in path.split("/") if part not in ("", "."))
+
+
+@lru_cache(maxsize=4096)
+def _split(path: str) -> tuple[str, str | None]:
+    """The path of the directory that a name is in, and the name; without a name at the root."""
+    parts = _parts(path)
+    return ("/".join(parts[:-1]), parts[-1]) if parts else ("", None)
 
 
 def _error(code: int, path: str) -> OSError:

@@ -175,6 +175,22 @@ def test_a_missing_path_is_file_not_found(fs: FileSystem, root: str, operation: 
     assert info.value.filename == f"{root}/missing"
 
 
+def test_a_directory_that_has_moved_or_gone_is_not_found_where_it_was(fs: FileSystem, root: str) -> None:
+    """After a rename of a directory, and after its deletion, its files are at their new paths only."""
+    fs.make_dirs(f"{root}/old/inner")
+    write(fs, f"{root}/old/inner/a", b"1")
+    assert fs.exists(f"{root}/old/inner/a")
+
+    fs.rename(f"{root}/old", f"{root}/new")
+    assert not fs.exists(f"{root}/old/inner/a")
+    assert fs.read_bytes(f"{root}/new/inner/a") == b"1"
+
+    fs.delete_tree(f"{root}/new")
+    assert not fs.exists(f"{root}/new/inner/a")
+    fs.make_dirs(f"{root}/new/inner")
+    assert fs.list_dir(f"{root}/new/inner") == []
+
+
 def test_a_missing_directory_or_source_is_file_not_found(fs: FileSystem, root: str) -> None:
     """Files cannot be created in a missing directory, nor renamed or linked from a missing name."""
     with pytest.raises(FileNotFoundError):
