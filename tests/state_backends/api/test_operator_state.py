@@ -270,9 +270,9 @@ def test_a_cancelled_snapshot_leaves_nothing() -> None:
     resources = backend.sync_prepare_resources(1)
     task = backend.async_snapshot(resources, where.stream_factory("o"), SnapshotOptions())
     assert task.step() is None
-    assert len(list(where._fs.walk_files("/"))) == 1
+    assert len(list(where.file_system.walk_files("/"))) == 1
     task.cancel()
 
     assert resources.released
-    assert list(where._fs.walk_files("/")) == []
+    assert list(where.file_system.walk_files("/")) == []
     assert task.status is SnapshotStatus.CANCELLED

@@ -188,7 +188,7 @@ def test_a_cancelled_write_leaves_nothing() -> None:
 
     task.cancel()
 
-    assert where._fs.list_dir(where.directory) == []
+    assert where.file_system.list_dir(where.directory) == []
     assert resources.released
 
 
