@@ -7,7 +7,7 @@ coordinator. ``validate`` compares the two.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from engine.elements.errors import ConfigurationError
 from operators.log.port import (
@@ -23,9 +23,6 @@ from operators.log.port import (
     validate_names,
     validate_partition,
 )
-
-_new_tuple = tuple.__new__
-"""Half as long as calling a named tuple's class; observers read whole partitions, again and again."""
 
 
 class MemoryTransactionLog(TransactionCoordinator[list[LogEntry]]):
@@ -64,11 +61,10 @@ class MemoryTransactionLog(TransactionCoordinator[list[LogEntry]]):
         check_isolation(isolation)
         entries = self._partition(topic, partition)
         if isolation == READ_UNCOMMITTED:
-            chosen: Iterator[LogEntry] = (entry for entry in entries if entry.kind == DATA)
+            chosen = [LogRecord(one.offset, one.value, one.producer) for one in entries if one.kind == DATA]
         else:
             chosen = decided(entries, self.last_stable_offset(topic, partition))
-        chosen = (one for one in chosen if one.offset >= offset) if offset else chosen
-        return [_new_tuple(LogRecord, (one.offset, one.value, one.producer)) for one in chosen]
+        return [one for one in chosen if one.offset >= offset] if offset else chosen
 
     def flush(self) -> None:
         """See the port; a log in memory cannot make anything more durable."""

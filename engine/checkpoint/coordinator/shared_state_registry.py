@@ -162,7 +162,10 @@ class SharedStateRegistry:
         # A placeholder is a use as well (mutant "placeholders do not count").
         entry.last_used = max(entry.last_used, checkpoint_id)
         entry.keeps_creator = entry.keeps_creator or state.keeps_creator
-        return replace(state, handle=entry.handle, is_marker=entry.handle is None)
+        is_marker = entry.handle is None
+        if state.handle is entry.handle and state.is_marker == is_marker:
+            return state
+        return replace(state, handle=entry.handle, is_marker=is_marker)
 
     def register_all(self, states: Iterable[SharedState], checkpoint_id: int) -> tuple[SharedState, ...]:
         """:meth:`register` for each. An error leaves those before it registered: they were uploaded, and the next

@@ -290,52 +290,57 @@ def _receive(step: AbstractContextManager[bool], receive: Callable[[Batch], None
         receive(batch)
 
 
+class MayBeDisowned(Protocol):
+    """The life of a task."""
+
+    disowned: bool
+
+
+class _NoTask:
+    disowned = False
+
+
+_IS_NO_TASK = _NoTask()
+
+
 class Step:
     """A step of an actor that visits points. ``life``: that of the actor, if it may be a zombie."""
 
-    __slots__ = ("_after", "_before", "_interference", "_life", "_visited")
+    __slots__ = ("_after", "_before", "_interference", "_life", "_visited", "_weight")
 
     def __init__(
-        self, interference: Interference, points: tuple[str, ...], actor: str, life: TaskLife | None = None
+        self, interference: Interference, points: tuple[str, ...], actor: str, life: MayBeDisowned | None = None
     ) -> None:
-        self._interference, self._visited, self._life = interference, interference.visited, life
-        weights = [(point, self._visited.weight_of(point)) for point in points]
-        self._before = [((point, BEFORE, actor), weight) for point, weight in weights]
-        self._after = [((point, AFTER, actor), weight) for point, weight in reversed(weights)]
+        self._interference, self._visited, self._life = interference, interference.visited, life or _IS_NO_TASK
+        self._weight = sum(map(self._visited.weight_of, points))
+        self._before = [(point, BEFORE, actor) for point in points]
+        self._after = [(point, AFTER, actor) for point in reversed(points)]
 
     def __enter__(self) -> bool:
-        if self._life is not None and self._life.disowned:
-            self._zombie_comes_by(self._before)
-            return True
         # Written out here and below: `NotedVisits.passes`. Nothing about faults is asked as often.
-        visited = self._visited
-        for visit, weight in self._before:
-            if weight <= visited.calm:
-                visited.calm -= weight
-                visited.passed.append(visit)
-            else:
-                self._interference.at(*visit)
+        visited, weight = self._visited, self._weight
+        if weight <= visited.calm and not self._life.disowned:
+            visited.calm -= weight
+            visited.passed += self._before
+        else:
+            self._come_by(self._before)
         return True
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if kind is not None:
-            return
-        if self._life is not None and self._life.disowned:
-            self._zombie_comes_by(self._after)
-            return
-        visited = self._visited
-        for visit, weight in self._after:
-            if weight <= visited.calm:
+        if kind is None:
+            visited, weight = self._visited, self._weight
+            if weight <= visited.calm and not self._life.disowned:
                 visited.calm -= weight
-                visited.passed.append(visit)
+                visited.passed += self._after
             else:
-                self._interference.at(*visit)
+                self._come_by(self._after)
 
-    def _zombie_comes_by(self, visits: Iterable[tuple[Visit, int]]) -> None:
-        for (point, phase, actor), _ in visits:
-            self._interference.at(point, phase, f"{ZOMBIE}{actor}")
+    def _come_by(self, visits: Iterable[Visit]) -> None:
+        zombie = ZOMBIE if self._life.disowned else ""
+        for point, phase, actor in visits:
+            self._interference.at(point, phase, zombie + actor)
 
 
 class _StepWithRest:

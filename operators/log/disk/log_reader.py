@@ -283,6 +283,5 @@ def committed_records(fs: FileSystem, log: str, topic: str, *, waits: bool = Tru
     for number in range(partitions_of(fs, log, topic) or 0):
         entries = entries_of(fs, log, topic, number)
         end = entries[-1].offset + 1 if entries else 0
-        chosen = decided(entries, stable_offset(entries, end) if waits else end)
-        result.append([LogRecord(one.offset, one.value, one.producer) for one in chosen])
+        result.append(decided(entries, stable_offset(entries, end) if waits else end))
     return result

@@ -76,11 +76,6 @@ DEFAULT_MAX_TIMEOUT_NS = 15 * 60 * 1_000_000_000
 """The longest timeout that a producer may ask for (Kafka: ``transaction.max.timeout.ms``, 15 minutes)."""
 
 
-
-_new_tuple = tuple.__new__
-"""Half as long as calling a named tuple's class; observers read whole partitions, again and again."""
-
-
 class TransactionCoordinator(KnownNames, Generic[P]):
     """See the module.
 
@@ -177,8 +172,7 @@ class TransactionCoordinator(KnownNames, Generic[P]):
         """The records that are committed now, also after the last stable offset: a reader would see them if every open
         transaction were aborted."""
         found = self._partition(topic, partition)
-        entries = decided(self._entries(found), len(found))
-        return [_new_tuple(LogRecord, (one.offset, one.value, one.producer)) for one in entries]
+        return decided(self._entries(found), len(found))
 
     def fingerprint(self) -> object:
         """The state that decides the log's answers and what readers see. Excluded: the history, and when transactions
