@@ -16,7 +16,7 @@ from tests.mutants.hunt import ROOT
 
 ROOMS = ("engine", "operators", "state_backends", "spark_bridge")
 PLACE = Path("engine/checkpoint/barriers/alignment.py")
-RIGHT = "        self.blocked.add(channel)\n        out.append(BlockChannel(channel))\n"
+RIGHT = "        self._marks[channel] |= _BLOCKED\n        out.append(BlockChannel(channel))\n"
 WRONG = "        out += [BlockChannel(channel), ResumeChannels((channel,))]\n"
 
 JOB = '''

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
-from functools import cache
 
 from engine.checkpoint.barriers.handler_instructions import (
     AbortCheckpoint,
@@ -30,12 +29,9 @@ from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.elements.events import AlignmentType, CheckpointBarrier
 
 _NO_CHECKPOINT = -1
-
-
-@cache
-def _numbers(channels: int) -> tuple[int, ...]:
-    """The channels of each task that has so many, as the same objects."""
-    return tuple(range(channels))
+_OPEN, _ALIGNED, _BLOCKED = 1, 2, 4
+_UNALIGNED = bytes(mark & ~_ALIGNED for mark in range(256))
+_UNBLOCKED = bytes(mark & ~_BLOCKED for mark in range(256))
 
 
 def barrier_fingerprint(barrier: CheckpointBarrier) -> tuple[object, ...]:
@@ -148,29 +144,64 @@ CAPTURING_STATES = (AlignmentState.UNALIGNED_COLLECTING, AlignmentState.LOGGING)
 class BarrierAlignment:
     """Which checkpoint a task aligns, one at a time, and how far that has come; see the rules at the top of the module.
 
-    ``open``       channels that have not ended, in order;
     ``current``    the highest id ever seen;
     ``barrier``    the first barrier of ``current`` while that is pending, else ``None``;
     ``state``      how it is aligned;
     ``target``     number of channels that were open when ``current`` started;
+    ``open``       channels that have not ended;
     ``aligned``    channels that delivered the barrier of ``current``, or ended meanwhile: one that does both counts
                    once;
     ``announced``  channels whose barrier of ``current`` still waits in the queue;
     ``blocked``    channels whose aligned-form barrier was taken, and which must be resumed later.
+
+    A channel has one byte for whether it is open, aligned and blocked: three sets of the thousand channels of a task
+    would be a hundred times as large, and no cache holds those of a thousand tasks.
     """
 
-    __slots__ = ("aligned", "announced", "barrier", "blocked", "clock", "current", "open", "state", "target")
+    __slots__ = (
+        "_marks", "aligned_count", "announced", "barrier", "clock", "current", "open_count", "state", "target"
+    )  # fmt: skip
 
     def __init__(self, channels: int) -> None:
         self.clock = AlignmentClock()
-        self.open = dict.fromkeys(_numbers(channels))
+        self._marks = bytearray((_OPEN,)) * channels
+        self.open_count = channels
+        self.aligned_count = 0
         self.current = _NO_CHECKPOINT
         self.barrier: CheckpointBarrier | None = None
         self.state = AlignmentState.ALIGNED_WAITING
         self.target = 0
-        self.aligned: set[int] = set()
         self.announced: set[int] = set()
-        self.blocked: set[int] = set()
+
+    @property
+    def open(self) -> tuple[int, ...]:
+        """In order, like those below."""
+        return self._marked(_OPEN)
+
+    @property
+    def aligned(self) -> tuple[int, ...]:
+        """See the class."""
+        return self._marked(_ALIGNED)
+
+    @property
+    def blocked(self) -> tuple[int, ...]:
+        """See the class."""
+        return self._marked(_BLOCKED)
+
+    def _marked(self, bit: int) -> tuple[int, ...]:
+        return tuple([channel for channel, mark in enumerate(self._marks) if mark & bit])
+
+    def is_open(self, channel: int) -> bool:
+        """Whether ``channel`` has not ended."""
+        return bool(self._marks[channel] & _OPEN)
+
+    def is_aligned(self, channel: int) -> bool:
+        """Whether ``channel`` delivered the barrier of ``current``, or ended meanwhile."""
+        return bool(self._marks[channel] & _ALIGNED)
+
+    def is_blocked(self, channel: int) -> bool:
+        """Whether ``channel`` must be resumed later."""
+        return bool(self._marks[channel] & _BLOCKED)
 
     def is_obsolete(self, checkpoint_id: int) -> bool:
         """Whether that checkpoint is over here, or a newer one was seen."""
@@ -184,41 +215,54 @@ class BarrierAlignment:
             self.abort(self.current, CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED, out)
         self.current, self.barrier = barrier.checkpoint_id, barrier
         # Fixed here and never changed while pending: channels that end later join `aligned` instead.
-        self.target = len(self.open)
+        self.target = self.open_count
         return True
 
     def align(self, channel: int, barrier: CheckpointBarrier, now_ns: int) -> bool:
         """``channel`` delivered its barrier or ended; returns whether it was the last one missing."""
-        if not self.aligned:
+        if not self.aligned_count:
             self.clock.start(self.current, barrier.timestamp_ns, now_ns)
         self.announced.discard(channel)
-        self.aligned.add(channel)
-        if len(self.aligned) < self.target:
+        self.count(channel)
+        if self.aligned_count < self.target:
             return False
         self.clock.stop(now_ns)
         return True
 
+    def count(self, channel: int) -> None:
+        """``channel`` is aligned."""
+        mark = self._marks[channel]
+        if not mark & _ALIGNED:
+            self._marks[channel] = mark | _ALIGNED
+            self.aligned_count += 1
+
     def end_channel(self, channel: int) -> None:
         """Neither records nor barriers will come on ``channel`` any more."""
-        assert channel in self.open, f"channel {channel} ends twice"
-        del self.open[channel]
+        assert self.is_open(channel), f"channel {channel} ends twice"
+        self.open_count -= 1
         self.announced.discard(channel)
         # An ended channel need not be resumed.
-        self.blocked.discard(channel)
+        self._marks[channel] &= _ALIGNED
 
     def block(self, channel: int, out: list[HandlerInstruction]) -> None:
         """``channel`` yields nothing more until it is resumed."""
-        assert channel not in self.blocked, f"channel {channel} yielded a barrier while it was blocked"
+        assert not self._marks[channel] & _BLOCKED, f"channel {channel} yielded a barrier while it was blocked"
         # Records after the barrier wait: they are not in the snapshot (mutant "alignment skipped").
-        self.blocked.add(channel)
+        self._marks[channel] |= _BLOCKED
         out.append(BlockChannel(channel))
 
     def resume(self, channels: Iterable[int], out: list[HandlerInstruction]) -> None:
         """Those of ``channels`` that are blocked may yield again."""
-        resumed = tuple(sorted(self.blocked.intersection(channels)))
+        marks = self._marks
+        resumed = tuple([channel for channel in sorted(channels) if marks[channel] & _BLOCKED])
         if resumed:
-            self.blocked.difference_update(resumed)
+            for channel in resumed:
+                marks[channel] ^= _BLOCKED
             out.append(ResumeChannels(resumed))
+
+    def forget_blocked(self) -> None:
+        """No channel needs to be resumed."""
+        self._marks = self._marks.translate(_UNBLOCKED)
 
     def complete_aligned(self, barrier: CheckpointBarrier, out: list[HandlerInstruction]) -> None:
         """No record before the cut can come any more."""
@@ -251,24 +295,27 @@ class BarrierAlignment:
         self.barrier = None
         self.state = AlignmentState.ALIGNED_WAITING
         self.target = 0
-        self.aligned.clear()
+        self.aligned_count = 0
+        self._marks = self._marks.translate(_UNALIGNED)
         self.announced.clear()
 
     def validate(self) -> None:
         """Assert the invariants: each state has the barriers that led to it, and a pending checkpoint can end."""
-        assert self.blocked.union(self.announced).issubset(self.open), (self.blocked, self.announced, self.open)
+        assert self.announced.union(self.blocked).issubset(self.open), (self.blocked, self.announced, self.open)
+        assert (len(self.open), len(self.aligned)) == (self.open_count, self.aligned_count)
         if self.barrier is None:
             assert self.state is AlignmentState.ALIGNED_WAITING, self.state
             assert not self.aligned, (self.current, self.aligned)
             assert not self.announced, (self.current, self.announced)
-            assert not self.blocked, f"{sorted(self.blocked)} blocked for no checkpoint"
+            assert not self.blocked, f"{self.blocked} blocked for no checkpoint"
             return
         assert self.barrier.checkpoint_id == self.current, (self.barrier, self.current)
-        assert self.aligned or self.state in (AlignmentState.ALIGNED_WAITING, AlignmentState.UNALIGNED_WAITING)
+        assert self.aligned_count or self.state in (AlignmentState.ALIGNED_WAITING, AlignmentState.UNALIGNED_WAITING)
         assert not self.announced or self.state in ALIGNED_STATES, (self.state, self.announced)
         assert self.announced.isdisjoint(self.aligned), (self.announced, self.aligned)
-        assert len(self.aligned) < self.target, (self.aligned, self.target)
-        assert not self.aligned.issuperset(self.open), f"checkpoint {self.current} waits for no channel: it never ends"
+        assert self.aligned_count < self.target, (self.aligned, self.target)
+        is_endless = set(self.open).issubset(self.aligned)
+        assert not is_endless, f"checkpoint {self.current} waits for no channel: it never ends"
 
     def fingerprint(self) -> tuple[object, ...]:
         return (
@@ -276,6 +323,8 @@ class BarrierAlignment:
             self.barrier and barrier_fingerprint(self.barrier),
             self.state.value,
             self.target,
-            tuple(self.open),
-            *(tuple(sorted(channels)) for channels in (self.aligned, self.announced, self.blocked)),
+            self.open,
+            self.aligned,
+            tuple(sorted(self.announced)),
+            self.blocked,
         )

@@ -39,12 +39,12 @@ class BackEdges:
 
     def open_forward(self, alignment: BarrierAlignment) -> tuple[int, ...]:
         """The forward channels that have not ended."""
-        return tuple(channel for channel in self.forward if channel in alignment.open)
+        return tuple(filter(alignment.is_open, self.forward))
 
     def is_cut(self, alignment: BarrierAlignment) -> bool:
         """Whether no record before the cut can come any more on a forward channel."""
-        return alignment.aligned.issuperset(self.open_forward(alignment))
+        return all(map(alignment.is_aligned, self.open_forward(alignment)))
 
     def awaited(self, alignment: BarrierAlignment) -> tuple[int, ...]:
         """The back edges whose barrier is to come."""
-        return tuple(one for one in self.channels if one in alignment.open and one not in alignment.aligned)
+        return tuple(one for one in self.channels if alignment.is_open(one) and not alignment.is_aligned(one))

@@ -117,25 +117,17 @@ class SingleCheckpointHandler(BarrierHandler):
     def on_barrier(self, channel: int, barrier: CheckpointBarrier, now_ns: int) -> HandlerInstructions:
         """Align ``channel``, or ignore an obsolete barrier."""
         alignment = self._alignment
-        assert channel in alignment.open, f"barrier {barrier.checkpoint_id} behind the end of channel {channel}"
+        assert alignment.is_open(channel), f"barrier {barrier.checkpoint_id} behind the end of channel {channel}"
         blocks = barrier.options.needs_alignment
         assert blocks or self._capture is not None, f"the aligned handler got a barrier with {barrier.options}"
         out: list[HandlerInstruction] = []
-        is_collected = alignment.state is _COLLECTING and barrier.checkpoint_id == alignment.current
-        if is_collected and blocks and barrier.options.aligned_timeout_ns is None and self._back_edges is None:
-            # Nearly all barriers of a task with many channels. This one is neither obsolete nor new nor late: of the
-            # steps below only these are left.
-            complete = alignment.align(channel, barrier, now_ns)
-            alignment.block(channel, out)
-            if complete:
-                alignment.complete_aligned(barrier, out)
-                alignment.finish()
-            return tuple(out)
-        if alignment.is_obsolete(barrier.checkpoint_id):
-            # A barrier in aligned form blocks its channel like any other, and only this handler can resume it.
-            waits = blocks and channel not in alignment.blocked
-            return (BlockChannel(channel), ResumeChannels((channel,))) if waits else ()
-        started = alignment.start_if_new(barrier, out)
+        started = False
+        if barrier.checkpoint_id != alignment.current or alignment.barrier is None:
+            if alignment.is_obsolete(barrier.checkpoint_id):
+                # A barrier in aligned form blocks its channel like any other, and only this handler can resume it.
+                waits = blocks and not alignment.is_blocked(channel)
+                return (BlockChannel(channel), ResumeChannels((channel,))) if waits else ()
+            started = alignment.start_if_new(barrier, out)
         self._align(channel, barrier, blocks, now_ns, out)
         if started and alignment.barrier is not None:
             self._arm_timer(barrier, now_ns, out)
@@ -149,7 +141,7 @@ class SingleCheckpointHandler(BarrierHandler):
         out: list[HandlerInstruction] = []
         started = alignment.start_if_new(barrier, out)
         # An announcement that comes after its barrier has nothing left to promote.
-        if channel not in alignment.aligned:
+        if not alignment.is_aligned(channel):
             if alignment.state in ALIGNED_STATES:
                 alignment.announced.add(channel)
             else:
@@ -175,7 +167,7 @@ class SingleCheckpointHandler(BarrierHandler):
         cancelled, alignment = marker.checkpoint_id, self._alignment
         out: list[HandlerInstruction] = []
         # A marker of an older checkpoint changes nothing (mutant "late cancel obeyed").
-        if cancelled > alignment.current or (cancelled == alignment.current and alignment.aligned):
+        if cancelled > alignment.current or (cancelled == alignment.current and alignment.aligned_count):
             alignment.abort(cancelled, CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER, out)
         return tuple(out)
 
@@ -200,10 +192,10 @@ class SingleCheckpointHandler(BarrierHandler):
             return ()
         out: list[HandlerInstruction] = []
         started = alignment.start_if_new(barrier, out)
-        if not alignment.open:
+        if not alignment.open_count:
             alignment.finish()
             return (*out, *snapshot_without_alignment(barrier, now_ns))
-        triggered = tuple(alignment.open) if edges is None else edges.open_forward(alignment)
+        triggered = alignment.open if edges is None else edges.open_forward(alignment)
         for channel in triggered:
             # The channels aligned before may complete the checkpoint before the turn of the last one.
             if alignment.barrier is not None:
@@ -211,7 +203,7 @@ class SingleCheckpointHandler(BarrierHandler):
         # A back edge may have triggered it already.
         if edges is not None and not triggered and alignment.state not in CAPTURING_STATES:
             # One of the forward channels, all of which have ended, stands for the trigger: one must be aligned.
-            alignment.aligned.add(edges.forward[0])
+            alignment.count(edges.forward[0])
             alignment.target += 1
             self.clock.start(alignment.current, barrier.timestamp_ns, now_ns)
             if barrier.options.alignment is AlignmentType.UNALIGNED:
@@ -225,7 +217,7 @@ class SingleCheckpointHandler(BarrierHandler):
 
     def close(self) -> None:
         """The task ends: forget the pending checkpoint; no channel is resumed, and no message is sent."""
-        self._alignment.blocked.clear()
+        self._alignment.forget_blocked()
         self._alignment.finish()
 
     # --- queries --------------------------------------------------------------------------------------------------
@@ -243,12 +235,12 @@ class SingleCheckpointHandler(BarrierHandler):
     @property
     def open_channels(self) -> tuple[int, ...]:
         """Channels that have not ended, in order."""
-        return tuple(self._alignment.open)
+        return self._alignment.open
 
     @property
     def blocked_channels(self) -> tuple[int, ...]:
         """Channels that wait for a resume, in order."""
-        return tuple(sorted(self._alignment.blocked))
+        return self._alignment.blocked
 
     @property
     def captured_channels(self) -> tuple[int, ...]:
@@ -265,13 +257,24 @@ class SingleCheckpointHandler(BarrierHandler):
     ) -> None:
         """``channel`` delivered its barrier, or ended (``blocks``: ``None``)."""
         # A barrier is awaited from every channel of all inputs (mutant "one barrier per input").
-        complete = self._alignment.align(channel, barrier, now_ns)
+        alignment = self._alignment
+        complete = alignment.align(channel, barrier, now_ns)
         if blocks is None:
             self._on_channel_ended(barrier, complete, now_ns, out)
+        elif (
+            blocks
+            and alignment.state is _COLLECTING
+            and barrier.options.aligned_timeout_ns is None
+            and self._back_edges is None
+        ):
+            # Nearly all barriers of a task with many channels: the same as below, in fewer steps.
+            alignment.block(channel, out)
+            if complete:
+                alignment.complete_aligned(barrier, out)
         else:
             self._on_channel_aligned(channel, barrier, blocks, complete, now_ns, out)
         if complete:
-            self._alignment.finish()
+            alignment.finish()
 
     def _on_channel_aligned(
         self,
@@ -285,7 +288,7 @@ class SingleCheckpointHandler(BarrierHandler):
         """``blocks``: the barrier has a form that blocks its channel."""
         alignment, edges = self._alignment, self._back_edges
         # Blocked already: a chained source when its trigger comes after the capture began.
-        if blocks and not (channel in alignment.blocked and alignment.state in CAPTURING_STATES):
+        if blocks and not (alignment.is_blocked(channel) and alignment.state in CAPTURING_STATES):
             alignment.block(channel, out)
         if alignment.state in ALIGNED_STATES:
             if barrier.options.alignment is not AlignmentType.UNALIGNED:
@@ -358,7 +361,7 @@ class SingleCheckpointHandler(BarrierHandler):
             alignment.abort(alignment.current, CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED, out)
             return
         for channel in self._source_channels:
-            if channel in alignment.open and channel not in alignment.blocked:
+            if alignment.is_open(channel) and not alignment.is_blocked(channel):
                 alignment.block(channel, out)
         alignment.state = AlignmentState.UNALIGNED_COLLECTING
         out.append(StartCapture(alignment.current))
@@ -388,13 +391,15 @@ class SingleCheckpointHandler(BarrierHandler):
         barrier that cannot come."""
         alignment, state, edges = self._alignment, self._alignment.state, self._back_edges
         alignment.validate()
-        assert alignment.barrier is None or alignment.aligned or self._capture is not None, alignment.current
+        assert alignment.barrier is None or alignment.aligned_count or self._capture is not None, alignment.current
         excused = self._source_channels if state is AlignmentState.UNALIGNED_COLLECTING else ()
-        assert alignment.aligned.union(excused).issuperset(alignment.blocked), (alignment.blocked, alignment.aligned)
+        unexcused = set(alignment.blocked).difference(alignment.aligned, excused)
+        assert not unexcused, (alignment.blocked, alignment.aligned)
         if edges is None:
             assert state is not AlignmentState.LOGGING, "there is nothing to log"
         elif state in CAPTURING_STATES:
-            assert alignment.blocked.isdisjoint(edges.channels), f"{self.blocked_channels} blocked behind the snapshot"
+            is_held = any(map(alignment.is_blocked, edges.channels))
+            assert not is_held, f"{self.blocked_channels} blocked behind the snapshot"
             is_endless = state is AlignmentState.LOGGING and not edges.awaited(alignment)
             assert not is_endless, f"the log of {alignment.current} has no end"
         elif state is AlignmentState.ALIGNED_COLLECTING:

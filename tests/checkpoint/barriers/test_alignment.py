@@ -50,7 +50,7 @@ def test_a_finished_checkpoint_is_obsolete() -> None:
 
     alignment.validate()
     assert [alignment.is_obsolete(one) for one in (0, 1, 2)] == [True, True, False]
-    assert alignment.open == dict.fromkeys((0, 1))
+    assert alignment.open == (0, 1)
 
 
 def test_a_newer_checkpoint_subsumes() -> None:
@@ -61,7 +61,7 @@ def test_a_newer_checkpoint_subsumes() -> None:
 
     assert alignment.start_if_new(barrier(2), out) is True
     assert out == [StopCapture(1, failed=True), ResumeChannels((0, 2)), AbortCheckpoint(1, SUBSUMED)]
-    assert (alignment.state, alignment.aligned) == (AlignmentState.ALIGNED_WAITING, set())
+    assert (alignment.state, alignment.aligned) == (AlignmentState.ALIGNED_WAITING, ())
     assert alignment.start_if_new(barrier(2), out) is False
 
 

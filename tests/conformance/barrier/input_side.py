@@ -323,7 +323,7 @@ class InputReplay:
         if barrier.options.needs_alignment:
             channel.resume()
             assert isinstance(self._gate.handler, SingleCheckpointHandler)
-            self._gate.handler._alignment.blocked.discard(channel.index)
+            self._gate.handler._alignment.resume((channel.index,), [])
 
     # --- what the gate tells its task -----------------------------------------------------------------------------
 

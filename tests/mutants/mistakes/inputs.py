@@ -28,7 +28,7 @@ def one_barrier_per_input() -> Iterator[None]:
             alignment = handler._alignment
             seen = {edge_of[one] for one in (*alignment.aligned, channel)}
             if len(seen) == len({edge_of[one] for one in (*alignment.open, *alignment.aligned)}):
-                alignment.target = len(alignment.aligned | {channel})
+                alignment.target = len({*alignment.aligned, channel})
         align(handler, channel, barrier, blocks, now_ns, out)
 
     with together(replaced(Task, wire=wired), replaced(SingleCheckpointHandler, _align=aligned)):
