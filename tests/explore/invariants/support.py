@@ -10,7 +10,7 @@ from engine.explore.cases import Case, Setting
 from engine.explore.invariants import invariants_for
 from engine.explore.run import CaseView, FinishedCase, Invariant, Subject, run_case
 from engine.graph.job import Job
-from engine.observe.trace_events import RECORDS
+from engine.observe import trace_events
 from operators.basic import CollectedResults, CollectSink
 from operators.files.sinks import FileSink
 from operators.log.connectors.log_sink import LogSink
@@ -118,7 +118,7 @@ def told(name: str, *events: Any, view: CaseView | None = None) -> Invariant:
     invariant.process_started(healthy().view if view is None else view)
     handlers = invariant.handlers()
     for event in events:
-        if getattr(event, "kind", None) != RECORDS or event.channel in invariant.records_of:
+        if getattr(event, "kind", None) != trace_events.RECORDS or event.channel in invariant.records_of:
             handlers[type(event)](event)
     return invariant
 
