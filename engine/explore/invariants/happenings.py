@@ -182,7 +182,8 @@ class Sometimes(Watcher):
     def __init__(self, shared: Shared | None = None) -> None:
         super().__init__(shared)
         self._seen: set[str] = set()
-        self._applicable: dict[str, bool] = {}
+        self._first: CaseView | None = None
+        """Of the first process."""
         self._captured: set[int] = set()
         self._in_flight: set[int] = set()
         self._coordinator: object | None = None
@@ -199,13 +200,14 @@ class Sometimes(Watcher):
     def happened(self) -> dict[str, bool]:
         """For everything that applies to the case, by name: whether it has happened."""
         # Where faults may prevent a happening of a savepoint, it is not expected, but counted if it happens.
-        counted = self._seen if self.view.case.savepoints else ()
-        return {name: name in self._seen for name, applies in self._applicable.items() if applies or name in counted}
+        first, counted = self._first, self._seen if self.view.case.savepoints else ()
+        assert first is not None, "a process has started"
+        return {name: name in self._seen for name, one in SOMETIMES.items() if one.applies(first) or name in counted}
 
     def process_started(self, view: CaseView) -> None:
         super().process_started(view)
-        if not self._applicable:
-            self._applicable = {name: one.applies(view) for name, one in SOMETIMES.items()}
+        if self._first is None:
+            self._first = view
         self._processes += 1
         self._attempts.clear()
         self._has_gone_on(view)

@@ -181,7 +181,7 @@ def _goes_on(before: Sequence[LogEntry], now: Sequence[LogEntry]) -> bool:
     if not before or not now:
         return not before
     deleted = max(0, now[0].offset - before[0].offset)
-    return list(before[deleted:]) == list(now[: max(0, len(before) - deleted)])
+    return before[deleted:] == now[: max(0, len(before) - deleted)]
 
 
 def _durable(entries: Sequence[LogEntry], asked: _Asked, *, promises_all: bool) -> int:
@@ -195,8 +195,11 @@ def _durable(entries: Sequence[LogEntry], asked: _Asked, *, promises_all: bool) 
     return 0
 
 
+_NONE: Counter[Producer] = Counter()
+
+
 class _Asked:
-    """Records appended to a log, and transactions prepared and committed, according to its answers.
+    """Records appended to a log, by partition, and transactions prepared and committed, according to its answers.
 
     ``most``: also counts requests that broke off; ``broken_off``: their producers, ``None`` = without a transaction.
     """
@@ -204,8 +207,8 @@ class _Asked:
     __slots__ = ("_known", "appended", "broken_off", "committed", "maybe_committed", "most", "prepared")
 
     def __init__(self) -> None:
-        self.appended: Counter[tuple[Producer, str, int]] = Counter()
-        self.most: Counter[tuple[Producer, str, int]] = Counter()
+        self.appended: dict[tuple[str, int], Counter[Producer]] = {}
+        self.most: dict[tuple[str, int], Counter[Producer]] = {}
         self.prepared: set[Producer] = set()
         self.committed: set[Producer] = set()
         self.maybe_committed: set[Producer] = set()
@@ -224,9 +227,10 @@ class _Asked:
             if is_broken:
                 self.broken_off.add(producer)
             if request.kind == "append" and request.topic is not None and request.records:
-                key = (producer, request.topic, request.partition)
-                self.most[key] += request.records if exchange.result in (OK, INTERRUPTED) else 0
-                self.appended[key] += request.records if exchange.result == OK else 0
+                place = (request.topic, request.partition)
+                most, appended = self.most.setdefault(place, Counter()), self.appended.setdefault(place, Counter())
+                most[producer] += request.records if exchange.result in (OK, INTERRUPTED) else 0
+                appended[producer] += request.records if exchange.result == OK else 0
             elif request.kind == "prepare" and exchange.result in (OK, REPEATED):
                 self.prepared.add(producer)
             elif request.kind == "commit" and exchange.result in (OK, REPEATED):
@@ -241,20 +245,22 @@ class _Asked:
         first = entries[0].offset if entries else 0
         if (first and kept.complete) or [one.offset for one in entries] != list(range(first, first + len(entries))):
             yield "offsets have a gap, or come twice"
-        written = Counter(entry.producer for entry in entries if entry.kind == DATA and entry.producer is not None)
-        for key, most in sorted(self.most.items()):
-            producer, *at = key
-            if tuple(at) != place:
-                continue
+        data = [one for one in entries if one.kind == DATA]
+        written = Counter([one.producer for one in data if one.producer is not None])
+        most, appended = self.most.get(place, _NONE), self.appended.get(place, _NONE)
+        if dict.__eq__(written, most) and dict.__eq__(written, appended):
+            # Nearly always, and seen without a look at each producer.
+            written.clear()
+            most = _NONE
+        for producer in sorted(most):
             found = written.pop(producer, 0)
             is_promised = not kept.waits or producer in self.prepared or producer in committed
-            if found > most or (is_promised and kept.complete and found < self.appended[key]):
-                yield f"{producer} has appended {self.appended[key]} record(s), and others are there"
+            if found > most[producer] or (is_promised and kept.complete and found < appended[producer]):
+                yield f"{producer} has appended {appended[producer]} record(s), and others are there"
         yield from (f"{producer} never appended what is there" for producer in sorted(written))
         unseen = set(kept.seen) - committed - self.maybe_committed
         yield from (f"records of {one} are read, but were never committed" for one in sorted(unseen))
-        sealed = (one for one in entries if one.kind == DATA and one.offset < kept.stable)
-        due = [one.producer for one in sealed if one.producer in committed]
+        due = [one.producer for one in data if one.producer in committed and one.offset < kept.stable]
         seen = [one for one in kept.seen if one in committed]
         if seen != due:
             yield f"{len(due)} committed records are to be read, and {len(seen)} are"

@@ -162,6 +162,8 @@ class FailureTransparency(Watcher):
     def __init__(self, shared: Shared | None = None) -> None:
         super().__init__(shared)
         self._seen: dict[str, Counter[str]] = {}
+        self._judged: Mapping[str, list[str]] | None = None
+        """The rows that were judged last, if readers need not see others."""
         self._expected: dict[str, Counter[str]] | None = None
         self._moments = 0
         self._every = 1
@@ -182,6 +184,7 @@ class FailureTransparency(Watcher):
             self.violated(f"readers would find a file that is torn after a power cut: {error}")
             return
         in_memory = view.world.sinks
+        self._judged = None
         self._seen = {
             partition: rows if partition in in_memory else rows & durable.get(partition, Counter())
             for partition, rows in self._seen.items()
@@ -243,6 +246,9 @@ class FailureTransparency(Watcher):
             if promise == NONE:
                 self.skipped = f"mode {self.view.config.mode} promises nothing"
                 return
+        if committed == self._judged:
+            return
+        self._judged = committed
         now = multisets(committed)
         for partition, before in self._seen.items():
             rows = now.get(partition, Counter())

@@ -32,6 +32,13 @@ _TAKEN_AWAY = frozenset(("expire", "fence"))
 """External faults that end a transaction for good, whatever its state: it can never be committed after that."""
 
 
+_ENDS = frozenset(("prepare", "expire", "commit"))
+"""Requests by which a transaction comes to its end."""
+
+_OF_ATTEMPTS = frozenset(("begin", "append", "prepare", "late"))
+"""Requests of a subtask, and the late end of a transaction."""
+
+
 class Owner(NamedTuple):
     """The owner of a transactional id."""
 
@@ -188,6 +195,8 @@ class CommitOnCompletion(Watcher):
             while waiting and waiting[0][0] <= exchange.number:
                 covered |= self._covered_by(waiting.pop(0)[1], prepared)
             request = exchange.request
+            if request.kind not in _ENDS and exchange.fate not in _TAKEN_AWAY:
+                continue
             producer = Producer(request.transactional_id or "", request.epoch)
             if request.kind == "prepare" and exchange.result in (OK, REPEATED):
                 prepared[producer] = request.note or 0
@@ -292,11 +301,12 @@ class Fencing(Watcher):
             newest: dict[tuple[str, int], tuple[int, int]] = {}
             place = f"{'database' if isinstance(log, ToldDatabase) else 'log'} of sink {uid!r}"
             for exchange in log.history:
-                self._judge(place, uid, exchange, newest)
+                if exchange.result == OK and exchange.request.kind in _OF_ATTEMPTS:
+                    self._judge(place, uid, exchange, newest)
 
     def _judge(self, place: str, uid: str, exchange: Exchange, newest: dict[tuple[str, int], tuple[int, int]]) -> None:
         request = exchange.request
-        if request.kind == "late" and exchange.result == OK:
+        if request.kind == "late":
             self.violated(
                 f"{place}: the end of transaction {request.transactional_id} (epoch {request.epoch}), come"
                 " late, has ended the one that is open now",
@@ -304,7 +314,7 @@ class Fencing(Watcher):
                 uid=uid,
             )
         owner = owner_of(request.transactional_id or "")
-        if owner is None or request.kind not in ("begin", "append", "prepare") or exchange.result != OK:
+        if owner is None or request.kind == "late":
             return
         who, when = (owner.uid, owner.subtask), (owner.incarnation, owner.attempt)
         if when < newest.get(who, when):

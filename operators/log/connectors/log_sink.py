@@ -21,7 +21,7 @@ counts them in ``numTransactionsPublishedAgain``. It never skips records.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from typing import Any
 
@@ -32,6 +32,7 @@ from operators.log.connectors.plain_log_sink import PlainLogSink
 from operators.log.disk import DiskLog, DiskTransactionLog, check_name, committed_records
 from operators.log.memory_transaction_log import MemoryTransactionLog
 from operators.log.port import (
+    COMMIT_MARKER,
     DEFAULT_MAX_TIMEOUT_NS,
     DELIVERIES,
     EXACTLY_ONCE,
@@ -110,6 +111,8 @@ class LogSink:
         """In a simulation: the file system and the output directory of a log on disk."""
         self._read: tuple[tuple[int, ...], list[str]] | None = None
         """The committed rows, and the lengths of the partitions when they were read."""
+        self._known_texts: dict[int, dict[int, str]] = {}
+        """By partition and offset: committed records as text."""
 
     def create_operator(self) -> Operator:
         return TransactionalLogSink(self) if self.delivery == EXACTLY_ONCE else PlainLogSink(self)
@@ -118,6 +121,7 @@ class LogSink:
         """A copy with its own log in memory, or with the same log on disk, not yet open."""
         other = copy(self)
         other._world = other._read = None
+        other._known_texts = {}
         if isinstance(self.log, DiskLog):
             other.log = self.log.fresh()
         else:
@@ -180,10 +184,28 @@ class LogSink:
             return [repr(record.value) for number in range(self.partitions) for record in log.read(topic, number)]
         # Partitions only grow, and observers call this more often than they grow.
         ends = tuple(log.end_offset(topic, number) for number in range(self.partitions))
-        if self._read is None or self._read[0] != ends:
-            partitions = (log.committed(topic, number) for number in range(self.partitions))
-            self._read = (ends, [repr(record.value) for records in partitions for record in records])
+        if self._read is None or self._is_more_committed(log, self._read[0]):
+            self._read = (ends, [text for number in range(self.partitions) for text in self._texts(log, number)])
+        elif self._read[0] != ends:
+            self._read = (ends, self._read[1])
         return list(self._read[1])
+
+    def _texts(self, log: MemoryTransactionLog, partition: int) -> Iterator[str]:
+        """The committed records of a partition as text, each of which is made once."""
+        known = self._known_texts.setdefault(partition, {})
+        for record in log.committed(self.topic, partition):
+            text = known.get(record.offset)
+            if text is None:
+                text = known[record.offset] = repr(record.value)
+            yield text
+
+    def _is_more_committed(self, log: MemoryTransactionLog, ends: tuple[int, ...]) -> bool:
+        """Whether there are more committed records than when the partitions ended there."""
+        return any(
+            one.producer is None or one.kind == COMMIT_MARKER
+            for number, end in enumerate(ends)
+            for one in log.entries(self.topic, number)[end:]
+        )
 
 
 class TransactionalLogSink(TwoPhaseCommitSinkOperator):
