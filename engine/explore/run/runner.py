@@ -485,13 +485,15 @@ class _Dispatcher:
         self._heard = EVERY_CHANNEL if not is_shared else heard[0] if heard else ()
         self.records_of: Container[int] = EVERY_CHANNEL if others else self._heard
         """As an instrument."""
+        self._hears_more = self.records_of is not self._heard
 
     def __call__(self, event: Any) -> None:
         kind = event.__class__
         handlers = self.by_kind.get(kind)
-        if handlers is not None and not (
-            (kind is Send or kind is Receive) and event.kind == RECORDS and event.channel not in self._heard
-        ):
+        is_element = self._hears_more and (kind is Send or kind is Receive)
+        if is_element and event.kind == RECORDS and event.channel not in self._heard:
+            handlers = None
+        if handlers is not None:
             try:
                 for handler in handlers:
                     handler(event)
