@@ -230,7 +230,9 @@ class _Asked:
                 self.broken_off.add(producer)
             if request.kind == "append" and request.topic is not None and request.records:
                 place = (request.topic, request.partition)
-                most, appended = self.most.setdefault(place, Counter()), self.appended.setdefault(place, Counter())
+                if place not in self.most:
+                    self.most[place], self.appended[place] = Counter(), Counter()
+                most, appended = self.most[place], self.appended[place]
                 most[producer] += request.records if exchange.result in (OK, INTERRUPTED) else 0
                 appended[producer] += request.records if exchange.result == OK else 0
             elif request.kind == "prepare" and exchange.result in (OK, REPEATED):

@@ -21,7 +21,7 @@ counts them in ``numTransactionsPublishedAgain``. It never skips records.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
@@ -33,10 +33,12 @@ from operators.log.disk import DiskLog, DiskTransactionLog, check_name, committe
 from operators.log.memory_transaction_log import MemoryTransactionLog
 from operators.log.port import (
     COMMIT_MARKER,
+    DATA,
     DEFAULT_MAX_TIMEOUT_NS,
     DELIVERIES,
     EXACTLY_ONCE,
     InvalidTransactionError,
+    LogEntry,
     LogTransactionGoneError,
     PartitionFunction,
     Producer,
@@ -109,10 +111,8 @@ class LogSink:
             self.log.create_topic(topic, partitions)
         self._world: tuple[FileSystem, str] | None = None
         """In a simulation: the file system and the output directory of a log on disk."""
-        self._read: tuple[tuple[int, ...], list[str]] | None = None
-        """The committed rows, and the lengths of the partitions when they were read."""
-        self._known_texts: dict[int, dict[int, str]] = {}
-        """By partition and offset: committed records as text."""
+        self._rows: list[_CommittedRows] | None = None
+        """Of a log in memory, by partition."""
 
     def create_operator(self) -> Operator:
         return TransactionalLogSink(self) if self.delivery == EXACTLY_ONCE else PlainLogSink(self)
@@ -120,8 +120,7 @@ class LogSink:
     def fresh(self) -> LogSink:
         """A copy with its own log in memory, or with the same log on disk, not yet open."""
         other = copy(self)
-        other._world = other._read = None
-        other._known_texts = {}
+        other._world = other._rows = None
         if isinstance(self.log, DiskLog):
             other.log = self.log.fresh()
         else:
@@ -182,30 +181,33 @@ class LogSink:
             return [repr(record.value) for records in by_partition for record in records]
         if not isinstance(log, MemoryTransactionLog):
             return [repr(record.value) for number in range(self.partitions) for record in log.read(topic, number)]
-        # Partitions only grow, and observers call this more often than they grow.
-        ends = tuple(log.end_offset(topic, number) for number in range(self.partitions))
-        if self._read is None or self._is_more_committed(log, self._read[0]):
-            self._read = (ends, [text for number in range(self.partitions) for text in self._texts(log, number)])
-        elif self._read[0] != ends:
-            self._read = (ends, self._read[1])
-        return list(self._read[1])
+        if self._rows is None:
+            self._rows = [_CommittedRows() for _ in range(self.partitions)]
+        return [row for number, rows in enumerate(self._rows) for row in rows.of(log.entries(topic, number))]
 
-    def _texts(self, log: MemoryTransactionLog, partition: int) -> Iterator[str]:
-        """The committed records of a partition as text, each of which is made once."""
-        known = self._known_texts.setdefault(partition, {})
-        for record in log.committed(self.topic, partition):
-            text = known.get(record.offset)
-            if text is None:
-                text = known[record.offset] = repr(record.value)
-            yield text
 
-    def _is_more_committed(self, log: MemoryTransactionLog, ends: tuple[int, ...]) -> bool:
-        """Whether there are more committed records than when the partitions ended there."""
-        return any(
-            one.producer is None or one.kind == COMMIT_MARKER
-            for number, end in enumerate(ends)
-            for one in log.entries(self.topic, number)[end:]
-        )
+class _CommittedRows:
+    """The committed records of a partition in memory, as text. It only grows, and observers look at it more often."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        """So many entries were read."""
+        self._committed: set[Producer | None] = {None}
+        self._by_offset: dict[int, str] = {}
+        self._rows: list[str] = []
+
+    def of(self, entries: Sequence[LogEntry]) -> list[str]:
+        """Those among all its entries."""
+        rest, self._count = entries[self._count :], len(entries)
+        ended = {producer for _, kind, producer, _ in rest if kind == COMMIT_MARKER}
+        known, committed = self._by_offset, self._committed
+        committed |= ended
+        for offset, kind, producer, value in entries if ended else rest:
+            if producer in committed and kind == DATA and offset not in known:
+                known[offset] = repr(value)
+        if len(known) > len(self._rows):
+            self._rows = [known[offset] for offset in sorted(known)]
+        return self._rows
 
 
 class TransactionalLogSink(TwoPhaseCommitSinkOperator):
