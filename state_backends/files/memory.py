@@ -115,6 +115,9 @@ class MemoryFileSystem(FileSystem):
     def open_read(self, path: str) -> BinaryIO:
         return io.BytesIO(bytes(self._file(path).content))
 
+    def read_bytes(self, path: str) -> bytes:
+        return bytes(self._file(path).content)
+
     def open_random(self, path: str) -> RandomAccessFile:
         return _MemoryRandomAccessFile(self, self._file(path), path)
 

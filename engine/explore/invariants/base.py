@@ -12,14 +12,14 @@ import posixpath
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.elements.events import StopMode
 from engine.explore.cases import AT_LEAST_ONCE, AT_MOST_ONCE, DRAIN, EXACTLY_ONCE, NONE, promise_of
 from engine.explore.run import OUTPUT_DIR, CaseView, Invariant, Reference, World, directory_in
 from engine.graph.plan import ExecutionPlan
 from engine.observe.trace_events import AttemptStarted, CheckpointCompleted
-from state_backends.snapshots import CheckpointMetadata
+from state_backends.snapshots import CheckpointMetadata, FileStateHandle
 
 DAMAGE = frozenset(
     ("bit-flip", "truncate", "missing", "delete-referenced", "read-error", "stale-listing", "restore-older")
@@ -49,6 +49,13 @@ class Topology:
         return f"{self.senders[index]}->{self.receivers[index]}"
 
 
+class ReadMetadata(NamedTuple):
+    """The parsed metadata of a snapshot, and the files that it refers to."""
+
+    metadata: CheckpointMetadata
+    files: tuple[FileStateHandle, ...]
+
+
 @dataclass(slots=True)
 class Shared:
     """State shared by the invariants of one case. ``promise``: requested by the user, ``None`` = the mode's."""
@@ -74,7 +81,7 @@ class Shared:
     """The channels of whose records some invariant needs to hear now."""
     counted: frozenset[int] = frozenset()
     """Those of which V17 counts all records."""
-    metadata: dict[bytes, CheckpointMetadata] = field(default_factory=dict)
+    metadata: dict[bytes, ReadMetadata] = field(default_factory=dict)
     """Parsed metadata of snapshots, by its bytes."""
     _reports: list[Mapping[str, None]] = field(default_factory=list)
     """What each process reports as lost."""

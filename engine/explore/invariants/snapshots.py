@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple
 from zlib import crc32
 
-from engine.explore.invariants.base import DAMAGE, Shared, Watcher, faults_possible, shown
+from engine.explore.invariants.base import DAMAGE, ReadMetadata, Shared, Watcher, faults_possible, shown
 from engine.explore.run import CaseView, FinishedCase, hears
 from engine.observe.trace_events import (
     AttemptStarted,
@@ -77,18 +77,34 @@ def snapshot_of(view: CaseView, checkpoint_id: int, *, durable: bool) -> Snapsho
 
 
 def read_metadata(shared: Shared, snapshot: SnapshotFile) -> CheckpointMetadata:
-    """The parsed metadata of a snapshot. Equal bytes are parsed once, because several invariants ask.
+    """The parsed metadata of a snapshot.
 
     :raises CorruptStateError: when it is damaged, or belongs to another checkpoint
     :raises OSError: when there is none
     """
+    return read_whole(shared, snapshot).metadata
+
+
+def read_whole(shared: Shared, snapshot: SnapshotFile) -> ReadMetadata:
+    """The same, with its files. Equal bytes are parsed once, because several invariants ask."""
     content, path = snapshot.content(), snapshot.location.metadata_path
-    metadata = shared.metadata.get(content)
-    if metadata is None:
-        metadata = shared.metadata[content] = CheckpointMetadata.from_file(io.BytesIO(content), path)
-    if metadata.checkpoint_id != snapshot.location.checkpoint_id:
-        raise CorruptStateError(path, f"is the metadata of checkpoint {metadata.checkpoint_id}")
-    return metadata
+    found = shared.metadata.get(content)
+    if found is None:
+        metadata = CheckpointMetadata.from_file(io.BytesIO(content), path)
+        files = tuple(stream for stream in metadata.streams() if isinstance(stream, FileStateHandle))
+        found = shared.metadata[content] = ReadMetadata(metadata, files)
+    if found.metadata.checkpoint_id != snapshot.location.checkpoint_id:
+        raise CorruptStateError(path, f"is the metadata of checkpoint {found.metadata.checkpoint_id}")
+    return found
+
+
+def _is_intact(snapshot: SnapshotFile, stream: FileStateHandle) -> bool:
+    """Whether a file is as its handle says, byte by byte; if not, the state reader says what is wrong."""
+    try:
+        content = snapshot.files.read_bytes(snapshot.location.full_path(stream))
+    except OSError:
+        return False
+    return len(content) == stream.size_bytes and crc32(content) == stream.checksum
 
 
 def readable_metadata(shared: Shared, snapshot: SnapshotFile) -> CheckpointMetadata | None:
@@ -183,18 +199,19 @@ class CompleteMeansWhole(Watcher):
 
     def _verify(self, snapshot: SnapshotFile, now_ns: int | None, what: str) -> bool:
         """Whether it refers to any files, as far as that is known."""
-        number, reader = snapshot.location.checkpoint_id, snapshot.location.reader()
+        number = snapshot.location.checkpoint_id
         try:
-            metadata = read_metadata(self.shared, snapshot)
-            files = [stream for stream in metadata.streams() if isinstance(stream, FileStateHandle)]
+            metadata, files = read_whole(self.shared, snapshot)
             for stream in files:
-                reader.verify(stream)
+                if not _is_intact(snapshot, stream):
+                    snapshot.location.reader().verify(stream)
         except (StateBackendError, OSError) as error:
             self.violated(f"checkpoint {number} {what}: {error}", now_ns, checkpoint_id=number)
             return True
         for operator in metadata.operators:
-            absent = [f"{operator.name}[{one}]" for one in range(operator.parallelism) if one not in operator.subtasks]
-            if absent:
+            if len(operator.subtasks) < operator.parallelism:
+                parts = range(operator.parallelism)
+                absent = [f"{operator.name}[{one}]" for one in parts if one not in operator.subtasks]
                 text = f"checkpoint {number} is complete, but holds no part of {shown(absent)}"
                 self.violated(text, now_ns, checkpoint_id=number)
         return bool(files)

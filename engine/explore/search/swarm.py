@@ -138,6 +138,7 @@ class _Drawing:
         self._seed = seed
         self._choices = ChoiceRecorder(seed)
         self._config: dict[str, Setting] = {}
+        self._kinds = possible_kinds(swarm, measure)
 
     def case(self) -> Case:
         fixed = self._swarm.fixed
@@ -254,7 +255,7 @@ class _Drawing:
     # -- faults ---------------------------------------------------------------------------------------------------
 
     def _mix(self) -> FaultMix:
-        kinds = possible_kinds(self._swarm, self._measure)
+        kinds = self._kinds
         most = self._one_of((1, 1, 2, 2, 3, 5))
         halves = self._one_of((1, 2, 2, 4))
         chosen: list[str] = []
@@ -279,7 +280,7 @@ class _Drawing:
         first = self._death(tuple(point for point in POINTS if point not in self._measure.absent))
         second = self._death(tuple(point for point in POINTS if point.startswith("restore.")))
         again = self._chance(3)
-        if not aims or _CRASH not in possible_kinds(self._swarm, self._measure):
+        if not aims or _CRASH not in self._kinds:
             return ()
         return (first, second) if again else (first,)
 
@@ -294,7 +295,7 @@ class _Drawing:
         target = f"{first.removesuffix('[0]').partition(CHAINED)[0]}[0]"
         number, longer_ns = self._one_of((1, 2, 3, 5, 8, 13)), self._one_of((3_000, 10_000))
         silence_ns = config.get("heartbeat_timeout_ns")
-        if not aims or _PAUSE not in possible_kinds(self._swarm, self._measure) or not isinstance(silence_ns, int):
+        if not aims or _PAUSE not in self._kinds or not isinstance(silence_ns, int):
             return ()
         return (Fault(_PAUSE, target, point=point, number=number, for_ns=silence_ns + longer_ns),)
 
@@ -305,7 +306,7 @@ class _Drawing:
         kind, message = self._one_of(("duplicate", "lose", "late")), self._one_of(("init", "ack", "reply"))
         first, deaths = self._one_of((1, 5, 13)), self._one_of((1, 2, 3, 5, 8, 13))
         for_ns = self._one_of((0, 300)) if kind != "lose" else 0
-        if not aims or not {kind, _CRASH} <= {*possible_kinds(self._swarm, self._measure)}:
+        if not aims or not {kind, _CRASH} <= {*self._kinds}:
             return ()
         target = f"acker_{message} *"
         burst = (Fault(kind, target, number=number, for_ns=for_ns) for number in range(first, first + _BURST))

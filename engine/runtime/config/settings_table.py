@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from engine.elements.errors import ConfigurationError
@@ -75,6 +76,7 @@ _BY_ANY_NAME = {**{one.field_name: one for one in SETTINGS.values()}, **OPTIONS,
 _BY_NAME_OF_TASK = ("cost.stragglers", "cost.slow_links")
 
 
+@lru_cache(maxsize=1024)
 def find_setting(name: str) -> tuple[Setting, str | None]:
     """The setting of that name: its public one, that of its field, or that of its option. The second value is the
     subtask, vertex or operator in ``cost.stragglers.count[0]``.
