@@ -80,9 +80,9 @@ def _by_channels(side: int, runs: list[Measured]) -> list[Result]:
     results = [Result(f"{case}, per channel", "µs", per_channel, details=_details(runs[-1]))]
     if is_largest:
         seconds = tuple(run.checkpoint_s for run in runs)
-        results.append(Result(case, "s", seconds, below(20.0)))
+        results.append(Result(case, "s", seconds, below(12.0)))
         peaks = tuple(run.peak_mib for run in runs)
-        results.append(Result(f"memory of {channels:,} channels, whole run", "MiB (peak RSS)", peaks, below(4096.0)))
+        results.append(Result(f"memory of {channels:,} channels, whole run", "MiB (peak RSS)", peaks, below(1600.0)))
     return results
 
 
