@@ -27,7 +27,7 @@ checkpoint, or acknowledged for a pending one that can still complete, exists.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
@@ -165,7 +165,7 @@ class SharedStateRegistry:
         is_marker = entry.handle is None
         if state.handle is entry.handle and state.is_marker == is_marker:
             return state
-        return replace(state, handle=entry.handle, is_marker=is_marker)
+        return SharedState(state.key, entry.handle, is_marker, state.keeps_creator)
 
     def register_all(self, states: Iterable[SharedState], checkpoint_id: int) -> tuple[SharedState, ...]:
         """:meth:`register` for each. An error leaves those before it registered: they were uploaded, and the next

@@ -249,7 +249,7 @@ class Explorer:
         violations = list(made.finished.violations)
         if not violations and number % CHUNK_RUNS == 0:
             coverage.checked += 1
-            violations += _differences(made, self._made(case, number, whole=True))
+            violations += _differences(made, self._made_again(case, number, made))
         if not violations:
             return None
         return self._failure(number, seed, case, made, violations)
@@ -274,9 +274,14 @@ class Explorer:
         portable = tuple(map(_portable, violations))
         return Failure(number, seed, case, portable, made.digest, REPLAYS - len(others), drawn)
 
-    def _made(self, case: Case, number: int, *, whole: bool = False) -> _Made:
+    def _made_again(self, case: Case, number: int, made: _Made) -> _Made:
+        """The run once more. Nothing judges it: an invariant changes no run, unless it is replaced by the ledger, for
+        which each record is a batch of its own."""
+        return self._made(case, number, whole=True, is_judged=made.finished.judged_by_ledger)
+
+    def _made(self, case: Case, number: int, *, whole: bool = False, is_judged: bool = True) -> _Made:
         trace: list[TraceEvent] = []
-        invariants = invariants_for(self._order.promise)
+        invariants = invariants_for(self._order.promise) if is_judged else []
         root = None if self._order.files is None else f"{self._order.files}/run-{number}"
         world = World()
         disks: tuple[RootedFileSystem, ...] = ()
