@@ -110,8 +110,8 @@ class TaskFaults:
         """Whether its successor takes over its channels at once, so that there are no zombies."""
         self._kept_back: list[tuple[int, Event]] = []
         """Elements kept from the task for a while: input channel and element."""
-        self._steps: dict[tuple[str | None, int | None], Step] = {}
-        """By point and position of the operator: a step keeps nothing, so the task has one of each."""
+        self._steps: dict[str | tuple[str | None, int] | None, Step] = {}
+        """By point, and position of the operator if it is one's: a step keeps nothing, so the task has one of each."""
         self._is_source = vertex.is_source
         self._is_sink = [not (one.chained_outputs or one.edge_outputs) for one in vertex.operators]
 
@@ -124,14 +124,12 @@ class TaskFaults:
     def around(
         self, point: str | None, operator: Operator | None = None, rest: Rest | None = None
     ) -> AbstractContextManager[bool]:
-        if rest is not None:
-            return _StepWithRest(self, self._points(point, operator), rest)
-        position = None if operator is None else self.task.chain.operators.index(operator)
-        step = self._steps.get((point, position))
+        place = point if operator is None else (point, self.task.chain.operators.index(operator))
+        step = self._steps.get(place)
         if step is None:
             points, life = self._points(point, operator), self.task.life
-            step = self._steps[point, position] = Step(self._interference, points, self.name, life)
-        return step
+            step = self._steps[place] = Step(self._interference, points, self.name, life)
+        return step if rest is None else _StepWithRest(self, step, rest)
 
     def _points(self, point: str | None, operator: Operator | None) -> tuple[str, ...]:
         if point is None:
@@ -346,15 +344,14 @@ class Step:
 class _StepWithRest:
     """One step of a task, which may be put off."""
 
-    __slots__ = ("_faults", "_is_put_off", "_points", "_rest")
+    __slots__ = ("_faults", "_is_put_off", "_rest", "_step")
 
-    def __init__(self, faults: TaskFaults, points: tuple[str, ...], rest: Rest) -> None:
-        self._faults, self._points, self._rest = faults, points, rest
+    def __init__(self, faults: TaskFaults, step: Step, rest: Rest) -> None:
+        self._faults, self._step, self._rest = faults, step, rest
         self._is_put_off = False
 
     def __enter__(self) -> bool:
-        for point in self._points:
-            self._faults.visit(point, BEFORE)
+        self._step.__enter__()
         if self._faults.pause is not None:
             self._faults.put_off(self._rest)
             self._is_put_off = True
@@ -363,6 +360,5 @@ class _StepWithRest:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if kind is None and not self._is_put_off:
-            for point in reversed(self._points):
-                self._faults.visit(point, AFTER)
+        if not self._is_put_off:
+            self._step.__exit__(kind, error, traceback)
