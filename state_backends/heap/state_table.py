@@ -167,7 +167,6 @@ class HeapSnapshotResources(FullSnapshotResources):
             PinnedPart(state, table, entries.snapshot())
             for table in sorted(tables, key=lambda one: one.name)
             for state, entries in table.parts()
-            if entries.shards
         ]
         self._with_entries: list[PinnedPart] = []
 
