@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -301,6 +301,15 @@ class _NoTask:
 _IS_NO_TASK = _NoTask()
 
 
+@lru_cache(4096)  # The cases of a search have the same few actors.
+def _visits(points: tuple[str, ...], actor: str) -> tuple[tuple[Visit, ...], tuple[Visit, ...]]:
+    """The visits of an actor at its points, before a step and after it."""
+    return (
+        tuple((point, BEFORE, actor) for point in points),
+        tuple((point, AFTER, actor) for point in reversed(points)),
+    )
+
+
 class Step:
     """A step of an actor that visits points. ``life``: that of the actor, if it may be a zombie."""
 
@@ -311,8 +320,7 @@ class Step:
     ) -> None:
         self._interference, self._visited, self._life = interference, interference.visited, life or _IS_NO_TASK
         self._weight = sum(map(self._visited.weight_of, points))
-        self._before = [(point, BEFORE, actor) for point in points]
-        self._after = [(point, AFTER, actor) for point in reversed(points)]
+        self._before, self._after = _visits(points, actor)
 
     def __enter__(self) -> bool:
         # Written out here and below: `NotedVisits.passes`. Nothing about faults is asked as often.
