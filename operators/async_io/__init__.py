@@ -11,4 +11,7 @@ from operators.async_io.async_function import (
     AsyncRetryStrategy as AsyncRetryStrategy,
     AsyncTimeoutError as AsyncTimeoutError,
 )
-from operators.async_io.async_wait_operator import async_operator as async_operator
+from operators.async_io.async_wait_operator import (
+    AsyncWaitOperator as AsyncWaitOperator,
+    async_operator as async_operator,
+)

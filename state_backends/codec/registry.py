@@ -128,6 +128,10 @@ class TypeRegistry:
     def for_code(self, code: int) -> RegisteredType | None:
         return self._by_code.get(code)
 
+    def of_users(self) -> list[RegisteredType]:
+        """The registrations that are not built in, by code."""
+        return [one for code, one in sorted(self._by_code.items()) if code >= MIN_USER_CODE]
+
     def check_code(self, code: int) -> None:
         """Refuse a code that stands for no class, with :class:`StateSchemaError`."""
         if code not in self._by_code:

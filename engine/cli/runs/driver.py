@@ -21,6 +21,7 @@ from engine.checkpoint.restore import UnmatchedStateError
 from engine.cli.runs.directory import report_json, write_report
 from engine.cli.runs.injected_faults import surroundings, survived
 from engine.cli.runs.next_step import next_step
+from engine.cli.runs.on_spark import Where, run_on_spark
 from engine.cli.runs.savepoint_options import SavepointWishes
 from engine.cli.settings import SAVEPOINTS_NAME, LoadedJob, RunOptions, is_url, note_stopped, place
 from engine.cli.shell import Terminated, failure_text, is_expected
@@ -57,7 +58,8 @@ class RunOrder:
     ``restore``      resume from the newest checkpoint in the storage; ``restore_from``: or from this snapshot;
     ``paranoid``     forbidden calls of the job's functions are errors;
     ``ledger``       the effects of each record are noted, and judged;
-    ``table``        the tables of tasks and checkpoints are printed before the summary.
+    ``table``        the tables of tasks and checkpoints are printed before the summary;
+    ``on``           ``None`` = in the simulator, else where it runs.
     """
 
     loaded: LoadedJob
@@ -76,6 +78,7 @@ class RunOrder:
     paranoid: bool = False
     ledger: bool = False
     table: bool = False
+    on: Where | None = None
 
     @property
     def savepoint_dir(self) -> str:
@@ -144,25 +147,31 @@ def _drive(order: RunOrder) -> int:
     around = surroundings(order, config, plan)
     audit = _audit(plan, config, order)
     with _trace_writer(trace_path) as writers:
-        execution = Execution(
-            around.plan,
-            config,
-            storage=around.storage,
-            file_system=around.file_system,
-            output_dir=order.output_dir,
-            incarnation=order.incarnation,
-            instruments=[oracle, digest, watcher, *writers],
-            restore=order.restore,
-            restore_from=order.restore_from,
-            provenance=None if audit is None else audit.ledger,
-            choices=around.choices,
-            interference=around.injector,
-        )
-        order.faults.install(execution)
-        around.install(execution)
-        order.savepoints.install(execution, order.savepoint_dir)
-        write_report(order.output_dir, _running(order))
-        result = _run(execution, order, console, watcher)
+        instruments: list[Instrument] = [oracle, digest, watcher, *writers]
+        if order.on is not None:
+            write_report(order.output_dir, _running(order))
+            with stdout_kept_clean(order.as_json):
+                result = run_on_spark(order, plan, config, instruments)
+        else:
+            execution = Execution(
+                around.plan,
+                config,
+                storage=around.storage,
+                file_system=around.file_system,
+                output_dir=order.output_dir,
+                incarnation=order.incarnation,
+                instruments=instruments,
+                restore=order.restore,
+                restore_from=order.restore_from,
+                provenance=None if audit is None else audit.ledger,
+                choices=around.choices,
+                interference=around.injector,
+            )
+            order.faults.install(execution)
+            around.install(execution)
+            order.savepoints.install(execution, order.savepoint_dir)
+            write_report(order.output_dir, _running(order))
+            result = _run(execution, order, console, watcher)
     for text in around.unused():
         say(console, f"note: --fault {text} never struck")
     if result.error is not None and not is_expected(result.error):

@@ -13,10 +13,13 @@ from engine.cli.runs import (
     RunOrder,
     SavepointWishes,
     check_orders,
+    check_where,
     drive,
     hold_claimed,
     hold_directory,
     newest_usable,
+    on_option,
+    parse_where,
     savepoint_options,
 )
 from engine.cli.settings import (
@@ -51,6 +54,7 @@ is used. The committed output is that of an undisturbed run.
 Examples:
   weir resume state/
   weir resume state/ --json > report.json
+  weir resume state/ --on spark
   weir resume state/ --allow-non-restored-state    an operator was removed from the job
   weir resume state/ --accept-descriptor           weir-job.json was edited: the job file lies elsewhere now
 """
@@ -68,6 +72,7 @@ Examples:
 @definition_option
 @savepoint_options
 @run_options
+@on_option
 def command(
     directory: str,
     allow_non_restored_state: bool,
@@ -84,12 +89,19 @@ def command(
     table: bool,
     as_json: bool,
     trace: str | None,
+    on: str | None,
     **typed: Any,
 ) -> int:
     faults = FaultPlan.parse(kills, fault_texts)
     if savepoint_dir is not None:
         savepoint_dir = absolute(savepoint_dir)
     wishes = SavepointWishes(savepoint_times, savepoint_dir, savepoint_format, stop_time, drain)
+    where = parse_where(on)
+    only_simulated = [
+        ("--kill", kills), ("--fault", fault_texts), ("--paranoid", paranoid), ("--savepoint-at", savepoint_times),
+        ("--stop-with-savepoint", stop_time),
+    ]  # fmt: skip
+    check_where(where, directory, only_simulated)
     file_system, directory = place(directory)
     trace = os.path.abspath(trace) if trace else trace
     # Before holding the directory, which would create a missing one.
@@ -135,6 +147,7 @@ def command(
                 allow_non_restored_state=allow_non_restored_state,
                 paranoid=paranoid,
                 table=table,
+                on=where,
             )
             return drive(order)
 

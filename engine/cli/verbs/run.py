@@ -13,11 +13,15 @@ from engine.cli.runs import (
     RunOrder,
     SavepointWishes,
     check_orders,
+    check_where,
     claim_directory,
     drive,
+    explain_on_spark,
     hold_claimed,
     hold_directory,
     next_run_directory,
+    on_option,
+    parse_where,
     refuse_taken,
     restore_from,
     restore_options,
@@ -62,6 +66,7 @@ Examples:
   weir run wordcount.py --preset small-cluster -D execution.checkpointing.interval=1ms
   weir run wordcount.py --config flink/config.yaml --set cost.link_latency=2ms
   weir run wordcount.py --mode at-least-once --kill 'count[1]@3ms' --ledger
+  weir run wordcount.py --on spark --storage state/
 """
 
 
@@ -90,6 +95,7 @@ Examples:
     help="Keep which record has had which effects, and say which were lost or applied twice, and why. Slow.",
 )
 @run_options
+@on_option
 @click.option(
     "--explain",
     is_flag=False,
@@ -121,6 +127,7 @@ def command(
     stop_time: str | None,
     drain: bool,
     ledger: bool,
+    on: str | None,
     **options: str | int | bool | None,
 ) -> int:
     given = given_settings(definitions, config_file, preset).with_options(options)
@@ -135,8 +142,12 @@ def command(
     loaded = load_job(job_file, parse_params(params), chosen.number("parallelism"), chosen.number("max_parallelism"))
     for note in given.notes:
         say(error_console(), f"note: {note}")
+    where = parse_where(on)
     if explain is not None:
-        click.echo(loaded.job.explain(explain))  # type: ignore[arg-type]
+        if where is None:
+            click.echo(loaded.job.explain(explain))  # type: ignore[arg-type]
+        else:
+            click.echo(explain_on_spark(loaded.job.plan(), config))
         if explain == "text" and given.explained():
             click.echo("\n".join(["", "settings that are not at their default:", *given.explained()]))
         return 0
@@ -150,6 +161,11 @@ def command(
             "--ledger cannot say what is in a snapshot that was taken without it, and --from starts from one\n"
             "  fix: leave one of the two out"
         )
+    only_simulated = [
+        ("--kill", kills), ("--fault", fault_texts), ("--paranoid", paranoid), ("--ledger", ledger),
+        ("--savepoint-at", savepoint_times), ("--stop-with-savepoint", stop_time),
+    ]  # fmt: skip
+    check_where(where, storage, only_simulated)
     # A run that resumes from another one may continue its output, too.
     continues = None if start is None else loaded.job.name
     order = RunOrder(
@@ -165,6 +181,7 @@ def command(
         paranoid=paranoid,
         ledger=ledger,
         table=table,
+        on=where,
     )
     with ExitStack() as stack:
         if storage is None:

@@ -16,6 +16,7 @@ from engine.runtime.job.job_state import (
     RUNNING as RUNNING,
     STOPPED as STOPPED,
 )
+from engine.runtime.job.operator_coordinators import OperatorCoordinators as OperatorCoordinators
 from engine.runtime.job.record_counts import TaskReport as TaskReport
 from engine.runtime.job.requested_savepoints import SavepointOrder as SavepointOrder, SavepointReport as SavepointReport
 from engine.runtime.job.task_deployment import Restore as Restore

@@ -16,7 +16,7 @@ Rules (Flink: ``OperatorCoordinatorHolder``; the rules of the gateways are in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from engine.checkpoint.coordinator import CoordinatorGateways, TaskId
@@ -231,6 +231,11 @@ class OperatorCoordinators:
     def names(self) -> tuple[str, ...]:
         """Of all coordinators, in plan order."""
         return tuple(self._holders)
+
+    @property
+    def coordinated(self) -> Collection[int]:
+        """The vertices with a coordinator."""
+        return self._of_vertex.keys()
 
     # -- deployment ---------------------------------------------------------------------------------------------------
 

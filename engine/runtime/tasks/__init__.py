@@ -8,7 +8,11 @@ tasks and channels from the plan. Most runs have neither ``tracking`` (acking) n
 from __future__ import annotations
 
 from engine.runtime.tasks.async_snapshot import AsyncSnapshot as AsyncSnapshot
-from engine.runtime.tasks.attempt import build_tasks as build_tasks, replaced_task as replaced_task
+from engine.runtime.tasks.attempt import (
+    build_tasks as build_tasks,
+    lone_task as lone_task,
+    replaced_task as replaced_task,
+)
 from engine.runtime.tasks.environment import (
     AttemptHook as AttemptHook,
     BarrierProcessed as BarrierProcessed,

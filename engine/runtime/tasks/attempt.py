@@ -9,13 +9,16 @@ from engine.checkpoint.coordinator import TaskId
 from engine.graph.partitioner import RouterContext
 from engine.graph.plan import ExecutionPlan, SubtaskPlan
 from engine.observe.trace_events import records_of
-from engine.runtime.channels import Channel, ChannelSettings, RecordWriter
+from engine.runtime.channels import Channel, ChannelSettings, RecordWriter, Sender
 from engine.runtime.storage import NOTHING_IN_FLIGHT, RestoredJob
 from engine.runtime.tasks.environment import TaskEnvironment
 from engine.runtime.tasks.feedback_loops import FeedbackWriter, Loop, build_loops, channel_classes
 from engine.runtime.tasks.source_task import SourceTask
 from engine.runtime.tasks.task import Task
 from engine.runtime.tasks.watched import WatchedRouter
+
+_UNBOUNDED = 2**62
+"""Records: more than any channel will ever hold."""
 
 
 def build_tasks(
@@ -86,6 +89,26 @@ def replaced_task(plan: ExecutionPlan, environment: TaskEnvironment, dead: Task,
         channel.sender_replaced(task)
     task.wire(dead.inputs, _writers(plan, task, channels, environment, None))
     return task
+
+
+def lone_task(
+    plan: ExecutionPlan,
+    environment: TaskEnvironment,
+    subtask: SubtaskPlan,
+    feeder: Sender,
+) -> tuple[Task, dict[int, Channel]]:
+    """A task without its neighbours, and its output channels by their index. The caller puts elements into its inputs
+    in the name of ``feeder``, and takes the elements of its outputs, whose gates it sets. No channel is ever full."""
+    task = _task_class(plan, subtask)(subtask, plan.vertices[subtask.vertex], environment)
+    settings = ChannelSettings(environment.kernel, environment.cost, 0, _UNBOUNDED, environment.attempt, None)
+    inputs = [Channel(plan.channels[index], feeder, task.name, settings) for index in subtask.input_channels]
+    outputs = {
+        index: Channel(plan.channels[index], task, plan.edges[edge].name, settings)
+        for edge, indices in subtask.output_channels
+        for index in indices
+    }
+    task.wire(inputs, _writers(plan, task, outputs, environment, None))
+    return task, outputs
 
 
 def _task_class(plan: ExecutionPlan, subtask: SubtaskPlan) -> type[Task]:

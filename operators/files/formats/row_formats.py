@@ -7,6 +7,7 @@ import datetime
 import decimal
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from engine.elements.errors import ConfigurationError
@@ -33,6 +34,10 @@ class JsonLinesRowFormat:
 
     def __init__(self) -> None:
         self.encode = _compact_json_encoder()
+
+    def __reduce__(self) -> tuple[type[JsonLinesRowFormat], tuple[()]]:
+        # The job travels to other processes; the encoder does not.
+        return JsonLinesRowFormat, ()
 
 
 class TextRowFormat:
@@ -97,8 +102,13 @@ class CsvRowFormat:
         if type(delimiter) is not str or len(delimiter) != 1 or delimiter in '"\r\n':
             raise ConfigurationError(f"delimiter must be one character, got {delimiter!r}")
         self._columns = None if columns is None else tuple(columns)
+        self._delimiter = delimiter
         self._line = ""
         self._writer = csv.writer(self, delimiter=delimiter, lineterminator="")
+
+    def __reduce__(self) -> tuple[partial[CsvRowFormat], tuple[Sequence[str] | None]]:
+        # The job travels to other processes; the writer does not.
+        return partial(CsvRowFormat, delimiter=self._delimiter), (self._columns,)
 
     def write(self, text: str) -> int:
         """Called by the CSV writer with the text of a row."""

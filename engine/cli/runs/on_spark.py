@@ -1,0 +1,100 @@
+"""``--on spark[=MASTER]``: the same job, run by the executors of a Spark cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from engine.elements.errors import ConfigurationError
+from engine.graph.plan import ExecutionPlan
+from engine.observe.trace_events import Instrument
+from engine.runtime.config import RunConfig
+from engine.runtime.execution import ExecutionResult
+
+if TYPE_CHECKING:
+    from engine.cli.runs.driver import RunOrder
+
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+
+_SPARK = "spark"
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A Spark cluster. ``master``: its URL, ``None`` = two cores of this machine."""
+
+    master: str | None = None
+
+
+def on_option(command: CommandT) -> CommandT:
+    """The option ``--on``."""
+    text = "Run the job on Spark, on two local cores or the cluster with this URL. [default: in the simulator]"
+    return click.option("--on", "on", metavar="spark[=MASTER]", help=text)(command)
+
+
+def parse_where(text: str | None) -> Where | None:
+    """The place that ``--on`` names; ``None`` is the simulator.
+
+    Raises :class:`ConfigurationError` when it names none.
+    """
+    if text is None:
+        return None
+    kind, _, master = text.partition("=")
+    if kind != _SPARK or (not master and "=" in text):
+        raise ConfigurationError(
+            f"--on {text} is no place to run a job\n  fix: --on spark, or --on spark=MASTER with the URL of a Spark"
+            " master, such as spark=local[4] or spark=spark://host:7077"
+        )
+    return Where(master or None)
+
+
+def check_where(where: Where | None, storage: str | None, only_simulated: Sequence[tuple[str, object]]) -> None:
+    """Raises :class:`ConfigurationError` when a run on Spark lacks a place for its checkpoints, or is asked for what
+    only a simulation can do. ``only_simulated``: names of such options, with their values."""
+    if where is None:
+        return
+    for option, value in only_simulated:
+        if value:
+            raise ConfigurationError(f"{option} works in the simulator only\n  fix: leave it out, or leave out --on")
+    if storage is None:
+        raise ConfigurationError(
+            "--on spark needs a directory for checkpoints that all executors see\n  fix: add --storage DIR"
+        )
+    if "://" in storage:
+        raise ConfigurationError(
+            f"--on spark with --storage {storage}: checkpoints of a run on Spark lie in a directory\n"
+            "  fix: name a directory that all executors see"
+        )
+
+
+def run_on_spark(
+    order: RunOrder, plan: ExecutionPlan, config: RunConfig, instruments: Sequence[Instrument]
+) -> ExecutionResult:
+    """Make the run. The first import starts nothing; the first batch waits for Spark."""
+    from spark_bridge.pipeline import spark_execution
+
+    assert order.on is not None
+    assert order.storage is not None
+    execution = spark_execution(
+        plan,
+        config,
+        master=order.on.master,
+        storage=order.storage,
+        incarnation=order.incarnation,
+        output_dir=order.output_dir,
+        restore=order.restore,
+        restore_from=order.restore_from,
+        instruments=instruments,
+    )
+    return execution.run()
+
+
+def explain_on_spark(plan: ExecutionPlan, config: RunConfig) -> str:
+    """The stages of a job that can run on Spark."""
+    from spark_bridge.pipeline import check_plan, explain_stages
+
+    check_plan(plan, config)
+    return explain_stages(plan)

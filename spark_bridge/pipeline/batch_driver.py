@@ -1,0 +1,338 @@
+"""The driver's side of a batch: what the subtasks get, the checkpoint that their reports make, and the commits after.
+
+One batch is one checkpoint. The coordinator of the simulator decides about it, and its files are those of the
+simulator, so either can go on from the other's.
+
+Rules.
+* A batch begins from the newest completed checkpoint, and from nothing else. Repeating one changes nothing.
+* The checkpoint is durable before a sink commits: the operators that commit are restored from it, as they would be
+  after a crash, and hear that it is complete.
+* A subtask whose data has ended runs no more: its part of the checkpoint goes into the next ones as it is. A vertex is
+  over when the data of all its subtasks has ended, and the next checkpoint says so.
+* An operator coordinator is cut when a batch begins: events that it has sent by then reach their subtasks in the
+  batch, and events of subtasks reach it after the batch.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from engine.checkpoint.coordinator import (
+    Acknowledge,
+    CheckpointCoordinator,
+    CheckpointGraph,
+    CheckpointStatistics,
+    CoordinatorConfig,
+    DiscardCheckpoint,
+    DiscardPendingCheckpoint,
+    DiscardSharedState,
+    FailJob,
+    InitializeLocation,
+    NotifyCoordinatorsComplete,
+    SendTrigger,
+    SnapshotOperatorCoordinators,
+    TaskStatus,
+    WriteMetadata,
+)
+from engine.elements.events import CheckpointBarrier
+from engine.graph.plan import ExecutionPlan, OperatorPlan, SubtaskPlan, VertexPlan
+from engine.observe.trace_events import CheckpointAborted, CheckpointCompleted, CheckpointCut, Instrument, TraceEvent
+from engine.runtime.config import RunConfig
+from engine.runtime.kernel import START_NS
+from engine.runtime.storage import CheckpointFiles, RestoredJob, TaskSnapshot
+from spark_bridge.pipeline.coordinator_desk import CoordinatorDesk
+from spark_bridge.pipeline.refusals import commits
+from spark_bridge.pipeline.subtask_batch import BatchOrder, ChannelTime, SubtaskBatch, SubtaskReport
+from state_backends.files import LocalFileSystem
+from state_backends.snapshots import CheckpointStorage
+
+RunBatch = Callable[[BatchOrder], Sequence[SubtaskReport]]
+"""Runs all subtasks of a batch whose vertices have not ended, wherever that is."""
+
+_ATTEMPT = 1
+
+
+class BatchDriver:
+    """Runs a job batch by batch. ``run``: runs the subtasks; ``storage`` is held by this process."""
+
+    def __init__(
+        self,
+        plan: ExecutionPlan,
+        config: RunConfig,
+        storage: CheckpointStorage,
+        incarnation: int,
+        output_dir: str,
+        run: RunBatch,
+        *,
+        source_records: int,
+        interval_ns: int,
+        instruments: Sequence[Instrument] = (),
+    ) -> None:
+        """``source_records``: the most that a subtask of a source emits in a batch. ``interval_ns``: virtual time of a
+        batch."""
+        self.files = CheckpointFiles(
+            storage, plan, incarnation, config.allow_non_restored_state, LocalFileSystem(), config.backend().name
+        )
+        self.is_over = False
+        """Whether all data has ended, and everything is committed."""
+        self.counters: dict[tuple[str, int], dict[str, int]] = {}
+        self.losses: dict[str, None] = {}
+        self.notes: list[str] = []
+        self.source_records = 0
+        self.records: dict[int, tuple[int, int]] = {}
+        """By index of the subtask: records in and out."""
+        self.committed: list[int] = []
+        """Checkpoints whose sinks have committed, in this process."""
+        self._config = config
+        self._storage = storage
+        self._incarnation = incarnation
+        self._output_dir = output_dir
+        self.run = run
+        """Runs the subtasks of a batch."""
+        self._limit = source_records
+        self._instruments = instruments
+        self._span_ns = self._interval_ns = interval_ns
+        self.now_ns = START_NS
+        """The time of the present batch: virtual, so that a batch is the same whenever it is run."""
+        self._restored: RestoredJob | None = None
+        self._times: dict[int, ChannelTime] = {}
+        self._ended: dict[int, Acknowledge] = {}
+        """By index of the subtask: its last part of a checkpoint."""
+        self._over: set[int] = set()
+        """Vertices."""
+        self._attempt = 0
+        self._desk = CoordinatorDesk(plan, self.notes)
+        self._coordinator = CheckpointCoordinator(
+            CheckpointGraph.of(plan),
+            CoordinatorConfig(num_retained=config.retained, timeout_ns=2**62),
+            config.protocol.options(),
+            operator_coordinators=self._desk.coordinators.names,
+        )
+        self._barrier: CheckpointBarrier | None = None
+
+    @property
+    def plan(self) -> ExecutionPlan:
+        """The job's, with the max parallelism of restored state where its own was only derived."""
+        return self.files.plan
+
+    @property
+    def checkpoints(self) -> CheckpointStatistics:
+        """What has become of each checkpoint of this process."""
+        return self._coordinator.statistics
+
+    # -- starting point -----------------------------------------------------------------------------------------------
+
+    def begin(self, restored: RestoredJob | None) -> None:
+        """Take over what is in storage, up to ``restored``, and commit what that lists: a process that has died may
+        not have come to it."""
+        files, coordinator = self.files, self._coordinator
+        retained = [] if restored is None else files.retained(restored.checkpoint_id)
+        next_id = files.next_checkpoint_id()
+        files.discard_passed_over(restored)
+        self._execute(coordinator.recover(retained, self.now_ns, next_id))
+        coordinator.begin_attempt(_ATTEMPT)
+        self._desk.begin(restored)
+        if restored is not None:
+            self.now_ns = max(START_NS, restored.timestamp_ns)
+            self._restored = restored
+            for vertex in sorted(restored.finished_vertices):
+                self._vertex_is_over(vertex)
+            self._commit(restored.checkpoint_id)
+        self.is_over = len(self._over) == len(self.plan.vertices)
+
+    def _vertex_is_over(self, vertex: int) -> None:
+        self._over.add(vertex)
+        for subtask in range(self.plan.vertices[vertex].parallelism):
+            self._coordinator.on_task_status((vertex, subtask), TaskStatus.FINISHED)
+
+    def _ended_subtasks(self) -> frozenset[int]:
+        of_vertices = (one.index for one in self.plan.subtasks if one.vertex in self._over)
+        return frozenset((*self._ended, *of_vertices))
+
+    def close(self) -> None:
+        """No further batch is run."""
+        self._desk.close()
+
+    # -- one batch ----------------------------------------------------------------------------------------------------
+
+    def run_batch(self) -> int:
+        """Run the next batch; returns the number of its checkpoint.
+
+        Raises the error of the first subtask, in plan order, that has failed; then nothing has been committed.
+        """
+        assert not self.is_over
+        self.now_ns += self._span_ns
+        self._execute(self._coordinator.trigger_manual(None, self.now_ns))
+        barrier = self._barrier
+        assert barrier is not None, "the coordinator has nothing else to wait for"
+        self._attempt += 1
+        order = BatchOrder(
+            plan=self.plan,
+            config=self._config,
+            storage_dir=posixpath.dirname(self._storage.job_dir),
+            output_dir=self._output_dir,
+            incarnation=self._incarnation,
+            attempt=self._attempt,
+            barrier=barrier,
+            span_ns=self._span_ns,
+            restored=self._restored,
+            times=self._times,
+            ended=self._ended_subtasks(),
+            source_records=self._limit,
+            events=self._desk.take(),
+        )
+        reports = sorted(self.run(order), key=lambda report: report.subtask)
+        self._take(reports, barrier.checkpoint_id)
+        return barrier.checkpoint_id
+
+    def _take(self, reports: Sequence[SubtaskReport], checkpoint_id: int) -> None:
+        error = next((report.error for report in reports if report.error is not None), None)
+        if error is not None:
+            self._execute(self._coordinator.stop(self.now_ns))
+            self._trace(CheckpointAborted(self.now_ns, _ATTEMPT, checkpoint_id, str(error)))
+            raise error
+        read = 0
+        for report in reports:
+            self._times |= report.times
+            self.notes += report.notes
+            self.losses |= dict.fromkeys(report.losses)
+            for operator, counted in report.counters.items():
+                total = self.counters.setdefault(operator, {})
+                for name, amount in counted.items():
+                    total[name] = total.get(name, 0) + amount
+            acknowledgement = report.acknowledgement
+            assert isinstance(acknowledgement, Acknowledge), report
+            assert isinstance(acknowledgement.state, TaskSnapshot)
+            state = acknowledgement.state
+            read += state.read
+            came, went = self.records.get(report.subtask, (0, 0))
+            taken = sum(state.received.values()) + state.read
+            self.records[report.subtask] = came + taken, went + (state.read or sum(state.sent.values()))
+            acknowledgement = replace(acknowledgement, attempt=_ATTEMPT)
+            self._execute(self._coordinator.on_acknowledge(acknowledgement, self.now_ns))
+            if report.has_ended:
+                self._ended[report.subtask] = acknowledgement
+        self.source_records += read
+        self._trace_cut(checkpoint_id, reports)
+        for index in sorted(self._ended.keys() - {report.subtask for report in reports}):
+            last = self._ended[index]
+            assert not last.shared, "a subtask with keyed state ends with all others of its vertex"
+            again = replace(last, checkpoint_id=checkpoint_id)
+            self._execute(self._coordinator.on_acknowledge(again, self.now_ns))
+        restored, problems = self.files.latest({checkpoint_id})
+        assert restored is not None, problems
+        self._restored = restored
+        self._commit(checkpoint_id)
+        for vertex in self.plan.vertices:
+            subtasks = [one.index for one in self.plan.subtasks if one.vertex == vertex.index]
+            if vertex.index not in self._over and all(index in self._ended for index in subtasks):
+                self._vertex_is_over(vertex.index)
+                for index in subtasks:
+                    del self._ended[index]
+        self._desk.batch_over(checkpoint_id, reports)
+        # A source begins a pause anew in each batch: one that is longer than the batch would never end.
+        is_idle = not (read or any(one.has_ended or one.events for one in reports))
+        self._span_ns = self._span_ns * 2 if is_idle else self._interval_ns
+        self.is_over = len(self._over) == len(self.plan.vertices)
+
+    def _trace_cut(self, checkpoint_id: int, reports: Sequence[SubtaskReport]) -> None:
+        """Each record that was sent in the batch must have been received in it."""
+        sent: dict[int, int] = dict.fromkeys((one.index for one in self.plan.channels), 0)
+        received, size = dict(sent), 0
+        for report in reports:
+            assert report.acknowledgement is not None
+            snapshot = report.acknowledgement.state
+            assert isinstance(snapshot, TaskSnapshot)
+            sent |= snapshot.sent
+            received |= snapshot.received
+            size += report.acknowledgement.metrics.checkpointed_bytes
+        differences = tuple(
+            (channel, count, received[channel]) for channel, count in sent.items() if count != received[channel]
+        )
+        self._trace(CheckpointCompleted(self.now_ns, _ATTEMPT, checkpoint_id, size))
+        cut = CheckpointCut(self.now_ns, _ATTEMPT, checkpoint_id, len(sent), sum(sent.values()), differences)
+        self._trace(cut)
+
+    def _trace(self, event: TraceEvent) -> None:
+        for instrument in self._instruments:
+            instrument(event)
+
+    # -- instructions of the coordinator ------------------------------------------------------------------------------
+
+    def _execute(self, instructions: Iterable[object]) -> None:
+        now_ns, coordinator, files = self.now_ns, self._coordinator, self.files
+        for instruction in instructions:
+            match instruction:
+                case InitializeLocation(checkpoint_id=checkpoint_id):
+                    files.initialize(checkpoint_id)
+                    self._execute(coordinator.on_location_ready(checkpoint_id, now_ns))
+                case SnapshotOperatorCoordinators(checkpoint_id=checkpoint_id, names=names):
+                    for name in names:
+                        taken = self._desk.cut(name, checkpoint_id)
+                        self._execute(coordinator.on_operator_coordinator_state(checkpoint_id, name, taken, now_ns))
+                case NotifyCoordinatorsComplete(checkpoint_id=checkpoint_id, names=names):
+                    self._desk.coordinators.completed(checkpoint_id, names)
+                case SendTrigger(barrier=barrier):
+                    self._barrier = barrier
+                case WriteMetadata(checkpoint_id=checkpoint_id):
+                    snapshots = {one.task: one.state for one in instruction.acknowledgements}
+                    directory = files.complete(instruction, snapshots)  # type: ignore[arg-type]
+                    self._execute(coordinator.on_metadata_written(checkpoint_id, now_ns, directory))
+                case (
+                    DiscardPendingCheckpoint(checkpoint_id=checkpoint_id)
+                    | DiscardCheckpoint(checkpoint_id=checkpoint_id)
+                ):
+                    files.discard(checkpoint_id)
+                    self._execute(coordinator.on_discarded(checkpoint_id, now_ns))
+                case DiscardSharedState():
+                    files.delete_shared(instruction.handles)
+                case FailJob():
+                    raise AssertionError(f"{instruction!r}: a batch fails by the error of its subtask")
+                case _:
+                    # Timers: a batch has none. Messages to tasks: they are gone, and `_commit` tells those that commit.
+                    pass
+
+    # -- commits ------------------------------------------------------------------------------------------------------
+
+    def _commit(self, checkpoint_id: int) -> None:
+        restored = self._restored
+        assert restored is not None
+        self._attempt += 1
+        for vertex in self.plan.vertices:
+            if vertex.index in self._over:
+                continue
+            for operator in vertex.operators:
+                if commits(operator):
+                    for subtask in range(vertex.parallelism):
+                        self.commit_operator(vertex, operator, subtask, restored)
+        self.committed.append(checkpoint_id)
+
+    def commit_operator(self, vertex: VertexPlan, operator: OperatorPlan, subtask: int, restored: RestoredJob) -> None:
+        """Restore one operator, by itself and without keyed state: it commits what the checkpoint lists."""
+        alone = replace(operator, position=0, chained_outputs=(), edge_outputs=())
+        lone_vertex = replace(vertex, index=0, operators=(alone,), is_source=False, input_edges=(), output_edges=())
+        lone_subtask = SubtaskPlan(0, 0, subtask, f"{operator.name}[{subtask}]", (), ())
+        plan = replace(self.plan, vertices=(lone_vertex,), edges=(), subtasks=(lone_subtask,), channels=())
+        known = {
+            key: replace(state, keyed=()) for key, state in restored.operators.items() if key == (operator.uid, subtask)
+        }
+        order = BatchOrder(
+            plan=plan,
+            config=self._config,
+            storage_dir=posixpath.dirname(self._storage.job_dir),
+            output_dir=self._output_dir,
+            incarnation=self._incarnation,
+            attempt=self._attempt,
+            barrier=CheckpointBarrier(restored.checkpoint_id, self.now_ns),
+            span_ns=0,
+            restored=replace(restored, operators=known),
+            times={},
+            ended=frozenset(),
+            source_records=0,
+        )
+        report = SubtaskBatch(order, lone_subtask).commit()
+        if report.error is not None:
+            raise report.error
+        self.losses |= dict.fromkeys(report.losses)

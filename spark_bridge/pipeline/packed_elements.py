@@ -1,0 +1,97 @@
+"""The elements of one channel as bytes, on their way from one stage to the next.
+
+Values are packed by the codec of state, so what may be in state may cross, and types come back as they were. Tuples of
+one length cross as columns: a tuple by itself costs a call on each side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from engine.elements.batch import Batch
+from engine.elements.columns import ColumnBatch
+from engine.elements.errors import StateError
+from engine.elements.events import EndOfData, Event, Watermark, WatermarkStatus
+from state_backends.base import StateBackendError, np
+from state_backends.codec import default_codec
+
+Element = Batch | Event
+
+_ROWS, _TUPLES, _COLUMNS, _WATERMARK, _STATUS, _END = range(6)
+
+
+def pack(elements: Sequence[Element], edge: str) -> bytes:
+    """The bytes of elements. ``edge``: how an error names the way they go.
+
+    Raises :class:`StateError` when a record holds a value that cannot cross, with its place in the record.
+    """
+    plain = [_plain(element) for element in elements]
+    try:
+        return default_codec().encode(plain, f"records on {edge}")
+    except StateBackendError as error:
+        raise StateError(f"{error}\n  records that go from one stage to the next must be plain values") from error
+
+
+def unpack(packed: bytes, edge: str) -> Iterator[Element]:
+    """The elements that :func:`pack` was given."""
+    for kind, *parts in default_codec().decode(packed, f"records on {edge}"):
+        yield _element(kind, parts)
+
+
+def _plain(element: Element) -> list[Any]:
+    match element:
+        case ColumnBatch():
+            names, arrays = list(element.columns), list(element.columns.values())
+            arrays += [element.timestamp_column, element.key_column]
+            return [_COLUMNS, len(element), names, list(map(_plain_array, arrays))]
+        case Batch():
+            values, others = element.values, [element.timestamps, element.keys]
+            if set(map(type, values)) == {tuple} and len(set(map(len, values))) == 1 and values[0]:
+                return [_TUPLES, [list(column) for column in zip(*values, strict=True)], *others]
+            return [_ROWS, values, *others]
+        case Watermark(timestamp_ms):
+            return [_WATERMARK, timestamp_ms]
+        case WatermarkStatus(idle):
+            return [_STATUS, idle]
+        case EndOfData():
+            return [_END]
+    raise AssertionError(f"{element!r} does not travel between stages")
+
+
+def _element(kind: int, parts: list[Any]) -> Element:
+    match kind:
+        case 0:
+            return Batch(*parts)
+        case 1:
+            columns, timestamps, keys = parts
+            return Batch(list(zip(*columns, strict=True)), timestamps, keys)
+        case 2:
+            count, names, plain = parts
+            *arrays, timestamps, keys = map(_array, plain)
+            return ColumnBatch(dict(zip(names, arrays, strict=True)), count, timestamps, keys)
+        case 3:
+            return Watermark(parts[0])
+        case 4:
+            return WatermarkStatus(parts[0])
+    assert kind == _END, kind
+    return EndOfData()
+
+
+def _plain_array(array: Any) -> Any:
+    if array is None:
+        return None
+    # Text, bytes and keys of several fields are objects; numbers cross as they lie in memory.
+    return ["O", array.tolist()] if array.dtype.hasobject else [array.dtype.str, array.tobytes()]
+
+
+def _array(plain: Any) -> Any:
+    if plain is None:
+        return None
+    kind, values = plain
+    if kind != "O":
+        return np.frombuffer(values, dtype=kind)
+    array = np.empty(len(values), dtype=object)
+    for position, value in enumerate(values):
+        array[position] = value
+    return array

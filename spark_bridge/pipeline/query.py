@@ -1,0 +1,137 @@
+"""A job as a Structured Streaming query: one batch after the other, each with exactly one action."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from engine.graph.plan import ExecutionPlan
+from engine.observe.trace_events import Instrument
+from engine.runtime.config import RunConfig
+from engine.runtime.storage import SavepointRestore
+from spark_bridge.errors import SparkBridgeError
+from spark_bridge.pipeline.batch_driver import BatchDriver
+from spark_bridge.pipeline.batch_execution import BatchExecution
+from spark_bridge.pipeline.refusals import check_plan
+from spark_bridge.pipeline.stage_function import DRIVER, StageOrder, read_report, stage_function
+from spark_bridge.pipeline.stages import stages_of
+from spark_bridge.pipeline.subtask_batch import BatchOrder, SubtaskReport
+from spark_bridge.session import SessionSettings, get_session
+from state_backends.codec import RegisteredType, default_codec
+from state_backends.snapshots import CheckpointStorage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class SparkStages:
+    """Runs the subtasks of a batch on Spark. ``source``: the rows of the present batch, set before each."""
+
+    def __init__(self, plan: ExecutionPlan, types: Sequence[RegisteredType]) -> None:
+        self.source: DataFrame
+        self._types = tuple(types)
+        self._stages = stages_of(plan)
+        self._subtask_of = {(one.vertex, one.subtask): one.index for one in plan.subtasks}
+
+    def run(self, order: BatchOrder) -> Sequence[SubtaskReport]:
+        """All stages, and one action: it brings the reports."""
+        from pyspark.sql import functions as f
+
+        frame, schema = self.source, self.source.schema
+        for stage, following in zip(self._stages, [*self._stages[1:], None], strict=True):
+            if stage.number:
+                frame = frame.repartitionById(len(stage.subtasks), f.col("target"))
+            told = StageOrder(order, stage, following, self._types, self._subtask_of)
+            frame = frame.mapInArrow(stage_function(told), schema)
+        rows = frame.where(f.col("subtask") == DRIVER).select("payload").collect()
+        return [read_report(bytes(row.payload)) for row in rows]
+
+
+def run_query(session: SparkSession, driver: BatchDriver, stages: SparkStages) -> None:
+    """Run batches until the job is over.
+
+    Raises the error of the job, and :class:`SparkBridgeError` when Spark gives up.
+    """
+    from pyspark.errors import StreamingQueryException
+
+    from spark_bridge.pipeline.batch_source import FORMAT, BatchSource
+
+    sources = ",".join(str(one.index) for one in stages_of(driver.plan)[0].subtasks)
+    failed: list[BaseException] = []
+    with _directory() as directory:
+        over = os.path.join(directory, "over")
+
+        def run_batch(rows: DataFrame, _number: int) -> None:
+            try:
+                stages.source = rows
+                driver.run_batch()
+                if driver.is_over:
+                    with open(over, "x", encoding="utf-8"):
+                        pass
+            except BaseException as error:
+                failed.append(error)
+                raise
+
+        session.dataSource.register(BatchSource)
+        query = (
+            session.readStream.format(FORMAT)
+            .options(subtasks=sources, over=over)
+            .load()
+            .writeStream.foreachBatch(run_batch)
+            .option("checkpointLocation", os.path.join(directory, "query"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            if failed:
+                raise failed[0] from None
+            raise SparkBridgeError(f"Spark has ended the query: {error}") from None
+
+
+@contextmanager
+def _directory() -> Iterator[str]:
+    """Spark's own logs of the query: they are of no use to the next process."""
+    directory = tempfile.mkdtemp(prefix="weir-query-")
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def spark_execution(
+    plan: ExecutionPlan,
+    config: RunConfig,
+    *,
+    master: str | None,
+    storage: CheckpointStorage,
+    incarnation: int,
+    output_dir: str,
+    restore: bool = False,
+    restore_from: SavepointRestore | None = None,
+    instruments: Sequence[Instrument] = (),
+) -> BatchExecution:
+    """A run of a job on Spark, prepared. ``master``: the URL of a Spark master, ``None`` = two local cores.
+
+    Raises what :class:`BatchExecution` and :func:`spark_bridge.session.get_session` raise; the session is started here.
+    """
+    check_plan(plan, config)
+    session = get_session(None if master is None else SessionSettings(master=master))
+    stages = SparkStages(plan, default_codec().registry.of_users())
+    return BatchExecution(
+        plan,
+        config,
+        storage=storage,
+        incarnation=incarnation,
+        output_dir=output_dir,
+        run_batch=stages.run,
+        run_all=lambda driver: run_query(session, driver, stages),
+        restore=restore,
+        restore_from=restore_from,
+        instruments=instruments,
+    )

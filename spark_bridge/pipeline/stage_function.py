@@ -1,0 +1,253 @@
+"""One partition of one stage, as Spark runs it: rows in, rows out (``mapInArrow``).
+
+A row is a packed block of elements of one channel on its way to a subtask of a later stage, or the report of a subtask
+on its way to the driver. Rows for later stages pass through.
+
+Rules.
+* The rows of a shuffle come in any order. A subtask takes its blocks by sequence number, the channels in turn, so its
+  output is the same whenever it runs again.
+* Nothing that differs between two attempts at a task is in a row: a shuffle that is computed again would not fit.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.elements.batch import Batch
+from engine.elements.errors import JobFailedError
+from spark_bridge.pipeline.packed_elements import Element, pack, unpack
+from spark_bridge.pipeline.stages import BatchStage
+from spark_bridge.pipeline.subtask_batch import BatchOrder, SubtaskBatch, SubtaskReport
+from state_backends.codec import RegisteredType, default_codec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROW_SCHEMA = "target int, subtask int, channel int, sequence int, payload binary"
+"""``target``: the partition of the next stage; ``subtask``: the one the block is for, :data:`DRIVER` for a report;
+``channel``: its index in the plan; ``sequence``: the number of the block on the channel."""
+
+DRIVER = -1
+_BLOCK_RECORDS = 16_384
+_BLOCKS_A_BATCH = 32
+
+
+@dataclass(frozen=True, slots=True)
+class StageOrder:
+    """What every partition of a stage gets. ``types``: the classes of the job that state may contain."""
+
+    batch: BatchOrder
+    stage: BatchStage
+    following: BatchStage | None
+    types: tuple[RegisteredType, ...]
+    subtask_of: dict[tuple[int, int], int]
+    """The index of a subtask by its vertex and number."""
+
+
+Rows = Iterator["pa.RecordBatch"]
+
+
+def stage_function(order: StageOrder) -> Callable[[Rows], Rows]:
+    """The function of a stage for ``mapInArrow``."""
+
+    def run(batches: Rows) -> Rows:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None, "Spark runs this in a task"
+        return run_partition(order, context.partitionId(), batches)
+
+    return run
+
+
+def run_partition(order: StageOrder, number: int, batches: Rows) -> Rows:
+    """The output of one partition of a stage. ``number``: its own; which partition of the source a row is in plays no
+    role."""
+    return _Partition(order).run(number, batches)
+
+
+@dataclass(slots=True)
+class _Row:
+    target: int
+    subtask: int
+    channel: int
+    sequence: int
+    payload: bytes
+
+
+class _Partition:
+    def __init__(self, order: StageOrder) -> None:
+        self._order = order
+        self._plan = order.batch.plan
+        self._open: dict[int, list[Element]] = {}
+        self._records: dict[int, int] = {}
+        self._sequence: dict[int, int] = {}
+
+    def run(self, number: int, batches: Rows) -> Rows:
+        register(self._order.types)
+        stage, mine, waiting = self._order.stage, [], []
+        for batch in batches:
+            for row in _rows(batch):
+                if stage.number == 0:
+                    mine.append(row.subtask)
+                elif any(row.subtask == one.index for one in stage.subtasks):
+                    waiting.append(row)
+                else:
+                    yield from _batches([self._passed_on(row)])
+        if stage.number:
+            # A partition without rows has a subtask nevertheless: it takes part in the checkpoint.
+            mine = [stage.subtasks[number].index]
+        for subtask in mine:
+            yield from _batches(self._run_subtask(subtask, [row for row in waiting if row.subtask == subtask]))
+
+    def _passed_on(self, row: _Row) -> _Row:
+        return _Row(self._target(row.subtask, row.sequence), row.subtask, row.channel, row.sequence, row.payload)
+
+    def _target(self, subtask: int, spread: int) -> int:
+        following = self._order.following
+        if following is None:
+            return 0
+        return spread % len(following.subtasks) if subtask == DRIVER else following.partition_of(subtask)
+
+    def _run_subtask(self, index: int, rows: list[_Row]) -> Iterator[_Row]:
+        subtask = self._plan.subtasks[index]
+        if index in self._order.batch.ended:
+            return
+        try:
+            part = SubtaskBatch(self._order.batch, subtask)
+            # In turn, so that no channel is far ahead of the others in event time.
+            for row in sorted(rows, key=lambda row: (row.sequence, row.channel)):
+                part.take(row.channel, unpack(row.payload, self._edge(row.channel)))
+                yield from self._blocks(part)
+            for _ in part.finish():
+                yield from self._blocks(part)
+            yield from self._blocks(part)
+            report = part.report
+            yield from self._rest()
+        except AssertionError:
+            raise
+        except Exception as error:
+            report = SubtaskReport(index, error=error)
+        yield _Row(self._target(DRIVER, index), DRIVER, index, 0, report_bytes(report))
+
+    # -- blocks -------------------------------------------------------------------------------------------------------
+
+    def _blocks(self, part: SubtaskBatch) -> Iterator[_Row]:
+        for channel, elements in part.drained():
+            waiting = self._open.setdefault(channel, [])
+            for element in elements:
+                _append(waiting, element)
+            records = self._records.get(channel, 0) + sum(len(one) for one in elements if isinstance(one, Batch))
+            if records >= _BLOCK_RECORDS:
+                yield self._block(channel)
+                records = 0
+            self._records[channel] = records
+
+    def _rest(self) -> Iterator[_Row]:
+        for channel, elements in list(self._open.items()):
+            if elements:
+                yield self._block(channel)
+
+    def _block(self, channel: int) -> _Row:
+        elements, self._open[channel] = self._open[channel], []
+        sequence = self._sequence.get(channel, 0)
+        self._sequence[channel] = sequence + 1
+        plan = self._plan.channels[channel]
+        subtask = self._order.subtask_of[plan.receiver_vertex, plan.receiver_subtask]
+        payload = pack(elements, self._edge(channel))
+        return _Row(self._target(subtask, sequence), subtask, channel, sequence, payload)
+
+    def _edge(self, channel: int) -> str:
+        return self._plan.edges[self._plan.channels[channel].edge].name
+
+
+def _append(waiting: list[Element], element: Element) -> None:
+    """Add an element; rows of two batches without an event between them become one batch."""
+    last = waiting[-1] if waiting else None
+    if (
+        type(element) is Batch
+        and type(last) is Batch
+        and (last.timestamps is None) == (element.timestamps is None)
+        and (last.keys is None) == (element.keys is None)
+    ):
+        waiting[-1] = Batch(
+            last.values + element.values,
+            None if last.timestamps is None else [*last.timestamps, *(element.timestamps or ())],
+            None if last.keys is None else [*last.keys, *(element.keys or ())],
+        )
+    else:
+        waiting.append(element)
+
+
+# -- rows and Arrow ---------------------------------------------------------------------------------------------------
+
+
+def _rows(batch: pa.RecordBatch) -> Iterator[_Row]:
+    columns = (column.to_pylist() for column in batch.columns)
+    for values in zip(*columns, strict=True):
+        yield _Row(*values)
+
+
+def source_rows(subtasks: Iterable[int]) -> pa.RecordBatch:
+    """The rows with which sources begin a batch."""
+    return _arrow([_Row(0, subtask, 0, 0, b"") for subtask in subtasks])
+
+
+def _batches(rows: Iterable[_Row]) -> Rows:
+    some: list[_Row] = []
+    for row in rows:
+        some.append(row)
+        if len(some) == _BLOCKS_A_BATCH:
+            yield _arrow(some)
+            some = []
+    if some:
+        yield _arrow(some)
+
+
+def _arrow(rows: list[_Row]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    numbers = ("target", "subtask", "channel", "sequence")
+    arrays = [pa.array([getattr(row, name) for row in rows], pa.int32()) for name in numbers]
+    arrays.append(pa.array([row.payload for row in rows], pa.binary()))
+    return pa.RecordBatch.from_arrays(arrays, names=[*numbers, "payload"])
+
+
+# -- reports and types ------------------------------------------------------------------------------------------------
+
+
+def report_bytes(report: SubtaskReport) -> bytes:
+    """A report for the driver. An error that cannot travel goes by its text. The report is not used any more."""
+    error, report.error = report.error, None
+    if error is None:
+        return pickle.dumps((report, None))
+    try:
+        told = pickle.dumps((report, (type(error), error.args, vars(error))))
+        read_report(told)
+    except Exception:
+        # Its attributes are the user's: a record, a cause.
+        told = pickle.dumps((report, (JobFailedError, (f"{type(error).__name__}: {error}",), {})))
+    return told
+
+
+def read_report(told: bytes) -> SubtaskReport:
+    """The report that :func:`report_bytes` wrote."""
+    report, error = pickle.loads(told)
+    if error is not None:
+        kind, arguments, attributes = error
+        report.error = made = kind.__new__(kind)
+        made.args = arguments
+        made.__dict__ |= attributes
+    assert isinstance(report, SubtaskReport)
+    return report
+
+
+def register(types: Iterable[RegisteredType]) -> None:
+    """Make the classes of a job known to the codec of this process."""
+    registry = default_codec().registry
+    for one in types:
+        if registry.for_class(one.cls) is None:
+            registry.register_type(one.code, one.cls, one.to_state, one.from_state, one.version, one.fields)

@@ -1,0 +1,333 @@
+"""One subtask's part of one batch: the task that the simulator runs, alone, fed from rows and drained into rows.
+
+The task starts from the state of the checkpoint before, gets everything that its inputs bring in this batch, and then
+the barrier. Its acknowledgement ends the part. Costs and faults of the simulation play no role here: a step takes no
+virtual time. A batch spans some virtual time, in which sources may pause; for all other tasks the clock stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.checkpoint.coordinator import Acknowledge, Decline
+from engine.elements.batch import MAX_TIMESTAMP_MS, Batch
+from engine.elements.events import CheckpointBarrier, EndOfData, Watermark, WatermarkStatus
+from engine.graph.plan import ExecutionPlan, SubtaskPlan
+from engine.runtime.channels import Channel
+from engine.runtime.config import CostModel, RunConfig
+from engine.runtime.kernel import Kernel, Post
+from engine.runtime.storage import LocalFiles, RestoredJob
+from engine.runtime.tasks import OperatorEvent, SourceProgress, SourceTask, TaskEnvironment, TaskLife, lone_task
+from spark_bridge.pipeline.packed_elements import Element
+from state_backends.files import LocalFileSystem
+from state_backends.snapshots import CheckpointStorage
+
+_FREE = CostModel(source_record_ns=0)
+_EVENTS_BETWEEN_LOOKS = 64
+_FOR_EVER_NS = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelTime:
+    """The event time of a channel at the end of a batch: the same at the beginning of the next one."""
+
+    watermark_ms: int | None = None
+    idle: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOrder:
+    """Everything that the subtasks of one batch have in common.
+
+    ``barrier``        with which the batch ends; its number is that of the batch's checkpoint;
+    ``attempt``        part of the names of files;
+    ``span_ns``        virtual time of the batch, from the time of its barrier on;
+    ``restored``       the checkpoint before; ``None`` in the first batch;
+    ``times``          by index of a channel; those absent have no event time yet;
+    ``ended``          subtasks, by their index in the plan, whose data has ended in an earlier batch: they are over;
+    ``source_records`` the most records that a subtask of a source emits in the batch;
+    ``events``         of coordinators, by index of the subtask: the position of the operator and the event.
+    """
+
+    plan: ExecutionPlan
+    config: RunConfig
+    storage_dir: str
+    output_dir: str
+    incarnation: int
+    attempt: int
+    barrier: CheckpointBarrier
+    span_ns: int
+    restored: RestoredJob | None
+    times: dict[int, ChannelTime]
+    ended: frozenset[int]
+    source_records: int
+    events: Mapping[int, Sequence[tuple[int, Any]]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class SubtaskReport:
+    """The outcome of one subtask's part. ``acknowledgement`` is ``None`` when ``error`` is not."""
+
+    subtask: int
+    acknowledgement: Acknowledge | None = None
+    error: Exception | None = None
+    has_ended: bool = False
+    """Whether its data has ended."""
+    times: dict[int, ChannelTime] = field(default_factory=dict)
+    """Of its output channels, by index."""
+    counters: dict[tuple[str, int], dict[str, int]] = field(default_factory=dict)
+    losses: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    events: list[OperatorEvent] = field(default_factory=list)
+    """For the coordinators of its operators."""
+
+
+class _Part:
+    """The surroundings of the one task: its job manager, the sender of its inputs and the receiver of its outputs."""
+
+    name = "batch"
+    full_outputs = 0
+
+    def __init__(self, kernel: Kernel, report: SubtaskReport) -> None:
+        self._kernel = kernel
+        self._report = report
+        self._is_watching = False
+
+    def run_instant(self) -> None:
+        """Run events of this instant only: a timer that is set for later is not due in this batch."""
+        if not self._is_watching:
+            self._is_watching = True
+            self._kernel.schedule(self._kernel.now_ns, "watch", self)
+        self._kernel.run()
+
+    def watch(self, _payload: None = None) -> None:
+        """Whether anything else is left at this instant (kernel event)."""
+        if self._kernel.ready_events:
+            self._kernel.schedule(self._kernel.now_ns, "watch", self)
+        else:
+            self._is_watching = False
+            self._kernel.stop()
+
+    def end_span(self, ended: Callable[[], None]) -> None:
+        """The virtual time of the batch is over (kernel event)."""
+        ended()
+
+    # -- the job manager, as tasks know it ----------------------------------------------------------------------------
+
+    def task_reached_end(self, task: TaskLife) -> None:
+        self._report.has_ended = True
+
+    def task_finished(self, task: TaskLife) -> None:
+        """It never does: the batch ends first."""
+
+    def task_recovered(self, task: TaskLife) -> None:
+        """Records in flight were restored and read."""
+
+    def source_backlog(self, task: TaskLife, is_backlog: bool) -> None:
+        """Batches have no interval that could depend on it."""
+
+    def note(self, text: str) -> None:
+        self._report.notes.append(text)
+
+    def receive_acknowledge(self, message: Acknowledge) -> None:
+        self._report.acknowledgement = message
+        self._kernel.stop()
+
+    def receive_decline(self, message: Decline) -> None:
+        notes = "".join(f"\n  {note}" for note in self._report.notes)
+        self._report.error = RuntimeError(f"checkpoint {message.checkpoint_id}: {message.reason.value}{notes}")
+        self._kernel.stop()
+
+    def task_failed(self, report: tuple[int, str, Exception]) -> None:
+        self._report.error = report[2]
+        self._kernel.stop()
+
+    def operator_event(self, message: OperatorEvent) -> None:
+        self._report.events.append(message)
+
+    def barrier_processed(self, message: object) -> None:
+        """The events of a batch are delivered at its end anyway."""
+
+    # -- the sender of its inputs -------------------------------------------------------------------------------------
+
+    def credit_returned(self) -> None:
+        """Inputs are never full."""
+
+    def output_consumed(self) -> None:
+        """No sender waits for that."""
+
+    def channel_state_changed(self, checkpoint_id: int) -> None:
+        """Aligned barriers store no records in flight."""
+
+    # -- the receiver of its outputs ----------------------------------------------------------------------------------
+
+    def channel_readable(self, channel: Channel) -> None:
+        channel.listed = True
+
+    def announces(self, channel: Channel) -> bool:
+        return False
+
+
+class SubtaskBatch:
+    """Runs the part of ``subtask`` in a batch. Feed it with :meth:`take`, end it with :meth:`finish`; after each, the
+    output so far is in :meth:`drained`."""
+
+    def __init__(self, order: BatchOrder, subtask: SubtaskPlan) -> None:
+        self.report = SubtaskReport(subtask.index)
+        self._order = order
+        self._losses: dict[str, None] = {}
+        self._kernel = kernel = Kernel(order.barrier.timestamp_ns)
+        self._part = _Part(kernel, self.report)
+        part: Any = self._part
+        self._slice_over = False
+        storage = CheckpointStorage(
+            LocalFileSystem(),
+            order.storage_dir,
+            order.plan.job_name,
+            inline_threshold_bytes=order.config.inline_state_bytes,
+        )
+        vertex = order.plan.vertices[subtask.vertex]
+        limit = order.source_records
+        environment = TaskEnvironment(
+            plan=order.plan,
+            attempt=order.attempt,
+            incarnation=order.incarnation,
+            kernel=kernel,
+            master=part,
+            sources=SourceProgress(order.config.batch_size, limit if vertex.is_source else None, self._end_of_slice),
+            post=Post(kernel, None, part),
+            protocol=order.config.protocol,
+            cost=_FREE,
+            storage=storage,
+            location=storage.location,
+            file_system=LocalFileSystem(),
+            output_dir=order.output_dir,
+            instrument=None,
+            state_backend=order.config.backend(),
+            local=LocalFiles(storage, order.output_dir, keeps_state=False, note=part.note),
+            snapshot_compression=order.config.snapshot_compression,
+            counters=self.report.counters,
+            losses=self._losses,
+            allow_non_restored_state=order.config.allow_non_restored_state,
+        )
+        self._task, self._outputs = lone_task(order.plan, environment, subtask, part)
+        for channel in self._outputs.values():
+            channel.gate = part
+            if channel.index in order.times:
+                self.report.times[channel.index] = order.times[channel.index]
+        self._inputs = {channel.index: channel for channel in self._task.inputs}
+        restored = order.restored
+        uids = {context.uid for context in self._task.chain.contexts}
+        state = {} if restored is None else restored.for_task(subtask.subtask, uids)
+        self._task.start(state, None if restored is None else restored.checkpoint_id)
+        for position, event in order.events.get(subtask.index, ()):
+            self._mail("coordinator_event", position, event)
+        self._go_on_in_time()
+
+    def _mail(self, message: str, *arguments: Any) -> None:
+        self._kernel.schedule(self._kernel.now_ns, "receive_mail", self._task, (message, arguments))
+
+    def _go_on_in_time(self) -> None:
+        """Event time stands where the batch before has left it."""
+        order = self._order
+        over = {(one.vertex, one.subtask) for one in order.plan.subtasks if one.index in order.ended}
+        for channel in self._inputs.values():
+            if (channel.plan.sender_vertex, channel.plan.sender_subtask) in over:
+                channel.put_event(Watermark(MAX_TIMESTAMP_MS))
+                channel.put_event(EndOfData())
+                continue
+            time = order.times.get(channel.index)
+            if time is None:
+                continue
+            if time.watermark_ms is not None:
+                channel.put_event(Watermark(time.watermark_ms))
+            if time.idle:
+                channel.put_event(WatermarkStatus(True))
+
+    # -- records ------------------------------------------------------------------------------------------------------
+
+    def take(self, channel: int, elements: Iterable[Element]) -> None:
+        """Elements come on an input channel."""
+        receiver = self._inputs[channel]
+        for element in elements:
+            if isinstance(element, Batch):
+                receiver.put_batch(element)
+            else:
+                receiver.put_event(element)
+        self._run()
+
+    def finish(self) -> Iterator[None]:
+        """All input of the batch has come: take the snapshot. A source reads now, and yields to be drained."""
+        if isinstance(self._task, SourceTask):
+            yield from self._read()
+        else:
+            for channel in self._inputs.values():
+                channel.put_barrier(self._order.barrier, None)
+        self._run()
+        report = self.report
+        report.losses += self._losses
+        if report.error is None:
+            assert report.acknowledgement is not None, f"{self._task.name} waits for something, and nothing comes"
+            self._task.life.cancel()
+
+    def commit(self) -> SubtaskReport:
+        """Have the operators, which were restored from the checkpoint of the barrier, commit what it lists."""
+        checkpoint_id = self._order.barrier.checkpoint_id
+        self._mail("notify_checkpoint_complete", checkpoint_id, checkpoint_id - 1)
+        self._run()
+        self.report.losses += self._losses
+        self._task.life.cancel()
+        return self.report
+
+    def _read(self) -> Iterator[None]:
+        task = self._task
+        assert isinstance(task, SourceTask)
+        kernel, end_ns = self._kernel, self._kernel.now_ns + self._order.span_ns
+        kernel.schedule(end_ns, "end_span", self._part, self._end_of_slice)
+        while not (self._slice_over or task.end.input_ended or self.report.error):
+            kernel.run(_EVENTS_BETWEEN_LOOKS)
+            yield
+        if self.report.error is None:
+            self._end_of_slice()
+
+    def _end_of_slice(self) -> None:
+        """The source has emitted as much as it may in this batch, or has come to its end."""
+        if not self._slice_over:
+            self._slice_over = True
+            self._trigger()
+
+    def _trigger(self) -> None:
+        # After it the source reads nothing more: that would belong to the next batch.
+        self._mail("trigger_checkpoint", self._order.barrier)
+        self._task.rest(_FOR_EVER_NS)
+
+    def _run(self) -> None:
+        """Run until nothing is left to do at this instant, or the batch is over for the task."""
+        if self.report.error is None:
+            self._part.run_instant()
+
+    # -- output -------------------------------------------------------------------------------------------------------
+
+    def drained(self) -> Iterator[tuple[int, list[Element]]]:
+        """The elements sent since the last call, by index of their channel. Nothing after the barrier is among them."""
+        for index, channel in self._outputs.items():
+            elements: list[Element] = []
+            while channel.queue:
+                element = channel.take()
+                if not isinstance(element, CheckpointBarrier):
+                    elements.append(element)
+            if elements:
+                self._note_time(index, elements)
+                yield index, elements
+
+    def _note_time(self, index: int, elements: Iterable[Element]) -> None:
+        time = self.report.times.get(index, ChannelTime())
+        for element in elements:
+            match element:
+                case Watermark(timestamp_ms):
+                    time = ChannelTime(timestamp_ms, time.idle)
+                case WatermarkStatus(idle):
+                    time = ChannelTime(time.watermark_ms, idle)
+        self.report.times[index] = time

@@ -1,0 +1,120 @@
+"""A job in batches commits what it commits in the simulator, whatever order rows cross in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine import CollectedResults, CollectionSource, FileSink, Job, UserFunctionError
+from engine.runtime.execution import Execution
+from spark_bridge.pipeline.batch_driver import BatchDriver
+from tests.spark_bridge.pipeline import jobs
+from tests.spark_bridge.pipeline.local_stages import is_portable
+from tests.spark_bridge.pipeline.runs import config, in_batches, simulated
+
+BuildJob = Callable[[int], Job]
+
+
+@pytest.mark.parametrize("build", jobs.ALL, ids=lambda build: build.__name__)
+def test_the_committed_rows_are_those_of_the_simulator(build: BuildJob, tmp_path: Path) -> None:
+    """Over several batches, and each checkpoint is a consistent cut."""
+    simulated(build(2), tmp_path / "simulated", config())
+    result, oracle = in_batches(build(2), tmp_path / "batches", config(), seed=1)
+    assert result.error is None, result.error
+    expected = jobs.committed(tmp_path / "simulated" / "out")
+    assert jobs.committed(tmp_path / "batches" / "out") == expected
+    assert sum(expected.values()) >= 40
+    assert len(oracle.verdicts) >= 3
+    assert oracle.held, "a record was sent and not received in its batch, or the other way round"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"state_backend": "lsm", "snapshot": "incremental"},
+        {"state_backend": "lsm"},
+        {"state_backend": "changelog"},
+        {"inline_state_bytes": 0, "retained": 1},
+    ],
+    ids=str,
+)
+def test_every_backend_keeps_its_state_from_batch_to_batch(options: dict[str, Any], tmp_path: Path) -> None:
+    """Full and incremental, inlined and in files."""
+    simulated(jobs.word_count(), tmp_path / "simulated", config())
+    result, _ = in_batches(jobs.word_count(), tmp_path / "batches", config(**options))
+    assert result.error is None, result.error
+    assert jobs.committed(tmp_path / "batches" / "out") == jobs.committed(tmp_path / "simulated" / "out")
+
+
+def test_a_batch_is_the_same_whatever_order_its_rows_cross_in(tmp_path: Path) -> None:
+    """Also the order within a file: a subtask takes its blocks by number."""
+    contents = []
+    for seed in range(4):
+        directory = tmp_path / str(seed)
+        in_batches(jobs.word_count(), directory, config(), seed=seed)
+        contents.append({path.name: path.read_bytes() for path in sorted((directory / "out/counts").glob("part-*"))})
+    assert contents[0], "no file was committed"
+    assert all(content == contents[0] for content in contents)
+
+
+def test_a_source_that_has_ended_does_not_run_again(tmp_path: Path) -> None:
+    """Its operators finish once, and the vertex is over in the checkpoints that follow."""
+    seen: list[BatchDriver] = []
+    result, _ = in_batches(jobs.unequal_ends(), tmp_path, config(), watch=seen.append)
+    assert result.error is None
+    by_name = {task.name: task for task in result.tasks}
+    assert by_name["short[0]"].records_out + by_name["short[1]"].records_out == 10
+    assert result.source_records == 910
+
+
+def test_results_can_be_collected_by_the_driver(tmp_path: Path) -> None:
+    """A transactional collection commits where its object is."""
+    results = CollectedResults()
+    job = Job("collected", parallelism=2)
+    job.source(CollectionSource(range(400)), name="numbers").rebalance().map(lambda one: one + 1).collect(results)
+    result, _ = in_batches(job, tmp_path, config())
+    assert result.error is None
+    assert sorted(results.records) == list(range(1, 401))
+
+
+def test_an_error_of_a_function_names_operator_and_record_and_commits_nothing_of_its_batch(tmp_path: Path) -> None:
+    """It is the error of the simulator, raised where the driver is."""
+
+    def fussy(number: int) -> int:
+        if number == 333:
+            raise ValueError("not this one")
+        return number
+
+    job = Job("fussy", parallelism=2)
+    numbers = job.source(CollectionSource(range(600)), name="numbers").rebalance()
+    numbers.map(fussy, name="picky").sink(FileSink("rows"), uid="sink")
+    result, _ = in_batches(job, tmp_path, config(100))
+    assert isinstance(result.error, UserFunctionError), result.error
+    assert "'picky'" in str(result.error)
+    assert "333" in str(result.error)
+    rows = sorted(int(line) for _, line in jobs.committed(tmp_path / "out"))
+    assert rows == list(range(300)), "the batches before are committed, and this one is not"
+
+
+@pytest.mark.parametrize("build", jobs.ALL, ids=lambda build: build.__name__)
+def test_a_job_can_travel_to_executors(build: BuildJob, tmp_path: Path) -> None:
+    """The order of a batch, with the functions of the job in it, can be pickled."""
+    orders: list[Any] = []
+
+    def note(driver: BatchDriver) -> None:
+        inner = driver.run
+        driver.run = lambda order: (orders.append(order), inner(order))[1]
+
+    in_batches(build(2), tmp_path, config(), watch=note, stop_after=2)
+    assert len(orders) == 2
+    assert all(map(is_portable, orders))
+
+
+def test_the_simulator_knows_nothing_of_batches(tmp_path: Path) -> None:
+    """A plan that has run in batches runs in the simulator: nothing in it was changed."""
+    job = jobs.word_count()
+    in_batches(job, tmp_path, config())
+    assert Execution(job.plan(), config(), output_dir=str(tmp_path / "again")).run().error is None

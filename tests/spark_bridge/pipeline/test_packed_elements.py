@@ -1,0 +1,79 @@
+"""Elements of a channel come out of a block as they went in, types included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from engine.elements.batch import Batch
+from engine.elements.columns import ColumnBatch, checked_columns
+from engine.elements.errors import StateError
+from engine.elements.events import EndOfData, Watermark, WatermarkStatus
+from spark_bridge.pipeline.packed_elements import Element, pack, unpack
+
+scalars = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text()
+values = st.recursive(
+    scalars | st.binary(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+pairs = st.tuples(st.text(max_size=3), values)
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> Batch:
+    records = draw(st.lists(pairs, min_size=1, max_size=5) | st.lists(values, min_size=1, max_size=5))
+    count = len(records)
+    stamps = draw(st.none() | st.lists(st.integers(-(2**63), 2**63 - 1), min_size=count, max_size=count))
+    keys = draw(st.none() | st.lists(st.text(max_size=3), min_size=count, max_size=count))
+    return Batch(records, stamps, keys)
+
+
+events = st.builds(Watermark, st.integers(-(2**63), 2**63 - 1)) | st.builds(WatermarkStatus, st.booleans())
+elements = st.lists(batches() | events | st.just(EndOfData()), max_size=6)
+
+
+@given(elements)
+def test_elements_come_out_as_they_went_in(sent: list[Element]) -> None:
+    """Records of any plain shape, with event times and keys, between events."""
+    received = list(unpack(pack(sent, "edge"), "edge"))
+    assert list(map(_plain, received)) == list(map(_plain, sent))
+
+
+def _plain(element: Element) -> Any:
+    if isinstance(element, Batch):
+        return [repr(element.values), element.timestamps, element.keys]
+    return element
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_columns_cross_as_columns(keyed: bool) -> None:
+    """Of every type; keys of several fields too."""
+    columns, count = checked_columns({
+        "number": np.arange(4), "part": np.array([0.5, -0.0, 1e300, 2.0]), "flag": np.array([True, False, True, True]),
+        "text": np.array(["a", "", "ü", "b"], dtype=object), "bytes": np.array([b"", b"x", b"yz", b"\0"], dtype=object),
+    })  # fmt: skip
+    keys = np.empty(4, dtype=object)
+    keys[:] = [(1, "a"), (2, "b"), (1, "a"), (3, "c")]
+    sent = ColumnBatch(columns, count, np.arange(4) * 10, keys if keyed else None)
+    (received,) = unpack(pack([sent], "edge"), "edge")
+    assert isinstance(received, ColumnBatch)
+    assert repr(received.values) == repr(sent.values)
+    assert received.timestamps == sent.timestamps
+    assert received.keys == sent.keys
+    assert {name: column.dtype for name, column in received.columns.items()} == {
+        name: column.dtype for name, column in sent.columns.items()
+    }
+
+
+def test_a_record_that_cannot_cross_is_named_with_its_edge() -> None:
+    """And the error says where in the record."""
+    with pytest.raises(StateError, match=r"(?s)from a to b.*object.*plain values"):
+        pack([Batch([{"deep": [object()]}])], "from a to b")

@@ -1,0 +1,102 @@
+"""A job that cannot run in batches is refused before anything happens: the operator, the reason, the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine import (
+    CollectionSource,
+    CompactionStrategy,
+    ConfigurationError,
+    CountedRecords,
+    CountingSink,
+    FileSink,
+    Job,
+    JobGraphError,
+    PrintSink,
+    TumblingProcessingTimeWindows,
+)
+from operators.log.connectors import LogSink
+from spark_bridge import event_time_cut, spark_transform
+from tests.spark_bridge.pipeline import jobs
+from tests.spark_bridge.pipeline.runs import config, in_batches
+
+
+def _numbers() -> tuple[Job, object]:
+    job = Job("refused")
+    return job, job.source(CollectionSource(range(10)), name="numbers")
+
+
+def counting() -> Job:
+    job, numbers = _numbers()
+    numbers.sink(CountingSink(CountedRecords()), name="counter")
+    return job
+
+
+def printing() -> Job:
+    job, numbers = _numbers()
+    numbers.sink(PrintSink(), name="printer")
+    return job
+
+
+def log_in_memory() -> Job:
+    job, numbers = _numbers()
+    numbers.sink(LogSink("rows"), name="log")
+    return job
+
+
+def processing_time() -> Job:
+    job, numbers = _numbers()
+    windows = numbers.key_by(lambda number: number % 2).window(TumblingProcessingTimeWindows.of(10))
+    windows.reduce(lambda one, other: one + other, name="sums").sink(FileSink("sums"))
+    return job
+
+
+def compacting() -> Job:
+    job, numbers = _numbers()
+    numbers.sink(FileSink("rows").compacting(CompactionStrategy(checkpoints=2)), name="small")
+    return job
+
+
+def on_spark() -> Job:
+    job, numbers = _numbers()
+    transform = spark_transform(lambda frame: frame, schema="number int", cut=event_time_cut("day"))
+    numbers.via(transform, name="heavy").sink(FileSink("rows"))
+    return job
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (counting, "'counter' keeps its rows in the memory of one process.*CollectSink"),
+        (printing, "'printer' keeps its rows in the memory of one process"),
+        (log_in_memory, "'log' uses a log in the memory of one process.*DiskLog"),
+        (processing_time, "'sums' has windows in processing time.*event time"),
+        (compacting, "sends records once a checkpoint is complete, when the batch is over"),
+        (on_spark, "'heavy' calls Spark for its batches"),
+    ],
+    ids=lambda one: getattr(one, "__name__", ""),
+)
+def test_the_operator_the_reason_and_the_way_out(build: Callable[[], Job], words: str, tmp_path: Path) -> None:
+    """No output directory is made."""
+    with pytest.raises(JobGraphError, match=f"(?s)job 'refused' cannot run on Spark:.*{words}"):
+        in_batches(build(), tmp_path, config())
+    assert not (tmp_path / "out").exists()
+
+
+def test_every_operator_is_named_at_once(tmp_path: Path) -> None:
+    """A user mends a job in one go."""
+    job = counting()
+    job.source(CollectionSource(range(3)), name="more").sink(LogSink("rows"), name="log")
+    with pytest.raises(JobGraphError, match=r"(?s)'counter'.*'log'"):
+        in_batches(job, tmp_path, config())
+
+
+@pytest.mark.parametrize("mode", ["unaligned", "aligned-timeout", "at-least-once", "acking", "none"])
+def test_batches_have_one_mode(mode: str, tmp_path: Path) -> None:
+    """Each batch ends aligned: another mode would not be what was asked for."""
+    with pytest.raises(ConfigurationError, match=f"mode {mode} does not exist on Spark.*\n  leave --mode out"):
+        in_batches(jobs.word_count(), tmp_path, config(mode=mode))
