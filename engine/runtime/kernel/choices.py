@@ -15,8 +15,10 @@ Each reads the stream ``schedule`` its own way and records it in the same form. 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from hashlib import blake2b
+from operator import itemgetter
 from typing import Any, NamedTuple, overload
 
 from engine.elements.errors import ConfigurationError
@@ -184,11 +186,23 @@ class SparseChoices(ChoiceRecorder):
             return 0
         self._number += 1
         value = min(self._schedule.get(self._number, 0), bound - 1)
-        self.log.append(Choice(stream, value, bound))
+        self.log.packed.append(value << 32 | bound)
         return value
 
 
 _SHORTEST_HORIZON, _HORIZONS = 16, 10
+_TARGET = itemgetter(3)
+
+
+class _Priorities(dict[Any, int]):
+    """By target; one that is seen for the first time gets the next draw."""
+
+    def __init__(self, draw: Callable[[], int]) -> None:
+        self._draw = draw
+
+    def __missing__(self, target: Any) -> int:
+        self[target] = priority = self._draw()
+        return priority
 
 
 class PriorityChoices(ChoiceRecorder):
@@ -205,7 +219,7 @@ class PriorityChoices(ChoiceRecorder):
         super().__init__(seed)
         horizon = _SHORTEST_HORIZON << self._generate("priority horizon", _HORIZONS)
         self._change_at = {self._generate("priority changes", horizon) for _ in range(changes)}
-        self._priorities: dict[Any, int] = {}
+        self._priorities = _Priorities(partial(self._generate, "priorities", _MASK))
         self._lowest = -1
         self._number = -1
 
@@ -218,19 +232,13 @@ class PriorityChoices(ChoiceRecorder):
             self._lowest -= 1
             position = self._first(ready)
         if len(ready) > 1:
-            self.log.append(Choice(SCHEDULE, position, len(ready)))
+            self.log.packed.append(position << 32 | len(ready))
         return position
 
     def _first(self, ready: Sequence[ReadyEvent]) -> int:
-        priorities = self._priorities
-        best, highest = 0, self._lowest
-        for position, event in enumerate(ready):
-            priority = priorities.get(event[3])
-            if priority is None:
-                priority = priorities[event[3]] = self._generate("priorities", _MASK)
-            if priority > highest:
-                best, highest = position, priority
-        return best
+        # Without a step of Python for each event: all ready ones are asked for, again and again.
+        priorities = list(map(self._priorities.__getitem__, map(_TARGET, ready)))
+        return priorities.index(max(priorities))
 
 
 class EnumeratedChoices(ChoiceRecorder):
