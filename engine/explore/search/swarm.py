@@ -260,12 +260,12 @@ class _Drawing:
         halves = self._one_of((1, 2, 2, 4))
         chosen: list[str] = []
         # Groups of kinds go on and off together, too: with broken disks half of the invariants cannot judge.
-        groups = tuple(dict.fromkeys(FAULT_KINDS[kind].group for kind in kinds))
-        for group in groups:
+        groups: dict[str, list[str]] = {}
+        for kind in kinds:
+            groups.setdefault(FAULT_KINDS[kind].group, []).append(kind)
+        for group, members in groups.items():
             is_on = group == _PROCESS or self._chance(min(4, len(groups)))
-            for kind in kinds:
-                if FAULT_KINDS[kind].group == group and self._chance(2) and (is_on or kind in _WITH_PROCESSES):
-                    chosen.append(kind)
+            chosen += [kind for kind in members if self._chance(2) and (is_on or kind in _WITH_PROCESSES)]
         if not chosen and kinds and not self._chance(4):
             chosen = [self._one_of(kinds)]
         # Crashes count for two kinds: checkpoints exist because of them.
@@ -330,16 +330,11 @@ class _Drawing:
     def _opportunities(self, kind: str, by: str) -> int:
         """The approximate number per run: within an order of magnitude is enough."""
         measure = self._measure
+        if by == EXTERNAL:
+            return sum(measure.requests.get(request, 0) for request in requests_befallen_by(kind))
         snapshots = 4 * measure.tasks
-        return {
-            TIME: 1,
-            START: 1,
-            POINT: measure.visits,
-            ELEMENT: measure.events,
-            MESSAGE: 3 * snapshots,
-            CALL: 6 * snapshots,
-            EXTERNAL: sum(measure.requests.get(request, 0) for request in requests_befallen_by(kind)),
-        }[by]
+        counts = {POINT: measure.visits, ELEMENT: measure.events, MESSAGE: 3 * snapshots, CALL: 6 * snapshots}
+        return {TIME: 1, START: 1, **counts}[by]
 
     # -- draws ----------------------------------------------------------------------------------------------------
 

@@ -357,8 +357,8 @@ class Channel(OutputQueue):
     # -- inspection ---------------------------------------------------------------------------------------------
 
     def validate(self) -> None:
-        queued = sum(len(element) for _, element in self.queue if isinstance(element, Batch))
-        waiting = sum(len(element) for _, element in self.outgoing or () if isinstance(element, Batch))
+        queued = sum([len(element) for _, element in self.queue if isinstance(element, Batch)]) if self.queue else 0
+        waiting = sum([len(one) for _, one in self.outgoing if isinstance(one, Batch)]) if self.outgoing else 0
         assert 0 <= queued <= self.incoming_records, (self.name, queued, self.incoming_records)
         assert self.incoming_records + waiting == self.queued_records, (self.name, waiting, self.queued_records)
         assert self.sent_records == self.received_records + self.queued_records + self.lost_records, self.name
