@@ -301,20 +301,21 @@ class BarrierAlignment:
 
     def validate(self) -> None:
         """Assert the invariants: each state has the barriers that led to it, and a pending checkpoint can end."""
-        assert self.announced.union(self.blocked).issubset(self.open), (self.blocked, self.announced, self.open)
-        assert (len(self.open), len(self.aligned)) == (self.open_count, self.aligned_count)
+        opened, aligned, blocked = self.open, self.aligned, self.blocked
+        assert self.announced.union(blocked).issubset(opened), (blocked, self.announced, opened)
+        assert (len(opened), len(aligned)) == (self.open_count, self.aligned_count)
         if self.barrier is None:
             assert self.state is AlignmentState.ALIGNED_WAITING, self.state
-            assert not self.aligned, (self.current, self.aligned)
+            assert not aligned, (self.current, aligned)
             assert not self.announced, (self.current, self.announced)
-            assert not self.blocked, f"{self.blocked} blocked for no checkpoint"
+            assert not blocked, f"{blocked} blocked for no checkpoint"
             return
         assert self.barrier.checkpoint_id == self.current, (self.barrier, self.current)
         assert self.aligned_count or self.state in (AlignmentState.ALIGNED_WAITING, AlignmentState.UNALIGNED_WAITING)
         assert not self.announced or self.state in ALIGNED_STATES, (self.state, self.announced)
-        assert self.announced.isdisjoint(self.aligned), (self.announced, self.aligned)
-        assert self.aligned_count < self.target, (self.aligned, self.target)
-        is_endless = set(self.open).issubset(self.aligned)
+        assert self.announced.isdisjoint(aligned), (self.announced, aligned)
+        assert self.aligned_count < self.target, (aligned, self.target)
+        is_endless = set(opened).issubset(aligned)
         assert not is_endless, f"checkpoint {self.current} waits for no channel: it never ends"
 
     def fingerprint(self) -> tuple[object, ...]:
