@@ -138,7 +138,7 @@ class CheckpointBarrier:
 
     def with_options(self, options: CheckpointOptions) -> CheckpointBarrier:
         """The barrier in another form; itself when the form is the same."""
-        return self if options == self.options else replace(self, options=options)
+        return self if options == self.options else CheckpointBarrier(self.checkpoint_id, self.timestamp_ns, options)
 
     def as_unaligned(self) -> CheckpointBarrier:
         """The barrier after its alignment has timed out (Flink: ``CheckpointBarrier.asUnaligned``)."""

@@ -47,8 +47,27 @@ class Prober(Protocol):
         """The exception that strikes the writer down."""
 
 
+def _only_read(operation: str) -> Any:
+    """The call of that name, which is no step. Most calls are such ones."""
+
+    def call(self: ProbingFileSystem, *arguments: Any, **options: Any) -> Any:
+        struck = self._prober.unwinding
+        if struck is not None and not struck.is_over:
+            raise struck
+        return getattr(self.inner, operation)(*arguments, **options)
+
+    return call
+
+
 class ProbingFileSystem(WrappedFileSystem):
     """Passes every call on, and reports those that are steps of a checkpoint."""
+
+    open_read = _only_read("open_read")
+    open_random = _only_read("open_random")
+    list_dir = _only_read("list_dir")
+    exists = _only_read("exists")
+    is_dir = _only_read("is_dir")
+    size = _only_read("size")
 
     def __init__(self, inner: FileSystem, prober: Prober) -> None:
         super().__init__(inner)
@@ -64,7 +83,6 @@ class ProbingFileSystem(WrappedFileSystem):
 
     def _call(self, operation: str, *arguments: Any, **options: Any) -> Any:
         point = self._point(operation, *arguments)
-        # Written out: most calls are no step, and only read.
         self._pass()
         if point is None:
             return getattr(self.inner, operation)(*arguments, **options)

@@ -24,6 +24,8 @@ from operators.log.port import (
     validate_partition,
 )
 
+_new_tuple = tuple.__new__
+
 
 class MemoryTransactionLog(TransactionCoordinator[list[LogEntry]]):
     """See the module, and :class:`TransactionCoordinator` for its attributes."""
@@ -47,7 +49,8 @@ class MemoryTransactionLog(TransactionCoordinator[list[LogEntry]]):
 
     def _write(self, entries: list[LogEntry], producer: Producer | None, values: Sequence[object]) -> None:
         start = len(entries)
-        entries.extend([LogEntry(start + at, DATA, producer, value) for at, value in enumerate(values)])
+        # Written out here and for requests: half as long as calling the class of a named tuple.
+        entries.extend(_new_tuple(LogEntry, (at, DATA, producer, value)) for at, value in enumerate(values, start))
 
     def _mark(self, entries: list[LogEntry], kind: str, producer: Producer) -> None:
         entries.append(LogEntry(len(entries), kind, producer, None))

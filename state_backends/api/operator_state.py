@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from state_backends.base import (
@@ -343,6 +344,18 @@ class OperatorSnapshotResources(SnapshotResources):
         self.states = []
 
 
+@lru_cache(256)  # The files of a subtask begin and end alike, checkpoint after checkpoint.
+def _beginning(states: tuple[tuple[str, OperatorStateMode, int], ...]) -> bytes:
+    """The first bytes of a file: of each state its name, its mode, and the number of its elements."""
+    header = default_codec().encode([[name, mode.value, count] for name, mode, count in states])
+    return preamble(MAGIC, FORMAT_VERSION) + frame(_HEADER, 0, header)
+
+
+@lru_cache(256)
+def _end(states: int) -> bytes:
+    return frame(_END, 0, default_codec().encode(states))
+
+
 class OperatorSnapshotTask(SnapshotTask[OperatorStateHandle]):
     """Writes the copied elements, one state per step."""
 
@@ -354,13 +367,12 @@ class OperatorSnapshotTask(SnapshotTask[OperatorStateHandle]):
         self._written: dict[str, StateOffsets] = {}
 
     def _advance(self) -> SnapshotResult[OperatorStateHandle] | None:
-        states, codec = self._copied.states, self._copied.codec
+        states = self._copied.states
         if not states:
             return SnapshotResult(None)
         if self._stream is None:
             self._stream = self._stream_factory.create_stream(StateScope.EXCLUSIVE)
-            header = codec.encode([[name, mode.value, len(elements)] for mode, name, elements in states])
-            self._stream.write(preamble(MAGIC, FORMAT_VERSION) + frame(_HEADER, 0, header))
+            self._stream.write(_beginning(tuple((name, mode, len(elements)) for mode, name, elements in states)))
         index = len(self._written)
         mode, name, elements = states[index]
         offsets = []
@@ -370,7 +382,7 @@ class OperatorSnapshotTask(SnapshotTask[OperatorStateHandle]):
         self._written[name] = StateOffsets(mode, tuple(offsets))
         if index + 1 < len(states):
             return None
-        self._stream.write(frame(_END, 0, codec.encode(len(states))))
+        self._stream.write(_end(len(states)))
         stream_handle = self._stream.close_and_get_handle()
         assert stream_handle is not None
         return SnapshotResult(OperatorStateHandle(self._written, stream_handle))

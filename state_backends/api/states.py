@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeVar
 from state_backends.api.tables import Entries, First, Fold, KeyedTable, ListEntries, MapEntries, Namespaces
 from state_backends.base import (
     IMMUTABLE_TYPES,
+    MISSING,
     AggregatingStateDescriptor,
     ReducingStateDescriptor,
     ShardedTable,
@@ -33,8 +34,6 @@ TableT = TypeVar("TableT", bound=KeyedTable)
 
 _FEW_RECORDS = 16
 """A smaller batch does not begin running values: runs that go record by record keep all values in the shards."""
-
-_MISSING = object()
 
 
 class KeyedState(Generic[TableT]):
@@ -333,8 +332,8 @@ class ReducingState(_FoldingState):
         if value is None:
             rows.forget(key)
             return None
-        before = running[key] if key in running else rows.begin_running(key, _MISSING)
-        running[key] = after = value if before is _MISSING else self._reduce(before, value)
+        before = running[key] if key in running else rows.begin_running(key, value)
+        running[key] = after = value if before is MISSING else self._reduce(before, value)
         return after
 
     def fold_into(self, cells: dict[Any, Any], keys: Iterable[Any], values: Iterable[Any]) -> None:

@@ -86,8 +86,10 @@ from state_backends.base.shapes import (
 )
 from state_backends.base.sharded_table import (
     IMMUTABLE_TYPES as IMMUTABLE_TYPES,
+    MISSING as MISSING,
     FrozenShard as FrozenShard,
     KeyCache as KeyCache,
+    PinnedValues as PinnedValues,
     Shard as Shard,
     ShardedTable as ShardedTable,
     TableSnapshot as TableSnapshot,

@@ -13,7 +13,8 @@ Rules:
 
 * *Running values* are those of keys that batches fold into again and again, in one dict in front of the shards. A fold
   then needs one look-up instead of three, and freezes nothing. Every other access finds them in the shards: while there
-  are any, ``stale`` is not 0 either, and touching writes them back.
+  are any, ``stale`` is not 0 either, and touching writes them back. The shards have their keys at once. If all keys
+  have running values, a snapshot copies the values and leaves the shards alone.
 
 Versions decide whether to freeze: the table counts snapshots; a shard's ``stamp`` is the count at its last
 freeze (or birth); while ``stamp`` is below the count of the newest open snapshot, some snapshot may hold it.
@@ -38,11 +39,8 @@ IMMUTABLE_TYPES = frozenset(
 RUNNING_VALUES = 1 << 15
 """A table has no more running values than these, so that a snapshot never waits long for them."""
 
-_FOLDS_PER_VALUE = 4
-"""Running values are kept over a snapshot if they were folded so often since the snapshot before: writing one into its
-shard takes as long as a fold."""
-
-_MISSING = object()
+MISSING = object()
+"""In the place of the value of a key that has none."""
 
 
 class ValueFormat(Protocol):
@@ -82,6 +80,45 @@ class FrozenShard:
     problem: Exception | None = None
 
 
+class RunningKeys:
+    """The keys of a key group that all have running values, and the positions of these values among all.
+
+    :ivar keys: a list that is replaced, not changed
+    :ivar column: the encoded list of these keys, once an encoder has put them in the order of their encodings
+    """
+
+    __slots__ = ("column", "keys", "positions")
+
+    def __init__(self, keys: list[Any], position_of: dict[Any, int]) -> None:
+        self.keys = keys
+        self.positions = list(map(position_of.__getitem__, keys))
+        self.column: bytes | None = None
+
+    def put_in_order(self, keys: list[Any], column: bytes) -> None:
+        """The same keys in the order of their encodings."""
+        position_of = dict(zip(self.keys, self.positions, strict=True))
+        self.keys, self.positions, self.column = keys, list(map(position_of.__getitem__, keys)), column
+
+
+class PinnedValues:
+    """What a snapshot holds instead of a shard whose values run: its keys, and all values at that moment."""
+
+    __slots__ = ("_all_values", "_positions", "keys", "origin")
+
+    def __init__(self, origin: RunningKeys, all_values: list[Any]) -> None:
+        self.origin = origin
+        self.keys = origin.keys
+        self._positions = origin.positions
+        self._all_values = all_values
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def values(self) -> list[Any]:
+        """Those of the keys."""
+        return list(map(self._all_values.__getitem__, self._positions))
+
+
 class KeyCache(dict[Any, Any]):
     """From a key to what is computed of it at a miss. Emptied when it has grown to its limit."""
 
@@ -109,6 +146,7 @@ class ShardedTable:
     """
 
     __slots__ = (
+        "_ahead",
         "_folds",
         "_format",
         "_group_of",
@@ -117,6 +155,7 @@ class ShardedTable:
         "_range",
         "_required",
         "_running",
+        "_running_keys",
         "_shards",
         "_version",
         "shard_of",
@@ -142,7 +181,11 @@ class ShardedTable:
         self._running: dict[Any, Any] | None = None
         self._may_run = True
         self._folds = 0
-        """Into running values, since these were last written into the shards."""
+        """Into running values, since the last snapshot."""
+        self._ahead = False
+        """Whether running values are newer than those in the shards."""
+        self._running_keys: dict[int, RunningKeys] | None = None
+        """By key group; ``None`` when keys have come or gone."""
 
     def __len__(self) -> int:
         return sum(map(len, self.shards.values()))
@@ -150,7 +193,7 @@ class ShardedTable:
     @property
     def shards(self) -> dict[int, Shard]:
         """Key group to shard, only for groups that ever had a key."""
-        if self._folds:
+        if self._ahead:
             self._write_running()
         return self._shards
 
@@ -192,10 +235,12 @@ class ShardedTable:
             self._end_running()
             return None
         self._folds += folds
+        self._ahead = True
         return running
 
-    def begin_running(self, key: Any, default: Any) -> Any:
-        """The value of a key that has no running value; without one the default, which may become its running value.
+    def begin_running(self, key: Any, first: Any) -> Any:
+        """The value of a key that has no running value, or ``MISSING``: then the key enters its shard with its first
+        value.
 
         :raises KeyGroupError: when the key's group is not in the backend's range
         """
@@ -203,19 +248,22 @@ class ShardedTable:
         # A fold may change the value in place.
         if shard.stamp < self._required:
             self._freeze(shard)
-        return shard.get(key, default)
+        found = shard.get(key, MISSING)
+        if found is MISSING:
+            shard[key] = first
+        self._running_keys = None
+        return found
 
     def forget(self, key: Any) -> None:
         """Remove the value of a key, running or not."""
         assert self._running is not None
         self._running.pop(key, None)
-        if self.begin_running(key, _MISSING) is not _MISSING:
-            del self.shard_of[key][key]
+        self.begin_running(key, None)
+        del self.shard_of[key][key]
 
     def _write_running(self) -> None:
-        """The shards get the running values. New keys enter a shard in the order in which they came, as others do."""
         assert self._running is not None
-        shard_of, running, self._folds = self.shard_of, self._running, 0
+        shard_of, running, self._ahead = self.shard_of, self._running, False
         if self._required:
             self._freeze_older(map(shard_of.__getitem__, running))
         for key, value in running.items():
@@ -224,7 +272,7 @@ class ShardedTable:
     def _end_running(self) -> None:
         """Something else than folds has come: from now on, all values are in the shards."""
         self._write_running()
-        self._running, self._may_run = None, False
+        self._running, self._running_keys, self._may_run = None, None, False
         self.stale -= 1
 
     # --- snapshots ------------------------------------------------------------------------------------------------
@@ -252,17 +300,33 @@ class ShardedTable:
         """Pin the present entries, in time proportional to the number of shards and running values, not of entries."""
         running = self._running
         if running is not None:
+            values = list(running.values())
             # What the snapshot shares must not be changed in place afterwards.
-            if self._folds < _FOLDS_PER_VALUE * len(running) or not values_are_immutable(running.values()):
+            if self._folds <= len(running) or not values_are_immutable(values):
                 self._end_running()
+            elif len(running) == sum(map(len, self._shards.values())):
+                return self._pin_running(running, values)
             else:
                 self._write_running()
+            self._folds = 0
         self._version += 1
         snapshot = TableSnapshot(self, dict(self._shards), self._version)
         self._open_snapshots.append(snapshot)
         self._required = self._version
         self.stale = len(self._shards) + (self._running is not None)
         return snapshot
+
+    def _pin_running(self, running: dict[Any, Any], values: list[Any]) -> TableSnapshot:
+        self._folds = 0
+        if self._running_keys is None:
+            position_of = dict(zip(running, range(len(running)), strict=True))
+            shards = sorted(self._shards.items())
+            self._running_keys = {group: RunningKeys(list(shard), position_of) for group, shard in shards if shard}
+        pinned: dict[int, Any] = {
+            group: FrozenShard(PinnedValues(own, values), encoded=False)  # type: ignore[arg-type]
+            for group, own in self._running_keys.items()
+        }
+        return TableSnapshot(None, pinned, self._version)
 
     def _freeze(self, shard: Shard) -> None:
         group = shard.group
@@ -293,8 +357,9 @@ class TableSnapshot:
 
     __slots__ = ("_table", "shards", "version")
 
-    def __init__(self, table: ShardedTable, shards: dict[int, Shard | FrozenShard], version: int) -> None:
-        self._table: ShardedTable | None = table
+    def __init__(self, table: ShardedTable | None, shards: dict[int, Shard | FrozenShard], version: int) -> None:
+        """``table``: freezes the shards that it changes; ``None`` when no shard can change."""
+        self._table = table
         self.shards = shards
         self.version = version
 

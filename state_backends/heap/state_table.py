@@ -13,7 +13,16 @@ from itertools import repeat
 from operator import itemgetter
 from typing import Any
 
-from state_backends.base import FrozenShard, KeyGroupRange, KeyType, ShardedTable, StateKind, TableSnapshot, value_class
+from state_backends.base import (
+    FrozenShard,
+    KeyGroupRange,
+    KeyType,
+    PinnedValues,
+    ShardedTable,
+    StateKind,
+    TableSnapshot,
+    value_class,
+)
 from state_backends.codec import StateCodec, in_encoded_order
 from state_backends.snapshots import Contents, DecodedBlock, EncodedBlock, FullSnapshotResources, StateId
 
@@ -78,6 +87,9 @@ class StateTable:
         """The entries of one shard as sorted columns. The error names the value that cannot be written."""
         if self.kind is StateKind.TIMERS:
             return self._encode_timers(state, shard)
+        pinned: object = shard.entries
+        if isinstance(pinned, PinnedValues):
+            return self._encode_pinned(state, pinned)
         entries, pack, joined = shard.entries, self.codec.pack, self.codec.joined
         encoded = self._encode_namespaces(map(itemgetter(1), entries)) if state.namespaced else {}
         keys = list(map(itemgetter(0), entries)) if state.namespaced else list(entries)
@@ -95,6 +107,16 @@ class StateTable:
         value_column = joined(values) if shard.encoded else self._encode_values(values, stored_keys)
         namespace_column = joined([encoded[one[1]] for one in stored_keys]) if state.namespaced else pack(None)
         return EncodedBlock(state, len(values), key_column, namespace_column, value_column)
+
+    def _encode_pinned(self, state: StateId, pinned: PinnedValues) -> EncodedBlock:
+        """The values are copied in the order of their encoded keys, once it is known."""
+        origin, keys, values = pinned.origin, pinned.keys, pinned.values()
+        if origin.column is not None and origin.keys is keys:
+            values_column = self._encode_values(values, keys)
+            return EncodedBlock(state, len(keys), origin.column, self.codec.pack(None), values_column)
+        if origin.column is None and (ordered := in_encoded_order(keys)) is not None:
+            origin.put_in_order(ordered, self.codec.pack(ordered))
+        return self.encode_block(state, FrozenShard(dict(zip(keys, values, strict=True)), encoded=False))
 
     def load(self, block: DecodedBlock) -> None:
         if self.kind is StateKind.TIMERS:
@@ -167,7 +189,6 @@ class HeapSnapshotResources(FullSnapshotResources):
             PinnedPart(state, table, entries.snapshot())
             for table in sorted(tables, key=lambda one: one.name)
             for state, entries in table.parts()
-            if entries.shards
         ]
         self._with_entries: list[PinnedPart] = []
 

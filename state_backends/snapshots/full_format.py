@@ -18,8 +18,9 @@ from __future__ import annotations
 import hashlib
 import zlib
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from state_backends.base import (
@@ -35,7 +36,7 @@ from state_backends.base import (
     value_class,
     whole,
 )
-from state_backends.codec import WRITTEN_SCHEMA, StateCodec, frame, preamble
+from state_backends.codec import WRITTEN_SCHEMA, StateCodec, default_codec, frame, preamble
 from state_backends.snapshots.contract import (
     CheckpointStream,
     SnapshotOptions,
@@ -145,6 +146,14 @@ class SnapshotHeader:
         return cls(KeyType.from_state(key_type), max_parallelism, bounds, read, compression, *schema)
 
 
+@lru_cache(256)  # The states of a subtask are the same, checkpoint after checkpoint.
+def _starts(states: tuple[StateId, ...]) -> Mapping[StateId, tuple[int, bytes]]:
+    """Of each state its number, and the first bytes of its blocks."""
+    codec = default_codec()
+    start = codec.array_header(4)
+    return {state: (index, start + codec.encode(index)) for index, state in enumerate(states)}
+
+
 class FullSnapshotWriter:
     """Writes one full snapshot into a checkpoint stream, key group by key group."""
 
@@ -154,8 +163,7 @@ class FullSnapshotWriter:
         self._codec = codec
         self._compress = header.compression == "zlib"
         self._range = header.key_group_range
-        start = codec.array_header(4)
-        self._starts = {state: (index, start + codec.encode(index)) for index, state in enumerate(header.states)}
+        self._starts = _starts(header.states)
         self._offsets: list[tuple[int, int]] = []
         self._entries = 0
         stream.write(preamble(MAGIC, FORMAT_VERSION) + frame(HEADER, 0, codec.encode(header.to_state())))

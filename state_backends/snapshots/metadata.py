@@ -99,12 +99,12 @@ class SubtaskSnapshot:
         """The same state with every stream replaced by ``moved``."""
         keyed, operator = self.keyed, self.operator
         inputs, outputs = self.input_channels, self.output_channels
-        return replace(
-            self,
-            keyed=keyed and keyed.with_streams(moved),
-            operator=operator and replace(operator, stream=moved(operator.stream)),
-            input_channels=inputs and replace(inputs, stream=moved(inputs.stream)),
-            output_channels=outputs and replace(outputs, stream=moved(outputs.stream)),
+        return SubtaskSnapshot(
+            keyed and keyed.with_streams(moved),
+            operator and OperatorStateHandle(operator.states, moved(operator.stream)),
+            self.finished,
+            inputs and replace(inputs, stream=moved(inputs.stream)),
+            outputs and replace(outputs, stream=moved(outputs.stream)),
         )
 
     def to_state(self) -> dict[str, Any]:

@@ -94,16 +94,10 @@ def test_right_types_enter(arrow_type: Any, value: Any) -> None:
         (STRUCT, (1, "x"), "a struct is a dict with the keys ['a', 'b']"),
         (STRUCT, {"a": 1, "b": 2}, "field 'b': int is another type"),
         (pa.struct([pa.field("a", pa.int64(), nullable=False)]), {"a": None}, "field 'a': it is NOT NULL"),
-        (
-            pa.list_(ZONED),
-            [INSTANT, MOMENT],
-            "element: it has no time zone, so it is no instant; give it one, or declare timestamp_ntz",
-        ),
-        (
-            pa.map_(pa.float32(), pa.int64()),
-            {0.1: 1},
-            "key: 32 bits would make it 0.10000000149011612; a double keeps it",
-        ),
+        (pa.list_(ZONED), [INSTANT, MOMENT], "element: it has no time zone, so it is no instant; give it one, or "
+         "declare timestamp_ntz"),
+        (pa.map_(pa.float32(), pa.int64()), {0.1: 1}, "key: 32 bits would make it 0.10000000149011612; a double keeps "
+         "it"),
         (pa.map_(pa.string(), pa.int64()), [("x", 1)], "a map is a dict"),
         (pa.map_(pa.string(), pa.int64()), {1: 1}, "key: int is another type"),
         (pa.map_(pa.string(), pa.int64()), {"x": 1.5}, "value: float is another type"),

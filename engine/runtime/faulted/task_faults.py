@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -110,8 +110,8 @@ class TaskFaults:
         """Whether its successor takes over its channels at once, so that there are no zombies."""
         self._kept_back: list[tuple[int, Event]] = []
         """Elements kept from the task for a while: input channel and element."""
-        self._steps: dict[tuple[str | None, int | None], Step] = {}
-        """By point and position of the operator: a step keeps nothing, so the task has one of each."""
+        self._steps: dict[str | tuple[str | None, int] | None, Step] = {}
+        """By point, and position of the operator if it is one's: a step keeps nothing, so the task has one of each."""
         self._is_source = vertex.is_source
         self._is_sink = [not (one.chained_outputs or one.edge_outputs) for one in vertex.operators]
 
@@ -124,14 +124,12 @@ class TaskFaults:
     def around(
         self, point: str | None, operator: Operator | None = None, rest: Rest | None = None
     ) -> AbstractContextManager[bool]:
-        if rest is not None:
-            return _StepWithRest(self, self._points(point, operator), rest)
-        position = None if operator is None else self.task.chain.operators.index(operator)
-        step = self._steps.get((point, position))
+        place = point if operator is None else (point, self.task.chain.operators.index(operator))
+        step = self._steps.get(place)
         if step is None:
             points, life = self._points(point, operator), self.task.life
-            step = self._steps[point, position] = Step(self._interference, points, self.name, life)
-        return step
+            step = self._steps[place] = Step(self._interference, points, self.name, life)
+        return step if rest is None else _StepWithRest(self, step, rest)
 
     def _points(self, point: str | None, operator: Operator | None) -> tuple[str, ...]:
         if point is None:
@@ -303,6 +301,15 @@ class _NoTask:
 _IS_NO_TASK = _NoTask()
 
 
+@lru_cache(4096)  # The cases of a search have the same few actors.
+def _visits(points: tuple[str, ...], actor: str) -> tuple[tuple[Visit, ...], tuple[Visit, ...]]:
+    """The visits of an actor at its points, before a step and after it."""
+    return (
+        tuple((point, BEFORE, actor) for point in points),
+        tuple((point, AFTER, actor) for point in reversed(points)),
+    )
+
+
 class Step:
     """A step of an actor that visits points. ``life``: that of the actor, if it may be a zombie."""
 
@@ -313,8 +320,7 @@ class Step:
     ) -> None:
         self._interference, self._visited, self._life = interference, interference.visited, life or _IS_NO_TASK
         self._weight = sum(map(self._visited.weight_of, points))
-        self._before = [(point, BEFORE, actor) for point in points]
-        self._after = [(point, AFTER, actor) for point in reversed(points)]
+        self._before, self._after = _visits(points, actor)
 
     def __enter__(self) -> bool:
         # Written out here and below: `NotedVisits.passes`. Nothing about faults is asked as often.
@@ -346,15 +352,14 @@ class Step:
 class _StepWithRest:
     """One step of a task, which may be put off."""
 
-    __slots__ = ("_faults", "_is_put_off", "_points", "_rest")
+    __slots__ = ("_faults", "_is_put_off", "_rest", "_step")
 
-    def __init__(self, faults: TaskFaults, points: tuple[str, ...], rest: Rest) -> None:
-        self._faults, self._points, self._rest = faults, points, rest
+    def __init__(self, faults: TaskFaults, step: Step, rest: Rest) -> None:
+        self._faults, self._step, self._rest = faults, step, rest
         self._is_put_off = False
 
     def __enter__(self) -> bool:
-        for point in self._points:
-            self._faults.visit(point, BEFORE)
+        self._step.__enter__()
         if self._faults.pause is not None:
             self._faults.put_off(self._rest)
             self._is_put_off = True
@@ -363,6 +368,5 @@ class _StepWithRest:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if kind is None and not self._is_put_off:
-            for point in reversed(self._points):
-                self._faults.visit(point, AFTER)
+        if not self._is_put_off:
+            self._step.__exit__(kind, error, traceback)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.checkpoint.barriers import AlignmentMetrics, barrier_fingerprint
@@ -146,12 +147,11 @@ class AsyncSnapshot:
 
     def _prepare(self, context: TaskOperatorContext) -> None:
         uid, operator, checkpoint_id = context.uid, context.name, self.barrier.checkpoint_id
+        options = _options(_snapshot_type(self.barrier), self.place.environment.snapshot_compression)
         for kind, backend in ((KEYED, context.keyed), (OPERATOR, context.operator)):
             if backend is None:
                 continue
             streams = self._stream_factory(uid, kind)
-            compression = self.place.environment.snapshot_compression
-            options = SnapshotOptions(_snapshot_type(self.barrier), compression)
             strategy = backend.snapshot_strategy(options)
             factory = streams if self.local is None else self.local.streams(uid, kind, streams, strategy)
             try:
@@ -333,14 +333,18 @@ class AsyncSnapshot:
 
     def measured(self) -> SubtaskCheckpointMetrics:
         """The numbers of the snapshot, as far as it has come."""
-        results = [piece.result for piece in self.pieces if piece.result is not None]
+        persisted = full = 0
+        for piece in self.pieces:
+            if piece.result is not None:
+                persisted += piece.result.persisted_bytes
+                full += piece.result.size_bytes
         return SubtaskCheckpointMetrics(
             start_delay_ns=self.metrics.start_delay_ns,
             alignment_ns=self.metrics.alignment_ns,
             sync_ns=self.sync_ended_ns - self.started_ns,
             async_ns=max(0, self.place.kernel.now_ns - self.sync_ended_ns),
-            checkpointed_bytes=sum(result.persisted_bytes for result in results),
-            full_bytes=sum(result.size_bytes for result in results),
+            checkpointed_bytes=persisted,
+            full_bytes=full,
             processed_bytes=self.metrics.bytes_processed_during_alignment,
             persisted_bytes=self.persisted_records * self.place.environment.cost.record_bytes,
         )
@@ -349,6 +353,11 @@ class AsyncSnapshot:
         """How far the asynchronous part has come."""
         barrier = barrier_fingerprint(self.barrier)
         return (barrier, self.position, self.steps, self.cancelled, self.waits, self.channel_state is None)
+
+
+@cache
+def _options(kind: SnapshotType, compression: str) -> SnapshotOptions:
+    return SnapshotOptions(kind, compression)
 
 
 def _snapshot_type(barrier: CheckpointBarrier) -> SnapshotType:

@@ -75,6 +75,8 @@ FATES = (DELIVERED, REQUEST_LOST, ANSWER_LOST, EXPIRE, FENCE, LATE_MARKER)
 DEFAULT_MAX_TIMEOUT_NS = 15 * 60 * 1_000_000_000
 """The longest timeout that a producer may ask for (Kafka: ``transaction.max.timeout.ms``, 15 minutes)."""
 
+_new_tuple = tuple.__new__
+
 
 class TransactionCoordinator(KnownNames, Generic[P]):
     """See the module.
@@ -232,7 +234,8 @@ class TransactionCoordinator(KnownNames, Generic[P]):
         now_ns: int,
     ) -> None:
         transactional_id, epoch = (None, -1) if producer is None else producer
-        request = Request("append", transactional_id, epoch, topic, partition, len(values), None, now_ns)
+        asked = ("append", transactional_id, epoch, topic, partition, len(values), None, now_ns)
+        request = _new_tuple(Request, asked)
         entries = self._partition(topic, partition)
         fate = self._arrives(request)
         result = OK
@@ -344,7 +347,7 @@ class TransactionCoordinator(KnownNames, Generic[P]):
         if request is self._in_hand:
             self._in_hand = None
         if self._keeps_history:
-            self.history.append(Exchange(len(self.history), request, fate, result))
+            self.history.append(_new_tuple(Exchange, (len(self.history), request, fate, result)))
 
     def _refuse(
         self, request: Request, fate: str, why: str | TransactionLogError, result: str = REFUSED
