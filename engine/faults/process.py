@@ -19,7 +19,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import lru_cache
 
 from engine.elements.errors import ConfigurationError
 from engine.faults.fault import Fault, FaultMix, matches
@@ -169,8 +169,8 @@ class ProcessFaults:
             self._counts_of.update(passed)
             if self._chance_is_alive:
                 told: dict[tuple[str, ...], int] = {}
-                for point, phase, actor in passed:
-                    weight, possible = _chance_at(point, phase, actor == JOB_MANAGER)
+                for visit in passed:
+                    weight, possible = _chance_of(visit)
                     told[possible] = told.get(possible, 0) + weight
                 for possible, count in told.items():
                     passes = self._by_chance.passes(count, possible)
@@ -279,12 +279,11 @@ class ProcessFaults:
     # -- by chance ------------------------------------------------------------------------------------------------
 
     def _chance(self, here: tuple[str, str, str]) -> Fault | None:
-        point, phase, actor = here
-        weight, possible = _chance_at(point, phase, actor == JOB_MANAGER)
+        weight, possible = _chance_of(here)
         if not self._by_chance.passes(weight, possible):
             self._here = here
             for _ in range(weight):
-                found = self._by_chance.strike(actor, possible)
+                found = self._by_chance.strike(here[2], possible)
                 if found is not None:
                     return found
         return None
@@ -326,15 +325,16 @@ class ProcessFaults:
         return tuple(fault for fault, used in zip(self._faults, self._used, strict=True) if not used)
 
 
-@cache
-def _chance_at(point: str, phase: str, is_master: bool) -> tuple[int, tuple[str, ...]]:
+@lru_cache(4096)  # The cases of a search have the same few actors.
+def _chance_of(visit: tuple[str, str, str]) -> tuple[int, tuple[str, ...]]:
     """How many opportunities a visit is, and of which kinds: those that chance may use on the visiting actor."""
+    point, phase, actor = visit
     if point.startswith(_USER) and point != "user.process":
         possible: tuple[str, ...] = (RAISE,)
     elif phase == TORN:
         possible = (CRASH,)
     else:
-        kinds = (CRASH, RESCALE) if is_master else (CRASH, PAUSE, RESCALE)
+        kinds = (CRASH, RESCALE) if actor == JOB_MANAGER else (CRASH, PAUSE, RESCALE)
         possible = (*kinds, RAISE) if point.startswith(_USER) else kinds
     return opportunities_at(point), possible
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Sequence
 from copy import copy
-from typing import Any
+from functools import partial
 
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, OutputAheadError, check_whole
@@ -328,11 +328,7 @@ class TransactionalLogSink(TwoPhaseCommitSinkOperator):
         producer, topic, now_ns = Producer(*transaction), self._spec.topic, self._now_ns()
         for number, values in self._requests.by_partition(batch).items():
             sequence = self._written.get(number, 0)
-
-            def append(number: int = number, values: list[Any] = values, sequence: int = sequence) -> None:
-                self._log.append(producer, topic, number, values, sequence, now_ns)
-
-            self._requests.ask(append)
+            self._requests.ask(partial(self._log.append, producer, topic, number, values, sequence, now_ns))
             self._written[number] = sequence + len(values)
 
     def pre_commit(self, transaction: Transaction, checkpoint_id: int | None) -> None:
