@@ -13,6 +13,7 @@ faults (``FaultMix.most``), or after a time. Exact faults have no such limit.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Protocol
 
 from engine.faults.clock import ClockFaults
@@ -30,6 +31,10 @@ from engine.runtime.execution import Execution
 from engine.runtime.faulted import ZOMBIE, StruckDown
 from engine.runtime.kernel import ChoiceRecorder
 from state_backends.files import FileSystem
+
+
+_PLACE = itemgetter(0, 1)
+"""Of a visit: point and phase."""
 
 
 class FaultyWorld(Protocol):
@@ -215,8 +220,9 @@ class FaultInjector:
     def points(self) -> dict[tuple[str, str], int]:
         """``(point, phase)`` -> number of visits."""
         points: dict[tuple[str, str], int] = {}
-        for (point, phase, _), count in self.processes.visits.items():
-            points[point, phase] = points.get((point, phase), 0) + count
+        visits = self.processes.visits
+        for place, count in zip(map(_PLACE, visits), visits.values(), strict=True):
+            points[place] = points.get(place, 0) + count
         return points
 
     @property
