@@ -32,7 +32,6 @@ from engine.runtime.faulted import ZOMBIE, StruckDown
 from engine.runtime.kernel import ChoiceRecorder
 from state_backends.files import FileSystem
 
-
 _PLACE = itemgetter(0, 1)
 """Of a visit: point and phase."""
 
