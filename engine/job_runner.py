@@ -14,7 +14,7 @@ from engine.elements.suggestions import nearest
 from engine.faults.fault_plan import FaultPlan
 from engine.graph.job import Job
 from engine.graph.run_settings import Settings, Surroundings
-from engine.runtime.config import SETTINGS, JobSettings, config_of
+from engine.runtime.config import SETTINGS, JobSettings, RunConfig, SparkCluster, config_of, parse_where
 from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.storage import open_storage
 from state_backends.snapshots import CheckpointStorage
@@ -28,6 +28,7 @@ _TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
     "storage": ((str, os.PathLike), "storage='state'"),
     "output_dir": ((str, os.PathLike), "output_dir='out'"),
     "restore": ((bool,), "restore=True"),
+    "on": ((str,), "on='spark'"),
     "kills": ((list, tuple), "kills=['count[1]@3ms']"),
     "instruments": ((list, tuple), "instruments=[MessageCounter()]"),
 }
@@ -48,6 +49,9 @@ def run(job: Job, settings: Settings) -> ExecutionResult:
         if SETTINGS[name].kind is DURATION and type(value) is int:
             raise ConfigurationError(f"run: {name} is {value}; write it with a unit: {name}='{value}ns'")
     config = config_of(values)
+    cluster = parse_where(around.pop("on", None))
+    if cluster is not None:
+        return _run_on(cluster, job, config, around)
     faults = FaultPlan.parse(around.pop("kills", ()))
     restore = around.pop("restore", False)
     with _opened(around.pop("storage", None), job.name, config.inline_state_bytes, restore) as (storage, incarnation):
@@ -57,6 +61,34 @@ def run(job: Job, settings: Settings) -> ExecutionResult:
             **around,
         )  # fmt: skip
         faults.install(execution)
+        return execution.run().raise_on_failure()
+
+
+def _run_on(cluster: SparkCluster, job: Job, config: RunConfig, around: dict[str, Any]) -> ExecutionResult:
+    from spark_bridge.pipeline import spark_execution
+
+    known = ("storage", "restore", "output_dir", "instruments")
+    for name in around:
+        if name not in known:
+            raise ConfigurationError(f"run: {name} works in the simulator only; leave it out, or leave out on=")
+    storage = around.get("storage")
+    if storage is None:
+        raise ConfigurationError(
+            "run: on='spark' needs a directory for checkpoints that all executors see; add storage='state'"
+        )
+    restore = around.get("restore", False)
+    with _opened(storage, job.name, config.inline_state_bytes, restore) as (opened, incarnation):
+        assert opened is not None
+        execution = spark_execution(
+            job.plan(),
+            config,
+            master=cluster.master,
+            storage=opened,
+            incarnation=incarnation,
+            output_dir=os.path.abspath(os.fspath(around.get("output_dir", "."))),
+            restore=restore,
+            instruments=around.get("instruments", ()),
+        )
         return execution.run().raise_on_failure()
 
 

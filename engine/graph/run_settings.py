@@ -23,6 +23,8 @@ class Surroundings(TypedDict, total=False):
     """Directory of checkpoints; in memory without it. It is created when missing."""
     restore: bool
     """Whether to start from the newest checkpoint in ``storage``; from the beginning if none has completed."""
+    on: str
+    """Where the job runs: ``"spark"`` or ``"spark=MASTER"``; without it in the simulator. Needs ``storage``."""
     output_dir: str | PathLike[str]
     """Relative paths of sinks are below this directory; without it below the working directory."""
     file_system: FileSystem

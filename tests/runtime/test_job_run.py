@@ -128,6 +128,9 @@ def test_times_are_texts(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"kills": ["summ@3ms"]}, "there is no task 'summ'; did you mean 'sum'"),
         ({"output_dir": 3}, "run: output_dir is 3 of type int; write output_dir='out'"),
         ({"storage": "s3://bucket/state"}, "run: storage is 's3://bucket/state'; it must be a local directory"),
+        ({"on": "sprak"}, "'sprak' is no place to run a job\n  fix: spark, or spark=MASTER"),
+        ({"on": "spark"}, "run: on='spark' needs a directory for checkpoints that all executors see"),
+        ({"on": "spark", "storage": "state", "kills": ["sum@3ms"]}, "run: kills works in the simulator only"),
         ({"restore": True}, "run: restore=True needs the directory to restore from; add storage='state'"),
     ],
 )

@@ -17,7 +17,6 @@ from engine.cli.runs.on_spark import (
     check_where as check_where,
     explain_on_spark as explain_on_spark,
     on_option as on_option,
-    parse_where as parse_where,
 )
 from engine.cli.runs.run_storage import (
     hold_claimed as hold_claimed,

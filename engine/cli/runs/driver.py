@@ -21,7 +21,7 @@ from engine.checkpoint.restore import UnmatchedStateError
 from engine.cli.runs.directory import report_json, write_report
 from engine.cli.runs.injected_faults import surroundings, survived
 from engine.cli.runs.next_step import next_step
-from engine.cli.runs.on_spark import Where, run_on_spark
+from engine.cli.runs.on_spark import run_on_spark
 from engine.cli.runs.savepoint_options import SavepointWishes
 from engine.cli.settings import SAVEPOINTS_NAME, LoadedJob, RunOptions, is_url, note_stopped, place
 from engine.cli.shell import Terminated, failure_text, is_expected
@@ -37,7 +37,7 @@ from engine.report.summary import summary_lines
 from engine.report.text import print_report
 from engine.report.units import format_ns
 from engine.report.verdict import Verdict, judge_run
-from engine.runtime.config import RunConfig
+from engine.runtime.config import RunConfig, SparkCluster
 from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.job import STOPPED, SavepointReport
 from engine.runtime.storage import SavepointRestore
@@ -78,7 +78,7 @@ class RunOrder:
     paranoid: bool = False
     ledger: bool = False
     table: bool = False
-    on: Where | None = None
+    on: SparkCluster | None = None
 
     @property
     def savepoint_dir(self) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -11,7 +10,7 @@ import click
 from engine.elements.errors import ConfigurationError
 from engine.graph.plan import ExecutionPlan
 from engine.observe.trace_events import Instrument
-from engine.runtime.config import RunConfig
+from engine.runtime.config import RunConfig, SparkCluster
 from engine.runtime.execution import ExecutionResult
 
 if TYPE_CHECKING:
@@ -19,39 +18,13 @@ if TYPE_CHECKING:
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
-_SPARK = "spark"
-
-
-@dataclass(frozen=True, slots=True)
-class Where:
-    """A Spark cluster. ``master``: its URL, ``None`` = two cores of this machine."""
-
-    master: str | None = None
-
-
 def on_option(command: CommandT) -> CommandT:
     """The option ``--on``."""
     text = "Run the job on Spark, on two local cores or the cluster with this URL. [default: in the simulator]"
     return click.option("--on", "on", metavar="spark[=MASTER]", help=text)(command)
 
 
-def parse_where(text: str | None) -> Where | None:
-    """The place that ``--on`` names; ``None`` is the simulator.
-
-    Raises :class:`ConfigurationError` when it names none.
-    """
-    if text is None:
-        return None
-    kind, _, master = text.partition("=")
-    if kind != _SPARK or (not master and "=" in text):
-        raise ConfigurationError(
-            f"--on {text} is no place to run a job\n  fix: --on spark, or --on spark=MASTER with the URL of a Spark"
-            " master, such as spark=local[4] or spark=spark://host:7077"
-        )
-    return Where(master or None)
-
-
-def check_where(where: Where | None, storage: str | None, only_simulated: Sequence[tuple[str, object]]) -> None:
+def check_where(where: SparkCluster | None, storage: str | None, only_simulated: Sequence[tuple[str, object]]) -> None:
     """Raises :class:`ConfigurationError` when a run on Spark lacks a place for its checkpoints, or is asked for what
     only a simulation can do. ``only_simulated``: names of such options, with their values."""
     if where is None:

@@ -19,7 +19,6 @@ from engine.cli.runs import (
     hold_directory,
     newest_usable,
     on_option,
-    parse_where,
     savepoint_options,
 )
 from engine.cli.settings import (
@@ -42,6 +41,7 @@ from engine.cli.settings import (
 from engine.cli.text import error_console, say
 from engine.elements.errors import ConfigurationError, JobChangedError, JobFileError, StorageError
 from engine.faults.fault_plan import FaultPlan
+from engine.runtime.config import parse_where
 from engine.runtime.storage import check_forms, open_storage
 
 _HELP = """Go on with the job that was started with weir run --storage DIR.

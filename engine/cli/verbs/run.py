@@ -21,7 +21,6 @@ from engine.cli.runs import (
     hold_directory,
     next_run_directory,
     on_option,
-    parse_where,
     refuse_taken,
     restore_from,
     restore_options,
@@ -47,6 +46,7 @@ from engine.cli.shell import OneOf
 from engine.cli.text import error_console, say
 from engine.elements.errors import ConfigurationError
 from engine.faults.fault_plan import FaultPlan
+from engine.runtime.config import parse_where
 from engine.runtime.storage import open_storage
 
 _HELP = """Run the job that JOB, a Python file, defines as `job`.

@@ -1,5 +1,5 @@
 """The settings of a run: ``run_config`` holds those that users write, ``cost`` the virtual time that work takes;
-``settings_table`` is the table of all. All other rooms of the runtime read them.
+``settings_table`` is the table of all, ``where`` names places to run a job. All other rooms of the runtime read them.
 """
 
 from __future__ import annotations
@@ -22,3 +22,4 @@ from engine.runtime.config.settings_table import (
     find_setting as find_setting,
     read_setting as read_setting,
 )
+from engine.runtime.config.where import SparkCluster as SparkCluster, parse_where as parse_where

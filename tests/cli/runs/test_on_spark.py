@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine import ConfigurationError
-from engine.cli.runs.on_spark import Where, parse_where
+from engine.runtime.config import SparkCluster, parse_where
 from tests.cli.conftest import Weir
 
 
@@ -15,12 +15,12 @@ from tests.cli.conftest import Weir
     ("text", "where"),
     [
         (None, None),
-        ("spark", Where()),
-        ("spark=local[4]", Where("local[4]")),
-        ("spark=spark://h:7", Where("spark://h:7")),
+        ("spark", SparkCluster()),
+        ("spark=local[4]", SparkCluster("local[4]")),
+        ("spark=spark://h:7", SparkCluster("spark://h:7")),
     ],
 )
-def test_the_place_that_the_option_names(text: str | None, where: Where | None) -> None:
+def test_the_place_that_the_option_names(text: str | None, where: SparkCluster | None) -> None:
     """Without a master it is two cores of this machine; without the option the simulator."""
     assert parse_where(text) == where
 
@@ -28,7 +28,7 @@ def test_the_place_that_the_option_names(text: str | None, where: Where | None) 
 @pytest.mark.parametrize("text", ["sprak", "", "spark=", "flink", "SPARK"])
 def test_a_place_that_there_is_not(text: str) -> None:
     """The error shows both forms."""
-    with pytest.raises(ConfigurationError, match="is no place to run a job\n  fix: --on spark, or --on spark=MASTER"):
+    with pytest.raises(ConfigurationError, match="is no place to run a job\n  fix: spark, or spark=MASTER"):
         parse_where(text)
 
 
