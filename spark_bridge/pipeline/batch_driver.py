@@ -102,6 +102,8 @@ class BatchDriver:
         """By index of the subtask: its last part of a checkpoint."""
         self._over: set[int] = set()
         """Vertices."""
+        self._in_flight: dict[int, int] = {}
+        """By index of a channel: records of the restored checkpoint that the first batch replays."""
         self._attempt = 0
         self._desk = CoordinatorDesk(plan, self.notes)
         self._coordinator = CheckpointCoordinator(
@@ -137,6 +139,9 @@ class BatchDriver:
         if restored is not None:
             self.now_ns = max(START_NS, restored.timestamp_ns)
             self._restored = restored
+            self._in_flight = {
+                index: sum(map(len, (*one.inputs, *one.outputs))) for index, one in restored.channels.items()
+            }
             for vertex in sorted(restored.finished_vertices):
                 self._vertex_is_over(vertex)
             self._commit(restored.checkpoint_id)
@@ -208,8 +213,8 @@ class BatchDriver:
             state = acknowledgement.state
             read += state.read
             came, went = self.records.get(report.subtask, (0, 0))
-            taken = sum(state.received.values()) + state.read
-            self.records[report.subtask] = came + taken, went + (state.read or sum(state.sent.values()))
+            taken = sum(report.received.values()) + state.read
+            self.records[report.subtask] = came + taken, went + (state.read or sum(report.sent.values()))
             acknowledgement = replace(acknowledgement, attempt=_ATTEMPT)
             self._execute(self._coordinator.on_acknowledge(acknowledgement, self.now_ns))
             if report.has_ended:
@@ -241,13 +246,14 @@ class BatchDriver:
         """Each record that was sent in the batch must have been received in it."""
         sent: dict[int, int] = dict.fromkeys((one.index for one in self.plan.channels), 0)
         received, size = dict(sent), 0
+        in_flight, self._in_flight = self._in_flight, {}
         for report in reports:
             assert report.acknowledgement is not None
-            snapshot = report.acknowledgement.state
-            assert isinstance(snapshot, TaskSnapshot)
-            sent |= snapshot.sent
-            received |= snapshot.received
+            sent |= report.sent
+            received |= report.received
             size += report.acknowledgement.metrics.checkpointed_bytes
+        for channel, count in in_flight.items():
+            sent[channel] += count
         differences = tuple(
             (channel, count, received[channel]) for channel, count in sent.items() if count != received[channel]
         )

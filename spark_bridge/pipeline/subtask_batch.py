@@ -18,7 +18,7 @@ from engine.graph.plan import ExecutionPlan, SubtaskPlan
 from engine.runtime.channels import Channel
 from engine.runtime.config import CostModel, RunConfig
 from engine.runtime.kernel import Kernel, Post
-from engine.runtime.storage import LocalFiles, RestoredJob
+from engine.runtime.storage import NOTHING_IN_FLIGHT, LocalFiles, RestoredJob
 from engine.runtime.tasks import OperatorEvent, SourceProgress, SourceTask, TaskEnvironment, TaskLife, lone_task
 from spark_bridge.pipeline.packed_elements import Element
 from state_backends.files import LocalFileSystem
@@ -75,6 +75,9 @@ class SubtaskReport:
     error: Exception | None = None
     has_ended: bool = False
     """Whether its data has ended."""
+    sent: dict[int, int] = field(default_factory=dict)
+    received: dict[int, int] = field(default_factory=dict)
+    """Records, by index of the channel."""
     times: dict[int, ChannelTime] = field(default_factory=dict)
     """Of its output channels, by index."""
     counters: dict[tuple[str, int], dict[str, int]] = field(default_factory=dict)
@@ -222,12 +225,25 @@ class SubtaskBatch:
         uids = {context.uid for context in self._task.chain.contexts}
         state = {} if restored is None else restored.for_task(subtask.subtask, uids)
         self._task.start(state, None if restored is None else restored.checkpoint_id)
+        self._replay_records_in_flight(environment)
         for position, event in order.events.get(subtask.index, ()):
             self._mail("coordinator_event", position, event)
         self._go_on_in_time()
 
     def _mail(self, message: str, *arguments: Any) -> None:
         self._kernel.schedule(self._kernel.now_ns, "receive_mail", self._task, (message, arguments))
+
+    def _replay_records_in_flight(self, environment: TaskEnvironment) -> None:
+        """A checkpoint of the simulator may hold records that were under way: they come before all others."""
+        restored, vertex = self._order.restored, self._task.place.plan.vertex
+        if restored is None or not restored.has_channel_state:
+            return
+        if vertex in restored.key_types:
+            environment.key_type_agreement(vertex).adopt(restored.key_types[vertex])
+        for channel in self._inputs.values():
+            in_flight = restored.channels.get(channel.index, NOTHING_IN_FLIGHT)
+            for batch in (*in_flight.inputs, *in_flight.outputs):
+                channel.put_batch(batch)
 
     def _go_on_in_time(self) -> None:
         """Event time stands where the batch before has left it."""
@@ -268,6 +284,8 @@ class SubtaskBatch:
         self._run()
         report = self.report
         report.losses += self._losses
+        report.sent = {index: channel.sent_records for index, channel in self._outputs.items()}
+        report.received = {index: channel.received_records for index, channel in self._inputs.items()}
         if report.error is None:
             assert report.acknowledgement is not None, f"{self._task.name} waits for something, and nothing comes"
             self._task.life.cancel()

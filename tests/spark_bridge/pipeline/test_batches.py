@@ -28,6 +28,7 @@ def test_the_committed_rows_are_those_of_the_simulator(build: BuildJob, tmp_path
     assert jobs.committed(tmp_path / "batches" / "out") == expected
     assert sum(expected.values()) >= 40
     assert len(oracle.verdicts) >= 3
+    assert sum(verdict.records_sent for verdict in oracle.verdicts) >= 600, "the records of the channels are counted"
     assert oracle.held, "a record was sent and not received in its batch, or the other way round"
 
 

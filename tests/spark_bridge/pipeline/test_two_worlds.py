@@ -9,6 +9,8 @@ import pytest
 
 from engine import Job
 from engine.checkpoint.restore import NoRestart
+from engine.runtime.config import CostModel
+from engine.runtime.storage import open_storage
 from tests.spark_bridge.pipeline import jobs
 from tests.spark_bridge.pipeline.runs import config, in_batches, simulated
 
@@ -61,3 +63,19 @@ def test_worlds_alternate_over_one_storage(first: str, tmp_path: Path) -> None:
     result, _ = in_batches(jobs.word_count(1), tmp_path / "run", config(100, state_backend=first))
     assert result.error is None, result.error
     assert jobs.committed(tmp_path / "run" / "out") == expected(jobs.word_count, tmp_path)
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+def test_records_in_flight_are_replayed_before_all_others(parallelism: int, tmp_path: Path) -> None:
+    """An unaligned checkpoint of the simulator holds some; other subtasks may get them."""
+    options = {"cost": CostModel(record_ns=3_000), "batch_size": 20, "checkpoint_timeout_ns": 10**12}
+    settings = config(100, mode="unaligned", restart=NoRestart(), **options)
+    result = simulated(jobs.word_count(2), tmp_path / "run", settings, killed_at_ns=700_000)
+    assert result.error is not None
+    with open_storage(str(tmp_path / "run" / "state"), "words") as opened:
+        newest = opened.storage.read_metadata(opened.storage.list_checkpoints()[-1])
+        assert list(newest.channel_state()), "no record was in flight"
+    result, oracle = in_batches(jobs.word_count(parallelism), tmp_path / "run", config())
+    assert result.error is None, result.error
+    assert jobs.committed(tmp_path / "run" / "out") == expected(jobs.word_count, tmp_path)
+    assert oracle.held
