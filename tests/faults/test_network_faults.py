@@ -11,6 +11,7 @@ import pytest
 from engine.elements.errors import ConfigurationError
 from engine.explore.run import CheckpointTrigger
 from engine.faults.fault import Fault, FaultMix, parse_fault
+from engine.faults.injector import FaultInjector
 from engine.faults.network import NetworkFaults, clogged_between_ns
 from engine.faults.opportunities import Struck
 from engine.observe.trace_events import CheckpointCompleted, Receive, SnapshotTaken, TaskState
@@ -282,3 +283,24 @@ def test_an_element_may_overtake_in_an_unsound_network() -> None:
             numbers[event.channel].append(event.element)
     assert len(run.struck) == 2
     assert any(found != sorted(found) for found in numbers.values())
+
+
+@pytest.mark.parametrize(
+    ("faults", "mix", "messages", "elements"),
+    [
+        ((), FaultMix({"crash": 1_000}, most=1), False, False),
+        ((Fault("lose", "* *"),), FaultMix(), True, False),
+        ((), FaultMix({"late": 1_000}, most=1), True, False),
+        ((Fault("partition", "*", at_ns=5, for_ns=10),), FaultMix(), True, True),
+        ((Fault("delay", "* *", for_ns=10),), FaultMix(), False, True),
+        ((), FaultMix({"clog": 1_000}, most=1), False, True),
+        ((Fault("clog", "*", at_ns=5, for_ns=10, amount=1),), FaultMix(), True, True),
+    ],
+)
+def test_what_may_be_disturbed_is_asked(
+    faults: tuple[Fault, ...], mix: FaultMix, messages: bool, elements: bool
+) -> None:
+    """Messages and elements are asked for when a fault may strike them: exactly, by chance, or for a while."""
+    injector = FaultInjector(faults, mix)
+
+    assert (injector.disturbs_messages, injector.disturbs_elements) == (messages, elements)
