@@ -246,13 +246,13 @@ class _FoldingState(KeyedState[Entries]):
 class ReducingState(_FoldingState):
     """One value per key and namespace into which added values are folded."""
 
-    __slots__ = ("_reduce", "_rows")
+    __slots__ = ("_has_rows", "_reduce")
 
     def __init__(self, table: Entries, descriptor: ReducingStateDescriptor) -> None:
         super().__init__(table)
         self._reduce = descriptor.reduce_fn
         # Only the heap's own table has values that need not be written, logged or dated one by one.
-        self._rows: ShardedTable | None = getattr(table, "plain", None)
+        self._has_rows = hasattr(table, "plain")
 
     def get(self) -> Any:
         """The reduced value, or ``None`` when nothing was added."""
@@ -279,7 +279,9 @@ class ReducingState(_FoldingState):
         """
         # check_lengths, without a call on the way of every batch of a reduce
         assert len(values) == len(keys), f"a batch of {len(keys)} keys came with {len(values)} values"
-        if namespaces is None and len(keys) >= _FEW_RECORDS and (rows := self._rows) is not None:
+        if self._has_rows and namespaces is None and len(keys) >= _FEW_RECORDS:
+            # Asked for each time: the state may have been moved into columns, and then its rows refuse.
+            rows: ShardedTable = self._table.plain  # type: ignore[attr-defined]
             running = rows.running(len(keys))
             if running is not None:
                 self._fold_running(rows, running, keys, values, out)

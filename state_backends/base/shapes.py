@@ -10,10 +10,10 @@ A shape is a function that takes a value and raises :class:`_Misfit` when the va
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import count, repeat
-from operator import call
+from itertools import repeat
+from operator import call, length_hint
 from typing import Any
 
 from state_backends.base.errors import CorruptStateError, StateBackendError
@@ -128,15 +128,10 @@ _NUMBERS = {int}
 """The types of whole numbers, which are seen together to be right."""
 
 
-def _locate(places: Iterable[Any], shapes: Iterable[Shape], values: Iterable[Any]) -> None:
-    """Refuse the first value that does not have its shape. Until then the shapes are called without a loop in Python,
-    so that nearly nothing is spent on where a value is."""
-    for place, shape, value in zip(places, shapes, values, strict=False):
-        try:
-            shape(value)
-        except _Misfit as misfit:
-            misfit.where.append(f"[{place!r}]")
-            raise
+def _last_taken(rest: Iterator[Any], size: int) -> int:
+    """Where the value stood that an iterator gave last: it knows how many are left. So the shapes are called without a
+    loop in Python, and nothing is spent on where a value is until one of them does not fit."""
+    return size - length_hint(rest) - 1
 
 
 def optional(shape: Shape) -> Shape:
@@ -158,10 +153,12 @@ def list_of(shape: Shape) -> Shape:
             raise _Misfit("a list", value)
         if are_numbers and set(map(type, value)) == _NUMBERS and min(value) >= 0:
             return
+        rest = iter(value)
         try:
-            any(map(shape, value))
-        except _Misfit:
-            _locate(count(), repeat(shape), value)
+            any(map(shape, rest))
+        except _Misfit as misfit:
+            misfit.where.append(f"[{_last_taken(rest, len(value))}]")
+            raise
 
     return check
 
@@ -180,10 +177,12 @@ def row(*shapes: Shape, more: Collection[Shape] = ()) -> Shape:
             raise _Misfit(f"a list of {wanted} values", value)
         if are_numbers and set(map(type, value)) == _NUMBERS and min(value) >= 0:
             return
+        rest = iter(value)
         try:
-            any(map(call, known, value))
-        except _Misfit:
-            _locate(count(), known, value)
+            any(map(call, known, rest))
+        except _Misfit as misfit:
+            misfit.where.append(f"[{_last_taken(rest, len(value))}]")
+            raise
 
     return check
 
@@ -216,10 +215,12 @@ def fields(required: Mapping[str, Shape], more: Mapping[str, Shape] | None = Non
         if not names <= value.keys():
             name = next(name for name in required if name not in value)
             raise _Misfit(f"a map with {name!r}", value)
+        rest = iter(value.values())
         try:
-            any(map(call, map(known.get, value, repeat(anything)), value.values()))
-        except _Misfit:
-            _locate(value, map(known.get, value, repeat(anything)), value.values())
+            any(map(call, map(known.get, value, repeat(anything)), rest))
+        except _Misfit as misfit:
+            misfit.where.append(f"[{list(value)[_last_taken(rest, len(value))]!r}]")
+            raise
 
     return check
 

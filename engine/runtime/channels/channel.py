@@ -46,10 +46,11 @@ if TYPE_CHECKING:
     from engine.runtime.channels.checkpointed_input_gate import CheckpointedInputGate
 
 _ANNOUNCEMENT_NUMBER = 0
+"""Announcements are made here, not sent: they have no number of their own and do not show in a trace."""
+
 _FEW = 4
 _ANY_TIME, _OVERTAKING = AlignmentType.AT_LEAST_ONCE, AlignmentType.UNALIGNED
 _new_tuple = tuple.__new__
-"""Announcements are made here, not sent: they have no number of their own and do not show in a trace."""
 
 
 class Channel(OutputQueue):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -38,3 +39,22 @@ def test_what_has_the_shape_passes(shape: Shape) -> None:
     value: Any = [] if shape is not _SHAPE else {"name": "", "points": [(0, 0)], "counts": [], "more": object()}
 
     check_shape(value, shape, "file", "it")
+
+
+@pytest.mark.parametrize("nest", [list_of, row, lambda inner: fields({"inner": inner})], ids=["list", "row", "fields"])
+def test_a_value_deep_inside_is_looked_at_once(nest: Callable[[Shape], Shape]) -> None:
+    """A damaged file of a hundred bytes must not hang its reader: the place is told without a second look."""
+    looks = 0
+
+    def leaf(value: Any) -> None:
+        nonlocal looks
+        looks += 1
+        text(value)
+
+    shape: Shape = leaf
+    value: Any = 5
+    for _ in range(30):
+        shape, value = nest(shape), {"inner": value} if nest not in (list_of, row) else [value]
+    with pytest.raises(CorruptStateError, match="should be a text, and is 5"):
+        check_shape(value, shape, "file", "it")
+    assert looks == 1

@@ -288,6 +288,8 @@ def test_a_state_declared_as_rows_again_comes_back_into_dicts() -> None:
     assert columns.add_groups(grouping, np.array([10, 10]), SumFold()).tolist() == [11, 12]
     with pytest.raises(StateSchemaError, match="'sum' is held in columns now"):
         rows.get_many([5])
+    with pytest.raises(StateSchemaError, match="'sum' is held in columns now"):
+        rows.add_many([5] * 100, [1] * 100, [])
     assert backend.reducing_state(SUM).get_many([5, 6]) == [11, 12]
 
 
