@@ -7,8 +7,8 @@ Rules.
 * A batch begins from the newest completed checkpoint, and from nothing else. Repeating one changes nothing.
 * The checkpoint is durable before a sink commits: the operators that commit are restored from it, as they would be
   after a crash, and hear that it is complete.
-* A subtask whose data has ended runs no more: its part of the checkpoint goes into the next ones as it is. A vertex is
-  over when the data of all its subtasks has ended, and the next checkpoint says so.
+* A subtask whose data has ended reads no more, and only takes snapshots, so that its operators finish once. A vertex is
+  over when the data of all its subtasks has ended: the next checkpoint says so, and it runs no more.
 * An operator coordinator is cut when a batch begins: events that it has sent by then reach their subtasks in the
   batch, and events of subtasks reach it after the batch.
 """
@@ -18,6 +18,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from engine.checkpoint.coordinator import (
     Acknowledge,
@@ -36,6 +37,7 @@ from engine.checkpoint.coordinator import (
     TaskStatus,
     WriteMetadata,
 )
+from engine.elements.errors import KeyTypeMismatchError, StorageError
 from engine.elements.events import CheckpointBarrier
 from engine.graph.plan import ExecutionPlan, OperatorPlan, SubtaskPlan, VertexPlan
 from engine.observe.trace_events import CheckpointAborted, CheckpointCompleted, CheckpointCut, Instrument, TraceEvent
@@ -45,6 +47,7 @@ from engine.runtime.storage import CheckpointFiles, RestoredJob, TaskSnapshot
 from spark_bridge.pipeline.coordinator_desk import CoordinatorDesk
 from spark_bridge.pipeline.refusals import commits
 from spark_bridge.pipeline.subtask_batch import BatchOrder, ChannelTime, SubtaskBatch, SubtaskReport
+from state_backends.base import KeyType
 from state_backends.files import LocalFileSystem
 from state_backends.snapshots import CheckpointStorage
 
@@ -98,8 +101,10 @@ class BatchDriver:
         """The time of the present batch: virtual, so that a batch is the same whenever it is run."""
         self._restored: RestoredJob | None = None
         self._times: dict[int, ChannelTime] = {}
-        self._ended: dict[int, Acknowledge] = {}
-        """By index of the subtask: its last part of a checkpoint."""
+        self._ended: set[int] = set()
+        """Subtasks, by their index, whose data has ended."""
+        self._key_types: dict[int, tuple[KeyType, str]] = {}
+        """By vertex: the type of the keys that go there, and the subtask that has found it."""
         self._over: set[int] = set()
         """Vertices."""
         self._in_flight: dict[int, int] = {}
@@ -152,10 +157,6 @@ class BatchDriver:
         for subtask in range(self.plan.vertices[vertex].parallelism):
             self._coordinator.on_task_status((vertex, subtask), TaskStatus.FINISHED)
 
-    def _ended_subtasks(self) -> frozenset[int]:
-        of_vertices = (one.index for one in self.plan.subtasks if one.vertex in self._over)
-        return frozenset((*self._ended, *of_vertices))
-
     def close(self) -> None:
         """No further batch is run."""
         self._desk.close()
@@ -173,6 +174,7 @@ class BatchDriver:
         barrier = self._barrier
         assert barrier is not None, "the coordinator has nothing else to wait for"
         self._attempt += 1
+        over = frozenset(one.index for one in self.plan.subtasks if one.vertex in self._over)
         order = BatchOrder(
             plan=self.plan,
             config=self._config,
@@ -184,8 +186,11 @@ class BatchDriver:
             span_ns=self._span_ns,
             restored=self._restored,
             times=self._times,
-            ended=self._ended_subtasks(),
+            over=over,
+            resting=frozenset(self._ended - over),
             source_records=self._limit,
+            is_adopted=self._is_adopted(),
+            key_types={vertex: key_type for vertex, (key_type, _) in self._key_types.items()},
             events=self._desk.take(),
         )
         reports = sorted(self.run(order), key=lambda report: report.subtask)
@@ -194,6 +199,7 @@ class BatchDriver:
 
     def _take(self, reports: Sequence[SubtaskReport], checkpoint_id: int) -> None:
         error = next((report.error for report in reports if report.error is not None), None)
+        error = error or self._key_types_differ(reports)
         if error is not None:
             self._execute(self._coordinator.stop(self.now_ns))
             self._trace(CheckpointAborted(self.now_ns, _ATTEMPT, checkpoint_id, str(error)))
@@ -218,29 +224,40 @@ class BatchDriver:
             acknowledgement = replace(acknowledgement, attempt=_ATTEMPT)
             self._execute(self._coordinator.on_acknowledge(acknowledgement, self.now_ns))
             if report.has_ended:
-                self._ended[report.subtask] = acknowledgement
+                self._ended.add(report.subtask)
         self.source_records += read
         self._trace_cut(checkpoint_id, reports)
-        for index in sorted(self._ended.keys() - {report.subtask for report in reports}):
-            last = self._ended[index]
-            assert not last.shared, "a subtask with keyed state ends with all others of its vertex"
-            again = replace(last, checkpoint_id=checkpoint_id)
-            self._execute(self._coordinator.on_acknowledge(again, self.now_ns))
         restored, problems = self.files.latest({checkpoint_id})
-        assert restored is not None, problems
+        if restored is None:
+            raise StorageError("\n  ".join([f"checkpoint {checkpoint_id} was written and cannot be read", *problems]))
         self._restored = restored
         self._commit(checkpoint_id)
         for vertex in self.plan.vertices:
             subtasks = [one.index for one in self.plan.subtasks if one.vertex == vertex.index]
             if vertex.index not in self._over and all(index in self._ended for index in subtasks):
                 self._vertex_is_over(vertex.index)
-                for index in subtasks:
-                    del self._ended[index]
         self._desk.batch_over(checkpoint_id, reports)
         # A source begins a pause anew in each batch: one that is longer than the batch would never end.
         is_idle = not (read or any(one.has_ended or one.events for one in reports))
         self._span_ns = self._span_ns * 2 if is_idle else self._interval_ns
         self.is_over = len(self._over) == len(self.plan.vertices)
+
+    def _is_adopted(self) -> bool:
+        return self._restored is not None and self.files.is_adopted(self._restored.checkpoint_id)
+
+    def _key_types_differ(self, reports: Sequence[SubtaskReport]) -> Exception | None:
+        """Senders in different processes cannot agree while they run: 1 of one and True of another would meet in one
+        cell of state. So their batch fails."""
+        for report in reports:
+            name = self.plan.subtasks[report.subtask].name
+            for vertex, key_type in report.key_types.items():
+                known, finder = self._key_types.setdefault(vertex, (key_type, name))
+                if known != key_type:
+                    return KeyTypeMismatchError(
+                        f"{self.plan.vertices[vertex].name!r} gets keys of type {known} from {finder} and of type"
+                        f" {key_type} from {name}\n  fix the key function: all keys of a stream have one type"
+                    )
+        return None
 
     def _trace_cut(self, checkpoint_id: int, reports: Sequence[SubtaskReport]) -> None:
         """Each record that was sent in the batch must have been received in it."""
@@ -290,15 +307,22 @@ class BatchDriver:
                     DiscardPendingCheckpoint(checkpoint_id=checkpoint_id)
                     | DiscardCheckpoint(checkpoint_id=checkpoint_id)
                 ):
-                    files.discard(checkpoint_id)
+                    self._try(f"checkpoint {checkpoint_id}", partial(files.discard, checkpoint_id))
                     self._execute(coordinator.on_discarded(checkpoint_id, now_ns))
-                case DiscardSharedState():
-                    files.delete_shared(instruction.handles)
+                case DiscardSharedState(handles=handles):
+                    self._try("shared state that no checkpoint uses", partial(files.delete_shared, handles))
                 case FailJob():
                     raise AssertionError(f"{instruction!r}: a batch fails by the error of its subtask")
                 case _:
                     # Timers: a batch has none. Messages to tasks: they are gone, and `_commit` tells those that commit.
                     pass
+
+    def _try(self, what: str, delete: Callable[[], None]) -> None:
+        """Delete something; what cannot be deleted does no harm."""
+        try:
+            delete()
+        except OSError as error:
+            self.notes.append(f"{what} could not be deleted: {error}")
 
     # -- commits ------------------------------------------------------------------------------------------------------
 
@@ -310,7 +334,8 @@ class BatchDriver:
             if vertex.index in self._over:
                 continue
             for operator in vertex.operators:
-                if commits(operator):
+                # A source that goes on hears of no completion: no position is committed elsewhere.
+                if commits(operator) and not (vertex.is_source and operator.position == 0):
                     for subtask in range(vertex.parallelism):
                         self.commit_operator(vertex, operator, subtask, restored)
         self.committed.append(checkpoint_id)
@@ -335,8 +360,10 @@ class BatchDriver:
             span_ns=0,
             restored=replace(restored, operators=known),
             times={},
-            ended=frozenset(),
+            over=frozenset(),
+            resting=frozenset(),
             source_records=0,
+            is_adopted=self._is_adopted(),
         )
         report = SubtaskBatch(order, lone_subtask).commit()
         if report.error is not None:

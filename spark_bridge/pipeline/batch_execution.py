@@ -11,7 +11,7 @@ from engine.runtime.config import RunConfig
 from engine.runtime.execution import ExecutionResult
 from engine.runtime.job import FAILED, FINISHED, Restore, TaskReport
 from engine.runtime.kernel import START_NS, ChoiceRecorder
-from engine.runtime.storage import RestoredJob, SavepointRestore
+from engine.runtime.storage import RestoredJob, SavepointRestore, unusable_storage
 from spark_bridge.pipeline.batch_driver import BatchDriver, RunBatch
 from spark_bridge.pipeline.refusals import check_plan
 from state_backends.snapshots import CheckpointStorage
@@ -47,6 +47,9 @@ class BatchExecution:
         """
         check_plan(plan, config)
         interval = config.checkpoint_interval
+        records = (interval and interval.records) or _DEFAULT_RECORDS
+        # Long enough for all the records, which take virtual time.
+        span_ns = max(1_000_000_000, 2 * records * config.cost.source_record_ns)
         self.driver = BatchDriver(
             plan,
             config,
@@ -54,8 +57,8 @@ class BatchExecution:
             incarnation,
             output_dir,
             run_batch,
-            source_records=(interval and interval.records) or _DEFAULT_RECORDS,
-            interval_ns=(interval and interval.time_ns) or 1_000_000_000,
+            source_records=records,
+            interval_ns=(interval and interval.time_ns) or span_ns,
             instruments=instruments,
         )
         self._instruments = instruments
@@ -83,6 +86,8 @@ class BatchExecution:
                 self._run_all(driver)
         except WeirError as failure:
             error = failure
+        except OSError as failure:
+            error = unusable_storage(driver.files.storage.job_dir, failure)
         finally:
             driver.close()
         state = FINISHED if error is None else FAILED

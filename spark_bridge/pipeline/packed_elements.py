@@ -33,6 +33,25 @@ def pack(elements: Sequence[Element], edge: str) -> bytes:
         raise StateError(f"{error}\n  records that go from one stage to the next must be plain values") from error
 
 
+def packed_within(elements: Sequence[Element], edge: str, most_bytes: int) -> Iterator[bytes]:
+    """The bytes of elements in pieces of at most so many, as far as single records are smaller; in order."""
+    packed = pack(elements, edge)
+    if len(packed) <= most_bytes:
+        yield packed
+        return
+    if len(elements) > 1:
+        half = len(elements) // 2
+        halves: tuple[Sequence[Element], ...] = (elements[:half], elements[half:])
+    else:
+        (only,) = elements
+        if not isinstance(only, Batch) or len(only) == 1:
+            yield packed
+            return
+        halves = tuple([part] for part in only.split(len(only) // 2))
+    for one in halves:
+        yield from packed_within(one, edge, most_bytes)
+
+
 def unpack(packed: bytes, edge: str) -> Iterator[Element]:
     """The elements that :func:`pack` was given."""
     for kind, *parts in default_codec().decode(packed, f"records on {edge}"):

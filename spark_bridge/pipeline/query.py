@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
+import sysconfig
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from engine.elements.errors import shorten
 from engine.graph.plan import ExecutionPlan
 from engine.observe.trace_events import Instrument
 from engine.runtime.config import RunConfig
@@ -20,12 +23,15 @@ from spark_bridge.pipeline.refusals import check_plan
 from spark_bridge.pipeline.stage_function import DRIVER, StageOrder, read_report, stage_function
 from spark_bridge.pipeline.stages import stages_of
 from spark_bridge.pipeline.subtask_batch import BatchOrder, SubtaskReport
-from spark_bridge.session import SessionSettings, get_session
+from spark_bridge.session import SessionSettings, get_session, require_pyspark
 from state_backends.codec import RegisteredType, default_codec
 from state_backends.snapshots import CheckpointStorage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+_WEIR = ("engine", "operators", "state_backends", "spark_bridge")
 
 
 class SparkStages:
@@ -89,9 +95,37 @@ def run_query(session: SparkSession, driver: BatchDriver, stages: SparkStages) -
         try:
             query.awaitTermination()
         except StreamingQueryException as error:
-            if failed:
-                raise failed[0] from None
-            raise SparkBridgeError(f"Spark has ended the query: {error}") from None
+            raise _told(failed[0] if failed else error) from None
+        finally:
+            # No batch may go on once the storage is released.
+            query.stop()
+
+
+def _told(error: BaseException) -> BaseException:
+    """An error of the job as it is; one of Spark without the Java frames."""
+    if not type(error).__module__.startswith(("pyspark", "py4j")):
+        return error
+    lines = [line.strip() for line in str(error).splitlines()]
+    causes = [line for line in lines if "Error: " in line and not line.startswith(("at ", "File "))]
+    cause = causes[-1] if causes else lines[0]
+    return SparkBridgeError(
+        f"Spark has given up a batch: {shorten(cause, 400)}\n"
+        "  nothing of the batch is committed; mend the cause, then go on with weir resume"
+    )
+
+
+def send_modules_of_the_job() -> None:
+    """Have functions of modules that are not installed travel with the job: executors cannot import the job file, nor a
+    module beside it."""
+    from pyspark import cloudpickle
+
+    installed = {os.path.realpath(path) for path in (sys.prefix, sys.base_prefix, *sysconfig.get_paths().values())}
+    for name, module in list(sys.modules.items()):
+        path = getattr(module, "__file__", None)
+        if path is None or name == "__main__" or name.partition(".")[0] in _WEIR:
+            continue
+        if not any(os.path.realpath(path).startswith(root + os.sep) for root in installed):
+            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
 @contextmanager
@@ -121,6 +155,8 @@ def spark_execution(
     Raises what :class:`BatchExecution` and :func:`spark_bridge.session.get_session` raise; the session is started here.
     """
     check_plan(plan, config)
+    require_pyspark()
+    send_modules_of_the_job()
     session = get_session(None if master is None else SessionSettings(master=master))
     stages = SparkStages(plan, default_codec().registry.of_users())
     return BatchExecution(

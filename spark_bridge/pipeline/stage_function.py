@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from engine.elements.batch import Batch
 from engine.elements.errors import JobFailedError
-from spark_bridge.pipeline.packed_elements import Element, pack, unpack
+from spark_bridge.pipeline.packed_elements import Element, packed_within, unpack
 from spark_bridge.pipeline.stages import BatchStage
 from spark_bridge.pipeline.subtask_batch import BatchOrder, SubtaskBatch, SubtaskReport
 from state_backends.codec import RegisteredType, default_codec
@@ -33,6 +33,8 @@ ROW_SCHEMA = "target int, subtask int, channel int, sequence int, payload binary
 DRIVER = -1
 _BLOCK_RECORDS = 16_384
 _BLOCKS_A_BATCH = 32
+_MOST_BYTES = 16 * 1024 * 1024
+"""Spark holds a row in memory several times over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ class _Partition:
 
     def _run_subtask(self, index: int, rows: list[_Row]) -> Iterator[_Row]:
         subtask = self._plan.subtasks[index]
-        if index in self._order.batch.ended:
+        if index in self._order.batch.over:
             return
         try:
             part = SubtaskBatch(self._order.batch, subtask)
@@ -142,22 +144,25 @@ class _Partition:
                 _append(waiting, element)
             records = self._records.get(channel, 0) + sum(len(one) for one in elements if isinstance(one, Batch))
             if records >= _BLOCK_RECORDS:
-                yield self._block(channel)
+                yield from self._flushed(channel)
                 records = 0
             self._records[channel] = records
 
     def _rest(self) -> Iterator[_Row]:
         for channel, elements in list(self._open.items()):
             if elements:
-                yield self._block(channel)
+                yield from self._flushed(channel)
 
-    def _block(self, channel: int) -> _Row:
+    def _flushed(self, channel: int) -> Iterator[_Row]:
         elements, self._open[channel] = self._open[channel], []
+        for packed in packed_within(elements, self._edge(channel), _MOST_BYTES):
+            yield self._block(channel, packed)
+
+    def _block(self, channel: int, payload: bytes) -> _Row:
         sequence = self._sequence.get(channel, 0)
         self._sequence[channel] = sequence + 1
         plan = self._plan.channels[channel]
         subtask = self._order.subtask_of[plan.receiver_vertex, plan.receiver_subtask]
-        payload = pack(elements, self._edge(channel))
         return _Row(self._target(subtask, sequence), subtask, channel, sequence, payload)
 
     def _edge(self, channel: int) -> str:

@@ -1,8 +1,8 @@
 """One subtask's part of one batch: the task that the simulator runs, alone, fed from rows and drained into rows.
 
 The task starts from the state of the checkpoint before, gets everything that its inputs bring in this batch, and then
-the barrier. Its acknowledgement ends the part. Costs and faults of the simulation play no role here: a step takes no
-virtual time. A batch spans some virtual time, in which sources may pause; for all other tasks the clock stands.
+the barrier. Its acknowledgement ends the part. A batch spans some virtual time, in which sources read and may pause;
+for all other tasks the clock stands. Other costs, and faults, play no role here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import Any
 
 from engine.checkpoint.coordinator import Acknowledge, Decline
 from engine.elements.batch import MAX_TIMESTAMP_MS, Batch
+from engine.elements.errors import JobGraphError
 from engine.elements.events import CheckpointBarrier, EndOfData, Watermark, WatermarkStatus
+from engine.graph.partitioner import KeyTypeAgreement
 from engine.graph.plan import ExecutionPlan, SubtaskPlan
 from engine.runtime.channels import Channel
 from engine.runtime.config import CostModel, RunConfig
@@ -21,10 +23,10 @@ from engine.runtime.kernel import Kernel, Post
 from engine.runtime.storage import NOTHING_IN_FLIGHT, LocalFiles, RestoredJob
 from engine.runtime.tasks import OperatorEvent, SourceProgress, SourceTask, TaskEnvironment, TaskLife, lone_task
 from spark_bridge.pipeline.packed_elements import Element
+from state_backends.base import KeyType
 from state_backends.files import LocalFileSystem
 from state_backends.snapshots import CheckpointStorage
 
-_FREE = CostModel(source_record_ns=0)
 _EVENTS_BETWEEN_LOOKS = 64
 _FOR_EVER_NS = 2**62
 
@@ -46,7 +48,10 @@ class BatchOrder:
     ``span_ns``        virtual time of the batch, from the time of its barrier on;
     ``restored``       the checkpoint before; ``None`` in the first batch;
     ``times``          by index of a channel; those absent have no event time yet;
-    ``ended``          subtasks, by their index in the plan, whose data has ended in an earlier batch: they are over;
+    ``over``           subtasks, by their index in the plan, that do not run: their vertex has ended before;
+    ``resting``        subtasks whose data has ended, and that of others of their vertex has not: they take snapshots;
+    ``is_adopted``     whether ``restored`` is of another run;
+    ``key_types``      by vertex: the type of the keys that go there, as far as it is known;
     ``source_records`` the most records that a subtask of a source emits in the batch;
     ``events``         of coordinators, by index of the subtask: the position of the operator and the event.
     """
@@ -61,8 +66,11 @@ class BatchOrder:
     span_ns: int
     restored: RestoredJob | None
     times: dict[int, ChannelTime]
-    ended: frozenset[int]
+    over: frozenset[int]
+    resting: frozenset[int]
     source_records: int
+    is_adopted: bool = False
+    key_types: Mapping[int, KeyType] = field(default_factory=dict)
     events: Mapping[int, Sequence[tuple[int, Any]]] = field(default_factory=dict)
 
 
@@ -75,6 +83,8 @@ class SubtaskReport:
     error: Exception | None = None
     has_ended: bool = False
     """Whether its data has ended."""
+    key_types: dict[int, KeyType] = field(default_factory=dict)
+    """By vertex."""
     sent: dict[int, int] = field(default_factory=dict)
     received: dict[int, int] = field(default_factory=dict)
     """Records, by index of the channel."""
@@ -202,7 +212,7 @@ class SubtaskBatch:
             sources=SourceProgress(order.config.batch_size, limit if vertex.is_source else None, self._end_of_slice),
             post=Post(kernel, None, part),
             protocol=order.config.protocol,
-            cost=_FREE,
+            cost=CostModel(source_record_ns=order.config.cost.source_record_ns),
             storage=storage,
             location=storage.location,
             file_system=LocalFileSystem(),
@@ -214,7 +224,10 @@ class SubtaskBatch:
             counters=self.report.counters,
             losses=self._losses,
             allow_non_restored_state=order.config.allow_non_restored_state,
+            starts_from_another_run=order.is_adopted,
         )
+        for receiver, key_type in order.key_types.items():
+            environment.key_type_agreement(receiver).adopt(key_type)
         self._task, self._outputs = lone_task(order.plan, environment, subtask, part)
         for channel in self._outputs.values():
             channel.gate = part
@@ -248,7 +261,10 @@ class SubtaskBatch:
     def _go_on_in_time(self) -> None:
         """Event time stands where the batch before has left it."""
         order = self._order
-        over = {(one.vertex, one.subtask) for one in order.plan.subtasks if one.index in order.ended}
+        if self.report.subtask in order.resting:
+            return
+        gone = order.over | order.resting
+        over = {(one.vertex, one.subtask) for one in order.plan.subtasks if one.index in gone}
         for channel in self._inputs.values():
             if (channel.plan.sender_vertex, channel.plan.sender_subtask) in over:
                 channel.put_event(Watermark(MAX_TIMESTAMP_MS))
@@ -276,19 +292,44 @@ class SubtaskBatch:
 
     def finish(self) -> Iterator[None]:
         """All input of the batch has come: take the snapshot. A source reads now, and yields to be drained."""
+        is_resting = self.report.subtask in self._order.resting
         if isinstance(self._task, SourceTask):
-            yield from self._read()
+            if is_resting:
+                self._end_of_slice()
+            else:
+                yield from self._read()
         else:
             for channel in self._inputs.values():
                 channel.put_barrier(self._order.barrier, None)
         self._run()
         report = self.report
         report.losses += self._losses
+        report.has_ended = report.has_ended or is_resting
+        report.key_types = self._key_types()
+        self._refuse_processing_time()
         report.sent = {index: channel.sent_records for index, channel in self._outputs.items()}
         report.received = {index: channel.received_records for index, channel in self._inputs.items()}
         if report.error is None:
             assert report.acknowledgement is not None, f"{self._task.name} waits for something, and nothing comes"
             self._task.life.cancel()
+
+    def _key_types(self) -> dict[int, KeyType]:
+        """By vertex: what this subtask has found the keys to be."""
+        vertices = {one.index: self._agreement(one.index).key_type for one in self._order.plan.vertices}
+        return {vertex: key_type for vertex, key_type in vertices.items() if key_type is not None}
+
+    def _agreement(self, vertex: int) -> KeyTypeAgreement:
+        return self._task.place.environment.key_type_agreement(vertex)
+
+    def _refuse_processing_time(self) -> None:
+        """A timer in processing time would fire once per batch, whatever its time is."""
+        for operator, plan in zip(self._task.chain.operators, self._task.chain.plans, strict=True):
+            timers = getattr(operator, "timers", None)
+            if timers is not None and timers.processing_time.next_time() is not None:
+                self.report.error = self.report.error or JobGraphError(
+                    f"{plan.name!r} sets a timer in processing time, which does not pass in a batch\n"
+                    "  fix: use event time, or run the job without --on"
+                )
 
     def commit(self) -> SubtaskReport:
         """Have the operators, which were restored from the checkpoint of the barrier, commit what it lists."""

@@ -70,6 +70,10 @@ class BulkTextFormat:
         self.encode = row_format.encode
         self._line_end = line_end_of(row_format)
 
+    def __reduce__(self) -> tuple[type[BulkTextFormat], tuple[RowFormat, str]]:
+        # The job travels to other processes; the encoder does not.
+        return BulkTextFormat, (self.row_format, self.compression)
+
     def encode_batch(self, batch: Batch) -> LineRows:
         """The lines of a batch. Raises :class:`operators.files.writing.part_files.RecordError`."""
         return encode_lines(self.row_format, batch.values, self._line_end)

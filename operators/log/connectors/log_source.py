@@ -80,7 +80,7 @@ class LogSource:
         check_whole("poll_ms", poll_ms)
         if group is not None:
             check_name("consumer group", group)
-        self._group = group
+        self.group = group
         self.path, self.topic, self._isolation = path, topic, isolation
         self._partitions = None if partitions is None else tuple(partitions)
         self._start = start if isinstance(start, str) else dict(start)
@@ -113,7 +113,7 @@ class LogSource:
 
     def checkpoint_listener(self, context: SourceContext) -> SourceCheckpointListener | None:
         """Commits offsets to the group, if there is one."""
-        return None if self._group is None else GroupOffsets(context, self.path, self.topic, self._group)
+        return None if self.group is None else GroupOffsets(context, self.path, self.topic, self.group)
 
     def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
         """A reader of a partition. A position is ``(offset, checksum, end offset)``.

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import cloudpickle
 
-from engine import CollectedResults, CollectionSource, FileSink, Job, UserFunctionError
+from engine import (
+    BulkTextFormat,
+    CollectedResults,
+    CollectionSource,
+    CsvRowFormat,
+    FileSink,
+    Job,
+    JobGraphError,
+    JsonLinesRowFormat,
+    KeyedProcessFunction,
+    KeyTypeMismatchError,
+    TextRowFormat,
+    UserFunctionError,
+)
+from engine.cli.settings import load_job
 from engine.runtime.execution import Execution
 from spark_bridge.pipeline.batch_driver import BatchDriver
+from spark_bridge.pipeline.query import send_modules_of_the_job
 from tests.spark_bridge.pipeline import jobs
 from tests.spark_bridge.pipeline.local_stages import is_portable
 from tests.spark_bridge.pipeline.runs import config, in_batches, simulated
@@ -119,3 +138,92 @@ def test_the_simulator_knows_nothing_of_batches(tmp_path: Path) -> None:
     job = jobs.word_count()
     in_batches(job, tmp_path, config())
     assert Execution(job.plan(), config(), output_dir=str(tmp_path / "again")).run().error is None
+
+
+@pytest.mark.parametrize("build", [jobs.unequal_ends, jobs.windows], ids=lambda build: build.__name__)
+def test_a_subtask_that_has_ended_before_others_keeps_its_state_in_files(build: BuildJob, tmp_path: Path) -> None:
+    """Each checkpoint has files of its own: state that is not written again would be missing in the next one."""
+    result, _ = in_batches(build(3), tmp_path / "batches", config(inline_state_bytes=0, retained=1))
+    assert result.error is None, result.error
+    simulated(build(3), tmp_path / "simulated", config())
+    assert jobs.committed(tmp_path / "batches" / "out") == jobs.committed(tmp_path / "simulated" / "out")
+
+
+def test_keys_of_two_types_do_not_meet(tmp_path: Path) -> None:
+    """The senders are in different processes: 1 of one and True of another would be one key."""
+    job = Job("mixed", parallelism=2)
+    numbers = job.source(CollectionSource([1, True] * 50, splits=2), name="numbers").key_by(lambda number: number)
+    numbers.reduce(lambda one, other: one, uid="first").sink(FileSink("rows"), uid="sink")
+    result, _ = in_batches(job, tmp_path, config(30))
+    assert isinstance(result.error, KeyTypeMismatchError), result.error
+    assert "all keys of a stream have one type" in str(result.error)
+    assert not jobs.committed(tmp_path / "out")
+
+
+class Alarm(KeyedProcessFunction):
+    """Sets a timer in processing time."""
+
+    def process_element(self, value: Any, ctx: Any) -> tuple[()]:
+        ctx.register_processing_time_timer(ctx.processing_time_ms() + 5)
+        return ()
+
+
+def test_a_timer_in_processing_time_fails_its_batch(tmp_path: Path) -> None:
+    """It is known only when it is set; it would fire once per batch."""
+    job = Job("alarms")
+    numbers = job.source(CollectionSource(range(10)), name="numbers").key_by(lambda number: number)
+    numbers.process(Alarm(), name="alarm").sink(FileSink("rows"), uid="sink")
+    result, _ = in_batches(job, tmp_path, config())
+    assert isinstance(result.error, JobGraphError), result.error
+    assert "'alarm' sets a timer in processing time" in str(result.error)
+
+
+_ELSEWHERE = """
+import pickle, sys
+order = pickle.load(open(sys.argv[1], "rb"))
+print([operator.factory().__class__.__name__ for vertex in order.plan.vertices for operator in vertex.operators])
+"""
+
+
+def test_the_modules_of_a_job_travel_with_it(tmp_path: Path) -> None:
+    """An executor cannot import the job file, nor a module beside it."""
+    (tmp_path / "helper_of_the_job.py").write_text("def twice(number):\n    return number * 2\n")
+    (tmp_path / "the_job.py").write_text(
+        "from engine import CollectionSource, FileSink, Job\nfrom helper_of_the_job import twice\n\n\n"
+        "def plus_one(number):\n    return twice(number) + 1\n\n\n"
+        "job = Job('travels')\njob.source(CollectionSource([1])).map(plus_one).sink(FileSink('rows'))\n"
+    )
+    orders: list[Any] = []
+
+    def note(driver: BatchDriver) -> None:
+        inner = driver.run
+        driver.run = lambda order: (orders.append(order), inner(order))[1]
+
+    in_batches(load_job(str(tmp_path / "the_job.py"), {}).job, tmp_path / "run", config(), watch=note, stop_after=1)
+    send_modules_of_the_job()
+    (tmp_path / "order").write_bytes(cloudpickle.dumps(orders[0]))
+    answer = subprocess.run(
+        [sys.executable, "-c", _ELSEWHERE, str(tmp_path / "order")],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd="/",
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert "MapOperator" in answer.stdout
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        JsonLinesRowFormat(), CsvRowFormat(["a", "b"], delimiter=";"), TextRowFormat("\r\n"),
+        BulkTextFormat(JsonLinesRowFormat(), compression="xz"),
+    ],
+    ids=lambda written: type(written).__name__,
+)  # fmt: skip
+def test_file_formats_travel(written: Any) -> None:
+    """They hold encoders that cannot; these are made anew."""
+    row = "text" if isinstance(written, TextRowFormat) else {"a": 1, "b": "ü"}
+    copied = pickle.loads(pickle.dumps(written))
+    assert copied.encode(row) == written.encode(row)
+    assert getattr(copied, "compression", None) == getattr(written, "compression", None)

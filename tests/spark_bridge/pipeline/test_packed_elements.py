@@ -12,7 +12,7 @@ from engine.elements.batch import Batch
 from engine.elements.columns import ColumnBatch, checked_columns
 from engine.elements.errors import StateError
 from engine.elements.events import EndOfData, Watermark, WatermarkStatus
-from spark_bridge.pipeline.packed_elements import Element, pack, unpack
+from spark_bridge.pipeline.packed_elements import Element, pack, packed_within, unpack
 
 scalars = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text()
 values = st.recursive(
@@ -77,3 +77,31 @@ def test_a_record_that_cannot_cross_is_named_with_its_edge() -> None:
     """And the error says where in the record."""
     with pytest.raises(StateError, match=r"(?s)from a to b.*object.*plain values"):
         pack([Batch([{"deep": [object()]}])], "from a to b")
+
+
+@given(elements, st.integers(20, 200))
+def test_pieces_are_small_and_make_the_whole(sent: list[Element], most: int) -> None:
+    """A piece is larger only when a single record, or an event, is."""
+    pieces = list(packed_within(sent, "edge", most))
+    received = [element for piece in pieces for element in unpack(piece, "edge")]
+    assert _records(received) == _records(sent)
+    for piece in pieces:
+        inside = list(unpack(piece, "edge"))
+        assert len(piece) <= most or len(inside) == 1 >= _size(inside[0])
+
+
+def _size(element: Element) -> int:
+    return len(element) if isinstance(element, Batch) else 1
+
+
+def _records(some: list[Element]) -> list[str]:
+    """Records and events in order, whatever batches they are in."""
+    found = []
+    for element in some:
+        if isinstance(element, Batch):
+            count = len(element)
+            stamps, keys = element.timestamps or [None] * count, element.keys or [None] * count
+            found += [repr(record) for record in zip(element.values, stamps, keys, strict=True)]
+        else:
+            found.append(repr(element))
+    return found
