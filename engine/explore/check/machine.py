@@ -39,7 +39,7 @@ from engine.graph.plan import ChannelPlan, EdgePlan, ExecutionPlan, SubtaskPlan
 from engine.runtime.config import CostModel, RunConfig
 from engine.runtime.execution import Execution
 from engine.runtime.faulted import ProcessDiedError, StruckDown
-from engine.runtime.job import ENDED, STOPPED, Restore
+from engine.runtime.job import ENDED, RUNNING, STOPPED, Restore
 from engine.runtime.kernel import START_NS, ChoiceRecorder, ScheduledEvent
 from engine.runtime.storage import TaskSnapshot
 from engine.runtime.tasks import Task
@@ -262,12 +262,22 @@ class Machine:
                 del state.cuts[key]
         declared = [self._declared(state, task) for task in manager.tasks.values() if task.life.is_running]
         cuts = sorted(state.cuts.items(), key=lambda item: item[0])
-        if state.faults >= self._faults:
+        if state.faults >= self._faults and self._is_settled(state):
             # A job that fails by itself meets the same failure from any checkpoint, and so reaches this state again.
             now = undisturbed_parts(state.execution)
             return digest_of("last", now, output_parts(state.world), declared, state.jobs.fingerprint())
         now = execution_parts(state.execution)
         return digest_of(now, world_parts(state.world), declared, cuts, state.faults, state.jobs.fingerprint())
+
+    @staticmethod
+    def _is_settled(state: CaseState) -> bool:
+        """Whether no process or task will start from a checkpoint or savepoint, unless another fault strikes or the job
+        fails by itself. Until then it makes a difference which one that is. ``jobs.fingerprint()`` is empty for a job
+        without savepoints."""
+        manager = state.execution.manager
+        if manager.job.state != RUNNING or state.watcher.has_lost_messages or state.jobs.fingerprint() is not None:
+            return False
+        return all(task.life.is_running or task.life.state == "finished" for task in manager.tasks.values())
 
     def ending_fingerprint(self, state: CaseState) -> bytes:
         """Of the job's end, as far as readers can see it."""

@@ -64,6 +64,8 @@ class StrikeWatcher:
         """Of the present event."""
         self.struck = 0
         """How many faults have struck so far."""
+        self.has_lost_messages = False
+        """Whether a message was lost or came twice: a checkpoint, and with it the job, may fail much later."""
         self.exact: tuple[Fault, ...] = ()
         """The same faults in the form used in a case, if occasions are counted."""
         self.unwinding: StruckDown | None = None
@@ -124,6 +126,7 @@ class StrikeWatcher:
         if strike is None:
             return DELIVERED
         self.struck += 1
+        self.has_lost_messages = True
         if self._counts is not None:
             self.exact = (*self.exact, Fault(strike.kind, f"{message} {task}", number=self._counts[occasion]))
         return () if strike.kind == LOSE else (0, 0)

@@ -116,6 +116,16 @@ def test_committing_on_the_barrier_is_found_whoever_dies(victim: str) -> None:
     assert TWICE in found
 
 
+@pytest.mark.parametrize("victim", ["process", "job manager", "task"])
+def test_each_checkpoint_that_a_death_goes_back_to_is_tried(victim: str) -> None:
+    """A barrier taken too early makes one wrong checkpoint among right ones. Until a task starts from one of them, the
+    states after a death are alike in everything else."""
+    order = CheckOrder(calm_case(1, mode="at-least-once"), victims=(victim,))
+    found, search = outcomes(counting(2, 1, parallelism=1), order)
+    assert search.found.is_complete
+    assert (("out", ("('a', 1)", "('a', 2)", "('b', 1)", "('b', 2)")),) in _rows(found)
+
+
 def test_lost_messages_cost_time_and_nothing_else() -> None:
     """Whichever message between job manager and task is lost or comes twice, rows are committed once."""
     found, search = outcomes(straight(), CheckOrder(calm_case(1), kinds=("lose", "duplicate"), seconds=30))
