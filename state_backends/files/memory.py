@@ -217,10 +217,11 @@ class MemoryFileSystem(FileSystem):
         return _MemoryDirectoryLock(self, path, held)
 
     def fingerprint(self) -> tuple[object, ...]:
-        """All names and contents, as readers see them and as they would be after a crash."""
+        """All names and contents, as readers see them. Whether they are durable makes no difference to a process that
+        dies, only to a machine that loses power."""
         changes, fingerprint = self._known
         if changes != self.changes:
-            fingerprint = tuple(_fingerprint(self._root))
+            fingerprint = _fingerprint(self._root)
             self._known = (self.changes, fingerprint)
         return fingerprint
 
@@ -341,18 +342,11 @@ class _MemoryDirectoryLock:
         self._crashes = -1
 
 
-def _fingerprint(directory: _Directory) -> Iterator[object]:
-    names, durable = directory.names, directory.durable
-    for name in sorted(names.keys() | durable.keys()):
-        now, before = names.get(name), durable.get(name)
-        for node in (now,) if now is before else (now, before):
-            if isinstance(node, _File):
-                content = bytes(node.content)
-                yield (name, content, None if content == node.durable else node.durable)
-            elif node is not None:
-                yield (name, tuple(_fingerprint(node)))
-            else:
-                yield (name, None)
+def _fingerprint(directory: _Directory) -> tuple[object, ...]:
+    return tuple(
+        (name, bytes(node.content) if isinstance(node, _File) else _fingerprint(node))
+        for name, node in sorted(directory.names.items())
+    )
 
 
 class _Crash:

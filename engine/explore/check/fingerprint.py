@@ -100,9 +100,9 @@ class WorldDigest:
 
 def _without_temporary(tree: Any) -> object:
     return tuple(
-        (entry[0], _without_temporary(entry[1])) if len(entry) == 2 and isinstance(entry[1], tuple) else entry
-        for entry in tree
-        if not entry[0].endswith(TEMPORARY_SUFFIX)
+        (name, _without_temporary(content) if isinstance(content, tuple) else content)
+        for name, content in tree
+        if not name.endswith(TEMPORARY_SUFFIX)
     )
 
 

@@ -246,3 +246,21 @@ def test_atomic_writes_are_durable_when_they_return() -> None:
 
     assert fs.read_bytes("/d/a") == b"new"
     assert fs.list_dir("/d") == ["a"]
+
+
+def test_a_fingerprint_is_what_readers_see() -> None:
+    """Every name and every byte counts, and not whether they are durable."""
+    fs = memory_with(a=b"1")
+    found = [fs.fingerprint()]
+    with fs.open_append("/d/a") as file:
+        file.write(b"2")
+        found.append(fs.fingerprint())
+        file.fsync()
+        assert fs.fingerprint() == found[-1]
+    fs.make_dirs("/d/e")
+    found.append(fs.fingerprint())
+    fs.rename("/d/a", "/d/b")
+    found.append(fs.fingerprint())
+    fs.fsync_dir("/d")
+    assert fs.fingerprint() == found[-1]
+    assert len(set(found)) == 4
