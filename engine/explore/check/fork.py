@@ -16,8 +16,9 @@ import gc
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from enum import Enum
 from io import BytesIO
-from pickle import Pickler, loads
+from pickle import FRAME, PROTO, Pickler, Unpickler
 from types import BuiltinMethodType, FunctionType, MappingProxyType, ModuleType
 from typing import Any
 
@@ -26,6 +27,8 @@ from msgpack import Packer
 from engine.elements.errors import ConfigurationError
 
 _ALWAYS_SHARED = (FunctionType, ModuleType, MappingProxyType, Packer)
+_PROTOCOL = 3
+"""The newest one whose memo has explicit numbers: a reader can begin with a memo that is full already."""
 _RECURSION_LIMIT = 50_000
 """Tasks and channels form long chains, and each link takes a few frames."""
 
@@ -43,13 +46,13 @@ class _SharingPickler(Pickler):
     """Writes a reference instead of a shared object."""
 
     def __init__(self, buffer: BytesIO, forker: int, kinds: frozenset[type], numbers: dict[int, int], keep: _Keep):
-        super().__init__(buffer, 5)
+        super().__init__(buffer, _PROTOCOL)
         self._forker, self._kinds, self._numbers, self._keep = forker, kinds, numbers, keep
 
     def reducer_override(self, one: Any) -> Any:
         if one.__class__ in self._kinds or id(one) in self._numbers:
             return NotImplemented if one is _shared_by else self._keep(one)
-        if isinstance(one, type):
+        if isinstance(one, (type, Enum)):
             return self._keep(one)
         if isinstance(one, BaseException):
             # An error does not change after it was raised; its traceback would keep whole states alive.
@@ -75,6 +78,9 @@ class Forker:
         self._get = _shared_by(self._token)
         # By identity, which stays valid because the objects are kept.
         self._numbers: dict[int, int] = {}
+        self._prelude: tuple[Pickler, Unpickler] | None = None
+        """A writer and a reader of shared objects and names of attributes. Their memos are those with which all copies
+        begin, so that copies refer to these by number."""
 
     def share(self, *objects: Any) -> None:
         """Make all copies share these objects, which never change."""
@@ -99,20 +105,41 @@ class Forker:
 
     def dump(self, state: Any) -> bytes:
         """The state as bytes, for :meth:`load`."""
-        buffer = BytesIO()
         try:
-            _SharingPickler(buffer, self._token, self._kinds, self._numbers, self._keep).dump(state)
+            if self._prelude is None:
+                self._begin_with(state)
+            return self._written(state)[1]
         except RecursionError as error:
             raise ConfigurationError(
                 "the job is too large to be checked: a copy of its state, from task to task and into what they hold, is"
                 " nested deeper than Python's stack\n"
                 "  fix: check a job with fewer operators, or search this one with weir explore"
             ) from error
-        return buffer.getvalue()
+
+    def _begin_with(self, state: Any) -> None:
+        """Make a prelude for states like this one. It must hold nothing that can change."""
+        written = self._written(state)[0].memo.copy().values()
+        pickler, prelude = self._written([list(self._objects), [one for _, one in written if one.__class__ is str]])
+        unpickler = Unpickler(BytesIO(prelude))
+        unpickler.load()
+        self._prelude = pickler, unpickler
+
+    def _written(self, state: Any) -> tuple[Pickler, bytes]:
+        buffer = BytesIO()
+        pickler = _SharingPickler(buffer, self._token, self._kinds, self._numbers, self._keep)
+        if self._prelude is not None:
+            pickler.memo = self._prelude[0].memo
+        pickler.dump(state)
+        # One frame, so that it is read at once.
+        body = buffer.getvalue()[len(PROTO) + 1 :]
+        return pickler, PROTO + bytes([_PROTOCOL]) + FRAME + len(body).to_bytes(8, "little") + body
 
     def load(self, copy: bytes) -> Any:
         """Another state like the one that was dumped."""
-        return loads(copy)
+        unpickler = Unpickler(BytesIO(copy))
+        if self._prelude is not None:
+            unpickler.memo = self._prelude[1].memo
+        return unpickler.load()
 
     def close(self) -> None:
         _objects_of.pop(self._token, None)

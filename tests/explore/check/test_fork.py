@@ -101,6 +101,17 @@ def test_what_is_shared_is_the_same_object() -> None:
     forker.close()
 
 
+def test_a_state_may_change_between_its_copies() -> None:
+    """All copies begin with what they share: nothing of the first state that was copied is in that."""
+    forker, state = Forker(), {"list": [1], "name": "one"}
+    first = forker.dump(state)
+    state["list"].append(2)  # type: ignore[attr-defined]
+    assert forker.load(forker.dump(state)) == {"list": [1, 2], "name": "one"}
+    assert forker.load(first) == {"list": [1], "name": "one"}
+    assert forker.load(first)["list"] is not forker.load(first)["list"]
+    forker.close()
+
+
 def test_a_state_that_is_nested_too_deep_is_refused() -> None:
     """Copying goes down from object to object: if that is deeper than the stack, the error says what to do."""
     state: list[object] = []
