@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from operator import itemgetter
 from typing import NamedTuple
 
 from engine.elements.errors import StateError
@@ -210,11 +211,12 @@ class SharedStateRegistry:
         assert self._highest_not_claimed == -1 or self._highest_not_claimed in self._restored, self._restored
 
     def fingerprint(self) -> tuple[object, ...]:
-        """All state that determines future behaviour. A key stands for its file (G2)."""
+        """All state that determines future behaviour. A key stands for its file (G2). Keys are sorted: their order
+        is only that in which unused files are deleted."""
         return (
             tuple(
                 (key, entry.handle is None, entry.created_by, entry.last_used, entry.keeps_creator)
-                for key, entry in self._entries.items()
+                for key, entry in sorted(self._entries.items(), key=itemgetter(0))
             ),
             tuple((checkpoint_id, sharing.name) for checkpoint_id, sharing in sorted(self._restored.items())),
             self._highest_not_claimed,
