@@ -43,6 +43,7 @@ from engine.runtime.job import ENDED, RUNNING, STOPPED, Restore
 from engine.runtime.kernel import START_NS, ChoiceRecorder, ScheduledEvent
 from engine.runtime.storage import TaskSnapshot
 from engine.runtime.tasks import Task
+from operators.log.port import Exchange, Producer, Request
 from state_backends.base import KeyGroupRange, KeyType
 from state_backends.codec import RegisteredType, StateCodec
 from state_backends.snapshots import (
@@ -75,10 +76,13 @@ _VALUES = (
     CheckpointBarrier,
     CheckpointOptions,
     ChannelName,
+    Exchange,
     Fault,
     FixedDelayRestart,
     KeyType,
     OperatorStateHandle,
+    Producer,
+    Request,
     Restore,
     RestoreRow,
     SnapshotOptions,
@@ -202,9 +206,9 @@ class Machine:
         """The events that may happen next, by position among the ready events."""
         return [] if state.is_over else state.execution.kernel.alternatives()
 
-    def execute(self, state: CaseState, position: int, strikes: tuple[Strike, ...] = ()) -> None:
-        """Carry out the event at a position among the ready ones, with the faults that strike during it. The occasions
-        that it passed are in ``state.watcher.passed`` afterwards."""
+    def execute(self, state: CaseState, position: int, strikes: tuple[Strike, ...] = ()) -> object:
+        """Carry out the event at a position among the ready ones, with the faults that strike during it, and return its
+        target. The occasions that it passed are in ``state.watcher.passed`` afterwards."""
         execution = state.execution
         event = execution.kernel.event_at(position)
         task = task_of(event.target)
@@ -224,11 +228,12 @@ class Machine:
                     execution.deaths.settle()
         except ProcessDiedError:
             self._resume(state)
-            return
+            return event.target
         if execution.manager.job.state == STOPPED:
             self._resume(state)
         elif task is not None and task.life.is_running:
             self._remember_cuts(state, task)
+        return event.target
 
     def _remember_cuts(self, state: CaseState, task: Task) -> None:
         for checkpoint_id in task.checkpointing.running_ids:

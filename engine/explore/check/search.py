@@ -33,6 +33,7 @@ from engine.explore.run import Subject
 from engine.faults.network import REPEATED
 from engine.observe.points import TORN
 from engine.runtime.faulted import JOB_MANAGER, MESSAGES, PROCESS
+from engine.runtime.tasks import SourceTask
 
 Committed = tuple[tuple[str, tuple[str, ...]], ...]
 """The rows that readers see, by sink; rows are sorted."""
@@ -162,6 +163,8 @@ class Search:
         self._seen: set[bytes] = set()
         self._tried: set[bytes] = set()
         self._struck: set[bytes] = set()
+        self._passed: dict[bytes, int] = {}
+        """Events before the states on the way between kept ones; see :meth:`_was_passed`."""
         self._ended: set[bytes] = set()
         self._somebody = subject.plan(self._machine.parallelism).subtasks[-1].name
         self._takes_all = self._machine.config.failover != "region"
@@ -255,13 +258,14 @@ class Search:
     def _walk(
         self, state: CaseState, node: int, reached: _Reached, done: Sequence[Move], step: Move
     ) -> Iterator[Ending]:
-        """Carry out one event after those already done, and then all events that may be taken alone."""
-        machine, steps = self._machine, list(done)
+        """Carry out one event after those already done, and then all events that may be taken alone, up to a state that
+        was passed before."""
+        machine, steps, mine = self._machine, list(done), set[bytes]()
         attempt = state.execution.manager.job.attempt
         following: Move | None = step
         while following is not None:
             try:
-                machine.execute(state, following.position, following.strikes)
+                target = machine.execute(state, following.position, following.strikes)
             except AssertionError as error:
                 yield from self._end(state, node, (*steps, following), f"AssertionError: {error}")
                 return
@@ -279,6 +283,12 @@ class Search:
                 # A job that fails by itself restarts for ever; only recognising an earlier state ends that.
                 break
             following = self._following(state)
+            if following is not None and self._independence is not None and isinstance(target, SourceTask):
+                # Most walks that meet soon come to a place where a source has had its turn. Asking at every event would
+                # cost more than it saves.
+                is_turn_over = not isinstance(state.execution.kernel.event_at(following.position).target, SourceTask)
+                if is_turn_over and self._was_passed(state, self._nodes[node].events + len(steps), mine):
+                    return
         self._keep(state, node, tuple(steps))
 
     def _following(self, state: CaseState) -> Move | None:
@@ -290,6 +300,18 @@ class Search:
         calm = state.faults > 0 and state.faults >= self._order.faults
         alone = self._independence.alone(state.execution, alternatives, is_calm=calm)
         return None if alone is None else Move(alone[0])
+
+    def _was_passed(self, state: CaseState, events: int, mine: set[bytes]) -> bool:
+        """Whether an earlier walk came here by as few events, and went on. ``mine``: the states that this walk itself
+        has passed; it does not stop at them, because events for dead tasks change no fingerprint."""
+        fingerprint = self._machine.fingerprint(state)
+        if fingerprint in mine:
+            return False
+        if self._passed.get(fingerprint, events + 1) <= events:
+            return True
+        mine.add(fingerprint)
+        self._passed[fingerprint] = events
+        return False
 
     def _is_new(self, state: CaseState, known: set[bytes]) -> bool:
         """Many faults, and many ways, lead to the same state; the search continues from each such state once."""

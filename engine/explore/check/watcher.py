@@ -75,6 +75,8 @@ class StrikeWatcher:
         """Called when that may have changed; ``None`` = not needed."""
         self._counts: dict[Occasion, int] | None = {} if counts else None
         self._strikes: dict[int, Strike] = {}
+        self._is_idle = False
+        """Whether nothing can strike in this event, and nothing is counted: then occasions are not noted."""
         self._dies_torn: StruckDown | None = None
         self._execution: Execution | None = None
         self._writer: str | None = None
@@ -89,9 +91,11 @@ class StrikeWatcher:
         self._execution = execution
 
     def begin(self, strikes: tuple[Strike, ...]) -> None:
+        """Before each event, and before a copy."""
         self.passed.clear()
         self.worlds.clear()
         self._strikes = {strike.index: strike for strike in strikes}
+        self._is_idle = not strikes and self.world_digest is None and self._counts is None
 
     def _pass(self, occasion: Occasion) -> Strike | None:
         if self._counts is not None:
@@ -109,6 +113,8 @@ class StrikeWatcher:
             self._writer = None
             return
         self._writer = actor
+        if self._is_idle:
+            return
         strike = self._pass(Occasion(point, phase, actor))
         if strike is None:
             return
@@ -121,6 +127,8 @@ class StrikeWatcher:
         self._execution.condemn(strike.victim, cause)
 
     def fates(self, message: str, task: str) -> tuple[int, ...]:
+        if self._is_idle:
+            return DELIVERED
         occasion = Occasion(message, "", task)
         strike = self._pass(occasion)
         if strike is None:
@@ -156,7 +164,7 @@ class StrikeWatcher:
             self.at(point, phase, self._writer)
 
     def torn(self, point: str, size_bytes: int) -> int | None:
-        if self._writer is None:
+        if self._writer is None or self._is_idle:
             return None
         strike = self._pass(Occasion(point, TORN, self._writer))
         if strike is None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from engine.cli.cases import load_subject_and_scenario
 from engine.elements.errors import ConfigurationError
 from engine.explore.check import STATES, CheckOrder
 from engine.explore.check.search import TIME, Search
 from engine.explore.run import Subject
-from tests.explore.check.jobs import calm_case, counting, hasty, merging, outcomes, straight
+from tests.explore.check.jobs import calm_case, counting, hasty, merging, outcomes, straight, windowed
 
 TWICE = ("finished", (("out", ("0", "0")),), True)
 ONCE = ("finished", (("out", ("0",)),), False)
@@ -78,6 +80,80 @@ def test_recognising_states_loses_no_ending(faults: int) -> None:
     assert every == known
 
 
+class _NothingWasPassed(dict[bytes, int]):
+    def get(self, _one: object, default: Any = None) -> Any:
+        return default
+
+
+def _endings(subject: Subject, order: CheckOrder, *, walks_on: bool) -> tuple[list[tuple[object, ...]], int]:
+    """Every ending with the length of the shortest way to it, and how many events the search has carried out."""
+    search: Any = Search(subject, order)
+    if walks_on:
+        search._passed = _NothingWasPassed()
+    found = list(search.endings())
+    assert search.found.is_complete
+    endings = [(one.faults, len(one.path), one.state, one.committed, one.text) for one in found]
+    return sorted(endings), search.found.transitions
+
+
+@pytest.mark.parametrize(
+    ("subject", "order"),
+    [
+        pytest.param(hasty(), CheckOrder(calm_case(), faults=2), id="two deaths"),
+        pytest.param(straight(transactional=False), CheckOrder(calm_case(1)), id="shown at once"),
+        pytest.param(straight(), CheckOrder(calm_case(1, mode="unaligned"), victims=("process",)), id="unaligned"),
+        pytest.param(straight(), CheckOrder(calm_case(1), kinds=("lose", "duplicate")), id="lost messages"),
+        pytest.param(windowed(), CheckOrder(calm_case(1)), id="windows"),
+        pytest.param(merging(), CheckOrder(calm_case(mode="none"), faults=2), id="an order that shows"),
+    ],
+)
+def test_walks_that_meet_lose_no_ending(subject: Subject, order: CheckOrder) -> None:
+    """A walk that ends where an earlier one has passed loses no ending, and no shorter way to one."""
+    ended, few = _endings(subject, order, walks_on=False)
+    walked_on, many = _endings(subject, order, walks_on=True)
+    assert ended == walked_on
+    assert few < many
+
+
+def test_a_walk_ends_only_where_another_one_has_passed_by_as_few_events() -> None:
+    """A shorter way to a state is walked to the end, or a longer story would be told. A walk does not end at a state of
+    its own: an event for a dead task leaves the state as it is, and the walk must pass it."""
+    search: Any = Search(straight(), CheckOrder(calm_case()))
+    state, mine = search._machine.start(), set[bytes]()
+    assert [search._was_passed(state, events, mine) for events in (5, 5, 6)] == [False, False, False]
+    assert search._was_passed(state, 5, set())
+    assert not search._was_passed(state, 4, set())
+    assert search._was_passed(state, 4, set())
+    search._machine.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "mode", "params"),
+    [
+        ("counting", "aligned", {}),
+        ("counting", "at-least-once", {}),
+        ("finishing", "aligned", {}),
+        ("in_flight", "unaligned", {}),
+        ("rescaling", "aligned", {}),
+        ("timers", "aligned", {"timers": "forgotten"}),
+        ("two_phase_commit", "aligned", {"commit": "barrier"}),
+        ("windows", "at-least-once", {}),
+    ],
+)
+def test_walks_that_meet_lose_no_ending_of_a_teaching_job(name: str, mode: str, params: dict[str, str]) -> None:
+    """The same with thousands of states, right endings and wrong ones."""
+    subject, scenario = load_subject_and_scenario(f"examples/teaching/{name}.py", params)
+    case = scenario.case(mode)
+    config = {**case.config, "batch_size": 1, "cost.source_record_ns": 0}
+    config.pop("checkpoint_interval", None)
+    order = CheckOrder(replace(case, config=config, checkpoints=(0,)), seconds=3_600)
+    ended, few = _endings(subject, order, walks_on=False)
+    walked_on, many = _endings(subject, order, walks_on=True)
+    assert ended == walked_on
+    assert few < many * 0.75
+
+
 @pytest.mark.parametrize("worth", [1, 1_000_000])
 def test_copies_on_the_way_to_a_fault_change_nothing(worth: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a copy before each fault or none, the search finds the same endings by the same paths."""
@@ -116,11 +192,10 @@ def test_committing_on_the_barrier_is_found_whoever_dies(victim: str) -> None:
     assert TWICE in found
 
 
-@pytest.mark.parametrize("victim", ["process", "job manager", "task"])
-def test_each_checkpoint_that_a_death_goes_back_to_is_tried(victim: str) -> None:
+def test_each_checkpoint_that_a_death_goes_back_to_is_tried() -> None:
     """A barrier taken too early makes one wrong checkpoint among right ones. Until a task starts from one of them, the
     states after a death are alike in everything else."""
-    order = CheckOrder(calm_case(1, mode="at-least-once"), victims=(victim,))
+    order = CheckOrder(calm_case(1, mode="at-least-once"), victims=("job manager",))
     found, search = outcomes(counting(2, 1, parallelism=1), order)
     assert search.found.is_complete
     assert (("out", ("('a', 1)", "('a', 2)", "('b', 1)", "('b', 2)")),) in _rows(found)
