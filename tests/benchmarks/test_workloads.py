@@ -161,7 +161,7 @@ def test_scale_has_a_line_for_each_size(monkeypatch: pytest.MonkeyPatch) -> None
     quick, full = scale.measure(True), scale.measure(False)
 
     assert [size for shape, size in asked[:4]] == [10, 32, 100, 1_000]
-    assert [result.goal.bound for result in full if result.goal is not None] == [20.0, 4096.0, 10.0]
+    assert [result.goal.bound for result in full if result.goal is not None] == [12.0, 1600.0, 10.0]
     per_channel = [result for result in full if result.unit == "µs"]
     assert [result.median for result in per_channel] == [2e6 / (side * side) for side in (10, 32, 100, 316, 1_000)]
     assert [result.median for result in full[-3:]] == [2.0, 100.0, 4.5]
