@@ -67,7 +67,7 @@ def check(run: KilledAckedRun, kills: int) -> None:
 
 def test_every_record_is_there_when_the_process_was_killed_twice(tmp_path: Path) -> None:
     """The start is killed after some commits, and the resume after some more."""
-    run = KilledAckedRun(tmp_path, 2_500)
+    run = KilledAckedRun(tmp_path, 5_000)
     assert not run.kill_behind_commits(4)
     before = sum(run.written().values())
     assert 0 < before < run.records
