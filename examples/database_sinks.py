@@ -31,9 +31,9 @@ def sinks(database: SinkDatabase) -> tuple[DatabaseSink, UpsertSink]:
     return payments, balances
 
 
-def job(payments: str = str(PAYMENTS)) -> Job:
-    """With a database in memory, which ends with the job."""
-    return paying(*sinks(MemoryDatabase()), int(payments))
+def job(payments: str = str(PAYMENTS), sqlite: str = "") -> Job:
+    """With a database in memory, which ends with the job, or with the file ``sqlite``."""
+    return paying(*sinks(SqliteDatabase(sqlite) if sqlite else MemoryDatabase()), int(payments))
 
 
 def paying(payments_table: DatabaseSink, balances_table: UpsertSink, count: int = PAYMENTS) -> Job:

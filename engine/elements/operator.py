@@ -14,7 +14,7 @@ publish anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.elements.batch import Batch
@@ -137,6 +137,11 @@ class Operator:
     spends_per_batch = False
     """Whether ``process_batch`` spends its time per batch (one request, one Spark job), not per record. Barriers and
     mail then wait for the whole of it."""
+    one_process: str | None = None
+    """Why all its subtasks must run in one process, then the way out, as the rest of a sentence about the operator;
+    ``None`` for an operator that may run in any process."""
+    writes_alone: Sequence[str] = ()
+    """The directories, as the job names them, to which one process at a time writes while the operator is open."""
     lineage: Lineage | None = None
     """Is told the key and window of an emission that no record has caused, in a run that keeps a ledger of causes. Then
     such emissions are made one by one."""
@@ -180,6 +185,10 @@ class Operator:
 
     def snapshot_state(self, checkpoint_id: int) -> None:
         """Bring declared state up to date; it is captured as soon as this returns."""
+
+    def resume_at_end(self, checkpoint_id: int) -> None:
+        """The restored checkpoint began after the end of the input of all subtasks: ``finish`` was called before it and
+        is not called again. Only batches resume so; a restarted job reads the end of its input once more."""
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """``checkpoint_id`` is durable. May come late, twice over restarts, or never."""

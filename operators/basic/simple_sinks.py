@@ -24,6 +24,9 @@ class Sink(Protocol):
         """A fresh operator."""
 
 
+_IN_MEMORY = "keeps its rows in the memory of one process: use a CollectSink with transactions, or files"
+
+
 class SinkOperator(Operator):
     """Base of sinks: takes records and has no output."""
 
@@ -137,6 +140,8 @@ class CollectSink:
 
 
 class _PlainCollect(SinkOperator):
+    one_process = _IN_MEMORY
+
     def __init__(self, results: CollectedResults) -> None:
         self._results = results
 
@@ -218,6 +223,8 @@ class PrintSink:
 
 
 class _Print(SinkOperator):
+    one_process = _IN_MEMORY
+
     def __init__(self, write: Callable[[str], Any] | None) -> None:
         self._write = write
 
@@ -262,6 +269,8 @@ class CountingSink:
 
 
 class _Count(SinkOperator):
+    one_process = _IN_MEMORY
+
     def __init__(self, into: CountedRecords) -> None:
         self._into = into
         self._count = 0

@@ -137,6 +137,7 @@ class DatabaseSinkOperator(TwoPhaseCommitSinkOperator):
             ignore_failures_after_transaction_timeout=spec.ignores_timeouts,
         )
         self._spec = spec
+        self.one_process = spec.one_process
         self._table = TableWriter(spec, self)
         self._rows: list[Row] = []
         """Rows not sent to the database yet."""

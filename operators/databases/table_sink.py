@@ -98,6 +98,13 @@ class TableSink:
         width = len(self.columns)
         return [repr(row[:width]) for row in self.database.rows(self.describe(""))]
 
+    @property
+    def one_process(self) -> str | None:
+        """See :class:`engine.elements.operator.Operator`."""
+        if not isinstance(self.database, MemoryDatabase):
+            return None
+        return "writes to a database in the memory of one process: give it SqliteDatabase('path') or PostgresDatabase"
+
     def fingerprint(self) -> object:
         if isinstance(self.database, MemoryDatabase):
             return self.database.fingerprint()

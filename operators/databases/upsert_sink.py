@@ -89,6 +89,7 @@ class UpsertSinkOperator(SinkOperator):
 
     def __init__(self, spec: UpsertSink) -> None:
         self._spec = spec
+        self.one_process = spec.one_process
         names = tuple(spec.columns)
         self._of_key = [names.index(name) for name in spec.key_columns]
         self._of_version = None if spec.version is None else names.index(spec.version)

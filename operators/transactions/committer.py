@@ -83,6 +83,9 @@ class _CommittingOperator(SinkOperator):
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         self._committed(self._machine.notify(checkpoint_id))
 
+    def resume_at_end(self, checkpoint_id: int) -> None:
+        self._committed(self._machine.end_of_input(checkpoint_follows=True))
+
     def finish(self) -> None:
         self._committed(self._machine.end_of_input(checkpoint_follows=self.context.checkpointing_enabled))
 
@@ -134,6 +137,10 @@ class CommitterOperator(_CommittingOperator):
         super().notify_checkpoint_complete(checkpoint_id)
         self._say_if_that_was_all()
         self._retry_if_needed()
+
+    def resume_at_end(self, checkpoint_id: int) -> None:
+        self._finished = True
+        super().resume_at_end(checkpoint_id)
 
     def on_processing_time(self, time_ms: int) -> None:
         """Try postponed requests again."""

@@ -8,7 +8,8 @@ Rules.
 * The checkpoint is durable before a sink commits: the operators that commit are restored from it, as they would be
   after a crash, and hear that it is complete.
 * A subtask whose data has ended reads no more, and only takes snapshots, so that its operators finish once. A vertex is
-  over when the data of all its subtasks has ended: the next checkpoint says so, and it runs no more.
+  over when the data of all its subtasks has ended, and nothing more is to be sent (:mod:`.completion`): the next
+  checkpoint says so, and it runs no more.
 * An operator coordinator is cut when a batch begins: events that it has sent by then reach their subtasks in the
   batch, and events of subtasks reach it after the batch.
 """
@@ -44,8 +45,8 @@ from engine.observe.trace_events import CheckpointAborted, CheckpointCompleted, 
 from engine.runtime.config import RunConfig
 from engine.runtime.kernel import START_NS
 from engine.runtime.storage import CheckpointFiles, RestoredJob, TaskSnapshot
+from spark_bridge.pipeline.completion import Completion
 from spark_bridge.pipeline.coordinator_desk import CoordinatorDesk
-from spark_bridge.pipeline.refusals import commits
 from spark_bridge.pipeline.subtask_batch import BatchOrder, ChannelTime, SubtaskBatch, SubtaskReport
 from state_backends.base import KeyType
 from state_backends.files import LocalFileSystem
@@ -111,6 +112,7 @@ class BatchDriver:
         """By index of a channel: records of the restored checkpoint that the first batch replays."""
         self._attempt = 0
         self._desk = CoordinatorDesk(plan, self.notes)
+        self._completion = Completion(plan)
         self._coordinator = CheckpointCoordinator(
             CheckpointGraph.of(plan),
             CoordinatorConfig(num_retained=config.retained, timeout_ns=2**62),
@@ -204,7 +206,7 @@ class BatchDriver:
             self._execute(self._coordinator.stop(self.now_ns))
             self._trace(CheckpointAborted(self.now_ns, _ATTEMPT, checkpoint_id, str(error)))
             raise error
-        read = 0
+        read, ended_before = 0, frozenset(self._ended)
         for report in reports:
             self._times |= report.times
             self.notes += report.notes
@@ -232,10 +234,9 @@ class BatchDriver:
             raise StorageError("\n  ".join([f"checkpoint {checkpoint_id} was written and cannot be read", *problems]))
         self._restored = restored
         self._commit(checkpoint_id)
-        for vertex in self.plan.vertices:
-            subtasks = [one.index for one in self.plan.subtasks if one.vertex == vertex.index]
-            if vertex.index not in self._over and all(index in self._ended for index in subtasks):
-                self._vertex_is_over(vertex.index)
+        over = self._completion.vertices_over(self.plan, frozenset(self._over), self._ended, ended_before)
+        for vertex in over:
+            self._vertex_is_over(vertex)
         self._desk.batch_over(checkpoint_id, reports)
         # A source begins a pause anew in each batch: one that is longer than the batch would never end.
         is_idle = not (read or any(one.has_ended or one.events for one in reports))
@@ -334,14 +335,14 @@ class BatchDriver:
             if vertex.index in self._over:
                 continue
             for operator in vertex.operators:
-                # A source that goes on hears of no completion: no position is committed elsewhere.
-                if commits(operator) and not (vertex.is_source and operator.position == 0):
+                if self._completion.commits(vertex.index, operator.position):
                     for subtask in range(vertex.parallelism):
                         self.commit_operator(vertex, operator, subtask, restored)
         self.committed.append(checkpoint_id)
 
     def commit_operator(self, vertex: VertexPlan, operator: OperatorPlan, subtask: int, restored: RestoredJob) -> None:
         """Restore one operator, by itself and without keyed state: it commits what the checkpoint lists."""
+        has_ended = all(one.index in self._ended for one in self.plan.subtasks if one.vertex == vertex.index)
         alone = replace(operator, position=0, chained_outputs=(), edge_outputs=())
         lone_vertex = replace(vertex, index=0, operators=(alone,), is_source=False, input_edges=(), output_edges=())
         lone_subtask = SubtaskPlan(0, 0, subtask, f"{operator.name}[{subtask}]", (), ())
@@ -361,11 +362,15 @@ class BatchDriver:
             restored=replace(restored, operators=known),
             times={},
             over=frozenset(),
-            resting=frozenset(),
+            resting=frozenset({0}) if has_ended else frozenset(),
             source_records=0,
             is_adopted=self._is_adopted(),
         )
-        report = SubtaskBatch(order, lone_subtask).commit()
+        part = SubtaskBatch(order, lone_subtask)
+        try:
+            report = part.commit()
+        finally:
+            part.close()
         if report.error is not None:
             raise report.error
         self.losses |= dict.fromkeys(report.losses)

@@ -6,13 +6,10 @@ from collections.abc import Iterator
 
 from engine.elements.errors import ConfigurationError, JobGraphError
 from engine.elements.operator import Operator
-from engine.graph.plan import ExecutionPlan, OperatorPlan, VertexPlan
+from engine.graph.plan import ExecutionPlan, OperatorPlan
 from engine.runtime.config import RunConfig
 from operators.async_io import AsyncWaitOperator
-from operators.basic import CollectSink, CountingSink, PrintSink
-from operators.log.connectors import LogSink, LogSource
-from operators.log.disk import DiskLog
-from operators.sources import SourceOperator
+from operators.sources import source_of
 from spark_bridge.transform import SparkTransformOperator
 
 _ALIGNED = ("aligned", "exactly-once")
@@ -38,47 +35,25 @@ def _problems(plan: ExecutionPlan) -> Iterator[str]:
         if edge.is_feedback:
             head = plan.vertices[edge.target_vertex].name
             yield f"{head!r} is the head of an iteration, and a batch goes through each stage once: {_WITHOUT}"
-    for vertex, operator in plan.operators():
-        problem = _problem(vertex, operator)
+    for _, operator in plan.operators():
+        problem = _problem(operator, operator.factory())
         if problem is not None:
             yield f"{operator.name!r} {problem}"
 
 
-def _problem(vertex: VertexPlan, operator: OperatorPlan) -> str | None:
-    made = operator.factory()
-    described = getattr(operator.factory, "__self__", operator.factory)
-    described = getattr(described, "source", described)
+def _problem(operator: OperatorPlan, made: Operator) -> str | None:
+    """``made``: one that the factory has made. It knows more than the object that describes it: a user may have
+    wrapped that in a function."""
     if isinstance(made, SparkTransformOperator):
         return f"calls Spark for its batches, and an executor has no session of its own: {_WITHOUT}"
     if isinstance(made, AsyncWaitOperator):
         return f"waits for answers while time passes, and none passes in a batch: use map, or {_WITHOUT}"
-    problem = _memory_problem(vertex, described)
-    if problem is not None:
-        return problem
+    if made.one_process is not None:
+        return made.one_process
+    source = source_of(operator.factory)
+    if getattr(getattr(source, "inner", source), "group", None) is not None:
+        return "commits offsets to a consumer group, and a source hears of no completed checkpoint: leave group= out"
     assigner = getattr(made, "_assigner", None)
     if assigner is not None and not getattr(assigner, "is_event_time", True):
         return f"has windows in processing time, which does not pass in a batch: use event time, or {_WITHOUT}"
-    sends = operator.chained_outputs or operator.edge_outputs
-    if sends and commits(operator) and not isinstance(made, SourceOperator):
-        return f"sends records once a checkpoint is complete, when the batch is over: use a plain sink, or {_WITHOUT}"
     return None
-
-
-def _memory_problem(vertex: VertexPlan, described: object) -> str | None:
-    """``described``: the object that makes the operator, a sink or a source."""
-    if isinstance(described, CountingSink | PrintSink) or (
-        isinstance(described, CollectSink) and described.delivery != "exactly-once"
-    ):
-        return "keeps its rows in the memory of one process, and tasks run in several: use a CollectSink, or files"
-    if isinstance(described, LogSink) and not isinstance(described.log, DiskLog):
-        return "uses a log in the memory of one process, and tasks run in several: give it log=DiskLog('path')"
-    if isinstance(described, LogSink) and vertex.parallelism > 1:
-        return "has several subtasks, and one process at a time writes to a log on disk: give it parallelism=1"
-    if isinstance(described, LogSource) and described.group is not None:
-        return "commits offsets to a consumer group, and a source hears of no completed checkpoint: leave group= out"
-    return None
-
-
-def commits(operator: OperatorPlan) -> bool:
-    """Whether an operator does something when a checkpoint is complete."""
-    return type(operator.factory()).notify_checkpoint_complete is not Operator.notify_checkpoint_complete

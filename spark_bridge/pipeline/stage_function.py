@@ -118,6 +118,7 @@ class _Partition:
         subtask = self._plan.subtasks[index]
         if index in self._order.batch.over:
             return
+        part = None
         try:
             part = SubtaskBatch(self._order.batch, subtask)
             # In turn, so that no channel is far ahead of the others in event time.
@@ -133,6 +134,9 @@ class _Partition:
             raise
         except Exception as error:
             report = SubtaskReport(index, error=error)
+        finally:
+            if part is not None:
+                part.close()
         yield _Row(self._target(DRIVER, index), DRIVER, index, 0, report_bytes(report))
 
     # -- blocks -------------------------------------------------------------------------------------------------------

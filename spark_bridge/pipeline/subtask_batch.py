@@ -7,28 +7,31 @@ for all other tasks the clock stands. Other costs, and faults, play no role here
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.checkpoint.coordinator import Acknowledge, Decline
+from engine.checkpoint.coordinator import Acknowledge
 from engine.elements.batch import MAX_TIMESTAMP_MS, Batch
 from engine.elements.errors import JobGraphError
 from engine.elements.events import CheckpointBarrier, EndOfData, Watermark, WatermarkStatus
 from engine.graph.partitioner import KeyTypeAgreement
 from engine.graph.plan import ExecutionPlan, SubtaskPlan
-from engine.runtime.channels import Channel
 from engine.runtime.config import CostModel, RunConfig
 from engine.runtime.kernel import Kernel, Post
 from engine.runtime.storage import NOTHING_IN_FLIGHT, LocalFiles, RestoredJob
-from engine.runtime.tasks import OperatorEvent, SourceProgress, SourceTask, TaskEnvironment, TaskLife, lone_task
+from engine.runtime.tasks import OperatorEvent, SourceProgress, SourceTask, TaskEnvironment, lone_task
+from spark_bridge.pipeline.completion import tells
 from spark_bridge.pipeline.packed_elements import Element
+from spark_bridge.pipeline.subtask_surroundings import SubtaskSurroundings
 from state_backends.base import KeyType
 from state_backends.files import LocalFileSystem
 from state_backends.snapshots import CheckpointStorage
 
 _EVENTS_BETWEEN_LOOKS = 64
 _FOR_EVER_NS = 2**62
+_TURN = "turn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,102 +100,16 @@ class SubtaskReport:
     """For the coordinators of its operators."""
 
 
-class _Part:
-    """The surroundings of the one task: its job manager, the sender of its inputs and the receiver of its outputs."""
-
-    name = "batch"
-    full_outputs = 0
-
-    def __init__(self, kernel: Kernel, report: SubtaskReport) -> None:
-        self._kernel = kernel
-        self._report = report
-        self._is_watching = False
-
-    def run_instant(self) -> None:
-        """Run events of this instant only: a timer that is set for later is not due in this batch."""
-        if not self._is_watching:
-            self._is_watching = True
-            self._kernel.schedule(self._kernel.now_ns, "watch", self)
-        self._kernel.run()
-
-    def watch(self, _payload: None = None) -> None:
-        """Whether anything else is left at this instant (kernel event)."""
-        if self._kernel.ready_events:
-            self._kernel.schedule(self._kernel.now_ns, "watch", self)
-        else:
-            self._is_watching = False
-            self._kernel.stop()
-
-    def end_span(self, ended: Callable[[], None]) -> None:
-        """The virtual time of the batch is over (kernel event)."""
-        ended()
-
-    # -- the job manager, as tasks know it ----------------------------------------------------------------------------
-
-    def task_reached_end(self, task: TaskLife) -> None:
-        self._report.has_ended = True
-
-    def task_finished(self, task: TaskLife) -> None:
-        """It never does: the batch ends first."""
-
-    def task_recovered(self, task: TaskLife) -> None:
-        """Records in flight were restored and read."""
-
-    def source_backlog(self, task: TaskLife, is_backlog: bool) -> None:
-        """Batches have no interval that could depend on it."""
-
-    def note(self, text: str) -> None:
-        self._report.notes.append(text)
-
-    def receive_acknowledge(self, message: Acknowledge) -> None:
-        self._report.acknowledgement = message
-        self._kernel.stop()
-
-    def receive_decline(self, message: Decline) -> None:
-        notes = "".join(f"\n  {note}" for note in self._report.notes)
-        self._report.error = RuntimeError(f"checkpoint {message.checkpoint_id}: {message.reason.value}{notes}")
-        self._kernel.stop()
-
-    def task_failed(self, report: tuple[int, str, Exception]) -> None:
-        self._report.error = report[2]
-        self._kernel.stop()
-
-    def operator_event(self, message: OperatorEvent) -> None:
-        self._report.events.append(message)
-
-    def barrier_processed(self, message: object) -> None:
-        """The events of a batch are delivered at its end anyway."""
-
-    # -- the sender of its inputs -------------------------------------------------------------------------------------
-
-    def credit_returned(self) -> None:
-        """Inputs are never full."""
-
-    def output_consumed(self) -> None:
-        """No sender waits for that."""
-
-    def channel_state_changed(self, checkpoint_id: int) -> None:
-        """Aligned barriers store no records in flight."""
-
-    # -- the receiver of its outputs ----------------------------------------------------------------------------------
-
-    def channel_readable(self, channel: Channel) -> None:
-        channel.listed = True
-
-    def announces(self, channel: Channel) -> bool:
-        return False
-
-
 class SubtaskBatch:
     """Runs the part of ``subtask`` in a batch. Feed it with :meth:`take`, end it with :meth:`finish`; after each, the
-    output so far is in :meth:`drained`."""
+    output so far is in :meth:`drained`. :meth:`close` it in the end."""
 
     def __init__(self, order: BatchOrder, subtask: SubtaskPlan) -> None:
         self.report = SubtaskReport(subtask.index)
         self._order = order
         self._losses: dict[str, None] = {}
         self._kernel = kernel = Kernel(order.barrier.timestamp_ns)
-        self._part = _Part(kernel, self.report)
+        self._part = SubtaskSurroundings(kernel, self.report)
         part: Any = self._part
         self._slice_over = False
         storage = CheckpointStorage(
@@ -225,6 +142,7 @@ class SubtaskBatch:
             losses=self._losses,
             allow_non_restored_state=order.config.allow_non_restored_state,
             starts_from_another_run=order.is_adopted,
+            work_takes_time=False,
         )
         for receiver, key_type in order.key_types.items():
             environment.key_type_agreement(receiver).adopt(key_type)
@@ -237,11 +155,43 @@ class SubtaskBatch:
         restored = order.restored
         uids = {context.uid for context in self._task.chain.contexts}
         state = {} if restored is None else restored.for_task(subtask.subtask, uids)
+        self._turns = list(map(LocalFileSystem().wait_for_directory, self._written_alone()))
         self._task.start(state, None if restored is None else restored.checkpoint_id)
         self._replay_records_in_flight(environment)
+        chain = self._task.chain
+        if restored is not None and any(map(tells, chain.plans, chain.operators)):
+            self._hear_of_completion(restored.checkpoint_id)
         for position, event in order.events.get(subtask.index, ()):
             self._mail("coordinator_event", position, event)
         self._go_on_in_time()
+
+    def _written_alone(self) -> Iterable[str]:
+        """The directories to hold, because another subtask may write there; sorted, so that no two subtasks wait for
+        each other."""
+        chain = self._task.chain
+        places = zip(chain.operators, chain.contexts, strict=True)
+        paths = {context.resolve_path(path) for operator, context in places for path in operator.writes_alone}
+        return sorted(posixpath.join(path, _TURN) for path in paths)
+
+    def _hear_of_completion(self, checkpoint_id: int) -> None:
+        """The checkpoint that the operators were restored from is complete. The task itself knows that."""
+        order, vertex = self._order, self._task.place.plan.vertex
+        has_ended = all(one.index in order.resting for one in order.plan.subtasks if one.vertex == vertex)
+
+        def tell() -> None:
+            for operator in self._task.chain.operators:
+                if has_ended:
+                    operator.resume_at_end(checkpoint_id)
+                operator.notify_checkpoint_complete(checkpoint_id)
+
+        if self._task.life.is_running:
+            self._task.life.survives(tell)
+
+    def close(self) -> None:
+        """Release everything, whatever has become of the task."""
+        self._task.life.cancel()
+        for turn in self._turns:
+            turn.release()
 
     def _mail(self, message: str, *arguments: Any) -> None:
         self._kernel.schedule(self._kernel.now_ns, "receive_mail", self._task, (message, arguments))
@@ -311,7 +261,6 @@ class SubtaskBatch:
         report.received = {index: channel.received_records for index, channel in self._inputs.items()}
         if report.error is None:
             assert report.acknowledgement is not None, f"{self._task.name} waits for something, and nothing comes"
-            self._task.life.cancel()
 
     def _key_types(self) -> dict[int, KeyType]:
         """By vertex: what this subtask has found the keys to be."""
@@ -333,11 +282,9 @@ class SubtaskBatch:
 
     def commit(self) -> SubtaskReport:
         """Have the operators, which were restored from the checkpoint of the barrier, commit what it lists."""
-        checkpoint_id = self._order.barrier.checkpoint_id
-        self._mail("notify_checkpoint_complete", checkpoint_id, checkpoint_id - 1)
+        self._hear_of_completion(self._order.barrier.checkpoint_id)
         self._run()
         self.report.losses += self._losses
-        self._task.life.cancel()
         return self.report
 
     def _read(self) -> Iterator[None]:

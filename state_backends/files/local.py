@@ -90,6 +90,11 @@ class LocalFileSystem(FileSystem):
     def lock_directory(self, path: str) -> DirectoryLock:
         return LocalDirectoryLock(self, path)
 
+    def wait_for_directory(self, path: str) -> DirectoryLock:
+        """The same, after all other holders: waits for them, however long that takes. A process that holds the
+        directory already must not call this."""
+        return LocalDirectoryLock(self, path, waits=True)
+
 
 class _LocalWritableFile(WritableFile):
     """A buffered binary file opened for writing."""
@@ -171,8 +176,8 @@ class LocalDirectoryLock:
     one. The file stays: deleting it would let two processes lock two different files.
     """
 
-    def __init__(self, fs: LocalFileSystem, path: str) -> None:
-        """Take the lock now.
+    def __init__(self, fs: LocalFileSystem, path: str, *, waits: bool = False) -> None:
+        """Take the lock now; ``waits``: or when it is free.
 
         :raises StorageInUseError: when another holder has it
         :raises StorageNotWritableError: when the directory or the lock file cannot be written
@@ -185,15 +190,15 @@ class LocalDirectoryLock:
         except OSError as problem:
             raise StorageNotWritableError(path, _reason(problem)) from problem
         try:
-            self._take(descriptor)
+            self._take(descriptor, fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BaseException:
             os.close(descriptor)
             raise
         self._descriptor = descriptor
 
-    def _take(self, descriptor: int) -> None:
+    def _take(self, descriptor: int, operation: int) -> None:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, operation)
         except OSError as problem:
             if problem.errno not in (errno.EAGAIN, errno.EACCES):
                 raise StorageNotWritableError(self.path, _reason(problem)) from problem

@@ -152,6 +152,8 @@ class TaskEnvironment:
     """Whether the attempt starts from the snapshot that the job was started from, not from one of its own."""
     allow_non_restored_state: bool = False
     """Whether operator state may be dropped that no operator asks for."""
+    work_takes_time: bool = True
+    """Whether the time passes that operators spend."""
     debloating: DebloatSettings | None = None
     hook: AttemptHook | None = None
     """Absent in a run without faults."""

@@ -278,7 +278,8 @@ class TaskOperatorContext:
         self._timers.register(time_ns, self.plan.position)
 
     def spend(self, virtual_ns: int) -> None:
-        self._task.spend(virtual_ns)
+        if self._environment.work_takes_time:
+            self._task.spend(virtual_ns)
 
     def hold_input(self) -> None:
         """See the contract. For the task it is one more output without credit."""

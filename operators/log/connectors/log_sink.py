@@ -43,6 +43,7 @@ from operators.log.port import (
     PartitionFunction,
     Producer,
     Requests,
+    TransactionCoordinator,
     TransactionDescription,
     TransactionLog,
     TransactionLogError,
@@ -163,6 +164,18 @@ class LogSink:
             self._world = (files, output_dir)
 
     @property
+    def one_process(self) -> str | None:
+        """See :class:`engine.elements.operator.Operator`."""
+        if not isinstance(self.log, TransactionCoordinator):
+            return None
+        return "writes to a log in the memory of one process: give it log=DiskLog('path')"
+
+    @property
+    def writes_alone(self) -> tuple[str, ...]:
+        """The directory of a log on disk: see :class:`engine.elements.operator.Operator`."""
+        return (self.log.path,) if isinstance(self.log, DiskLog) else ()
+
+    @property
     def place(self) -> tuple[FileSystem, str] | None:
         """The file system and the directory of a log on disk in a simulation."""
         if self._world is None or not isinstance(self.log, DiskLog):
@@ -222,6 +235,7 @@ class TransactionalLogSink(TwoPhaseCommitSinkOperator):
             ignore_failures_after_transaction_timeout=spec.ignores_timeouts,
         )
         self._spec = spec
+        self.one_process, self.writes_alone = spec.one_process, spec.writes_alone
         self._attached: TransactionLog | None = None
         self._requests = Requests(spec, self)
         self._written: dict[int, int] = {}

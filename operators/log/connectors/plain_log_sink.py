@@ -17,6 +17,7 @@ class PlainLogSink(SinkOperator):
 
     def __init__(self, spec: LogSink) -> None:
         self._spec = spec
+        self.one_process, self.writes_alone = spec.one_process, spec.writes_alone
         self._requests = Requests(spec, self)
         self._log: TransactionLog | None = None
 

@@ -64,7 +64,7 @@ class KafkaSource:
         check_whole("answer_timeout_ms", answer_timeout_ms)
         if group == "":
             raise ConfigurationError("group is ''; it must be the name of a consumer group, or None")
-        self._group = group
+        self.group = group
         self._servers, self._topic, self._value = bootstrap_servers, topic, value
         self._isolation, self._start, self._is_bounded = isolation, start, bounded
         self._wait_s, self._timeout_s = wait_ms / 1000, answer_timeout_ms / 1000
@@ -74,7 +74,7 @@ class KafkaSource:
             {
                 **self._settings,
                 "bootstrap.servers": self._servers,
-                "group.id": _GROUP if self._group is None else self._group,
+                "group.id": _GROUP if self.group is None else self.group,
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
                 "enable.partition.eof": True,
@@ -85,7 +85,7 @@ class KafkaSource:
 
     def checkpoint_listener(self, context: SourceContext) -> SourceCheckpointListener | None:
         """Commits offsets to the group, if there is one."""
-        return None if self._group is None else _GroupCommits(self, context)
+        return None if self.group is None else _GroupCommits(self, context)
 
     gained_position = (None, None)
     """For partitions added to the topic since the job began: no record of them has been read."""

@@ -16,6 +16,7 @@ from operators.table.partitions.commit_policies import (
     check_policies as check_policies,
     commit_partition as commit_partition,
     commit_policies as commit_policies,
+    one_process as one_process,
     open_policies as open_policies,
     policy_kinds as policy_kinds,
 )

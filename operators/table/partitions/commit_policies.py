@@ -195,6 +195,13 @@ def commit_policies(
     return tuple(policies)
 
 
+def one_process(policies: Sequence[CommitPolicy]) -> str | None:
+    """See :class:`engine.elements.operator.Operator`, for an operator with these policies."""
+    if any(isinstance(getattr(policy, "metastore", None), MemoryMetastore) for policy in policies):
+        return "enters partitions in a metastore in the memory of one process: give it SqliteMetastore('path')"
+    return None
+
+
 def check_policies(policies: Sequence[CommitPolicy]) -> None:
     """Raises :class:`ConfigurationError` unless there are some and all are objects that can commit."""
     if not policies:

@@ -24,6 +24,7 @@ from operators.table.partitions.commit_policies import (
     SuccessFilePolicy,
     check_policies,
     commit_partition,
+    one_process,
     open_policies,
 )
 from operators.table.partitions.partition_committer import PartitionCommitter
@@ -105,6 +106,7 @@ class PartitionCommitterOperator(SinkOperator):
         self._path = path
         self._columns = tuple(columns)
         self._commit = commit
+        self.one_process = one_process(commit.policies)
         trigger = commit.create_trigger(columns)
         partition = such_that("the path of a partition", path_below, self._is_partition)
         self._state_shapes = trigger.state_shapes(partition)

@@ -152,6 +152,11 @@ class StreamingFileWriterOperator(FileSinkOperator):
         if self._finished and self._final_id is None:
             self._final_id = checkpoint_id
 
+    def resume_at_end(self, checkpoint_id: int) -> None:
+        """What is announced next is the end."""
+        self._finished = True
+        self._final_id = checkpoint_id
+
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """Make its files visible, and then announce them."""
         super().notify_checkpoint_complete(checkpoint_id)

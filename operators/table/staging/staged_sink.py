@@ -46,6 +46,7 @@ from operators.table.partitions import (
     PartitionColumns,
     check_columns,
     check_policies,
+    one_process,
     open_policies,
 )
 from operators.table.staging.moves import (
@@ -255,6 +256,7 @@ class _FinalizerOperator(SinkOperator):
 
     def __init__(self, spec: StagedFileSink) -> None:
         self._spec = spec
+        self.one_process = one_process(spec.policies)
         self._roots: dict[str, None] = {}
         self._files: dict[str, StagedFile] = {}
         self._plan: CommitPlan | None = None

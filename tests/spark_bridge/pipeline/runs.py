@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import Job
+from engine.graph.plan import ExecutionPlan
 from engine.observe.cut_oracle import CutOracle
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.execution import Execution, ExecutionResult
@@ -78,3 +79,14 @@ def in_batches(
         if watch is not None:
             watch(execution.driver)
         return execution.run(), oracle
+
+
+def local_execution(plan: ExecutionPlan, settings: RunConfig, *, master: str | None, **options: Any) -> BatchExecution:
+    """In place of :func:`spark_bridge.pipeline.spark_execution`: the same run in this process, without Spark."""
+
+    def run_all(driver: BatchDriver) -> None:
+        while not driver.is_over:
+            driver.run_batch()
+            assert len(driver.committed) < MOST_BATCHES, "the job makes no progress"
+
+    return BatchExecution(plan, settings, run_batch=LocalStages(1).run, run_all=run_all, **options)

@@ -8,19 +8,30 @@ from pathlib import Path
 import pytest
 
 from engine import (
+    CollectedResults,
     CollectionSource,
-    CompactionStrategy,
     ConfigurationError,
     CountedRecords,
     CountingSink,
+    DatabaseSink,
     FileSink,
     Job,
     JobGraphError,
+    LogSink,
+    LogSource,
+    MemoryDatabase,
+    MetastorePolicy,
+    PartitionCommit,
+    PartitionedFileSink,
     PrintSink,
+    StagedFileSink,
     TumblingProcessingTimeWindows,
+    UpsertSink,
 )
-from operators.log.connectors import LogSink
+from engine.elements.operator import Operator
+from operators.table.partitions import MemoryMetastore
 from spark_bridge import event_time_cut, spark_transform
+from spark_bridge.pipeline import check_plan
 from tests.spark_bridge.pipeline import jobs
 from tests.spark_bridge.pipeline.runs import config, in_batches
 
@@ -55,9 +66,40 @@ def processing_time() -> Job:
     return job
 
 
-def compacting() -> Job:
+def wrapped() -> Job:
     job, numbers = _numbers()
-    numbers.sink(FileSink("rows").compacting(CompactionStrategy(checkpoints=2)), name="small")
+    numbers.sink(lambda: LogSink("rows").create_operator(), name="log")
+    return job
+
+
+def plain_list() -> Job:
+    job, numbers = _numbers()
+    numbers.collect(CollectedResults(transactional=False), name="list")
+    return job
+
+
+def database_in_memory() -> Job:
+    job, numbers = _numbers()
+    rows = numbers.map(lambda number: {"number": number})
+    rows.sink(DatabaseSink(MemoryDatabase(), "rows", ["number"]), name="inserted")
+    rows.sink(UpsertSink(MemoryDatabase(), "rows", ["number"], key=["number"]), name="replaced")
+    return job
+
+
+def metastore_in_memory() -> Job:
+    job, numbers = _numbers()
+    metastore = MemoryMetastore()
+    metastore.create_table("rows", ["number"])
+    commit = PartitionCommit(policies=[MetastorePolicy(metastore, "rows")])
+    rows = numbers.map(lambda number: {"number": str(number), "half": number / 2})
+    rows.sink(PartitionedFileSink("rows", partition_by=["number"], commit=commit), name="table")
+    rows.sink(StagedFileSink("staged", partition_by=["number"], policies=commit.policies), name="staged")
+    return job
+
+
+def consumer_group() -> Job:
+    job = Job("refused")
+    job.source(LogSource("log", "rows", group="readers"), name="log").sink(FileSink("rows"))
     return job
 
 
@@ -73,9 +115,13 @@ def on_spark() -> Job:
     [
         (counting, "'counter' keeps its rows in the memory of one process.*CollectSink"),
         (printing, "'printer' keeps its rows in the memory of one process"),
-        (log_in_memory, "'log' uses a log in the memory of one process.*DiskLog"),
+        (log_in_memory, "'log' writes to a log in the memory of one process.*DiskLog"),
+        (wrapped, "'log' writes to a log in the memory of one process.*DiskLog"),
+        (plain_list, "'list' keeps its rows in the memory of one process.*CollectSink with transactions"),
+        (database_in_memory, "'inserted' writes to a database in the memory.*'replaced' writes to a database"),
+        (metastore_in_memory, "'table-partition-committer' enters.*'staged finalizer' enters.*SqliteMetastore"),
+        (consumer_group, "'log' commits offsets to a consumer group"),
         (processing_time, "'sums' has windows in processing time.*event time"),
-        (compacting, "sends records once a checkpoint is complete, when the batch is over"),
         (on_spark, "'heavy' calls Spark for its batches"),
     ],
     ids=lambda one: getattr(one, "__name__", ""),
@@ -100,3 +146,17 @@ def test_batches_have_one_mode(mode: str, tmp_path: Path) -> None:
     """Each batch ends aligned: another mode would not be what was asked for."""
     with pytest.raises(ConfigurationError, match=f"mode {mode} does not exist on Spark.*\n  leave --mode out"):
         in_batches(jobs.word_count(), tmp_path, config(mode=mode))
+
+
+def test_an_operator_is_made_once_to_look_at_it() -> None:
+    """A factory may be expensive: it may read a model."""
+    made: list[int] = []
+
+    class Model(Operator):
+        def __init__(self) -> None:
+            made.append(1)
+
+    job, numbers = _numbers()
+    numbers.via(Model, name="model").sink(FileSink("rows"))
+    check_plan(job.plan(), config())
+    assert len(made) == 1
