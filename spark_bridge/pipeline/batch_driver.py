@@ -45,6 +45,7 @@ from engine.observe.trace_events import CheckpointAborted, CheckpointCompleted, 
 from engine.runtime.config import RunConfig
 from engine.runtime.kernel import START_NS
 from engine.runtime.storage import CheckpointFiles, RestoredJob, TaskSnapshot
+from spark_bridge.pipeline.checksums import differing_reports, not_deterministic
 from spark_bridge.pipeline.completion import Completion
 from spark_bridge.pipeline.coordinator_desk import CoordinatorDesk
 from spark_bridge.pipeline.subtask_batch import BatchOrder, ChannelTime, SubtaskBatch, SubtaskReport
@@ -201,7 +202,7 @@ class BatchDriver:
 
     def _take(self, reports: Sequence[SubtaskReport], checkpoint_id: int) -> None:
         error = next((report.error for report in reports if report.error is not None), None)
-        error = error or self._key_types_differ(reports)
+        error = error or self._key_types_differ(reports) or self._checksums_differ(reports, checkpoint_id)
         if error is not None:
             self._execute(self._coordinator.stop(self.now_ns))
             self._trace(CheckpointAborted(self.now_ns, _ATTEMPT, checkpoint_id, str(error)))
@@ -259,6 +260,10 @@ class BatchDriver:
                         f" {key_type} from {name}\n  fix the key function: all keys of a stream have one type"
                     )
         return None
+
+    def _checksums_differ(self, reports: Sequence[SubtaskReport], checkpoint_id: int) -> Exception | None:
+        subtask = differing_reports(self.plan, reports)
+        return None if subtask is None else not_deterministic(self.plan, subtask, checkpoint_id)
 
     def _trace_cut(self, checkpoint_id: int, reports: Sequence[SubtaskReport]) -> None:
         """Each record that was sent in the batch must have been received in it."""

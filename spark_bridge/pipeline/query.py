@@ -19,6 +19,7 @@ from engine.runtime.storage import SavepointRestore
 from spark_bridge.errors import SparkBridgeError
 from spark_bridge.pipeline.batch_driver import BatchDriver
 from spark_bridge.pipeline.batch_execution import BatchExecution
+from spark_bridge.pipeline.checksums import Sent, SentOutputs, differing_attempts, not_deterministic
 from spark_bridge.pipeline.refusals import check_plan
 from spark_bridge.pipeline.stage_function import DRIVER, StageOrder, read_report, stage_function
 from spark_bridge.pipeline.stages import stages_of
@@ -28,6 +29,7 @@ from state_backends.codec import RegisteredType, default_codec
 from state_backends.snapshots import CheckpointStorage
 
 if TYPE_CHECKING:
+    from pyspark import Accumulator
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -42,19 +44,34 @@ class SparkStages:
         self._types = tuple(types)
         self._stages = stages_of(plan)
         self._subtask_of = {(one.vertex, one.subtask): one.index for one in plan.subtasks}
+        self._sent: Accumulator[Sent] | None = None
 
     def run(self, order: BatchOrder) -> Sequence[SubtaskReport]:
         """All stages, and one action: it brings the reports."""
         from pyspark.sql import functions as f
 
         frame, schema = self.source, self.source.schema
+        if self._sent is None:
+            self._sent = frame.sparkSession.sparkContext.accumulator({}, SentOutputs())  # type: ignore[arg-type]
+        self._sent.value = {}
         for stage, following in zip(self._stages, [*self._stages[1:], None], strict=True):
             if stage.number:
                 frame = frame.repartitionById(len(stage.subtasks), f.col("target"))
-            told = StageOrder(order, stage, following, self._types, self._subtask_of)
+            told = StageOrder(order, stage, following, self._types, self._subtask_of, self._sent.add)
             frame = frame.mapInArrow(stage_function(told), schema)
-        rows = frame.where(f.col("subtask") == DRIVER).select("payload").collect()
+        try:
+            rows = frame.where(f.col("subtask") == DRIVER).select("payload").collect()
+        except Exception:
+            self._check_attempts(order)
+            raise
         return [read_report(bytes(row.payload)) for row in rows]
+
+    def _check_attempts(self, order: BatchOrder) -> None:
+        """Spark gives up when the output of a stage has changed, and does not say whose."""
+        assert self._sent is not None
+        subtask = differing_attempts(self._sent.value, order.barrier.checkpoint_id)
+        if subtask is not None:
+            raise not_deterministic(order.plan, subtask, order.barrier.checkpoint_id)
 
 
 def run_query(session: SparkSession, driver: BatchDriver, stages: SparkStages) -> None:

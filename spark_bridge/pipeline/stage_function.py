@@ -7,17 +7,20 @@ Rules.
 * The rows of a shuffle come in any order. A subtask takes its blocks by sequence number, the channels in turn, so its
   output is the same whenever it runs again.
 * Nothing that differs between two attempts at a task is in a row: a shuffle that is computed again would not fit.
+* A function may break this rule. So a report has checksums of what went over each channel, and ``checksums`` compares.
 """
 
 from __future__ import annotations
 
 import pickle
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.elements.batch import Batch
 from engine.elements.errors import JobFailedError
+from spark_bridge.pipeline.checksums import Sent
 from spark_bridge.pipeline.packed_elements import Element, packed_within, unpack
 from spark_bridge.pipeline.stages import BatchStage
 from spark_bridge.pipeline.subtask_batch import BatchOrder, SubtaskBatch, SubtaskReport
@@ -39,7 +42,8 @@ _MOST_BYTES = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class StageOrder:
-    """What every partition of a stage gets. ``types``: the classes of the job that state may contain."""
+    """What every partition of a stage gets. ``types``: the classes of the job that state may contain. ``tell``: is told
+    what each attempt at a subtask has sent."""
 
     batch: BatchOrder
     stage: BatchStage
@@ -47,6 +51,7 @@ class StageOrder:
     types: tuple[RegisteredType, ...]
     subtask_of: dict[tuple[int, int], int]
     """The index of a subtask by its vertex and number."""
+    tell: Callable[[Sent], None] | None = None
 
 
 Rows = Iterator["pa.RecordBatch"]
@@ -87,6 +92,7 @@ class _Partition:
         self._open: dict[int, list[Element]] = {}
         self._records: dict[int, int] = {}
         self._sequence: dict[int, int] = {}
+        self._checksums: dict[int, int] = {}
 
     def run(self, number: int, batches: Rows) -> Rows:
         register(self._order.types)
@@ -121,8 +127,10 @@ class _Partition:
         part = None
         try:
             part = SubtaskBatch(self._order.batch, subtask)
+            received = part.report.received_checksums
             # In turn, so that no channel is far ahead of the others in event time.
             for row in sorted(rows, key=lambda row: (row.sequence, row.channel)):
+                received[row.channel] = zlib.crc32(row.payload, received.get(row.channel, 0))
                 part.take(row.channel, unpack(row.payload, self._edge(row.channel)))
                 yield from self._blocks(part)
             for _ in part.finish():
@@ -130,6 +138,11 @@ class _Partition:
             yield from self._blocks(part)
             report = part.report
             yield from self._rest()
+            mine = (channel for _, channels in subtask.output_channels for channel in channels)
+            report.sent_checksums = {one: self._checksums[one] for one in mine if one in self._checksums}
+            if self._order.tell is not None:
+                whole = zlib.crc32(repr(report.sent_checksums).encode())
+                self._order.tell({(self._order.batch.barrier.checkpoint_id, index): frozenset([whole])})
         except AssertionError:
             raise
         except Exception as error:
@@ -165,6 +178,7 @@ class _Partition:
     def _block(self, channel: int, payload: bytes) -> _Row:
         sequence = self._sequence.get(channel, 0)
         self._sequence[channel] = sequence + 1
+        self._checksums[channel] = zlib.crc32(payload, self._checksums.get(channel, 0))
         plan = self._plan.channels[channel]
         subtask = self._order.subtask_of[plan.receiver_vertex, plan.receiver_subtask]
         return _Row(self._target(subtask, sequence), subtask, channel, sequence, payload)

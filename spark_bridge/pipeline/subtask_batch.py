@@ -91,6 +91,9 @@ class SubtaskReport:
     sent: dict[int, int] = field(default_factory=dict)
     received: dict[int, int] = field(default_factory=dict)
     """Records, by index of the channel."""
+    sent_checksums: dict[int, int] = field(default_factory=dict)
+    received_checksums: dict[int, int] = field(default_factory=dict)
+    """Of all that went over a channel, by its index; none where nothing did."""
     times: dict[int, ChannelTime] = field(default_factory=dict)
     """Of its output channels, by index."""
     counters: dict[tuple[str, int], dict[str, int]] = field(default_factory=dict)
