@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import posixpath
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine.elements.events import StopMode
 from engine.explore.cases import AT_LEAST_ONCE, AT_MOST_ONCE, DRAIN, EXACTLY_ONCE, NONE, promise_of
@@ -49,11 +49,21 @@ class Topology:
         return f"{self.senders[index]}->{self.receivers[index]}"
 
 
-class ReadMetadata(NamedTuple):
-    """The parsed metadata of a snapshot, and the files that it refers to."""
+@dataclass(slots=True, eq=False)
+class ReadMetadata:
+    """The metadata of a snapshot: its bytes, what they mean, and the files that it refers to. All else is known as soon
+    as an invariant has looked at it."""
 
+    content: bytes
     metadata: CheckpointMetadata
     files: tuple[FileStateHandle, ...]
+    is_canonical: bool | None = None
+    """Whether it gives the same bytes when it is written again."""
+    canonical_states: set[tuple[str, int]] = field(default_factory=set)
+    """Uid and subtask of the keyed states within it that give the same bytes."""
+
+
+MOST_METADATA_KEPT = 256
 
 
 @dataclass(slots=True)
@@ -81,8 +91,6 @@ class Shared:
     """The channels of whose records some invariant needs to hear now."""
     counted: frozenset[int] = frozenset()
     """Those of which V17 counts all records."""
-    metadata: dict[bytes, ReadMetadata] = field(default_factory=dict)
-    """Parsed metadata of snapshots, by its bytes."""
     _reports: list[Mapping[str, None]] = field(default_factory=list)
     """What each process reports as lost."""
     _reference: Reference | None = None
@@ -132,6 +140,18 @@ class Shared:
         if self._reference is None:
             self._reference = self.view.subject.reference(self.view.case.dropped)
         return self._reference
+
+    def metadata_of(self, content: bytes, read: Callable[[], ReadMetadata]) -> ReadMetadata:
+        """The metadata with these bytes. The cases of a search write the same few again and again, so ``read`` is
+        called once for all of them."""
+        known: dict[bytes, ReadMetadata] = self.view.subject.kept.setdefault("metadata of snapshots", {})
+        found = known.get(content)
+        if found is None:
+            found = read()
+            if len(known) >= MOST_METADATA_KEPT:
+                known.clear()
+            known[content] = found
+        return found
 
     @property
     def losses(self) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from engine.explore.cases import Case
+from engine.explore.invariants import base
 from engine.explore.run import World
 from engine.faults.fault import parse_fault
 from engine.observe.trace_events import (
@@ -170,15 +171,41 @@ def test_metadata_that_is_read_otherwise_than_written_is_found(monkeypatch: pyte
     def forgetful(kind: Any, *arguments: Any) -> Any:
         return replace(from_file(kind, *arguments), properties={})
 
+    monkeypatch.setattr(subject("counting"), "kept", {})  # What healthy runs have read does not count.
     monkeypatch.setattr(CheckpointMetadata, "from_file", classmethod(forgetful))
     finished, _ = carried_out(only=("V12",))
     assert "the metadata of checkpoint 1 is not what is written for what was read from it" in found(finished, "V12")
+
+
+def test_equal_metadata_is_read_once_for_all_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second of two equal cases reads nothing again; no more than a fixed number is kept."""
+    monkeypatch.setattr(subject("counting"), "kept", {})
+    paths: list[str] = []
+    from_file: Any = CheckpointMetadata.from_file.__func__  # type: ignore[attr-defined]
+
+    def counted(kind: Any, file: Any, path: str) -> Any:
+        paths.append(path)
+        return from_file(kind, file, path)
+
+    monkeypatch.setattr(CheckpointMetadata, "from_file", classmethod(counted))
+    carried_out(only=("V6", "V12"))
+    assert len(paths) == len(set(paths)) > 1
+    first, paths[:] = list(paths), []
+    carried_out(only=("V6", "V12"))
+    assert not paths
+    monkeypatch.setattr(base, "MOST_METADATA_KEPT", 1)
+    subject("counting").kept.clear()
+    carried_out(only=("V6", "V12"))
+    assert set(paths) == set(first)
+    (kept,) = subject("counting").kept.values()
+    assert len(kept) == 1
 
 
 def test_state_that_is_read_otherwise_than_written_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that loses part of the state: writing it again gives less."""
     restore: Any = HeapKeyedStateBackend.restore
     subject("counting").reference()
+    monkeypatch.setattr(subject("counting"), "kept", {})
     monkeypatch.setattr(HeapKeyedStateBackend, "restore", lambda backend, handles, reader: restore(backend, [], reader))
     texts = [text for seed in "abcdefghij" for text in found(carried_out(case=usual(seed), only=("V12",))[0], "V12")]
     assert any("read and written again, is other bytes" in text for text in texts)
