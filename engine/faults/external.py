@@ -116,7 +116,7 @@ class ExternalFaults:
     def started(self, kernel: Kernel) -> None:
         """A process begins, on this kernel. The logs use true time: a task's clock may be wrong, theirs is not."""
         for log in self._logs:
-            log.clock = _VirtualClock(kernel)
+            log.clock = kernel.clock_ns
 
     def fate(self, request: Request | DatabaseRequest) -> str:
         """The fate of a request; see :class:`operators.log.memory_transaction_log.MemoryTransactionLog` and
@@ -138,16 +138,6 @@ class ExternalFaults:
             return operator
         rewound = RewoundSource(source, operator.name, self._rewinds)
         return replace(operator, factory=reading_from(operator.factory, rewound))
-
-
-class _VirtualClock:
-    """Reads the kernel's clock; an object of a class, so that a world can be copied together with its kernel."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
-
-    def __call__(self) -> int:
-        return self._kernel.now_ns
 
 
 def sinks_outside(plan: ExecutionPlan) -> dict[str, Any]:

@@ -80,8 +80,6 @@ class FaultInjector:
         self.processes = ProcessFaults(faults, mix, struck, rescales=rescales)
         self.processes.is_wary = heal_after_ns is not None
         self.visited = self.processes.visited
-        self._weights: dict[str, int] = {}
-        """By point with a file: how many opportunities a visit has."""
         self.network = NetworkFaults(faults, mix, struck, unsound=unsound)
         self.clock = ClockFaults(faults, mix, struck)
         self.storage = StorageFaults(faults, mix, struck)
@@ -184,14 +182,10 @@ class FaultInjector:
 
     def at_file(self, point: str, phase: str) -> None:
         """The last actor has reached a point with a file."""
-        visited, passed = self.visited, self.visited.passed
+        visited = self.visited
+        passed = visited.passed
         actor = passed[-1][2] if passed else self.processes.last_actor
-        if actor is None:
-            return
-        weight = self._weights.get(point)
-        if weight is None:
-            weight = self._weights[point] = visited.weight_of(point)
-        if not visited.passes((point, phase, actor), weight):
+        if actor is not None and not visited.passes((point, phase, actor), visited.weights.get(point, 1)):
             self.at(point, phase, actor)
 
     def torn(self, point: str, size_bytes: int) -> int | None:

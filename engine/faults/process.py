@@ -80,8 +80,9 @@ class ProcessFaults:
             if fault.point is not None:
                 self._at_points.setdefault((fault.point, fault.phase), []).append(at)
         self._by_chance = Opportunities(KINDS, (), mix, struck, details=self._details)
-        self._exact_points = {fault.point for fault in self._faults}
-        self.visited = NotedVisits(self._weight_of)
+        # Exact faults count the visits of their point one by one.
+        exact_points = [fault.point for fault in self._faults if fault.point is not None]
+        self.visited = NotedVisits({**_WEIGHTS, **dict.fromkeys(exact_points, 1 + _MOST_NOTED)})
         self.is_wary = False
         """Whether to be told of each visit at once."""
         self.last_actor: str | None = None
@@ -147,11 +148,11 @@ class ProcessFaults:
     # -- points ---------------------------------------------------------------------------------------------------
 
     def at(self, point: str, phase: str, actor: str) -> None:
-        if self.visited.passes((point, phase, actor), self._weight_of(point)):
+        here = (point, phase, actor)
+        if self.visited.passes(here, self.visited.weights.get(point, 1)):
             return
         self.settle()
         self.last_actor = actor
-        here = (point, phase, actor)
         self._counts_of[here] = self._counts_of.get(here, 0) + 1
         exact, found = self._at_points.get((point, phase)), None
         if exact is not None:
@@ -187,10 +188,6 @@ class ProcessFaults:
         if self.is_wary:
             return 0
         return min(self._by_chance.calm, _MOST_NOTED) if self._chance_is_alive else _MOST_NOTED
-
-    def _weight_of(self, point: str) -> int:
-        # Exact faults count the visits of their point one by one.
-        return 1 + _MOST_NOTED if point in self._exact_points else opportunities_at(point)
 
     def torn(self, point: str, actor: str, size_bytes: int) -> int | None:
         """An actor is in the middle of writing ``size_bytes``. Returns how many of them are written when it dies there,

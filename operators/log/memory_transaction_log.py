@@ -50,7 +50,7 @@ class MemoryTransactionLog(TransactionCoordinator[list[LogEntry]]):
     def _write(self, entries: list[LogEntry], producer: Producer | None, values: Sequence[object]) -> None:
         start = len(entries)
         # Written out here and for requests: half as long as calling the class of a named tuple.
-        entries.extend(_new_tuple(LogEntry, (at, DATA, producer, value)) for at, value in enumerate(values, start))
+        entries += [_new_tuple(LogEntry, (at, DATA, producer, value)) for at, value in enumerate(values, start)]
 
     def _mark(self, entries: list[LogEntry], kind: str, producer: Producer) -> None:
         entries.append(LogEntry(len(entries), kind, producer, None))

@@ -6,7 +6,7 @@ It never reaches into the runtime itself, except for the public methods of :clas
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Protocol
 
 from engine.runtime.kernel import PROCESS
@@ -45,17 +45,20 @@ class ProcessDiedError(StruckDown):
 Visit = tuple[str, str, str]
 """A visit of a named point: point, phase and actor."""
 
+_ONE_EACH: Mapping[str, int] = {}
+
 
 class NotedVisits:
     """Visits of named points in their order. ``calm`` opportunities of faults pass for certain: a visit with no more of
-    them takes them, and is only added to ``passed``. ``weight_of``: how many a visit of a point has."""
+    them takes them, and is only added to ``passed``. ``weights``: how many a visit of a point has, where it is not
+    one."""
 
-    __slots__ = ("calm", "passed", "weight_of")
+    __slots__ = ("calm", "passed", "weights")
 
-    def __init__(self, weight_of: Callable[[str], int] = lambda point: 1) -> None:
+    def __init__(self, weights: Mapping[str, int] = _ONE_EACH) -> None:
         self.passed: list[Visit] = []
         self.calm = 0
-        self.weight_of = weight_of
+        self.weights = weights
 
     def passes(self, visit: Visit, weight: int) -> bool:
         """Whether a visit is noted; otherwise it may bring a fault."""

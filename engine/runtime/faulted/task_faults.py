@@ -319,7 +319,8 @@ class Step:
         self, interference: Interference, points: tuple[str, ...], actor: str, life: MayBeDisowned | None = None
     ) -> None:
         self._interference, self._visited, self._life = interference, interference.visited, life or _IS_NO_TASK
-        self._weight = sum(map(self._visited.weight_of, points))
+        weights = self._visited.weights
+        self._weight = sum([weights.get(point, 1) for point in points])
         self._before, self._after = _visits(points, actor)
 
     def __enter__(self) -> bool:

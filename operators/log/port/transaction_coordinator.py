@@ -152,7 +152,7 @@ class TransactionCoordinator(KnownNames, Generic[P]):
         return found
 
     def _partition(self, topic: str, partition: int) -> P:
-        partitions = self._partitions(topic)
+        partitions = self._topics.get(topic) or self._partitions(topic)
         if not 0 <= partition < len(partitions):
             raise ConfigurationError(f"topic {topic!r} has partitions 0 to {len(partitions) - 1}, and no {partition}")
         return partitions[partition]

@@ -14,7 +14,7 @@ from tests.runtime.faulted.test_interference import Calm
 
 class _Asked(Calm):
     def __init__(self, calm: int) -> None:
-        self.visited = NotedVisits(lambda point: 2)
+        self.visited = NotedVisits({"p": 2})
         self.visited.calm = calm
         self.asked: list[tuple[str, str, str]] = []
 
