@@ -65,7 +65,7 @@ def run(job: Job, settings: Settings) -> ExecutionResult:
 
 
 def _run_on(cluster: SparkCluster, job: Job, config: RunConfig, around: dict[str, Any]) -> ExecutionResult:
-    from spark_bridge.pipeline import spark_execution
+    from spark_bridge.pipeline import check_installed, check_plan, spark_execution
 
     known = ("storage", "restore", "output_dir", "instruments")
     for name in around:
@@ -76,6 +76,9 @@ def _run_on(cluster: SparkCluster, job: Job, config: RunConfig, around: dict[str
         raise ConfigurationError(
             "run: on='spark' needs a directory for checkpoints that all executors see; add storage='state'"
         )
+    # Before anything is created.
+    check_plan(job.plan(), config)
+    check_installed()
     restore = around.get("restore", False)
     with _opened(storage, job.name, config.inline_state_bytes, restore) as (opened, incarnation):
         assert opened is not None

@@ -13,12 +13,18 @@ from engine.elements.errors import MissingDependencyError, WeirError
 class SparkBridgeError(WeirError):
     """Base of all errors raised by `spark_bridge`: bad settings, bad rows, a Spark process that died."""
 
-
-class PySparkMissingError(SparkBridgeError, MissingDependencyError):
-    """PySpark or PyArrow is not installed; the message names the extra that brings it."""
+    exit_code = 25
 
 
-class JavaMissingError(SparkBridgeError, MissingDependencyError):
+class ExecutorError(SparkBridgeError):
+    """Executors cannot run the job; the message names each host, its problem and the repair."""
+
+
+class PySparkMissingError(MissingDependencyError, SparkBridgeError):
+    """PySpark or PyArrow is not installed, or too old; the message names the extra that brings it."""
+
+
+class JavaMissingError(MissingDependencyError, SparkBridgeError):
     """No Java of the required version was found; the message lists the searched places and what to install."""
 
 

@@ -12,16 +12,22 @@ that directory; when it is killed, `SparkJvm.end` removes it.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from typing import IO, Any
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import IO, Any, TypeVar
 
 from spark_bridge.errors import SparkBridgeError
 from spark_bridge.java import JavaRuntime
+
+T = TypeVar("T")
 
 _STOP_TIMEOUT_SECONDS = 30
 _LOG_TAIL_BYTES = 4096
@@ -65,7 +71,10 @@ class SparkJvm:
         self._gateway = launch_gateway(configuration, {"stdout": self._log, "stderr": self._log})
         # Registered first, so deleted last, when it is empty.
         self._gateway.jvm.java.io.File(self._directory).deleteOnExit()
-        self._context = SparkContext(conf=configuration, gateway=self._gateway)
+        with _interrupts_as_before():
+            self._context = SparkContext(conf=configuration, gateway=self._gateway)
+        # It prints a traceback when the process dies.
+        self._context._accumulatorServer.handle_error = lambda *_: None
 
     @property
     def context(self) -> Any:
@@ -119,6 +128,31 @@ class SparkJvm:
             self.process.wait()
 
 
+def beside(work: Callable[[], T], most_seconds: float = math.inf) -> T:
+    """Do work in the JVM in a thread of its own, and wait for it: a signal ends the waiting, and not a call in the
+    middle. Raises what the work raises, and :class:`TimeoutError`."""
+    done: list[T] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            done.append(work())
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name="weir-spark", daemon=True)
+    thread.start()
+    end = time.monotonic() + most_seconds
+    while thread.is_alive():
+        if time.monotonic() > end:
+            raise TimeoutError
+        # Short, because some systems deliver a signal only after the waiting.
+        thread.join(0.5)
+    if failed:
+        raise failed[0]
+    return done[0]
+
+
 def is_spark_error(error: BaseException) -> bool:
     """Whether an exception comes from PySpark or from its connection to the JVM."""
     return type(error).__module__.split(".")[0] in ("pyspark", "py4j")
@@ -135,6 +169,18 @@ def is_connection_error(error: BaseException) -> bool:
             return True
         link = link.__cause__ or link.__context__
     return False
+
+
+@contextlib.contextmanager
+def _interrupts_as_before() -> Iterator[None]:
+    """Ctrl-C stays with this program. PySpark's handler would call the JVM in the middle of another call, which fails
+    in pages of text."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 @contextlib.contextmanager

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import atexit
 import logging
+import re
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from spark_bridge.errors import PySparkMissingError, SparkBridgeError
 from spark_bridge.java import find_java
-from spark_bridge.jvm import SparkJvm
+from spark_bridge.jvm import SparkJvm, is_spark_error
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_CONNECT_SECONDS = 10
 
 
 @dataclass(frozen=True)
@@ -154,7 +159,7 @@ def stop_session() -> None:
 
 
 def require_pyspark() -> None:
-    """Checks that PySpark and PyArrow can be imported, without importing them.
+    """Checks that PySpark and PyArrow can be imported, and that PySpark is new enough, without importing them.
 
     Raises:
         PySparkMissingError: with the extra to install.
@@ -165,6 +170,34 @@ def require_pyspark() -> None:
             f"{' and '.join(missing)} not installed: Spark is an extra. Install it with: "
             "pip install 'weirstream[spark]'"
         )
+    installed = _pyspark_version()
+    # Stages exchange rows with `repartitionById`, which is new in 4.1.
+    if tuple(map(int, re.findall(r"\d+", installed)[:2])) < (4, 1):
+        raise PySparkMissingError(
+            f"PySpark {installed} is installed, and Weir needs 4.1 or newer. Install it with: "
+            "pip install --upgrade 'weirstream[spark]'"
+        )
+
+
+def check_installed() -> None:
+    """Checks, without starting anything, that a session can start on this machine: PySpark, PyArrow and Java.
+
+    Raises:
+        PySparkMissingError, JavaMissingError: with what to install.
+    """
+    require_pyspark()
+    if not session_is_running():
+        find_java()
+
+
+def _pyspark_version() -> str:
+    try:
+        return version("pyspark")
+    except PackageNotFoundError:
+        # A Spark distribution brings PySpark on the path, without an installation.
+        from pyspark.version import __version__
+
+        return __version__
 
 
 def _adopt(settings: SessionSettings) -> _RunningSession | None:
@@ -185,10 +218,48 @@ def _start(settings: SessionSettings) -> _RunningSession:
     java = find_java()
     from pyspark.sql import SparkSession
 
+    check_answers(settings.master)
     jvm = SparkJvm(settings.spark_properties(), java, local_only=settings.is_local)
     _silence_pyspark_loggers()
     atexit.register(stop_session)
-    return _RunningSession(SparkSession(jvm.context), settings, jvm)
+    try:
+        session = SparkSession(jvm.context)
+    except Exception as error:
+        # A context without a master ends by itself, a minute after its start.
+        said = _last_errors(jvm.log_tail())
+        jvm.end()
+        if not is_spark_error(error):
+            raise
+        raise SparkBridgeError(
+            f"Spark did not start on {settings.master}: {said or type(error).__name__}\n"
+            "  fix: check the URL, and that the master runs and takes applications"
+        ) from None
+    return _RunningSession(session, settings, jvm)
+
+
+def check_answers(master: str) -> None:
+    """Raises :class:`SparkBridgeError` when no host of a `spark://` URL accepts connections. Spark itself would give up
+    after a minute, in a Java trace."""
+    if not master.startswith("spark://"):
+        return
+    problems = []
+    for place in master.removeprefix("spark://").split(","):
+        host, _, port = place.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
+        except OSError as error:
+            problems.append(f"{place}: {error.strerror or error}")
+        else:
+            return
+    raise SparkBridgeError(
+        f"no Spark master answers at {master} ({'; '.join(problems)})\n"
+        "  fix: check the host and the port, and start the master if it does not run"
+    )
+
+
+def _last_errors(log: str) -> str:
+    lines = [line for line in log.splitlines() if " ERROR " in line]
+    return "; ".join(line.partition(" ERROR ")[2].partition("\n")[0] for line in lines[-2:])
 
 
 def _silence_pyspark_loggers() -> None:

@@ -12,3 +12,4 @@ from spark_bridge.pipeline.batch_execution import BatchExecution as BatchExecuti
 from spark_bridge.pipeline.query import spark_execution as spark_execution
 from spark_bridge.pipeline.refusals import check_plan as check_plan
 from spark_bridge.pipeline.stages import explain_stages as explain_stages
+from spark_bridge.session import check_installed as check_installed

@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import shutil
 import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
-from engine.elements.errors import shorten
 from engine.graph.plan import ExecutionPlan
 from engine.observe.trace_events import Instrument
 from engine.runtime.config import RunConfig
 from engine.runtime.storage import SavepointRestore
-from spark_bridge.errors import SparkBridgeError
+from spark_bridge.jvm import beside, is_connection_error
 from spark_bridge.pipeline.batch_driver import BatchDriver
 from spark_bridge.pipeline.batch_execution import BatchExecution
 from spark_bridge.pipeline.checksums import Sent, SentOutputs, differing_attempts, not_deterministic
-from spark_bridge.pipeline.refusals import check_plan
+from spark_bridge.pipeline.executor_checks import check_executors
+from spark_bridge.pipeline.giving_up import told
 from spark_bridge.pipeline.stage_function import DRIVER, StageOrder, read_report, stage_function
 from spark_bridge.pipeline.stages import stages_of
 from spark_bridge.pipeline.subtask_batch import BatchOrder, SubtaskReport
-from spark_bridge.session import SessionSettings, get_session, require_pyspark
+from spark_bridge.session import SessionSettings, get_session, session_log_tail
 from state_backends.codec import RegisteredType, default_codec
-from state_backends.snapshots import CheckpointStorage
+from state_backends.snapshots import WORKING_DIR_NAME, CheckpointStorage
 
 if TYPE_CHECKING:
     from pyspark import Accumulator
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 _WEIR = ("engine", "operators", "state_backends", "spark_bridge")
@@ -41,7 +44,7 @@ class SparkStages:
 
     def __init__(self, plan: ExecutionPlan, types: Sequence[RegisteredType]) -> None:
         self.source: DataFrame
-        self._types = tuple(types)
+        self.types = tuple(types)
         self._stages = stages_of(plan)
         self._subtask_of = {(one.vertex, one.subtask): one.index for one in plan.subtasks}
         self._sent: Accumulator[Sent] | None = None
@@ -57,8 +60,8 @@ class SparkStages:
         for stage, following in zip(self._stages, [*self._stages[1:], None], strict=True):
             if stage.number:
                 frame = frame.repartitionById(len(stage.subtasks), f.col("target"))
-            told = StageOrder(order, stage, following, self._types, self._subtask_of, self._sent.add)
-            frame = frame.mapInArrow(stage_function(told), schema)
+            details = StageOrder(order, stage, following, self.types, self._subtask_of, self._sent.add)
+            frame = frame.mapInArrow(stage_function(details), schema)
         try:
             rows = frame.where(f.col("subtask") == DRIVER).select("payload").collect()
         except Exception:
@@ -79,8 +82,6 @@ def run_query(session: SparkSession, driver: BatchDriver, stages: SparkStages) -
 
     Raises the error of the job, and :class:`SparkBridgeError` when Spark gives up.
     """
-    from pyspark.errors import StreamingQueryException
-
     from spark_bridge.pipeline.batch_source import FORMAT, BatchSource
 
     sources = ",".join(str(one.index) for one in stages_of(driver.plan)[0].subtasks)
@@ -99,36 +100,35 @@ def run_query(session: SparkSession, driver: BatchDriver, stages: SparkStages) -
                 failed.append(error)
                 raise
 
-        session.dataSource.register(BatchSource)
-        query = (
-            session.readStream.format(FORMAT)
-            .options(subtasks=sources, over=over)
-            .load()
-            .writeStream.foreachBatch(run_batch)
-            .option("checkpointLocation", os.path.join(directory, "query"))
-            .trigger(availableNow=True)
-            .start()
-        )
         try:
-            query.awaitTermination()
-        except StreamingQueryException as error:
-            raise _told(failed[0] if failed else error) from None
-        finally:
-            # No batch may go on once the storage is released.
-            query.stop()
+            session.dataSource.register(BatchSource)
+            query = (
+                session.readStream.format(FORMAT)
+                .options(subtasks=sources, over=over)
+                .load()
+                .writeStream.foreachBatch(run_batch)
+                .option("checkpointLocation", os.path.join(directory, "query"))
+                .trigger(availableNow=True)
+                .start()
+            )
+            try:
+                beside(query.awaitTermination)
+            finally:
+                # No batch may go on once the storage is released.
+                beside(partial(_stop, session, query))
+        except Exception as error:
+            raise told(failed[0] if failed else error, session_log_tail) from None
 
 
-def _told(error: BaseException) -> BaseException:
-    """An error of the job as it is; one of Spark without the Java frames."""
-    if not type(error).__module__.startswith(("pyspark", "py4j")):
-        return error
-    lines = [line.strip() for line in str(error).splitlines()]
-    causes = [line for line in lines if "Error: " in line and not line.startswith(("at ", "File "))]
-    cause = causes[-1] if causes else lines[0]
-    return SparkBridgeError(
-        f"Spark has given up a batch: {shorten(cause, 400)}\n"
-        "  nothing of the batch is committed; mend the cause, then go on with weir resume"
-    )
+def _stop(session: SparkSession, query: StreamingQuery) -> None:
+    try:
+        # A query in the middle of a batch, after Ctrl-C, would end it first.
+        session.sparkContext.cancelJobGroup(str(query.runId))
+        query.stop()
+    except Exception as error:
+        # With the JVM the query is gone, too.
+        if not is_connection_error(error):
+            raise
 
 
 def send_modules_of_the_job() -> None:
@@ -169,13 +169,21 @@ def spark_execution(
 ) -> BatchExecution:
     """A run of a job on Spark, prepared. ``master``: the URL of a Spark master, ``None`` = two local cores.
 
-    Raises what :class:`BatchExecution` and :func:`spark_bridge.session.get_session` raise; the session is started here.
+    Raises what :class:`BatchExecution` raises. The run starts the session; a caller that wants to know before whether
+    it can start calls :func:`check_installed`.
     """
-    check_plan(plan, config)
-    require_pyspark()
-    send_modules_of_the_job()
-    session = get_session(None if master is None else SessionSettings(master=master))
     stages = SparkStages(plan, default_codec().registry.of_users())
+
+    def run_all(driver: BatchDriver) -> None:
+        send_modules_of_the_job()
+        session = get_session(None if master is None else SessionSettings(master=master))
+        directories = [posixpath.join(storage.job_dir, WORKING_DIR_NAME), output_dir]
+        try:
+            check_executors(session, directories, f".weir-probe-{incarnation}", (driver.plan, stages.types))
+        except Exception as error:
+            raise told(error, session_log_tail) from None
+        run_query(session, driver, stages)
+
     return BatchExecution(
         plan,
         config,
@@ -183,7 +191,7 @@ def spark_execution(
         incarnation=incarnation,
         output_dir=output_dir,
         run_batch=stages.run,
-        run_all=lambda driver: run_query(session, driver, stages),
+        run_all=run_all,
         restore=restore,
         restore_from=restore_from,
         instruments=instruments,

@@ -14,6 +14,7 @@ from engine.cli.runs.directory import (
 from engine.cli.runs.driver import RunOrder as RunOrder, check_orders as check_orders, drive as drive
 from engine.cli.runs.incarnations import used_incarnations as used_incarnations
 from engine.cli.runs.on_spark import (
+    check_job as check_job,
     check_where as check_where,
     explain_on_spark as explain_on_spark,
     on_option as on_option,

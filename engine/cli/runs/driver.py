@@ -150,7 +150,7 @@ def _drive(order: RunOrder) -> int:
         instruments: list[Instrument] = [oracle, digest, watcher, *writers]
         if order.on is not None:
             write_report(order.output_dir, _running(order))
-            with stdout_kept_clean(order.as_json):
+            with stdout_kept_clean(order.as_json), _next_when_ended(order, console):
                 result = run_on_spark(order, plan, config, instruments)
         else:
             execution = Execution(
@@ -229,14 +229,21 @@ def _fences(order: RunOrder) -> contextlib.AbstractContextManager[None]:
 
 
 def _run(execution: Execution, order: RunOrder, console: Console, watcher: _Watcher) -> ExecutionResult:
+    with (
+        _next_when_ended(order, console),
+        progress_line(console, lambda: watcher.started_ns) as progress,
+        stdout_kept_clean(order.as_json),
+        _fences(order),
+        survived(order),
+    ):
+        return execution.run(progress)
+
+
+@contextlib.contextmanager
+def _next_when_ended(order: RunOrder, console: Console) -> Iterator[None]:
+    """After Ctrl-C and SIGTERM, say how to go on."""
     try:
-        with (
-            progress_line(console, lambda: watcher.started_ns) as progress,
-            stdout_kept_clean(order.as_json),
-            _fences(order),
-            survived(order),
-        ):
-            return execution.run(progress)
+        yield
     except (KeyboardInterrupt, Terminated):
         if order.storage_dir is not None:
             say(console, f"Next: {shlex.join(['weir', 'resume', order.storage_dir])}")
@@ -246,9 +253,10 @@ def _run(execution: Execution, order: RunOrder, console: Console, watcher: _Watc
 def first_line(order: RunOrder) -> str:
     """Seed, versions, mode and job: all that is needed to repeat the run."""
     where = "" if order.storage_dir is None else f", incarnation {order.incarnation}"
+    on = "" if order.on is None else f" on {order.on.text}"
     return (
         f"weir {engine.__version__} (Python {platform.python_version()}):"
-        f" job {order.loaded.job.name}, mode {order.options.get('mode')}, seed {order.options.get('seed')}{where}"
+        f" job {order.loaded.job.name}{on}, mode {order.options.get('mode')}, seed {order.options.get('seed')}{where}"
     )
 
 

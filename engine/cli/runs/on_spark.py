@@ -10,7 +10,7 @@ import click
 from engine.elements.errors import ConfigurationError
 from engine.graph.plan import ExecutionPlan
 from engine.observe.trace_events import Instrument
-from engine.runtime.config import RunConfig, SparkCluster
+from engine.runtime.config import SIMULATOR, RunConfig, SparkCluster
 from engine.runtime.execution import ExecutionResult
 
 if TYPE_CHECKING:
@@ -20,7 +20,10 @@ CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 def on_option(command: CommandT) -> CommandT:
     """The option ``--on``."""
-    text = "Run the job on Spark, on two local cores or the cluster with this URL. [default: in the simulator]"
+    text = (
+        "Run the job on Spark, on two local cores or the cluster with this URL, or in the simulator."
+        " [default: simulator; with weir resume: where the job ran last]"
+    )
     return click.option("--on", "on", metavar="spark[=MASTER]", help=text)(command)
 
 
@@ -31,7 +34,9 @@ def check_where(where: SparkCluster | None, storage: str | None, only_simulated:
         return
     for option, value in only_simulated:
         if value:
-            raise ConfigurationError(f"{option} works in the simulator only\n  fix: leave it out, or leave out --on")
+            raise ConfigurationError(
+                f"{option} works in the simulator only\n  fix: leave it out, or use --on {SIMULATOR}"
+            )
     if storage is None:
         raise ConfigurationError(
             "--on spark needs a directory for checkpoints that all executors see\n  fix: add --storage DIR"
@@ -41,6 +46,16 @@ def check_where(where: SparkCluster | None, storage: str | None, only_simulated:
             f"--on spark with --storage {storage}: checkpoints of a run on Spark lie in a directory\n"
             "  fix: name a directory that all executors see"
         )
+
+
+def check_job(where: SparkCluster | None, plan: ExecutionPlan, config: RunConfig) -> None:
+    """Raises, before anything is created, what is wrong with a run on Spark as far as this machine can tell: operators
+    that cannot run there, a mode that does not exist, PySpark or Java that is missing or too old."""
+    if where is not None:
+        from spark_bridge.pipeline import check_installed, check_plan
+
+        check_plan(plan, config)
+        check_installed()
 
 
 def run_on_spark(

@@ -55,7 +55,8 @@ class JobDescriptor:
     ``output_dir``   relative to the storage directory when it lies inside it;
     ``working_dir``  where the run was started: relative paths of the job's sources are resolved there;
     ``restore_path``, ``claim_mode``  the snapshot it was started from, if any, and the mode that decides its owner;
-    ``stopped_with``  the savepoint that it was stopped with: this directory must then not be resumed.
+    ``stopped_with``  the savepoint that it was stopped with: this directory must then not be resumed;
+    ``on``           where it runs, as ``--on`` names it; ``None`` = in the simulator.
     """
 
     job_file: str
@@ -68,6 +69,7 @@ class JobDescriptor:
     restore_path: str | None = None
     claim_mode: str | None = None
     stopped_with: str | None = None
+    on: str | None = None
 
     def restore_from(self) -> SavepointRestore | None:
         from engine.checkpoint.coordinator import RestoreMode
@@ -81,8 +83,9 @@ class JobDescriptor:
         """Its decisions, in one line."""
         params = ", ".join(f"{name}={value}" for name, value in self.params.items())
         start = "" if self.restore_path is None else f", started from {self.restore_path} ({self.claim_mode})"
+        where = "" if self.on is None else f", on {self.on}"
         return (
-            f"job {self.job_name} of {self.job_file}, parameters {params or 'none'},"
+            f"job {self.job_name} of {self.job_file}{where}, parameters {params or 'none'},"
             f" options {' '.join(self.options.as_arguments()) or 'none'}, output in {self.output_dir},"
             f" working directory {self.working_dir}{start}"
         )
@@ -102,6 +105,8 @@ class JobDescriptor:
             "claim_mode": self.claim_mode,
             "stopped_with": self.stopped_with,
         }
+        if self.on is not None:
+            state["on"] = self.on
         return seal_json(state)
 
     @classmethod
@@ -141,6 +146,7 @@ class JobDescriptor:
                 restore_path=_text_or_none(state, "restore_path"),
                 claim_mode=_claim_mode(state),
                 stopped_with=_text_or_none(state, "stopped_with"),
+                on=_text_or_none(state, "on"),
             )
         except (ValueError, TypeError) as error:
             raise _not_accepted(path, f"is damaged, was edited or is no job descriptor ({error})", accept) from error
@@ -169,7 +175,7 @@ def accept_option(command: CommandT) -> CommandT:
 
 
 def _check_names(state: Mapping[str, Any], may_be_missing: tuple[str, ...]) -> None:
-    unknown = [name for name in state if name not in _NAMES]
+    unknown = [name for name in state if name not in (*_NAMES, _ON)]
     if unknown:
         raise ValueError(f"{unknown[0]!r} is nothing that a job descriptor says")
     missing = [name for name in _NAMES if name not in state and name not in may_be_missing]
@@ -196,6 +202,8 @@ _NAMES = (
     "format", "format_version", "weir_version", "job_file", "job_name", "params", "options", "output_dir",
     "working_dir", "restore_path", "claim_mode", "stopped_with",
 )  # fmt: skip
+_ON = "on"
+"""Only in the descriptor of a run that is not simulated."""
 _LATER_NAMES = ("restore_path", "claim_mode", "stopped_with")
 """Older versions could not start from a savepoint, or stop with one."""
 

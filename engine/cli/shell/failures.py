@@ -39,6 +39,7 @@ EXIT_CODES = """\
 22 a user's function made a call that no replay repeats (--paranoid)
 23 a sink has committed more than what the job would go on from
 24 the state of an operator is not what the operator writes
+25 Spark: it does not start, its executors cannot run the job, or it gave up
 130 interrupted (Ctrl-C)             143 terminated (SIGTERM)"""
 
 

@@ -12,6 +12,7 @@ import click
 from engine.cli.runs import (
     RunOrder,
     SavepointWishes,
+    check_job,
     check_orders,
     check_where,
     drive,
@@ -47,14 +48,15 @@ from engine.runtime.storage import check_forms, open_storage
 _HELP = """Go on with the job that was started with weir run --storage DIR.
 
 The job starts from its newest usable checkpoint, with the options and parameters of the first start; those about
-state may be changed, as long as the checkpoint can be read. A damaged checkpoint is reported and the next older one
+state may be changed, as long as the checkpoint can be read. It runs where it ran last, in the simulator or on Spark,
+unless --on says otherwise. A damaged checkpoint is reported and the next older one
 is used. The committed output is that of an undisturbed run.
 
 \b
 Examples:
   weir resume state/
   weir resume state/ --json > report.json
-  weir resume state/ --on spark
+  weir resume state/ --on simulator                here, and not on Spark, where the job ran last
   weir resume state/ --allow-non-restored-state    an operator was removed from the job
   weir resume state/ --accept-descriptor           weir-job.json was edited: the job file lies elsewhere now
 """
@@ -96,12 +98,11 @@ def command(
     if savepoint_dir is not None:
         savepoint_dir = absolute(savepoint_dir)
     wishes = SavepointWishes(savepoint_times, savepoint_dir, savepoint_format, stop_time, drain)
-    where = parse_where(on)
+    parse_where(on)
     only_simulated = [
         ("--kill", kills), ("--fault", fault_texts), ("--paranoid", paranoid), ("--savepoint-at", savepoint_times),
         ("--stop-with-savepoint", stop_time),
     ]  # fmt: skip
-    check_where(where, directory, only_simulated)
     file_system, directory = place(directory)
     trace = os.path.abspath(trace) if trace else trace
     # Before holding the directory, which would create a missing one.
@@ -111,12 +112,15 @@ def command(
         if accept_descriptor:
             say(error_console(), f"note: weir-job.json is taken as it is: {descriptor.summary()}")
         _refuse_stopped(descriptor, directory)
+        where = parse_where(descriptor.on if on is None else on)
+        check_where(where, directory, only_simulated)
         _go_to(descriptor.working_dir)
         loaded = _load_again(descriptor, directory)
         # The options of the first start, with those about state that were typed now.
         options = _changed(descriptor.options, definitions).with_options(typed)
         config = options.to_config()
         check_orders(loaded.job.plan(), config, faults, wishes)
+        check_job(where, loaded.job.plan(), config)
         with (
             hold_claimed(descriptor.restore_from()),
             open_storage(
@@ -127,8 +131,9 @@ def command(
             _warn(problems, checkpoint_id)
             if options != descriptor.options and checkpoint_id is not None:
                 check_forms(opened.storage.read_metadata(checkpoint_id), config.backend().name)
-            if options != descriptor.options or accept_descriptor:
-                note_descriptor(file_system, directory, replace(descriptor, options=options))
+            decided = replace(descriptor, options=options, on=None if where is None else where.text)
+            if decided != descriptor or accept_descriptor:
+                note_descriptor(file_system, directory, decided)
             output_dir = os.path.normpath(os.path.join(directory, descriptor.output_dir))
             os.makedirs(output_dir, exist_ok=True)
             order = RunOrder(

@@ -12,6 +12,7 @@ import engine
 from engine.cli.runs import (
     RunOrder,
     SavepointWishes,
+    check_job,
     check_orders,
     check_where,
     claim_directory,
@@ -166,6 +167,7 @@ def command(
         ("--savepoint-at", savepoint_times), ("--stop-with-savepoint", stop_time),
     ]  # fmt: skip
     check_where(where, storage, only_simulated)
+    check_job(where, loaded.job.plan(), config)
     # A run that resumes from another one may continue its output, too.
     continues = None if start is None else loaded.job.name
     order = RunOrder(
@@ -217,6 +219,7 @@ def command(
             engine.__version__,
             None if start is None else start.path,
             None if start is None else start.mode.value,
+            on=None if where is None else where.text,
         )
         write_descriptor(file_system, directory, descriptor)
         return drive(

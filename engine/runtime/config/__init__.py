@@ -22,4 +22,4 @@ from engine.runtime.config.settings_table import (
     find_setting as find_setting,
     read_setting as read_setting,
 )
-from engine.runtime.config.where import SparkCluster as SparkCluster, parse_where as parse_where
+from engine.runtime.config.where import SIMULATOR as SIMULATOR, SparkCluster as SparkCluster, parse_where as parse_where

@@ -1,0 +1,62 @@
+"""Spark has given up: its errors as a user reads them, without Java frames. Nothing of the batch is committed then."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from engine.elements.errors import shorten
+from spark_bridge.errors import ExecutorError, SparkBridgeError
+from spark_bridge.jvm import is_connection_error, is_spark_error
+
+_RESUMABLE = "nothing of the batch is committed; "
+_MODULE = re.compile(r"ModuleNotFoundError: (No module named '[^']+')")
+_PYTHON = re.compile(r"Python in worker has different version: (\S+) than that in driver: (\S+?),")
+_PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
+_GONE = ("SparkContext was shut down", "Cannot call methods on a stopped SparkContext", "All masters are unresponsive",
+         "Master removed our application", "ExecutorLostFailure", "Job cancelled because SparkContext")  # fmt: skip
+
+
+def told(error: BaseException, said: Callable[[], str] = str) -> BaseException:
+    """An error of the job as it is; one of Spark as ours. ``said``: the last lines that the JVM has printed."""
+    if not is_spark_error(error):
+        if isinstance(error, ConnectionError | EOFError):
+            return _gone("the connection to its driver is lost", said())
+        return error
+    text = str(error)
+    if found := _PYTHON.search(text):
+        theirs, mine = found.groups()
+        return ExecutorError(
+            f"executors run Python {theirs}, and the driver runs {mine}\n"
+            f"  fix: install Python {mine} there, and name it in PYSPARK_PYTHON"
+        )
+    if found := _PROGRAM.search(text):
+        return ExecutorError(
+            f"an executor has no program {found[1]}, which runs the functions of the job\n"
+            "  fix: install Python there under this path, or name another one in PYSPARK_PYTHON"
+        )
+    if found := _MODULE.search(text):
+        return ExecutorError(
+            f"an executor lacks a module of the job: {found[1]}\n"
+            "  fix: install it there, or keep it beside the job file: then it travels with the job"
+        )
+    if is_connection_error(error):
+        return _gone("the connection to its driver is lost", said())
+    cause = next((one for one in _GONE if one in text), None)
+    if cause is not None:
+        return _gone(cause, text)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    causes = [line for line in lines if "Error: " in line and not line.startswith(("at ", "File "))]
+    shown = shorten((causes or lines or [type(error).__name__])[-1 if causes else 0], 400)
+    return SparkBridgeError(
+        f"Spark has given up a batch: {shown}\n  {_RESUMABLE}mend the cause, then go on with weir resume"
+    )
+
+
+def _gone(what: str, printed: str) -> SparkBridgeError:
+    lines = [line.strip() for line in printed.splitlines() if " ERROR " in line or "Reason: " in line]
+    last = f"\n  it printed: {shorten(lines[-1], 300)}" if lines else ""
+    return SparkBridgeError(
+        f"the Spark cluster is gone: {what}{last}\n"
+        f"  {_RESUMABLE}see that the cluster runs, then go on with weir resume"
+    )
