@@ -165,10 +165,12 @@ def filled(times: int) -> tuple[HeapKeyedStateBackend, Any]:
 
 
 def test_keys_that_come_again_and_again_stay_running_over_a_snapshot() -> None:
-    """After a snapshot, folds go into the same running values, and the snapshot does not see them."""
+    """After a snapshot, folds go into the same running values. The snapshot does not see them, and holds no key
+    group."""
     backend, state = filled(4)
     before = table_of(backend)._running
     snapshot = OpenSnapshot(backend)
+    assert table_of(backend).stale == 1
 
     state.add_many(list(range(LARGE)), [1] * LARGE, [])
 
@@ -188,17 +190,38 @@ def test_values_that_can_change_in_place_do_not_stay_running_over_a_snapshot() -
     assert snapshot.end() == snapshot_bytes(other) != snapshot_bytes(backend)
 
 
-def test_a_read_finds_running_values_that_have_outlived_a_snapshot() -> None:
-    """Also when no key group is held by the snapshot any more."""
+@pytest.mark.parametrize("held", ["nothing", "a key group", "a key group, and is over"])
+def test_a_read_finds_running_values_that_have_outlived_a_snapshot(held: str) -> None:
+    """Whether the snapshot has copied the values, or held a key group and does so no more."""
     backend = heap(max_parallelism=1)
     state = backend.reducing_state(ReducingStateDescriptor("sum", lambda before, value: before + value))
+    if held != "nothing":
+        # A key without a running value.
+        state.add_many([0], [1], [])
     state.add_many([1] * LARGE, [1] * LARGE, [])
     resources = backend.sync_prepare_resources(1)
     state.add_many([1] * LARGE, [1] * LARGE, [])
     state.add_many([2] * LARGE, [1] * LARGE, [])
+    if held == "a key group, and is over":
+        resources.release()
 
     assert state.get_many([1, 2]) == [2 * LARGE, LARGE]
-    resources.release()
+    if held != "a key group, and is over":
+        resources.release()
+
+
+def test_values_that_stop_running_do_not_enter_an_open_snapshot() -> None:
+    """It holds a key group until the first change, and gets a copy before the values come there."""
+    backend, other = heap(max_parallelism=1), heap(max_parallelism=1)
+    for one in (backend, other):
+        one.reducing_state(SUM).add_many([0], [1], [])
+        one.reducing_state(SUM).add_many([1] * LARGE, [1] * LARGE, [])
+    snapshot = OpenSnapshot(backend)
+    backend.reducing_state(SUM).add_many([1] * LARGE, [1] * LARGE, [])
+    assert table_of(backend)._running is not None
+
+    assert backend.num_entries() == 2
+    assert snapshot.end() == snapshot_bytes(other) != snapshot_bytes(backend)
 
 
 def test_a_snapshot_of_running_values_has_keys_that_have_come_and_gone() -> None:
@@ -213,6 +236,24 @@ def test_a_snapshot_of_running_values_has_keys_that_have_come_and_gone() -> None
     assert before == snapshot_bytes(filled(3)[0])
     assert len(with_another) > len(before)
     assert snapshot_bytes(backend) == snapshot_bytes(filled(5)[0])
+
+
+@pytest.mark.parametrize("has_others", [False, True], ids=["all keys run", "another key"])
+def test_folds_are_counted_from_one_snapshot_to_the_next(has_others: bool) -> None:
+    """Keys that came again and again stay running over a snapshot, and end at the next if each has come once since."""
+    backend = heap()
+    state = backend.reducing_state(SUM)
+    if has_others:
+        state.add_many([LARGE], [1], [])
+    for _ in range(3):
+        state.add_many(list(range(LARGE)), [1] * LARGE, [])
+    backend.sync_prepare_resources(1).release()
+    assert table_of(backend)._running is not None
+
+    state.add_many(list(range(LARGE)), [1] * LARGE, [])
+    backend.sync_prepare_resources(2).release()
+
+    assert table_of(backend)._running is None
 
 
 @pytest.mark.parametrize("end", ["seldom folded", "read", "too many"])
@@ -236,14 +277,27 @@ def test_running_values_end_where_they_are_not_worth_while(end: str, monkeypatch
     assert {value for shard in table.shards.values() for value in shard.values()} == {2}
 
 
-def test_a_small_batch_begins_no_running_values() -> None:
-    """Runs that go record by record keep all values in the key groups."""
+@pytest.mark.parametrize(("records", "run"), [(2, False), (15, False), (16, True)])
+def test_a_small_batch_begins_no_running_values(records: int, run: bool) -> None:
+    """Runs that go record by record keep all values in the key groups. From 16 records on values run."""
     backend = heap()
     state = backend.reducing_state(SUM)
 
-    state.add_many([1, 2], [1, 2], [])
+    state.add_many(list(range(records)), [1] * records, [])
 
-    assert (table_of(backend)._running, table_of(backend).stale) == (None, 0)
+    assert (table_of(backend)._running is not None, table_of(backend).stale) == (run, run)
+
+
+def test_values_of_windows_do_not_run() -> None:
+    """A batch with namespaces has a value for each key and namespace."""
+    backend = heap()
+    state = backend.reducing_state(SUM)
+    out: list[Any] = []
+
+    state.add_many([1] * LARGE, [1] * LARGE, out, [number % 2 for number in range(LARGE)])
+
+    assert out == [1 + number // 2 for number in range(LARGE)]
+    assert table_of(backend)._running is None
 
 
 def test_a_key_of_another_subtask_is_refused_with_its_record() -> None:
