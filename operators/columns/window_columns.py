@@ -127,7 +127,7 @@ class ColumnWindowOperator(ColumnOperator):
             if start in fired:
                 keys, flags = fired[start]
                 slots = window.slots.find(self._key_column(keys))
-                # Otherwise it would fire a second time.
+                # Otherwise it would fire a second time (mutant "fired windows forgotten").
                 window.due[slots] = np.array(flags) == 0
                 window.is_due = bool(window.due.any())
             self._note_end(start, window)
@@ -143,6 +143,7 @@ class ColumnWindowOperator(ColumnOperator):
     def snapshot_state(self, checkpoint_id: int) -> None:
         windows = self._windows.items()
         for start, window in windows:
+            # All that has come is in the snapshot (mutant "waiting records not in a snapshot").
             self._fold(start, window)
         for part, state in enumerate(self._states):
             # Copies: the snapshot is written while records come (test: a window after a snapshot is not in it).

@@ -251,6 +251,7 @@ class ShardedTable:
         found = shard.get(key, MISSING)
         if found is MISSING:
             shard[key] = first
+        # A key has come, or is about to go (mutant "keys of running values remembered").
         self._running_keys = None
         return found
 
@@ -301,12 +302,13 @@ class ShardedTable:
         running = self._running
         if running is not None:
             values = list(running.values())
-            # What the snapshot shares must not be changed in place afterwards.
+            # What the snapshot shares must not be changed in place afterwards (mutant "running values shared").
             if self._folds <= len(running) or not values_are_immutable(values):
                 self._end_running()
             elif len(running) == sum(map(len, self._shards.values())):
                 return self._pin_running(running, values)
             else:
+                # The key groups are behind (mutant "running values not in a snapshot").
                 self._write_running()
             self._folds = 0
         self._version += 1

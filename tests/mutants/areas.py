@@ -18,6 +18,7 @@ from tests.mutants.mistakes import (
     record_acking,
     savepoint_mistakes,
     shared_state,
+    state_in_memory,
 )
 from tests.mutants.mutant import Patch
 
@@ -60,6 +61,7 @@ TIMERS, SESSIONS, WATERMARKS = "processing-time timers", "sessions that merge", 
 PARTITIONS, FILES, FENCES = "pending partitions", "shared files", "fences against older attempts"
 INPUTS, CHANGELOG, COMMITTERS = "three and four inputs", "changelog under load", "committers"
 ACKING, SAVEPOINTS = "record acking", "savepoints"
+RUNNING, COLUMNS = "running values", "windows of columns"
 
 _OUTPUT = frozenset({"V1", "V2", "V3", "V7", "effects"})
 """What is committed differs from every failure-free run. ``effects`` is the ledger's name for it, which judges where
@@ -524,5 +526,72 @@ BY_AREA: tuple[AreaMutant, ...] = (
         "state after a restore equals that of a failure-free run: a timer fires once in effect",
         _OUTPUT | {"V11"},
         example="examples/scenarios/merging_sessions.py",
+    ),
+    AreaMutant(
+        RUNNING,
+        "running values not in a snapshot",
+        "a snapshot has the key groups as they are, behind the values that batches fold into",
+        "a snapshot has the values that run, or writes them into the key groups before",
+        "docs/decisions/reduced-values-run-ahead.md: nothing else shows running values",
+        state_in_memory.running_values_not_in_a_snapshot,
+        probes.snapshot_of_running_values,
+        "batches of at least 16 records, keys that come again before and after a cut, and a restore",
+        "state after a recovery equals that of a failure-free run",
+        _OUTPUT,
+        example="tests/mutants/scenarios/running_sums.py",
+    ),
+    AreaMutant(
+        RUNNING,
+        "keys of running values remembered",
+        "later snapshots have the keys of the first one",
+        "the remembered keys are forgotten when a key comes or goes",
+        "docs/decisions/reduced-values-run-ahead.md: keys are remembered until one comes or goes",
+        state_in_memory.keys_of_running_values_remembered,
+        probes.running_value_of_a_new_key,
+        "running values over two cuts, a key that comes between them, and a restore from the second",
+        "state after a recovery equals that of a failure-free run",
+        _OUTPUT,
+        example="tests/mutants/scenarios/running_sums.py",
+    ),
+    AreaMutant(
+        RUNNING,
+        "running values shared",
+        "a snapshot shares values whose parts the function of the user goes on to change",
+        "values that can change end to run at a snapshot, and are encoded before the next change",
+        "docs/decisions/reduced-values-run-ahead.md: running values stay over a snapshot if they are immutable",
+        state_in_memory.running_values_shared,
+        probes.running_list_behind_a_snapshot,
+        "a function that changes what it was given, batches of at least 16 records, and one of them between a barrier "
+        "and the end of the snapshot",
+        "a snapshot has the state at the barrier, and nothing after it",
+        _OUTPUT,
+        example="tests/mutants/scenarios/running_sums.py",
+        params=(("values", "lists"),),
+    ),
+    AreaMutant(
+        COLUMNS,
+        "waiting records not in a snapshot",
+        "windows are written without the records that wait to be folded",
+        "a snapshot folds all records that have come",
+        "operators/columns/window_columns.py: windows are written to the state before each snapshot",
+        state_in_memory.waiting_records_not_in_a_snapshot,
+        probes.waiting_record_after_a_restore,
+        "windows of columns that are open over a cut, and a restore",
+        "state after a recovery equals that of a failure-free run",
+        _OUTPUT,
+        example="tests/mutants/scenarios/column_windows.py",
+    ),
+    AreaMutant(
+        COLUMNS,
+        "fired windows forgotten",
+        "a restored window fires again, although all of its keys have fired",
+        "for which keys a window that is kept has fired is state",
+        "Flink EventTimeTrigger: the timer of a window is deleted when it fires",
+        state_in_memory.fired_windows_forgotten,
+        probes.kept_window_after_a_restore,
+        "windows of columns with an allowed lateness that have fired before a cut, and a restore",
+        "a window fires once for the records that have come in time",
+        _OUTPUT,
+        example="tests/mutants/scenarios/column_windows.py",
     ),
 )

@@ -12,6 +12,8 @@ from typing import Any
 from engine.checkpoint.barriers import SingleCheckpointHandler
 from engine.checkpoint.coordinator import CompletedCheckpoint, SharedState
 from engine.checkpoint.coordinator.shared_state_registry import SharedStateRegistry
+from engine.elements.batch import Batch
+from engine.elements.columns import as_columns
 from engine.elements.events import CheckpointBarrier, CheckpointOptions, SnapshotKind, StopMode
 from engine.graph.job import Job
 from engine.protocols.acking.acker import Acker
@@ -22,6 +24,7 @@ from engine.runtime.acking import AckerTask, bolt
 from engine.runtime.config import RunConfig
 from engine.runtime.execution import Execution
 from operators.basic import CollectedResults, KeyedProcessFunction, KeyedProcessOperator
+from operators.columns import ColumnWindowOperator, record_count
 from operators.databases import DatabaseError, MemoryDatabase, TableDescription, TransactionName
 from operators.files.compaction import CompactionStrategy
 from operators.files.sinks import FileSink
@@ -40,10 +43,11 @@ from operators.transactions.committables import committable
 from operators.transactions.committer_machine import CommitterMachine
 from operators.transactions.global_committer_machine import GlobalCommitterMachine
 from operators.windows import EventTimeSessionWindows, TriggeredWindowOperator, TumblingEventTimeWindows, WindowOperator
+from state_backends.base import LONG, ReducingStateDescriptor
 from state_backends.changelog.history import LogHistory
 from state_backends.files import MemoryFileSystem
 from state_backends.rows import UploadHistory
-from state_backends.snapshots import FileStateHandle, StateScope
+from state_backends.snapshots import FileStateHandle, SnapshotOptions, StateScope, run_to_completion
 from tests.checkpoint.coordinator.coordinator_driver import (
     SINK,
     SOURCE,
@@ -56,7 +60,7 @@ from tests.checkpoint.coordinator.coordinator_driver import (
 from tests.checkpoint.coordinator.test_coordinator_shared_state import deliver
 from tests.operators.harness import START_NS, Harness
 from tests.state_backends.changelog.support import World, again
-from tests.state_backends.support import LIST
+from tests.state_backends.support import LIST, SUM, heap, location, snapshot_bytes
 
 START_MS = START_NS // 1_000_000
 
@@ -459,3 +463,68 @@ def input_of_a_suspended_source() -> object:
     options = CheckpointOptions(kind=SnapshotKind.SAVEPOINT, stop=StopMode.SUSPEND)
     source.trigger_checkpoint(CheckpointBarrier(1, 0, options))
     return source.end.input_ended
+
+
+_MANY = 20
+"""Records of a batch whose values run."""
+
+
+def snapshot_of_running_values() -> object:
+    """A snapshot has what was added to a key by the records of one batch."""
+    backend = heap()
+    backend.reducing_state(SUM).add_many([1] * _MANY, [1] * _MANY, [])
+    return snapshot_bytes(backend)
+
+
+def running_value_of_a_new_key() -> object:
+    """The second snapshot has a key that the first one did not have."""
+    backend = heap()
+    state = backend.reducing_state(SUM)
+    state.add_many([1] * _MANY, [1] * _MANY, [])
+    snapshot_bytes(backend)
+    state.add_many([1, 2] * _MANY, [1, 1] * _MANY, [])
+    return snapshot_bytes(backend)
+
+
+def running_list_behind_a_snapshot() -> object:
+    """A list goes on to grow while the snapshot is written."""
+
+    def grown(numbers: list[int], number: list[int]) -> list[int]:
+        numbers += number
+        return numbers
+
+    backend, where = heap(), location(inline_threshold_bytes=1 << 20)
+    state = backend.reducing_state(ReducingStateDescriptor("lists", grown))
+    state.add_many([1] * _MANY, [[1] for _ in range(_MANY)], [])
+    task = backend.async_snapshot(backend.sync_prepare_resources(1), where.stream_factory("s"), SnapshotOptions())
+    state.add_many([1] * _MANY, [[1] for _ in range(_MANY)], [])
+    handle = run_to_completion(task).job_manager_state
+    assert handle is not None
+    return where.reader().open(handle.stream).read()
+
+
+def _column_windows(restored: Any = None) -> Harness:
+    kept = ColumnWindowOperator(TumblingEventTimeWindows.of(10), {"n": record_count()}, ("k",), allowed_lateness_ms=50)
+    return Harness(kept, key_type=LONG, restored=restored)
+
+
+def _with_a_record() -> Harness:
+    harness = _column_windows()
+    harness.operator.process_batch(as_columns(Batch([{"k": 1}], [5], [1])))
+    return harness
+
+
+def waiting_record_after_a_restore() -> object:
+    """A window of a checkpoint ends after the restore."""
+    after = _column_windows(_with_a_record().snapshot(1))
+    after.watermark(20)
+    return after.take_values()
+
+
+def kept_window_after_a_restore() -> object:
+    """A window that has fired is kept for late records, and is restored."""
+    before = _with_a_record()
+    before.watermark(20)
+    after = _column_windows(before.snapshot(1))
+    after.watermark(30)
+    return after.take_values()

@@ -215,6 +215,7 @@ def test_values_that_stop_running_do_not_enter_an_open_snapshot() -> None:
     backend, other = heap(max_parallelism=1), heap(max_parallelism=1)
     for one in (backend, other):
         one.reducing_state(SUM).add_many([0], [1], [])
+        table_of(one)._may_run = one is backend
         one.reducing_state(SUM).add_many([1] * LARGE, [1] * LARGE, [])
     snapshot = OpenSnapshot(backend)
     backend.reducing_state(SUM).add_many([1] * LARGE, [1] * LARGE, [])
