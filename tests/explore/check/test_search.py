@@ -127,6 +127,21 @@ def test_a_walk_ends_only_where_another_one_has_passed_by_as_few_events() -> Non
     search._machine.close()
 
 
+def test_a_walk_counts_the_events_of_the_way_to_it() -> None:
+    """Also those of the walks before it, which it begins behind."""
+    search: Any = Search(straight(), CheckOrder(calm_case(1), victims=("task",)))
+    counted = []
+
+    def noted(state: Any, events: int, _mine: set[bytes]) -> bool:
+        counted.append((events, state.execution.kernel.executed))
+        return False
+
+    search._was_passed = noted
+    list(search.endings())
+    assert len({events for events, _ in counted}) > 1
+    assert len({executed - events for events, executed in counted}) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "mode", "params"),
