@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import traceback
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from spark_bridge.crossing import DEFAULT_PARQUET_THRESHOLD_ROWS, collect_canonical, parse_schema, rows_on_spark
 from spark_bridge.errors import SparkBridgeError, SparkTransformError
@@ -18,6 +18,8 @@ from spark_bridge.session import get_session, session_has_died, session_log_tail
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+ResultT = TypeVar("ResultT")
 
 # A dead process shows on its connection first and in the process table a moment later.
 _DEATH_WAIT_SECONDS = 2.0
@@ -54,17 +56,33 @@ def run_batch(
     spark = session or get_session()
     try:
         with rows_on_spark(rows, schema, session=spark, parquet_threshold_rows=parquet_threshold_rows) as frame:
-            try:
-                result = fn(frame)
-                _check_result(result, result_schema)
-                return collect_canonical(result)
-            except Exception as error:
-                raise _transform_error(label, fn, error) from _short_cause(error)
+            return run_function(fn, frame, collect_canonical, label=label, result_schema=result_schema)
     except Exception as error:
         # Rows that do not fit have their own error; any other error comes from Spark while they crossed.
         if is_spark_error(error):
             raise _transform_error(label, fn, error) from None
         raise
+
+
+def run_function(
+    fn: Callable[[DataFrame], DataFrame],
+    frame: DataFrame,
+    take: Callable[[DataFrame], ResultT],
+    *,
+    label: str,
+    result_schema: str | None,
+) -> ResultT:
+    """Runs `fn` on a DataFrame, and `take` on its result. `label` and `result_schema` as for `run_batch`.
+
+    Raises:
+        SparkTransformError: `fn` failed, returned something else, or `take` failed on its result.
+    """
+    try:
+        result = fn(frame)
+        _check_result(result, result_schema)
+        return take(result)
+    except Exception as error:
+        raise _transform_error(label, fn, error) from _short_cause(error)
 
 
 def function_name(fn: Callable[..., Any]) -> str:

@@ -115,6 +115,16 @@ def collect_canonical(frame: DataFrame) -> list[dict[str, Any]]:
     """Runs a DataFrame and returns its rows as dicts in canonical order (see `spark_bridge.canonical`).
 
     Raises:
+        SparkBridgeError: see `check_result_columns`.
+    """
+    check_result_columns(frame)
+    return python_rows(sort_canonically(frame.toArrow()))
+
+
+def check_result_columns(frame: DataFrame) -> None:
+    """Checks that the rows of a DataFrame can become dicts, without running it.
+
+    Raises:
         SparkBridgeError: two columns have the same name, so a dict cannot hold a row; or a column has a type
             that cannot cross.
     """
@@ -125,7 +135,6 @@ def collect_canonical(frame: DataFrame) -> list[dict[str, Any]]:
         raise SparkBridgeError(
             f"the result has more than one column named {', '.join(repeated)}: rename or drop them before returning"
         )
-    return python_rows(sort_canonically(frame.toArrow()))
 
 
 @contextlib.contextmanager

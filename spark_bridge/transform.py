@@ -16,7 +16,7 @@ Rules.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -128,8 +128,28 @@ def _is_duration(value: object) -> bool:
     return type(value) is int and value >= 0
 
 
+RunRows = Callable[[SparkTransform, str, list[Any]], Sequence[Any]]
+"""Runs the function of a specification on the rows of one batch, which has this label; gives the results in canonical
+order."""
+
+
+def run_in_session(spec: SparkTransform, label: str, rows: list[Any]) -> Sequence[Any]:
+    """Run the function with the session of this process."""
+    return run_batch(
+        spec.fn,
+        rows,
+        spec.schema,
+        label=label,
+        result_schema=spec.result_schema,
+        parquet_threshold_rows=spec.parquet_threshold_rows,
+    )
+
+
 class SparkTransformOperator(Operator):
-    """Buffers rows by period and runs the function on each period that is complete."""
+    """Buffers rows by period and runs the function on each period that is complete.
+
+    ``run_rows`` says how; a job on Spark sets another way, because its executors have no session.
+    """
 
     spends_per_batch = True
 
@@ -138,9 +158,15 @@ class SparkTransformOperator(Operator):
     _batches_state: OperatorListState
 
     def __init__(self, spec: SparkTransform) -> None:
+        self.run_rows: RunRows = run_in_session
         self._spec = spec
         self._periods: dict[int, tuple[Period, list[Any]]] = {}
         self._batches = 0
+
+    @property
+    def spec(self) -> SparkTransform:
+        """What the operator does."""
+        return self._spec
 
     def initialize_state(self) -> None:
         backend = self.context.operator_backend()
@@ -254,16 +280,8 @@ class SparkTransformOperator(Operator):
         """One batch; its results carry ``timestamp_ms``."""
         if not rows:
             return
-        spec = self._spec
         self._batches += 1
-        results = run_batch(
-            spec.fn,
-            rows,
-            spec.schema,
-            label=f"{self.context.name}: {label}",
-            result_schema=spec.result_schema,
-            parquet_threshold_rows=spec.parquet_threshold_rows,
-        )
+        results = self.run_rows(self._spec, f"{self.context.name}: {label}", rows)
         self.context.metrics.count("numSparkBatches")
         self.context.metrics.count("numSparkRows", len(rows))
         self._spend(len(rows))

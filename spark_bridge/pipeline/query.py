@@ -1,15 +1,17 @@
-"""A job as a Structured Streaming query: one batch after the other, each with exactly one action."""
+"""A job as a Structured Streaming query: one batch after the other, each with one action, and more for transforms."""
 
 from __future__ import annotations
 
 import os
 import posixpath
+import re
 import shutil
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,17 +19,23 @@ from engine.graph.plan import ExecutionPlan
 from engine.observe.trace_events import Instrument
 from engine.runtime.config import RunConfig
 from engine.runtime.storage import SavepointRestore
+from spark_bridge.batch_function import run_function
+from spark_bridge.crossing import RowSchema, parse_schema
 from spark_bridge.jvm import beside, is_connection_error
 from spark_bridge.pipeline.batch_driver import BatchDriver
 from spark_bridge.pipeline.batch_execution import BatchExecution
+from spark_bridge.pipeline.batch_stages import BatchStages, without_functions
 from spark_bridge.pipeline.checksums import Sent, SentOutputs, differing_attempts, not_deterministic
 from spark_bridge.pipeline.executor_checks import check_executors
 from spark_bridge.pipeline.giving_up import told
-from spark_bridge.pipeline.stage_function import DRIVER, StageOrder, read_report, stage_function
+from spark_bridge.pipeline.period_files import ClosedPeriod, store_results
+from spark_bridge.pipeline.stage_closing import ClosingOrder, closing_function
+from spark_bridge.pipeline.stage_function import ROW_SCHEMA, Rows, StageOrder, stage_function
 from spark_bridge.pipeline.stages import stages_of
-from spark_bridge.pipeline.subtask_batch import BatchOrder, SubtaskReport
+from spark_bridge.pipeline.subtask_batch import BatchOrder
 from spark_bridge.session import SessionSettings, get_session, session_log_tail
-from state_backends.codec import RegisteredType, default_codec
+from spark_bridge.transform import SparkTransform
+from state_backends.codec import default_codec
 from state_backends.snapshots import WORKING_DIR_NAME, CheckpointStorage
 
 if TYPE_CHECKING:
@@ -39,45 +47,73 @@ if TYPE_CHECKING:
 _WEIR = ("engine", "operators", "state_backends", "spark_bridge")
 
 
-class SparkStages:
-    """Runs the subtasks of a batch on Spark. ``source``: the rows of the present batch, set before each."""
+class SparkDataflow:
+    """Moves rows with Spark. ``source_rows``: the frame of the present batch, set before each."""
 
-    def __init__(self, plan: ExecutionPlan, types: Sequence[RegisteredType]) -> None:
-        self.source: DataFrame
-        self.types = tuple(types)
-        self._stages = stages_of(plan)
-        self._subtask_of = {(one.vertex, one.subtask): one.index for one in plan.subtasks}
+    def __init__(self) -> None:
+        self.source_rows: DataFrame
+        self._order: BatchOrder
         self._sent: Accumulator[Sent] | None = None
 
-    def run(self, order: BatchOrder) -> Sequence[SubtaskReport]:
-        """All stages, and one action: it brings the reports."""
+    def source(self) -> DataFrame:
+        self._attempts().value = {}
+        return self.source_rows
+
+    def stored(self, partitions: int) -> DataFrame:
+        return self.source_rows.sparkSession.range(0, partitions, 1, partitions)
+
+    def run(self, frame: DataFrame, order: StageOrder) -> DataFrame:
+        self._order = order.batch
+        return self._mapped(frame, order, stage_function(replace(order, tell=self._attempts().add)))
+
+    def close(self, frame: DataFrame, order: ClosingOrder) -> DataFrame:
+        return self._mapped(frame, order.stage, closing_function(order))
+
+    def _mapped(self, frame: DataFrame, order: StageOrder, function: Callable[[Rows], Rows]) -> DataFrame:
         from pyspark.sql import functions as f
 
-        frame, schema = self.source, self.source.schema
-        if self._sent is None:
-            self._sent = frame.sparkSession.sparkContext.accumulator({}, SentOutputs())  # type: ignore[arg-type]
-        self._sent.value = {}
-        for stage, following in zip(self._stages, [*self._stages[1:], None], strict=True):
-            if stage.number:
-                frame = frame.repartitionById(len(stage.subtasks), f.col("target"))
-            details = StageOrder(order, stage, following, self.types, self._subtask_of, self._sent.add)
-            frame = frame.mapInArrow(stage_function(details), schema)
+        if order.stage.number and not order.stored:
+            frame = frame.repartitionById(len(order.stage.subtasks), f.col("target"))
+        return frame.mapInArrow(function, ROW_SCHEMA)
+
+    def told(self, frame: DataFrame) -> list[tuple[int, bytes]]:
+        from pyspark.sql import functions as f
+
         try:
-            rows = frame.where(f.col("subtask") == DRIVER).select("payload").collect()
+            rows = frame.where(f.col("subtask") < 0).select("subtask", "payload").collect()
         except Exception:
-            self._check_attempts(order)
+            self._check_attempts(self._order)
             raise
-        return [read_report(bytes(row.payload)) for row in rows]
+        return [(row.subtask, bytes(row.payload)) for row in rows]
+
+    def schema(self, ddl: str) -> RowSchema:
+        return parse_schema(ddl)
+
+    def results(self, spec: SparkTransform, closed: ClosedPeriod) -> Sequence[str]:
+        reader = self.source_rows.sparkSession.read.schema(parse_schema(spec.schema).spark)
+        frame = reader.parquet(_hadoop_path(closed.directory))
+        store = partial(store_results, directory=closed.directory)
+        return run_function(spec.fn, frame, store, label=closed.label, result_schema=spec.result_schema)
+
+    def _attempts(self) -> Accumulator[Sent]:
+        if self._sent is None:
+            context = self.source_rows.sparkSession.sparkContext
+            self._sent = context.accumulator({}, SentOutputs())  # type: ignore[arg-type]
+        return self._sent
 
     def _check_attempts(self, order: BatchOrder) -> None:
         """Spark gives up when the output of a stage has changed, and does not say whose."""
-        assert self._sent is not None
-        subtask = differing_attempts(self._sent.value, order.barrier.checkpoint_id)
+        subtask = differing_attempts(self._attempts().value, order.barrier.checkpoint_id)
         if subtask is not None:
             raise not_deterministic(order.plan, subtask, order.barrier.checkpoint_id)
 
 
-def run_query(session: SparkSession, driver: BatchDriver, stages: SparkStages) -> None:
+def _hadoop_path(path: str) -> str:
+    """A path for Spark's readers, which take brackets and stars for patterns."""
+    return "file://" + re.sub(r"([\\\[\]{}*?])", r"\\\1", path)
+
+
+def run_query(session: SparkSession, driver: BatchDriver, flow: SparkDataflow) -> None:
     """Run batches until the job is over.
 
     Raises the error of the job, and :class:`SparkBridgeError` when Spark gives up.
@@ -91,7 +127,7 @@ def run_query(session: SparkSession, driver: BatchDriver, stages: SparkStages) -
 
         def run_batch(rows: DataFrame, _number: int) -> None:
             try:
-                stages.source = rows
+                flow.source_rows = rows
                 driver.run_batch()
                 if driver.is_over:
                     with open(over, "x", encoding="utf-8"):
@@ -172,17 +208,17 @@ def spark_execution(
     Raises what :class:`BatchExecution` raises. The run starts the session; a caller that wants to know before whether
     it can start calls :func:`check_installed`.
     """
-    stages = SparkStages(plan, default_codec().registry.of_users())
+    flow, types = SparkDataflow(), tuple(default_codec().registry.of_users())
 
     def run_all(driver: BatchDriver) -> None:
         send_modules_of_the_job()
         session = get_session(None if master is None else SessionSettings(master=master))
         directories = [posixpath.join(storage.job_dir, WORKING_DIR_NAME), output_dir]
         try:
-            check_executors(session, directories, f".weir-probe-{incarnation}", (driver.plan, stages.types))
+            check_executors(session, directories, f".weir-probe-{incarnation}", (without_functions(driver.plan), types))
         except Exception as error:
             raise told(error, session_log_tail) from None
-        run_query(session, driver, stages)
+        run_query(session, driver, flow)
 
     return BatchExecution(
         plan,
@@ -190,7 +226,7 @@ def spark_execution(
         storage=storage,
         incarnation=incarnation,
         output_dir=output_dir,
-        run_batch=stages.run,
+        run_batch=BatchStages(flow, types).run,
         run_all=run_all,
         restore=restore,
         restore_from=restore_from,

@@ -10,7 +10,6 @@ from engine.graph.plan import ExecutionPlan, OperatorPlan
 from engine.runtime.config import RunConfig
 from operators.async_io import AsyncWaitOperator
 from operators.sources import source_of
-from spark_bridge.transform import SparkTransformOperator
 
 _ALIGNED = ("aligned", "exactly-once")
 _WITHOUT = "run the job without --on"
@@ -44,8 +43,6 @@ def _problems(plan: ExecutionPlan) -> Iterator[str]:
 def _problem(operator: OperatorPlan, made: Operator) -> str | None:
     """``made``: one that the factory has made. It knows more than the object that describes it: a user may have
     wrapped that in a function."""
-    if isinstance(made, SparkTransformOperator):
-        return f"calls Spark for its batches, and an executor has no session of its own: {_WITHOUT}"
     if isinstance(made, AsyncWaitOperator):
         return f"waits for answers while time passes, and none passes in a batch: use map, or {_WITHOUT}"
     if made.one_process is not None:

@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import pickle
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from engine.elements.batch import Batch
 from engine.elements.errors import JobFailedError
 from spark_bridge.pipeline.checksums import Sent
 from spark_bridge.pipeline.packed_elements import Element, packed_within, unpack
+from spark_bridge.pipeline.period_files import PeriodReader, PeriodResults, stored_batches
 from spark_bridge.pipeline.stages import BatchStage
 from spark_bridge.pipeline.subtask_batch import BatchOrder, SubtaskBatch, SubtaskReport
 from state_backends.codec import RegisteredType, default_codec
@@ -43,7 +44,8 @@ _MOST_BYTES = 16 * 1024 * 1024
 @dataclass(frozen=True, slots=True)
 class StageOrder:
     """What every partition of a stage gets. ``types``: the classes of the job that state may contain. ``tell``: is told
-    what each attempt at a subtask has sent."""
+    what each attempt at a subtask has sent. After a first pass: ``stored``, by partition, the file with its rows, empty
+    for none; ``results``, by subtask, what the function of its transform has given."""
 
     batch: BatchOrder
     stage: BatchStage
@@ -52,6 +54,8 @@ class StageOrder:
     subtask_of: dict[tuple[int, int], int]
     """The index of a subtask by its vertex and number."""
     tell: Callable[[Sent], None] | None = None
+    stored: tuple[str, ...] = ()
+    results: Mapping[int, tuple[PeriodResults, ...]] = field(default_factory=dict)
 
 
 Rows = Iterator["pa.RecordBatch"]
@@ -73,11 +77,15 @@ def stage_function(order: StageOrder) -> Callable[[Rows], Rows]:
 def run_partition(order: StageOrder, number: int, batches: Rows) -> Rows:
     """The output of one partition of a stage. ``number``: its own; which partition of the source a row is in plays no
     role."""
+    if order.stored:
+        batches = stored_batches(order.stored[number]) if order.stored[number] else iter(())
     return _Partition(order).run(number, batches)
 
 
 @dataclass(slots=True)
-class _Row:
+class StageRow:
+    """One row, see :data:`ROW_SCHEMA`."""
+
     target: int
     subtask: int
     channel: int
@@ -98,21 +106,21 @@ class _Partition:
         register(self._order.types)
         stage, mine, waiting = self._order.stage, [], []
         for batch in batches:
-            for row in _rows(batch):
+            for row in rows_of(batch):
                 if stage.number == 0:
                     mine.append(row.subtask)
                 elif any(row.subtask == one.index for one in stage.subtasks):
                     waiting.append(row)
                 else:
-                    yield from _batches([self._passed_on(row)])
+                    yield from row_batches([self._passed_on(row)])
         if stage.number:
             # A partition without rows has a subtask nevertheless: it takes part in the checkpoint.
             mine = [stage.subtasks[number].index]
         for subtask in mine:
-            yield from _batches(self._run_subtask(subtask, [row for row in waiting if row.subtask == subtask]))
+            yield from row_batches(self._run_subtask(subtask, [row for row in waiting if row.subtask == subtask]))
 
-    def _passed_on(self, row: _Row) -> _Row:
-        return _Row(self._target(row.subtask, row.sequence), row.subtask, row.channel, row.sequence, row.payload)
+    def _passed_on(self, row: StageRow) -> StageRow:
+        return StageRow(self._target(row.subtask, row.sequence), row.subtask, row.channel, row.sequence, row.payload)
 
     def _target(self, subtask: int, spread: int) -> int:
         following = self._order.following
@@ -120,16 +128,15 @@ class _Partition:
             return 0
         return spread % len(following.subtasks) if subtask == DRIVER else following.partition_of(subtask)
 
-    def _run_subtask(self, index: int, rows: list[_Row]) -> Iterator[_Row]:
+    def _run_subtask(self, index: int, rows: list[StageRow]) -> Iterator[StageRow]:
         subtask = self._plan.subtasks[index]
         if index in self._order.batch.over:
             return
         part = None
         try:
-            part = SubtaskBatch(self._order.batch, subtask)
+            part = SubtaskBatch(self._order.batch, subtask, PeriodReader(self._order.results.get(index, ())))
             received = part.report.received_checksums
-            # In turn, so that no channel is far ahead of the others in event time.
-            for row in sorted(rows, key=lambda row: (row.sequence, row.channel)):
+            for row in in_order(rows):
                 received[row.channel] = zlib.crc32(row.payload, received.get(row.channel, 0))
                 part.take(row.channel, unpack(row.payload, self._edge(row.channel)))
                 yield from self._blocks(part)
@@ -150,11 +157,11 @@ class _Partition:
         finally:
             if part is not None:
                 part.close()
-        yield _Row(self._target(DRIVER, index), DRIVER, index, 0, report_bytes(report))
+        yield StageRow(self._target(DRIVER, index), DRIVER, index, 0, report_bytes(report))
 
     # -- blocks -------------------------------------------------------------------------------------------------------
 
-    def _blocks(self, part: SubtaskBatch) -> Iterator[_Row]:
+    def _blocks(self, part: SubtaskBatch) -> Iterator[StageRow]:
         for channel, elements in part.drained():
             waiting = self._open.setdefault(channel, [])
             for element in elements:
@@ -165,23 +172,23 @@ class _Partition:
                 records = 0
             self._records[channel] = records
 
-    def _rest(self) -> Iterator[_Row]:
+    def _rest(self) -> Iterator[StageRow]:
         for channel, elements in list(self._open.items()):
             if elements:
                 yield from self._flushed(channel)
 
-    def _flushed(self, channel: int) -> Iterator[_Row]:
+    def _flushed(self, channel: int) -> Iterator[StageRow]:
         elements, self._open[channel] = self._open[channel], []
         for packed in packed_within(elements, self._edge(channel), _MOST_BYTES):
             yield self._block(channel, packed)
 
-    def _block(self, channel: int, payload: bytes) -> _Row:
+    def _block(self, channel: int, payload: bytes) -> StageRow:
         sequence = self._sequence.get(channel, 0)
         self._sequence[channel] = sequence + 1
         self._checksums[channel] = zlib.crc32(payload, self._checksums.get(channel, 0))
         plan = self._plan.channels[channel]
         subtask = self._order.subtask_of[plan.receiver_vertex, plan.receiver_subtask]
-        return _Row(self._target(subtask, sequence), subtask, channel, sequence, payload)
+        return StageRow(self._target(subtask, sequence), subtask, channel, sequence, payload)
 
     def _edge(self, channel: int) -> str:
         return self._plan.edges[self._plan.channels[channel].edge].name
@@ -208,19 +215,27 @@ def _append(waiting: list[Element], element: Element) -> None:
 # -- rows and Arrow ---------------------------------------------------------------------------------------------------
 
 
-def _rows(batch: pa.RecordBatch) -> Iterator[_Row]:
+def in_order(rows: Iterable[StageRow]) -> list[StageRow]:
+    """The rows of one subtask in the order in which it takes them: channels in turn, so that none is far ahead of the
+    others in event time."""
+    return sorted(rows, key=lambda row: (row.sequence, row.channel))
+
+
+def rows_of(batch: pa.RecordBatch) -> Iterator[StageRow]:
+    """The rows of an Arrow batch."""
     columns = (column.to_pylist() for column in batch.columns)
     for values in zip(*columns, strict=True):
-        yield _Row(*values)
+        yield StageRow(*values)
 
 
 def source_rows(subtasks: Iterable[int]) -> pa.RecordBatch:
     """The rows with which sources begin a batch."""
-    return _arrow([_Row(0, subtask, 0, 0, b"") for subtask in subtasks])
+    return _arrow([StageRow(0, subtask, 0, 0, b"") for subtask in subtasks])
 
 
-def _batches(rows: Iterable[_Row]) -> Rows:
-    some: list[_Row] = []
+def row_batches(rows: Iterable[StageRow]) -> Rows:
+    """Rows as Arrow batches, some in each."""
+    some: list[StageRow] = []
     for row in rows:
         some.append(row)
         if len(some) == _BLOCKS_A_BATCH:
@@ -230,7 +245,7 @@ def _batches(rows: Iterable[_Row]) -> Rows:
         yield _arrow(some)
 
 
-def _arrow(rows: list[_Row]) -> pa.RecordBatch:
+def _arrow(rows: list[StageRow]) -> pa.RecordBatch:
     import pyarrow as pa
 
     numbers = ("target", "subtask", "channel", "sequence")

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.graph.plan import ExecutionPlan, SubtaskPlan
+from engine.graph.plan import ExecutionPlan, SubtaskPlan, VertexPlan
+from spark_bridge.transform import SparkTransform, SparkTransformOperator
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,12 @@ class BatchStage:
         return next((at for at, one in enumerate(self.subtasks) if one.index == subtask), subtask % count)
 
 
+def transform_of(vertex: VertexPlan) -> SparkTransform | None:
+    """The Spark transform that a vertex begins with. A global partitioner leads to it, so it has no other place."""
+    made = vertex.operators[0].factory()
+    return made.spec if isinstance(made, SparkTransformOperator) else None
+
+
 def stages_of(plan: ExecutionPlan) -> tuple[BatchStage, ...]:
     """The stages of a plan without feedback edges, the sources first."""
     levels: dict[int, int] = {}
@@ -46,9 +53,11 @@ def explain_stages(plan: ExecutionPlan) -> str:
     """What runs where, for people: each stage with its operators, its partitions and the exchanges that lead to it."""
     lines = [f"job {plan.job_name} on Spark: a batch goes through these stages, and ends with a checkpoint"]
     for stage in stages_of(plan):
-        lines.append(f"stage {stage.number}, on executors")
-        for vertex in dict.fromkeys(one.vertex for one in stage.subtasks):
-            described = plan.vertices[vertex]
+        vertices = [plan.vertices[vertex] for vertex in dict.fromkeys(one.vertex for one in stage.subtasks)]
+        functions = [vertex.operators[0].name for vertex in vertices if transform_of(vertex) is not None]
+        lines.append(f"stage {stage.number}, on executors{', in two passes' if functions else ''}")
+        lines += [f"  between them, for each closed period: the function of {name}, on executors" for name in functions]
+        for described in vertices:
             operators = " -> ".join(operator.name for operator in described.operators)
             lines.append(f"  {operators}   partitions {described.parallelism}")
             for edge in (plan.edges[index] for index in described.input_edges):

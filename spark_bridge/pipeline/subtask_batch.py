@@ -25,6 +25,7 @@ from engine.runtime.tasks import OperatorEvent, SourceProgress, SourceTask, Task
 from spark_bridge.pipeline.completion import tells
 from spark_bridge.pipeline.packed_elements import Element
 from spark_bridge.pipeline.subtask_surroundings import SubtaskSurroundings
+from spark_bridge.transform import RunRows, SparkTransformOperator
 from state_backends.base import KeyType
 from state_backends.files import LocalFileSystem
 from state_backends.snapshots import CheckpointStorage
@@ -107,7 +108,8 @@ class SubtaskBatch:
     """Runs the part of ``subtask`` in a batch. Feed it with :meth:`take`, end it with :meth:`finish`; after each, the
     output so far is in :meth:`drained`. :meth:`close` it in the end."""
 
-    def __init__(self, order: BatchOrder, subtask: SubtaskPlan) -> None:
+    def __init__(self, order: BatchOrder, subtask: SubtaskPlan, run_rows: RunRows | None = None) -> None:
+        """``run_rows``: what a Spark transform in the subtask does with the rows of a closed period."""
         self.report = SubtaskReport(subtask.index)
         self._order = order
         self._losses: dict[str, None] = {}
@@ -154,6 +156,9 @@ class SubtaskBatch:
             channel.gate = part
             if channel.index in order.times:
                 self.report.times[channel.index] = order.times[channel.index]
+        for operator in self._task.chain.operators:
+            if run_rows is not None and isinstance(operator, SparkTransformOperator):
+                operator.run_rows = run_rows
         self._inputs = {channel.index: channel for channel in self._task.inputs}
         restored = order.restored
         uids = {context.uid for context in self._task.chain.contexts}
@@ -264,6 +269,13 @@ class SubtaskBatch:
         report.received = {index: channel.received_records for index, channel in self._inputs.items()}
         if report.error is None:
             assert report.acknowledgement is not None, f"{self._task.name} waits for something, and nothing comes"
+
+    def finish_rows(self) -> None:
+        """All input of the batch has come, and nobody needs the output or the snapshot: close what the barrier would
+        close."""
+        if self.report.error is None:
+            for operator in self._task.chain.operators:
+                operator.prepare_snapshot_pre_barrier(self._order.barrier.checkpoint_id)
 
     def _key_types(self) -> dict[int, KeyType]:
         """By vertex: what this subtask has found the keys to be."""

@@ -52,10 +52,13 @@ def in_batches(
     stop_after: int | None = None,
     watch: Callable[[BatchDriver], None] | None = None,
     seed: int = 0,
+    stages: LocalStages | None = None,
 ) -> tuple[ExecutionResult, CutOracle]:
     """Run in batches, going on from the newest checkpoint if there is one; to the end, or until so many batches are
-    complete. ``watch`` is called with the driver before the first one."""
-    stages, oracle = LocalStages(seed), CutOracle()
+    complete. ``watch`` is called with the driver before the first one.
+    ``stages``: what runs the batches."""
+    oracle = CutOracle()
+    stages = LocalStages(seed) if stages is None else stages
 
     def run_all(driver: BatchDriver) -> None:
         done = 0

@@ -30,7 +30,6 @@ from engine import (
 )
 from engine.elements.operator import Operator
 from operators.table.partitions import MemoryMetastore
-from spark_bridge import event_time_cut, spark_transform
 from spark_bridge.pipeline import check_plan
 from tests.spark_bridge.pipeline import jobs
 from tests.spark_bridge.pipeline.runs import config, in_batches
@@ -103,13 +102,6 @@ def consumer_group() -> Job:
     return job
 
 
-def on_spark() -> Job:
-    job, numbers = _numbers()
-    transform = spark_transform(lambda frame: frame, schema="number int", cut=event_time_cut("day"))
-    numbers.via(transform, name="heavy").sink(FileSink("rows"))
-    return job
-
-
 @pytest.mark.parametrize(
     ("build", "words"),
     [
@@ -122,7 +114,6 @@ def on_spark() -> Job:
         (metastore_in_memory, "'table-partition-committer' enters.*'staged finalizer' enters.*SqliteMetastore"),
         (consumer_group, "'log' commits offsets to a consumer group"),
         (processing_time, "'sums' has windows in processing time.*event time"),
-        (on_spark, "'heavy' calls Spark for its batches"),
     ],
     ids=lambda one: getattr(one, "__name__", ""),
 )

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from engine import Job
-from spark_bridge.pipeline.stages import stages_of
+from spark_bridge.pipeline.stages import explain_stages, stages_of
 from tests.spark_bridge.pipeline import jobs
+from tests.spark_bridge.pipeline.transform_jobs import period_sums
 
 
 @pytest.mark.parametrize("build", jobs.ALL, ids=lambda build: build.__name__)
@@ -27,3 +28,10 @@ def test_rows_for_a_later_stage_pass_through_and_are_spread() -> None:
     first, *_, last = stages_of(plan)
     assert [first.partition_of(one.index) for one in first.subtasks] == list(range(len(first.subtasks)))
     assert {first.partition_of(one.index) for one in last.subtasks} <= set(range(len(first.subtasks)))
+
+
+def test_the_stage_of_a_transform_has_two_passes() -> None:
+    """The explanation names the function that runs between them."""
+    told = explain_stages(period_sums().plan())
+    assert told.count(", in two passes") == 2
+    assert ", on executors, in two passes\n  between them, for each closed period: the function of sums" in told

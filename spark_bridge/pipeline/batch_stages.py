@@ -1,0 +1,143 @@
+"""The stages of one batch, one after the other, whatever moves the rows between them.
+
+Rules.
+* Without a Spark transform, all stages are one action.
+* How many periods a transform closes is known only after the stage before it. So the plan is cut before its stage: the
+  rows of that stage are stored, and the stages after it go on from the files. Each source is read once.
+* The function of a transform is called on the driver, which has the session, and runs on executors. Records go from
+  files to executors and back to files.
+* A subtask that has failed ends the batch: no function runs on the rows of half a stage.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from engine.graph.plan import ExecutionPlan, VertexPlan
+from spark_bridge.crossing import RowSchema
+from spark_bridge.errors import SparkBridgeError
+from spark_bridge.pipeline.period_files import ClosedPeriod, PeriodResults
+from spark_bridge.pipeline.stage_closing import STORED, ClosingOrder, StoredPartition
+from spark_bridge.pipeline.stage_function import DRIVER, StageOrder, read_report
+from spark_bridge.pipeline.stages import stages_of, transform_of
+from spark_bridge.pipeline.subtask_batch import BatchOrder, SubtaskReport
+from spark_bridge.transform import SparkTransform
+from state_backends.codec import RegisteredType
+from state_backends.files import LocalFileSystem
+from state_backends.snapshots import CheckpointStorage
+
+BETWEEN_STAGES = "between-stages"
+"""The directory with the files of a batch, beside the checkpoints."""
+
+
+class Dataflow(Protocol):
+    """What moves rows. A *frame* is rows in partitions, not computed yet."""
+
+    def source(self) -> Any:
+        """The frame with which sources begin a batch."""
+
+    def stored(self, partitions: int) -> Any:
+        """A frame with so many partitions; their rows are in files."""
+
+    def run(self, frame: Any, order: StageOrder) -> Any:
+        """The frame after a stage."""
+
+    def close(self, frame: Any, order: ClosingOrder) -> Any:
+        """The frame after the first pass over a stage."""
+
+    def told(self, frame: Any) -> list[tuple[int, bytes]]:
+        """Compute a frame: the ``subtask`` and the ``payload`` of its rows for the driver."""
+
+    def schema(self, ddl: str) -> RowSchema:
+        """The schema of the rows of a transform."""
+
+    def results(self, spec: SparkTransform, closed: ClosedPeriod) -> Sequence[str]:
+        """Run the function of a transform on a period: the files of its results.
+
+        Raises :class:`SparkBridgeError` when it fails.
+        """
+
+
+class BatchStages:
+    """Runs the subtasks of a batch. ``types``: the classes of the job that state may contain."""
+
+    def __init__(self, flow: Dataflow, types: Sequence[RegisteredType]) -> None:
+        self._flow = flow
+        self._types = tuple(types)
+
+    def run(self, order: BatchOrder) -> Sequence[SubtaskReport]:
+        """The reports of all subtasks; of a batch that fails, those there are."""
+        # Beside the checkpoints: all executors see it.
+        directory = CheckpointStorage(LocalFileSystem(), order.storage_dir, order.plan.job_name).job_dir
+        directory = os.path.join(directory, BETWEEN_STAGES)
+        try:
+            return self._run(order, directory)
+        finally:
+            # Files of a process that has died go, too.
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def _run(self, order: BatchOrder, directory: str) -> Sequence[SubtaskReport]:
+        flow, plan = self._flow, order.plan
+        specs = {vertex.index: spec for vertex in plan.vertices if (spec := transform_of(vertex)) is not None}
+        order = replace(order, plan=without_functions(plan))
+        subtask_of = {(one.vertex, one.subtask): one.index for one in plan.subtasks}
+        stages = stages_of(plan)
+        frame, reports = flow.source(), []
+        for stage, following in zip(stages, [*stages[1:], None], strict=True):
+            told = StageOrder(order, stage, following, self._types, subtask_of)
+            here = {one.index: specs[one.vertex] for one in stage.subtasks if one.vertex in specs}
+            if here:
+                place = os.path.join(directory, f"{order.incarnation}-{order.attempt}-{stage.number}")
+                schemas = {subtask: flow.schema(spec.schema) for subtask, spec in here.items()}
+                earlier, stored = self._stored(flow.close(frame, ClosingOrder(told, place, schemas)))
+                reports += earlier
+                if any(report.error for report in reports):
+                    return reports
+                results, failed = self._results(here, stored)
+                if failed is not None:
+                    return [*reports, failed]
+                told = replace(told, stored=tuple(one.path for one in stored), results=results)
+                frame = flow.stored(len(stored))
+            frame = flow.run(frame, told)
+        return [*reports, *(read_report(payload) for _, payload in flow.told(frame))]
+
+    def _stored(self, frame: Any) -> tuple[list[SubtaskReport], list[StoredPartition]]:
+        rows = self._flow.told(frame)
+        reports = [read_report(payload) for subtask, payload in rows if subtask == DRIVER]
+        stored = [pickle.loads(payload) for subtask, payload in rows if subtask == STORED]
+        return reports, sorted(stored, key=lambda one: one.number)
+
+    def _results(
+        self, specs: Mapping[int, SparkTransform], stored: Sequence[StoredPartition]
+    ) -> tuple[dict[int, tuple[PeriodResults, ...]], SubtaskReport | None]:
+        """Results by subtask, or the report of the first function that has failed."""
+        found: dict[int, tuple[PeriodResults, ...]] = {}
+        for closed in (one for partition in stored for one in partition.closed):
+            try:
+                files = tuple(self._flow.results(specs[closed.subtask], closed))
+            except SparkBridgeError as error:
+                return found, SubtaskReport(closed.subtask, error=error)
+            found[closed.subtask] = (*found.get(closed.subtask, ()), PeriodResults(closed, files))
+        return found, None
+
+
+def without_functions(plan: ExecutionPlan) -> ExecutionPlan:
+    """What executors get of a plan. A function of DataFrames may hold some, and these cannot travel."""
+
+    def stripped(vertex: VertexPlan) -> VertexPlan:
+        spec = transform_of(vertex)
+        if spec is None:
+            return vertex
+        factory = replace(spec, fn=_only_on_the_driver).create_operator
+        return replace(vertex, operators=(replace(vertex.operators[0], factory=factory), *vertex.operators[1:]))
+
+    return replace(plan, vertices=tuple(map(stripped, plan.vertices)))
+
+
+def _only_on_the_driver(frame: Any) -> Any:
+    raise AssertionError("results come from files")
