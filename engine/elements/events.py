@@ -84,6 +84,8 @@ class CheckpointOptions:
         self, kind: SnapshotKind, stop: StopMode | None = None, savepoint_format: SavepointFormat | None = None
     ) -> CheckpointOptions:
         """The options of a snapshot in a job whose ordinary checkpoints have these."""
+        if (kind, stop, savepoint_format) == (self.kind, self.stop, self.savepoint_format):
+            return self
         if kind is SnapshotKind.SAVEPOINT and self.alignment is not AlignmentType.AT_LEAST_ONCE:
             # Another job must be able to read a savepoint: it holds no in-flight data of this one.
             return CheckpointOptions(AlignmentType.ALIGNED, kind, None, stop, savepoint_format)
@@ -138,7 +140,9 @@ class CheckpointBarrier:
 
     def with_options(self, options: CheckpointOptions) -> CheckpointBarrier:
         """The barrier in another form; itself when the form is the same."""
-        return self if options == self.options else CheckpointBarrier(self.checkpoint_id, self.timestamp_ns, options)
+        if options is self.options or options == self.options:
+            return self
+        return CheckpointBarrier(self.checkpoint_id, self.timestamp_ns, options)
 
     def as_unaligned(self) -> CheckpointBarrier:
         """The barrier after its alignment has timed out (Flink: ``CheckpointBarrier.asUnaligned``)."""

@@ -8,7 +8,7 @@ same for all backends, see :mod:`state_backends.api.states`. The semantics of a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 from state_backends.api.key_scope import KeyScope
@@ -29,6 +29,7 @@ from state_backends.base import (
     StateTtlConfig,
     ValueStateDescriptor,
     as_written,
+    value_class,
 )
 from state_backends.codec import StateCodec, default_codec
 from state_backends.files import FileSystem
@@ -219,7 +220,7 @@ def _no_time() -> int:
     return 0
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class BackendEnvironment:
     """The arguments of one keyed backend of one subtask.
 

@@ -236,10 +236,12 @@ class OperatorStateBackend:
 
         :raises StateSerializationError: naming the element that cannot be written
         """
-        names = [*self.state_names(), *self.broadcast_state_names()]
-        return OperatorSnapshotResources(
-            [(self._states[name].mode, name, self._encode_all(self._states[name])) for name in names], self._codec
-        )
+        lists: list[tuple[OperatorStateMode, str, list[bytes]]] = []
+        maps: list[tuple[OperatorStateMode, str, list[bytes]]] = []
+        for name, state in sorted(self._states.items()):
+            part = lists if isinstance(state, OperatorListState) else maps
+            part.append((state.mode, name, self._encode_all(state)))
+        return OperatorSnapshotResources(lists + maps, self._codec)
 
     def async_snapshot(
         self, resources: SnapshotResources, stream_factory: StreamFactory, options: SnapshotOptions
@@ -311,7 +313,14 @@ class OperatorStateBackend:
         what = f"operator state {state.name!r}"
         if isinstance(state, OperatorBroadcastState):
             return [self._codec.encode(state.sorted_entries(), what)]
-        return [self._codec.encode(element, f"{what}[{i}]") for i, element in enumerate(state.get())]
+        elements = state.get()
+        encoded: list[bytes] = []
+        try:
+            encoded.extend(map(self._codec.pack, elements))
+        except Exception as problem:
+            index = len(encoded)
+            raise self._codec.refusal(elements[index], f"{what}[{index}]", problem) from problem
+        return encoded
 
 
 def _read_elements(

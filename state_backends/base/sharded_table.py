@@ -300,7 +300,11 @@ class ShardedTable:
     def snapshot(self) -> TableSnapshot:
         """Pin the present entries, in time proportional to the number of shards and running values, not of entries."""
         running = self._running
-        if running is not None:
+        if running is None:
+            if not self._shards:
+                # Nothing to hold: no key that comes later is in it.
+                return TableSnapshot(None, {}, self._version)
+        else:
             values = list(running.values())
             # What the snapshot shares must not be changed in place afterwards (mutant "running values shared").
             if self._folds <= len(running) or not values_are_immutable(values):
@@ -344,9 +348,11 @@ class ShardedTable:
     def close_snapshot(self, snapshot: TableSnapshot) -> None:
         """Forget an open snapshot; shards that only it held need no freezing any more."""
         self._open_snapshots.remove(snapshot)
-        self._required = max((one.version for one in self._open_snapshots), default=0)
-        required = self._required
-        held = sum(shard.stamp < required for shard in self._shards.values()) if required else 0
+        required = held = 0
+        if self._open_snapshots:
+            required = max([one.version for one in self._open_snapshots])
+            held = sum([shard.stamp < required for shard in self._shards.values()])
+        self._required = required
         self.stale = held + (self._running is not None)
 
 

@@ -154,6 +154,14 @@ def _starts(states: tuple[StateId, ...]) -> Mapping[StateId, tuple[int, bytes]]:
     return {state: (index, start + codec.encode(index)) for index, state in enumerate(states)}
 
 
+def _first_bytes(header: SnapshotHeader) -> bytes:
+    return preamble(MAGIC, FORMAT_VERSION) + frame(HEADER, 0, default_codec().encode(header.to_state()))
+
+
+_beginning = lru_cache(256)(_first_bytes)
+"""Of a header without a schema, which has no hash."""
+
+
 class FullSnapshotWriter:
     """Writes one full snapshot into a checkpoint stream, key group by key group."""
 
@@ -166,7 +174,7 @@ class FullSnapshotWriter:
         self._starts = _starts(header.states)
         self._offsets: list[tuple[int, int]] = []
         self._entries = 0
-        stream.write(preamble(MAGIC, FORMAT_VERSION) + frame(HEADER, 0, codec.encode(header.to_state())))
+        stream.write(_beginning(header) if header.schema is None else _first_bytes(header))
 
     def write_groups(self, groups: Iterable[tuple[int, Sequence[EncodedBlock]]]) -> None:
         """Write the entries of key groups. Groups ascend, blocks ascend by state, and no block is empty."""

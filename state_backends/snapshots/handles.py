@@ -47,6 +47,8 @@ class OperatorStateMode(enum.Enum):
     UNION = "union"
     BROADCAST = "broadcast"
 
+    __hash__ = object.__hash__  # That of enums is in Python, and every file of operator state asks for it.
+
 
 @value_class
 class ByteStreamStateHandle:

@@ -116,11 +116,13 @@ class FullKeyedStateHandle(KeyedStateHandle):
     stream: StreamStateHandle
 
     @property
-    def persisted_bytes(self) -> int:
+    def size_bytes(self) -> int:
         return self.stream.size_bytes
 
+    persisted_bytes = size_bytes
+
     def streams(self) -> Iterator[StreamStateHandle]:
-        yield self.stream
+        return iter((self.stream,))
 
     def shared(self) -> Iterator[SharedFile]:
         return _shared(self.stream, is_new=True)

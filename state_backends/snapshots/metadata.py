@@ -7,7 +7,7 @@ reader finds the fields that it knows, and an older file simply lacks newer fiel
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, BinaryIO
 
 from state_backends.base import (
@@ -173,7 +173,7 @@ class OperatorSnapshot:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class CheckpointMetadata:
     """A completed checkpoint.
 

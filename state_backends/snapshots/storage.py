@@ -110,14 +110,11 @@ class CheckpointLocation:
     ) -> None:
         self.checkpoint_id = checkpoint_id
         self.directory = directory
+        self.metadata_path = path_below(directory, METADATA_FILE_NAME)
+        """The metadata file: the checkpoint exists while this file does."""
         self.file_system = fs
         self._directories = ScopeDirectories(directory, job_dir)
         self._threshold = inline_threshold_bytes
-
-    @property
-    def metadata_path(self) -> str:
-        """The metadata file: the checkpoint exists while this file does."""
-        return path_below(self.directory, METADATA_FILE_NAME)
 
     def stream_factory(self, unique: str) -> FsStreamFactory:
         """Streams for one subtask's snapshot.
@@ -241,6 +238,7 @@ class CheckpointStorage:
             )
         self._job_name = job_name
         self.job_dir = posixpath.join(base_dir, safe_file_name(job_name))
+        self._scopes = tuple(path_below(self.job_dir, one.value) for one in (StateScope.SHARED, StateScope.TASK_OWNED))
         self.file_system = fs
         self.inline_threshold_bytes = inline_threshold_bytes
         self._location: CheckpointLocation | None = None
@@ -337,8 +335,7 @@ class CheckpointStorage:
                 f"{location.directory}: checkpoint {checkpoint_id} exists already. Continue with a number above "
                 f"{self.highest_checkpoint_id()}, or choose another storage directory."
             )
-        scopes = (posixpath.join(self.job_dir, one.value) for one in (StateScope.SHARED, StateScope.TASK_OWNED))
-        self._make_dirs(*scopes, location.directory)
+        self._make_dirs(*self._scopes, location.directory)
         return location
 
     def initialize_savepoint_location(self, directory: str, checkpoint_id: int) -> CheckpointLocation:

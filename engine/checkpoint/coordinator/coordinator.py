@@ -503,6 +503,8 @@ class CheckpointCoordinator:
 
 
 def _finished(out: Out) -> CoordinatorInstructions:
+    if not out:
+        return ()
     # The driver tears the job down on FailJob: everything else must have been carried out by then.
     last = [instruction for instruction in out if isinstance(instruction, FailJob)]
     return (

@@ -74,6 +74,22 @@ class Acknowledge:
     is_registered: bool = False
     finished_on_restore: bool = False
 
+    def registered(self, shared: tuple[SharedState, ...]) -> Acknowledge:
+        """The message with its shared state as the registry knows it."""
+        # Not by `replace`, which takes five times as long: nearly every message with keyed state is registered.
+        return Acknowledge(
+            self.checkpoint_id,
+            self.attempt,
+            self.task,
+            self.state,
+            self.metrics,
+            self.operators_finished,
+            self.uses_union_state,
+            shared,
+            True,
+            self.finished_on_restore,
+        )
+
     @property
     def discardable_shared(self) -> tuple[object, ...]:
         """Shared files that are deleted when this message is discarded."""

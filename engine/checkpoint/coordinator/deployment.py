@@ -181,6 +181,8 @@ class Deployment:
         # Tasks that a regional restart left alone are in an older attempt than the current one.
         self._attempts: dict[TaskId, int] = dict.fromkeys(self.tasks, 0)
         self._statuses: dict[TaskId, TaskStatus] = dict.fromkeys(self.tasks, TaskStatus.DEPLOYING)
+        self._plan: CheckpointPlan | None = None
+        """The last one, while the states of all tasks are what they were."""
 
     def attempt_of(self, task: TaskId) -> int:
         """The attempt in which a task was deployed last."""
@@ -190,6 +192,7 @@ class Deployment:
         """These tasks are deployed anew; messages of their older attempts are void from now on."""
         self.attempt = attempt
         self._first_attempt = self._first_attempt or attempt
+        self._plan = None
         for task in tasks:
             self._attempts[task] = attempt
             self._statuses[task] = status
@@ -198,10 +201,14 @@ class Deployment:
         """The state of a task in its current attempt has changed."""
         assert task in self._statuses, task
         self._statuses[task] = status
+        self._plan = None
 
     def plan(self, *, after_tasks_finish: bool) -> CheckpointPlan:
         """The plan of a checkpoint triggered now; raises ``TasksNotRunningError``."""
-        return compute_checkpoint_plan(self._graph, self._statuses, after_tasks_finish=after_tasks_finish)
+        # A plan without finished tasks is the same whether checkpoints may be taken after that or not.
+        if self._plan is None or self._plan.finished:
+            self._plan = compute_checkpoint_plan(self._graph, self._statuses, after_tasks_finish=after_tasks_finish)
+        return self._plan
 
     def has(self, task: TaskId) -> bool:
         """Whether the job has this task."""

@@ -301,6 +301,10 @@ class PendingSet:
             self._expired.append(checkpoint_id)
 
     def validate(self) -> None:
+        if not self.by_id:
+            none = (self.preparing_id, self.finalizing_id, self.fully_acknowledged)
+            assert none == (None, None, []), none
+            return
         by_phase: dict[PendingPhase, list[int]] = {phase: [] for phase in PendingPhase}
         for checkpoint_id, pending in self.by_id.items():
             pending.validate()

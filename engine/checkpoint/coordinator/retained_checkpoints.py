@@ -24,7 +24,7 @@ Retained and subsumed (Flink: ``CheckpointSubsumeHelper``, ``CheckpointsCleaner`
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from engine.checkpoint.coordinator.checkpoint_statistics import CheckpointStatistics
 from engine.checkpoint.coordinator.coordinator_config import JobStatus, RetentionPolicy
@@ -48,6 +48,7 @@ from engine.checkpoint.coordinator.shared_state_registry import (
     Unused,
 )
 from engine.elements.events import SnapshotKind
+from state_backends.base import value_class
 
 _SHARING = {
     SnapshotKind.CHECKPOINT: SharingFilesStrategy.FORWARD_BACKWARD,
@@ -56,7 +57,7 @@ _SHARING = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class CompletedCheckpoint:
     """One durable snapshot.
 
@@ -341,7 +342,7 @@ class RetainedCheckpoints:
                 registered.append(self._registry.register(state, ack.checkpoint_id))
             except SharedStateError:
                 return replace(ack, shared=ack.shared[len(registered) + 1 :]), True
-        return replace(ack, shared=tuple(registered), is_registered=True), False
+        return ack.registered(tuple(registered)), False
 
     def add(self, pending: PendingCheckpoint, pointer: object) -> int:
         """Retain a checkpoint that has become durable. Returns the newest id that it subsumes and that may be

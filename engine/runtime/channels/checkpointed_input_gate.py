@@ -100,7 +100,8 @@ class CheckpointedInputGate:
         announce no barriers. ``back_edges``: those of channels that lead back here."""
         self.channels = list(channels)
         self.state = state
-        capture = InputCapture(len(self.channels))
+        follows = captures or bool(back_edges)
+        capture = InputCapture(len(self.channels) if follows else 0)
         self.handler = handler(len(self.channels), capture)
         self._wake = wake
         self._checkpoints = checkpoints
@@ -115,12 +116,13 @@ class CheckpointedInputGate:
         self.debloater: TaskDebloater | None = None
         """Learns when there is nothing to read."""
         self._back_edges = [self.channels[index] for index in sorted(back_edges)]
-        self._backlog_limit = min(
-            (channel.capacity for channel in self.channels if channel not in self._back_edges), default=0
-        )
+        self._backlog_limit = 0
+        if back_edges:
+            others = (channel.capacity for channel in self.channels if channel not in self._back_edges)
+            self._backlog_limit = min(others, default=0)
         for channel in self.channels:
             channel.gate = self
-            if captures or back_edges:
+            if follows:
                 channel.capture = capture.channels[channel.input_index]
 
     # -- reports of channels --------------------------------------------------------------------------------------

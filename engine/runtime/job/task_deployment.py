@@ -124,6 +124,8 @@ class TaskDeployment:
                     self._start(task, restored)
 
     def _start(self, task: Task, restored: RestoredJob | None) -> None:
-        uids = {context.uid for context in task.chain.contexts}
-        state = {} if restored is None else restored.for_task(task.place.plan.subtask, uids)
-        task.start(state, None if restored is None else restored.checkpoint_id)
+        if restored is None:
+            task.start({}, None)
+        else:
+            uids = {context.uid for context in task.chain.contexts}
+            task.start(restored.for_task(task.place.plan.subtask, uids), restored.checkpoint_id)

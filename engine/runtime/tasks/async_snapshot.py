@@ -147,7 +147,7 @@ class AsyncSnapshot:
 
     def _prepare(self, context: TaskOperatorContext) -> None:
         uid, operator, checkpoint_id = context.uid, context.name, self.barrier.checkpoint_id
-        options = _options(_snapshot_type(self.barrier), self.place.environment.snapshot_compression)
+        options = _options(self.barrier, self.place.environment.snapshot_compression)
         for kind, backend in ((KEYED, context.keyed), (OPERATOR, context.operator)):
             if backend is None:
                 continue
@@ -320,33 +320,36 @@ class AsyncSnapshot:
         for piece in self.pieces:
             assert piece.result is not None
             parts[piece.uid][piece.kind] = piece.result.job_manager_state
-        operators = {uid: SubtaskSnapshot(**mine) for uid, mine in parts.items()}
+        operators = {uid: SubtaskSnapshot(**mine) if mine else _NO_STATE for uid, mine in parts.items()}
+        place, checkpoint_id = self.place, self.barrier.checkpoint_id
         return Acknowledge(
-            checkpoint_id=self.barrier.checkpoint_id,
-            attempt=self.place.attempt,
-            task=self.place.task_id,
+            checkpoint_id=checkpoint_id,
+            attempt=place.attempt,
+            task=place.task_id,
             state=TaskSnapshot(operators, self.sent, self.received, self.read),
             metrics=self.measured(),
-            shared=shared_state(operators, self.place.plan.subtask, self.barrier.checkpoint_id),
-            uses_union_state=any(_has_union_state(snapshot) for snapshot in operators.values()),
+            shared=shared_state(operators, place.plan.subtask, checkpoint_id),
+            uses_union_state=any(map(_has_union_state, operators.values())),
         )
 
     def measured(self) -> SubtaskCheckpointMetrics:
         """The numbers of the snapshot, as far as it has come."""
         persisted = full = 0
         for piece in self.pieces:
-            if piece.result is not None:
-                persisted += piece.result.persisted_bytes
-                full += piece.result.size_bytes
+            handle = None if piece.result is None else piece.result.job_manager_state
+            if handle is not None:
+                persisted += handle.persisted_bytes
+                full += handle.size_bytes
+        place, metrics = self.place, self.metrics
         return SubtaskCheckpointMetrics(
-            start_delay_ns=self.metrics.start_delay_ns,
-            alignment_ns=self.metrics.alignment_ns,
+            start_delay_ns=metrics.start_delay_ns,
+            alignment_ns=metrics.alignment_ns,
             sync_ns=self.sync_ended_ns - self.started_ns,
-            async_ns=max(0, self.place.kernel.now_ns - self.sync_ended_ns),
+            async_ns=max(0, place.kernel.now_ns - self.sync_ended_ns),
             checkpointed_bytes=persisted,
             full_bytes=full,
-            processed_bytes=self.metrics.bytes_processed_during_alignment,
-            persisted_bytes=self.persisted_records * self.place.environment.cost.record_bytes,
+            processed_bytes=metrics.bytes_processed_during_alignment,
+            persisted_bytes=self.persisted_records * place.environment.cost.record_bytes,
         )
 
     def fingerprint(self) -> object:
@@ -355,9 +358,18 @@ class AsyncSnapshot:
         return (barrier, self.position, self.steps, self.cancelled, self.waits, self.channel_state is None)
 
 
+_NO_STATE = SubtaskSnapshot()
+
+
+def _options(barrier: CheckpointBarrier, compression: str) -> SnapshotOptions:
+    if barrier.options.kind is SnapshotKind.CHECKPOINT:
+        return _of_a_checkpoint(compression)
+    return SnapshotOptions(_snapshot_type(barrier), compression)
+
+
 @cache
-def _options(kind: SnapshotType, compression: str) -> SnapshotOptions:
-    return SnapshotOptions(kind, compression)
+def _of_a_checkpoint(compression: str) -> SnapshotOptions:
+    return SnapshotOptions(SnapshotType.CHECKPOINT, compression)
 
 
 def _snapshot_type(barrier: CheckpointBarrier) -> SnapshotType:
@@ -375,13 +387,17 @@ def shared_state(operators: Mapping[str, SubtaskSnapshot], subtask: int, checkpo
     for uid, snapshot in operators.items():
         if snapshot.keyed is not None:
             told.append(SharedState.marker(uid, subtask, checkpoint_id))
-            told += [SharedState(file.path, file if is_new else None) for file, is_new in snapshot.keyed.shared()]
+            for file, is_new in snapshot.keyed.shared():
+                told.append(SharedState(file.path, file if is_new else None))
     return tuple(told)
 
 
 def _has_union_state(snapshot: SubtaskSnapshot) -> bool:
-    states = {} if snapshot.operator is None else snapshot.operator.states
-    return any(one.mode is OperatorStateMode.UNION for one in states.values())
+    if snapshot.operator is not None:
+        for one in snapshot.operator.states.values():
+            if one.mode is OperatorStateMode.UNION:
+                return True
+    return False
 
 
 def _columns(batch: Batch) -> RecordColumns:

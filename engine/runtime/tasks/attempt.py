@@ -42,7 +42,8 @@ def build_tasks(
         if chosen is None or (subtask.vertex, subtask.subtask) in chosen
     ]
     by_id = {task.life.task_id: task for task in tasks}
-    heard = records_of(environment.instrument)
+    heard, hook = records_of(environment.instrument), environment.hook
+    for_channel = None if hook is None else hook.for_channel
     # Once per sender: there may be a thousand times as many channels.
     settings = {
         task_id: ChannelSettings(
@@ -53,12 +54,14 @@ def build_tasks(
             environment.attempt,
             environment.instrument,
             output_capacity,
-            None if environment.hook is None else environment.hook.for_channel,
+            for_channel,
             heard,
         )
         for task_id, task in by_id.items()
+        if task.place.plan.output_channels
     }
-    classes = channel_classes(plan)
+    has_loops = any(edge.is_feedback for edge in plan.edges)
+    classes = channel_classes(plan) if has_loops else {}
     usual = Channel if environment.tracking is None else environment.tracking.channel_class
     channels = {
         channel.index: classes.get(channel.index, usual)(
@@ -70,11 +73,11 @@ def build_tasks(
         for channel in plan.channels
         if chosen is None or (channel.sender_vertex, channel.sender_subtask) in chosen
     }
-    loops = build_loops(plan, by_id, channels)
+    loops = build_loops(plan, by_id, channels) if has_loops else {}
     for task in tasks:
         task.end.loop = loop = loops.get(task.life.task_id)
         writers = _writers(plan, task, channels, environment, loop)
-        task.wire((channels[index] for index in task.place.plan.input_channels), writers)
+        task.wire([channels[index] for index in task.place.plan.input_channels], writers)
     if restored is not None and restored.has_channel_state:
         _restore_channels(plan, tasks, channels, environment, restored)
     return by_id

@@ -19,7 +19,7 @@ from engine.runtime.kernel import Around, Clock, Kernel, LinkHook, Post, RunHook
 from engine.runtime.storage import LocalFiles
 from engine.runtime.tasks.tracking import RunTracking
 from state_backends.api import StateBackend
-from state_backends.base import StateBackendError
+from state_backends.base import StateBackendError, value_class
 from state_backends.codec import default_codec
 from state_backends.files import FileSystem
 from state_backends.snapshots import ChannelName, CheckpointLocation, CheckpointStorage
@@ -120,7 +120,7 @@ class SourceProgress:
         return max(1, min(batch_size, self.missing))
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class TaskEnvironment:
     """Shared by the tasks of one attempt; read-only."""
 
@@ -165,7 +165,10 @@ class TaskEnvironment:
 
     def key_type_agreement(self, vertex: int) -> KeyTypeAgreement:
         """The key type that all senders to a keyed vertex, and the state of its subtasks, agree on."""
-        return self._key_types.setdefault(vertex, KeyTypeAgreement())
+        agreement = self._key_types.get(vertex)
+        if agreement is None:
+            agreement = self._key_types[vertex] = KeyTypeAgreement()
+        return agreement
 
     def target_input(self, edge: int) -> int:
         """Which input of its target an edge of the plan feeds: 0 for the first or only one, 1 for the second."""
