@@ -3,8 +3,8 @@ ends with a checkpoint of Weir. ``batch_execution`` is one run; ``batch_driver``
 ``coordinator_desk`` for operator coordinators and ``completion`` for operators that act after a checkpoint. ``query``
 and ``batch_source`` are the streaming query. ``stages`` cuts the plan, ``batch_stages`` goes through a batch,
 ``stage_function`` runs one partition of a stage, ``subtask_batch`` one subtask in it, in its ``subtask_surroundings``;
-``packed_elements`` are the bytes in between. ``stage_closing`` and ``period_files`` are for Spark transforms.
-``refusals`` names the jobs that cannot run there.
+``packed_elements`` are the bytes in between, and ``checksums`` compares them. ``stage_closing`` and
+``period_files`` are for Spark transforms. ``refusals`` names the jobs that cannot run there.
 """
 
 from __future__ import annotations

@@ -7,7 +7,10 @@ Rules.
 * The rows of a shuffle come in any order. A subtask takes its blocks by sequence number, the channels in turn, so its
   output is the same whenever it runs again.
 * Nothing that differs between two attempts at a task is in a row: a shuffle that is computed again would not fit.
-* A function may break this rule. So a report has checksums of what went over each channel, and ``checksums`` compares.
+* A worker may go on after its driver has died, or Spark has given it up. It begins no subtask of a batch that is over:
+  restoring would set files aside that a newer checkpoint holds.
+* A function may break the rule of equal attempts. So a report has checksums of what went over each channel, and
+  ``checksums`` compares.
 """
 
 from __future__ import annotations
@@ -19,13 +22,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from engine.elements.batch import Batch
-from engine.elements.errors import JobFailedError
+from engine.elements.errors import JobFailedError, StorageError
 from spark_bridge.pipeline.checksums import Sent
 from spark_bridge.pipeline.packed_elements import Element, packed_within, unpack
 from spark_bridge.pipeline.period_files import PeriodReader, PeriodResults, stored_batches
 from spark_bridge.pipeline.stages import BatchStage
 from spark_bridge.pipeline.subtask_batch import BatchOrder, SubtaskBatch, SubtaskReport
 from state_backends.codec import RegisteredType, default_codec
+from state_backends.files import LocalFileSystem
+from state_backends.snapshots import CheckpointStorage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -134,6 +139,7 @@ class _Partition:
             return
         part = None
         try:
+            _check_running(self._order.batch)
             part = SubtaskBatch(self._order.batch, subtask, PeriodReader(self._order.results.get(index, ())))
             received = part.report.received_checksums
             for row in in_order(rows):
@@ -192,6 +198,18 @@ class _Partition:
 
     def _edge(self, channel: int) -> str:
         return self._plan.edges[self._plan.channels[channel].edge].name
+
+
+def _check_running(order: BatchOrder) -> None:
+    """Raises :class:`StorageError` when the batch is over, or another driver has taken over the storage."""
+    storage = CheckpointStorage(LocalFileSystem(), order.storage_dir, order.plan.job_name)
+    newest, incarnation = max(storage.list_checkpoints(), default=0), storage.incarnation()
+    if incarnation != order.incarnation or newest >= order.barrier.checkpoint_id:
+        raise StorageError(
+            f"the batch of checkpoint {order.barrier.checkpoint_id} and incarnation {order.incarnation} is over:"
+            f" {storage.job_dir} has checkpoint {newest} and incarnation {incarnation}\n"
+            "  another process has taken over this storage; fix: let one process at a time run the job"
+        )
 
 
 def _append(waiting: list[Element], element: Element) -> None:

@@ -38,16 +38,19 @@ class Sighting:
 
 class Poller:
     """Owns the process. ``read`` looks once; ``watch`` judges; ``covered`` says how many rows of each key a checkpoint
-    covers."""
+    covers. ``newest``: the newest checkpoint; with it, every new view is compared with what that covers, while the job
+    writes, too."""
 
-    def __init__(self, read: Callable[[], View], watch: Watch, covered: Covered) -> None:
+    def __init__(
+        self, read: Callable[[], View], watch: Watch, covered: Covered, newest: Callable[[], str] | None = None
+    ) -> None:
         command_read, self._commands = os.pipe()
         self._answers, answer_write = os.pipe()
         self._process = os.fork()
         if not self._process:
             os.close(self._commands)
             os.close(self._answers)
-            _run(_Loop(read, watch, covered), command_read, answer_write)
+            _run(_Loop(read, watch, covered, newest), command_read, answer_write)
         os.close(command_read)
         os.close(answer_write)
 
@@ -81,8 +84,10 @@ class Poller:
 
 
 class _Loop:
-    def __init__(self, read: Callable[[], View], watch: Watch, covered: Covered) -> None:
-        self._read, self._watch, self._covered = read, watch, covered
+    def __init__(
+        self, read: Callable[[], View], watch: Watch, covered: Covered, newest: Callable[[], str] | None
+    ) -> None:
+        self._read, self._watch, self._covered, self._newest = read, watch, covered, newest
         self.sighting = Sighting()
 
     def look(self, *, until_reached: bool = False, checkpoint: str | None = None) -> None:
@@ -105,6 +110,9 @@ class _Loop:
                 return
         sighting.looks += 1
         sighting.problem = self._watch.problem(view)
+        if self._newest is not None and self._watch.changes != sighting.changes:
+            # Asked for after the view was read: a checkpoint that covers it was there before.
+            checkpoint = self._newest()
         if sighting.problem is None and checkpoint is not None:
             sighting.problem = self._watch.problem_of_early_rows(self._covered(checkpoint))
         sighting.changes, sighting.rows = self._watch.changes, self._watch.shown
