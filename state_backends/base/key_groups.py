@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from state_backends.base.errors import KeyGroupError
@@ -144,6 +145,7 @@ def operator_index_for_key_group(max_parallelism: int, parallelism: int, key_gro
     return key_group * parallelism // max_parallelism
 
 
+@lru_cache(1024)  # Every attempt of a task asks for its own.
 def key_group_range_for_index(max_parallelism: int, parallelism: int, index: int) -> KeyGroupRange:
     """The key groups that subtask ``index`` owns. Arguments out of range are refused."""
     check_parallelism(parallelism, max_parallelism)

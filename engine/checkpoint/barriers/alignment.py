@@ -301,6 +301,13 @@ class BarrierAlignment:
 
     def validate(self) -> None:
         """Assert the invariants: each state has the barriers that led to it, and a pending checkpoint can end."""
+        marks = self._marks
+        if self.barrier is None and (not marks or max(marks) <= _OPEN):
+            # Between two checkpoints, as nearly always: no channel is aligned, and none is blocked.
+            assert self.state is AlignmentState.ALIGNED_WAITING, self.state
+            assert (sum(marks), 0) == (self.open_count, self.aligned_count)
+            assert not self.announced, (self.current, self.announced)
+            return
         opened, aligned, blocked = self.open, self.aligned, self.blocked
         assert self.announced.union(blocked).issubset(opened), (blocked, self.announced, opened)
         assert (len(opened), len(aligned)) == (self.open_count, self.aligned_count)

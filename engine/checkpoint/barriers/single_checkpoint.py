@@ -392,9 +392,10 @@ class SingleCheckpointHandler(BarrierHandler):
         alignment, state, edges = self._alignment, self._alignment.state, self._back_edges
         alignment.validate()
         assert alignment.barrier is None or alignment.aligned_count or self._capture is not None, alignment.current
-        excused = self._source_channels if state is AlignmentState.UNALIGNED_COLLECTING else ()
-        unexcused = set(alignment.blocked).difference(alignment.aligned, excused)
-        assert not unexcused, (alignment.blocked, alignment.aligned)
+        if alignment.barrier is not None:
+            excused = self._source_channels if state is AlignmentState.UNALIGNED_COLLECTING else ()
+            unexcused = set(alignment.blocked).difference(alignment.aligned, excused)
+            assert not unexcused, (alignment.blocked, alignment.aligned)
         if edges is None:
             assert state is not AlignmentState.LOGGING, "there is nothing to log"
         elif state in CAPTURING_STATES:

@@ -100,8 +100,7 @@ class CheckpointedInputGate:
         announce no barriers. ``back_edges``: those of channels that lead back here."""
         self.channels = list(channels)
         self.state = state
-        follows = captures or bool(back_edges)
-        capture = InputCapture(len(self.channels) if follows else 0)
+        capture = InputCapture(len(self.channels))
         self.handler = handler(len(self.channels), capture)
         self._wake = wake
         self._checkpoints = checkpoints
@@ -122,7 +121,7 @@ class CheckpointedInputGate:
             self._backlog_limit = min(others, default=0)
         for channel in self.channels:
             channel.gate = self
-            if follows:
+            if captures or back_edges:
                 channel.capture = capture.channels[channel.input_index]
 
     # -- reports of channels --------------------------------------------------------------------------------------

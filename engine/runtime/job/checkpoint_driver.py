@@ -317,9 +317,10 @@ class CheckpointDriver:
                 sent.update((channel.index, channel.sent_records) for channel in outputs)
                 received.update((channel.index, channel.received_records) for channel in task.inputs)
         assert sent.keys() == received.keys(), (sent.keys(), received.keys())
-        differences = tuple(
-            (channel, count, received[channel]) for channel, count in sorted(sent.items()) if count != received[channel]
-        )
+        differences: tuple[tuple[int, int, int], ...] = ()
+        if sent != received:
+            counts = sorted(sent.items())
+            differences = tuple((one, count, received[one]) for one, count in counts if count != received[one])
         now, attempt = self._kernel.now_ns, self._job.attempt
         self._trace(CheckpointCut(now, attempt, checkpoint_id, len(sent), sum(sent.values()), differences))
 

@@ -429,8 +429,8 @@ class Task:
         return None
 
     def validate(self) -> None:
-        full = sum(channel.full for writer in self.writers for channel in writer.channels)
-        full += sum(context.holds_input for context in self.chain.contexts)
+        full = sum([channel.full for writer in self.writers for channel in writer.channels])
+        full += sum([context.holds_input for context in self.chain.contexts])
         assert full == self.full_outputs, (self.name, full, self.full_outputs)
         self.gate.validate()
 

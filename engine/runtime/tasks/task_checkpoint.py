@@ -94,7 +94,8 @@ class TaskCheckpointing:
 
     def restored(self, checkpoint_id: int | None) -> None:
         """The attempt starts from this checkpoint."""
-        self._protocol = TaskCheckpointProtocol(checkpoint_id)
+        if checkpoint_id is not None:
+            self._protocol = TaskCheckpointProtocol(checkpoint_id)
         place = self._place
         stores = place.environment.local.stores
         if stores is not None:
