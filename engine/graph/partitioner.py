@@ -78,6 +78,8 @@ class RouterContext:
     channels: int
     receiver_max_parallelism: int
     key_type_agreement: KeyTypeAgreement = field(default_factory=KeyTypeAgreement)
+    sent: int = 0
+    """How many records the sender has sent before."""
 
 
 class Partitioner(Protocol):
@@ -109,9 +111,9 @@ class _RoundRobinRouter(Router):
 
     __slots__ = ("_channels", "_next")
 
-    def __init__(self, channels: int) -> None:
-        self._channels = channels
-        self._next = 0
+    def __init__(self, context: RouterContext) -> None:
+        self._channels = channels = context.channels
+        self._next = context.sent % channels
 
     def route(self, batch: Batch) -> Routed:
         count, channels, first = len(batch), self._channels, self._next
@@ -340,7 +342,7 @@ class RebalancePartitioner:
     pointwise: bool = field(default=False, init=False)
 
     def router(self, context: RouterContext) -> Router:
-        return _SingleChannelRouter() if context.channels == 1 else _RoundRobinRouter(context.channels)
+        return _SingleChannelRouter() if context.channels == 1 else _RoundRobinRouter(context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +353,7 @@ class RescalePartitioner:
     pointwise: bool = field(default=True, init=False)
 
     def router(self, context: RouterContext) -> Router:
-        return _SingleChannelRouter() if context.channels == 1 else _RoundRobinRouter(context.channels)
+        return _SingleChannelRouter() if context.channels == 1 else _RoundRobinRouter(context)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ from engine.checkpoint.coordinator import (
 )
 from engine.elements.errors import KeyTypeMismatchError, StorageError
 from engine.elements.events import CheckpointBarrier
+from engine.graph.partitioner import RebalancePartitioner, RescalePartitioner
 from engine.graph.plan import ExecutionPlan, OperatorPlan, SubtaskPlan, VertexPlan
 from engine.observe.trace_events import CheckpointAborted, CheckpointCompleted, CheckpointCut, Instrument, TraceEvent
 from engine.runtime.config import RunConfig
@@ -57,6 +58,7 @@ RunBatch = Callable[[BatchOrder], Sequence[SubtaskReport]]
 """Runs all subtasks of a batch whose vertices have not ended, wherever that is."""
 
 _ATTEMPT = 1
+_IN_TURN = RebalancePartitioner | RescalePartitioner
 
 
 class BatchDriver:
@@ -107,6 +109,9 @@ class BatchDriver:
         """Subtasks, by their index, whose data has ended."""
         self._key_types: dict[int, tuple[KeyType, str]] = {}
         """By vertex: the type of the keys that go there, and the subtask that has found it."""
+        in_turn = {one.index for one in plan.edges if isinstance(one.partitioner, _IN_TURN)}
+        self._sent = {channel.index: 0 for channel in plan.channels if channel.edge in in_turn}
+        """Records of the complete batches of this process, for channels that get every n-th one."""
         self._over: set[int] = set()
         """Vertices."""
         self._in_flight: dict[int, int] = {}
@@ -194,6 +199,7 @@ class BatchDriver:
             source_records=self._limit,
             is_adopted=self._is_adopted(),
             key_types={vertex: key_type for vertex, (key_type, _) in self._key_types.items()},
+            sent=dict(self._sent),
             events=self._desk.take(),
         )
         reports = sorted(self.run(order), key=lambda report: report.subtask)
@@ -224,6 +230,9 @@ class BatchDriver:
             came, went = self.records.get(report.subtask, (0, 0))
             taken = sum(report.received.values()) + state.read
             self.records[report.subtask] = came + taken, went + (state.read or sum(report.sent.values()))
+            for channel, count in report.sent.items():
+                if channel in self._sent:
+                    self._sent[channel] += count
             acknowledgement = replace(acknowledgement, attempt=_ATTEMPT)
             self._execute(self._coordinator.on_acknowledge(acknowledgement, self.now_ns))
             if report.has_ended:

@@ -57,6 +57,7 @@ class BatchOrder:
     ``is_adopted``     whether ``restored`` is of another run;
     ``key_types``      by vertex: the type of the keys that go there, as far as it is known;
     ``source_records`` the most records that a subtask of a source emits in the batch;
+    ``sent``           by index of a channel that gets every n-th record: those that it got in the batches before;
     ``events``         of coordinators, by index of the subtask: the position of the operator and the event.
     """
 
@@ -75,6 +76,7 @@ class BatchOrder:
     source_records: int
     is_adopted: bool = False
     key_types: Mapping[int, KeyType] = field(default_factory=dict)
+    sent: Mapping[int, int] = field(default_factory=dict)
     events: Mapping[int, Sequence[tuple[int, Any]]] = field(default_factory=dict)
 
 
@@ -147,6 +149,7 @@ class SubtaskBatch:
             losses=self._losses,
             allow_non_restored_state=order.config.allow_non_restored_state,
             starts_from_another_run=order.is_adopted,
+            sent=order.sent,
             work_takes_time=False,
         )
         for receiver, key_type in order.key_types.items():

@@ -156,6 +156,7 @@ def _writers(
             channels=len(indices),
             receiver_max_parallelism=plan.vertices[edge.target_vertex].max_parallelism,
             key_type_agreement=environment.key_type_agreement(edge.target_vertex),
+            sent=sum(environment.sent.get(index, 0) for index in indices),
         )
         router, receivers = edge.partitioner.router(context), [channels[index] for index in indices]
         if environment.provenance is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -152,6 +152,8 @@ class TaskEnvironment:
     """Whether the attempt starts from the snapshot that the job was started from, not from one of its own."""
     allow_non_restored_state: bool = False
     """Whether operator state may be dropped that no operator asks for."""
+    sent: Mapping[int, int] = field(default_factory=dict)
+    """Records of earlier attempts that stand, by index of the channel."""
     work_takes_time: bool = True
     """Whether the time passes that operators spend."""
     debloating: DebloatSettings | None = None

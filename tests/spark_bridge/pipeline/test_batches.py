@@ -17,19 +17,23 @@ from engine import (
     CollectedResults,
     CollectionSource,
     CsvRowFormat,
+    DiskLog,
     FileSink,
     Job,
     JobGraphError,
     JsonLinesRowFormat,
     KeyedProcessFunction,
     KeyTypeMismatchError,
+    LogSink,
     TextRowFormat,
     UserFunctionError,
 )
 from engine.cli.settings import load_job
 from engine.runtime.execution import Execution
+from operators.log.disk import committed_records
 from spark_bridge.pipeline.batch_driver import BatchDriver
 from spark_bridge.pipeline.query import send_modules_of_the_job
+from state_backends import LocalFileSystem
 from tests.spark_bridge.pipeline import jobs
 from tests.spark_bridge.pipeline.local_stages import is_portable
 from tests.spark_bridge.pipeline.runs import config, in_batches, simulated
@@ -56,13 +60,20 @@ def test_the_committed_rows_are_those_of_the_simulator(build: BuildJob, tmp_path
     [
         {"state_backend": "lsm", "snapshot": "incremental"},
         {"state_backend": "lsm"},
+        {"state_backend": "heap", "snapshot": "incremental"},
         {"state_backend": "changelog"},
+        {"state_backend": "changelog:lsm"},
+        {"state_backend": "changelog:lsm", "snapshot": "incremental", "inline_state_bytes": 0},
+        {"state_backend": "rocksdb"},
+        {"state_backend": "rocksdb", "snapshot": "incremental"},
         {"inline_state_bytes": 0, "retained": 1},
     ],
     ids=str,
 )
 def test_every_backend_keeps_its_state_from_batch_to_batch(options: dict[str, Any], tmp_path: Path) -> None:
     """Full and incremental, inlined and in files."""
+    if options.get("state_backend") == "rocksdb":
+        pytest.importorskip("rocksdict")
     simulated(jobs.word_count(), tmp_path / "simulated", config())
     result, _ = in_batches(jobs.word_count(), tmp_path / "batches", config(**options))
     assert result.error is None, result.error
@@ -138,6 +149,25 @@ def test_the_simulator_knows_nothing_of_batches(tmp_path: Path) -> None:
     job = jobs.word_count()
     in_batches(job, tmp_path, config())
     assert Execution(job.plan(), config(), output_dir=str(tmp_path / "again")).run().error is None
+
+
+@pytest.mark.parametrize("way", ["rebalance", "rescale"])
+def test_records_in_turn_go_on_where_the_batch_before_has_ended(way: str, tmp_path: Path) -> None:
+    """Each partition of a log gets what it gets in the simulator: no subtask gets the first record of each batch."""
+    found = []
+    for world in ("simulated", "batches"):
+        job = Job("turns")
+        numbers = job.source(CollectionSource(range(100)), name="numbers", parallelism=1)
+        rows = getattr(numbers, way)().map(lambda number: number, name="rows", parallelism=3)
+        rows.sink(LogSink("rows", log=DiskLog("log"), partitions=3), name="log", parallelism=3)
+        if world == "simulated":
+            simulated(job, tmp_path / world, config(10))
+        else:
+            in_batches(job, tmp_path / world, config(10))
+        partitions = committed_records(LocalFileSystem(), str(tmp_path / world / "out" / "log"), "rows")
+        found.append([sorted(record.value for record in partition) for partition in partitions])
+    assert found[1] == found[0]
+    assert sorted(map(len, found[0])) == [33, 33, 34]
 
 
 @pytest.mark.parametrize("build", [jobs.unequal_ends, jobs.windows], ids=lambda build: build.__name__)

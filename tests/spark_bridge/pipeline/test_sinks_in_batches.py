@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +17,9 @@ import pytest
 
 from engine import (
     CollectionSource,
+    CommitRequest,
+    Committer,
+    CommittingSink,
     CompactionStrategy,
     DefaultPartitionTimeExtractor,
     DiskLog,
@@ -31,10 +34,13 @@ from engine import (
     SuccessFilePolicy,
     TableCompaction,
 )
+from engine.elements.operator import OperatorContext
 from examples import end_to_end, sinks
 from examples.end_to_end_sinks import OVERWRITE, SINKS, TABLES, Target
 from examples.scenarios import committers, pending_partitions
+from examples.scenarios.committers import Documents, Publish
 from operators.log.disk import committed_records
+from operators.transactions import CommitRules
 from spark_bridge.pipeline.batch_driver import BatchDriver
 from state_backends import LocalFileSystem
 from tests.postgres_server import running_server
@@ -98,6 +104,39 @@ def late_compaction(parallelism: int = 2) -> Job:
     return job
 
 
+class Postponing(Publish):
+    """Publishes a document when it is asked for the third time."""
+
+    def commit(self, requests: Sequence[CommitRequest]) -> None:
+        for request in requests:
+            if request.retries < 2:
+                request.retry_later()
+            else:
+                super().commit([request])
+
+
+class Slow(Documents):
+    """Documents that are published some time after their checkpoint, and entered into a list after that."""
+
+    rules = CommitRules(retry_delay_ms=5)
+
+    def create_committer(self, context: OperatorContext) -> Committer:
+        return Postponing(context)
+
+
+class SlowWithoutList(Slow):
+    """The same, and no operator comes after the committers."""
+
+    create_global_committer = CommittingSink.create_global_committer
+
+
+def slow(sink: CommittingSink) -> Job:
+    """Some commits are not done when the input ends."""
+    job = Job("slow", parallelism=2)
+    numbers = job.source(CollectionSource(range(60), splits=2), name="numbers").rebalance()
+    return numbers.sink(sink, name="documents", uid="documents")
+
+
 def timed_table(compaction: TableCompaction | None) -> Job:
     """Hours, announced an hour after their end, by a file and in a catalogue."""
     made = Job("timed", parallelism=2)
@@ -125,6 +164,8 @@ TABLE_JOBS: dict[str, Callable[[Path], Job]] = {
     "committers": lambda _: committers.job(),
     "pending partitions": lambda _: pending_partitions.job(),
     "late compaction": lambda _: late_compaction(),
+    "slow commits": lambda _: slow(SlowWithoutList()),
+    "slow commits in two steps": lambda _: slow(Slow()),
     "timed": _with_catalogue(lambda: timed_table(None)),
     "timed and compacted": _with_catalogue(lambda: timed_table(TableCompaction(200))),
 }

@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from engine import CollectionSource, FileSink, Job, UserFunctionError
+from engine import (
+    CollectionSource,
+    DiskLog,
+    FileSink,
+    Job,
+    LogSink,
+    PartitionCommit,
+    PartitionedFileSink,
+    SequenceSource,
+    SqliteSink,
+    UserFunctionError,
+)
 from engine.observe.cut_oracle import CutOracle
 from engine.runtime.execution import ExecutionResult
 from engine.runtime.storage import open_storage
+from operators.log.disk import committed_records
 from spark_bridge.pipeline import spark_execution
+from state_backends import LocalFileSystem
 from tests.spark_bridge.pipeline import jobs
 from tests.spark_bridge.pipeline.runs import config, simulated
 
 
-def on_spark(job: Job, directory: Path, records: int) -> tuple[ExecutionResult, CutOracle]:
+def on_spark(job: Job, directory: Path, records: int, **options: Any) -> tuple[ExecutionResult, CutOracle]:
     oracle = CutOracle()
     with open_storage(str(directory / "state"), job.name) as opened:
         execution = spark_execution(
             job.plan(),
-            config(records),
+            config(records, **options),
             master=None,
             storage=opened.storage,
             incarnation=opened.incarnation,
@@ -57,3 +73,32 @@ def test_partitions_without_rows_take_part_and_errors_come_back_as_they_are(tmp_
     with pytest.raises(UserFunctionError, match=r"(?s)'picky' raised ValueError: not this one.*record  45"):
         job.run(on="spark", storage=tmp_path / "state", output_dir=tmp_path / "out", checkpoint_interval="5rec")
     assert sorted(int(line) for _, line in jobs.committed(tmp_path / "out")) == [0, 1, 3, 6, 10]
+
+
+@pytest.mark.usefixtures("spark")
+def test_two_writers_of_each_sink_share_its_place_on_spark(tmp_path: Path) -> None:
+    """Two processes write to one log, one database and one table at a time, with incremental snapshots of their keyed
+    state: no row is lost or doubled, and every partition is announced."""
+    job = Job("shop", parallelism=2)
+    numbers = job.source(SequenceSource(0, 120, splits=2), name="numbers").key_by(lambda number: number % 5)
+    counts = numbers.reduce(lambda _, number: number, name="newest", uid="newest")
+    rows = counts.map(lambda number: {"shop": number % 3, "number": number}, name="rows")
+    rows.disable_chaining().sink(LogSink("rows", log=DiskLog("log"), partitions=2), name="log", uid="log")
+    columns = {"shop": "INT", "number": "BIGINT"}
+    rows.disable_chaining().sink(SqliteSink("shop.sqlite", "rows", columns), name="database", uid="database")
+    table = PartitionedFileSink("table", partition_by=("shop",), commit=PartitionCommit())
+    rows.sink(table, name="table", uid="table")
+    options = {"state_backend": "lsm", "snapshot": "incremental", "inline_state_bytes": 0}
+    result, oracle = on_spark(job, tmp_path, 40, **options)
+    assert result.error is None, result.error
+    assert oracle.held
+    out = tmp_path / "out"
+    partitions = committed_records(LocalFileSystem(), str(out / "log"), "rows")
+    expected = list(range(120))
+    assert sorted(record.value["number"] for partition in partitions for record in partition) == expected
+    with closing(sqlite3.connect(out / "shop.sqlite")) as connection:
+        assert sorted(number for (number,) in connection.execute("SELECT number FROM rows")) == expected
+    found = jobs.committed(out / "table")
+    assert found == {(f"shop={number % 3}", f'{{"number":{number}}}'): 1 for number in expected}
+    assert sorted(path.parent.name for path in out.rglob("_SUCCESS")) == ["shop=0", "shop=1", "shop=2"]
+    assert any((tmp_path / "state" / "shop" / "shared").iterdir()), "no snapshot was incremental"
