@@ -26,7 +26,7 @@ import pyspark.sql  # noqa: F401 (before the forks: each of them would need the 
 
 from engine.runtime.storage import CheckpointFiles
 from spark_bridge.pipeline.batch_driver import BatchDriver
-from spark_bridge.pipeline.query import SparkStages
+from spark_bridge.pipeline.batch_stages import BatchStages
 from state_backends.files import LocalFileSystem
 from state_backends.snapshots import CheckpointStorage
 from tests.crash.campaign import CampaignFailedError, carried_out
@@ -52,7 +52,7 @@ BUSY = "Python worker failed to connect back"
 
 IN_A_STAGE = "in-a-stage"
 POINTS: dict[str, tuple[tuple[type, str, bool, tuple[int, ...]], ...]] = {
-    "before-the-metadata": ((SparkStages, "run", True, (1, 2)), (CheckpointFiles, "complete", False, (1, 2))),
+    "before-the-metadata": ((BatchStages, "run", True, (1, 2)), (CheckpointFiles, "complete", False, (1, 2))),
     "after-the-metadata": ((CheckpointFiles, "complete", True, (1, 2)),),
     # Four subtasks of sinks commit in a batch, and once more after a resume.
     "between-two-commits": ((BatchDriver, "commit_operator", True, (1, 2, 3, 5, 6, 7)),),
