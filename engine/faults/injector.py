@@ -185,7 +185,7 @@ class FaultInjector:
         visited = self.visited
         passed = visited.passed
         actor = passed[-1][2] if passed else self.processes.last_actor
-        if actor is not None and not visited.passes((point, phase, actor), visited.weights.get(point, 1)):
+        if actor is not None and not visited.passes((point, phase, actor), visited.weights.by_point.get(point, 1)):
             self.at(point, phase, actor)
 
     def torn(self, point: str, size_bytes: int) -> int | None:

@@ -26,7 +26,7 @@ from engine.faults.fault import Fault, FaultMix, matches
 from engine.faults.opportunities import Opportunities, Struck, drawn_duration_ns, plain_target
 from engine.observe.points import FILES, MASTER, POINTS, TORN
 from engine.runtime.execution import Execution
-from engine.runtime.faulted import JOB_MANAGER, PROCESS, WORKER, NotedVisits, StruckDown
+from engine.runtime.faulted import JOB_MANAGER, PROCESS, WORKER, NotedVisits, StruckDown, Weights
 from engine.runtime.kernel import START_NS
 
 CRASH, PAUSE, RESCALE, RAISE = "crash", "pause", "rescale", "raise"
@@ -52,6 +52,7 @@ _WEIGHTS = {
 }
 """How many opportunities of chance a visit counts for: most visits are at a few points, and most mistakes are at the
 others."""
+_USUAL = Weights(_WEIGHTS)
 _MOST_NOTED = 10_000
 """Visits of so many opportunities are kept before they are counted."""
 
@@ -81,8 +82,8 @@ class ProcessFaults:
                 self._at_points.setdefault((fault.point, fault.phase), []).append(at)
         self._by_chance = Opportunities(KINDS, (), mix, struck, details=self._details)
         # Exact faults count the visits of their point one by one.
-        exact_points = [fault.point for fault in self._faults if fault.point is not None]
-        self.visited = NotedVisits({**_WEIGHTS, **dict.fromkeys(exact_points, 1 + _MOST_NOTED)})
+        exact = {fault.point: 1 + _MOST_NOTED for fault in self._faults if fault.point is not None}
+        self.visited = NotedVisits(Weights({**_WEIGHTS, **exact}) if exact else _USUAL)
         self.is_wary = False
         """Whether to be told of each visit at once."""
         self.last_actor: str | None = None
@@ -149,7 +150,7 @@ class ProcessFaults:
 
     def at(self, point: str, phase: str, actor: str) -> None:
         here = (point, phase, actor)
-        if self.visited.passes(here, self.visited.weights.get(point, 1)):
+        if self.visited.passes(here, self.visited.weights.by_point.get(point, 1)):
             return
         self.settle()
         self.last_actor = actor

@@ -62,12 +62,11 @@ class MemoryTransactionLog(TransactionCoordinator[list[LogEntry]]):
 
     def read(self, topic: str, partition: int, offset: int = 0, isolation: str = READ_COMMITTED) -> Sequence[LogRecord]:
         check_isolation(isolation)
-        entries = self._partition(topic, partition)
+        # An offset is an index, and the marker of a transaction comes after its records.
+        entries = self._partition(topic, partition)[max(0, offset) :]
         if isolation == READ_UNCOMMITTED:
-            chosen = [LogRecord(one.offset, one.value, one.producer) for one in entries if one.kind == DATA]
-        else:
-            chosen = decided(entries, self.last_stable_offset(topic, partition))
-        return [one for one in chosen if one.offset >= offset] if offset else chosen
+            return [LogRecord(one.offset, one.value, one.producer) for one in entries if one.kind == DATA]
+        return decided(entries, self.last_stable_offset(topic, partition))
 
     def flush(self) -> None:
         """See the port; a log in memory cannot make anything more durable."""

@@ -468,7 +468,7 @@ class CheckpointCoordinator:
         unforced = [pending for pending in self.pending.in_order if not pending.request.is_forced]
         assert len(unforced) <= self.config.max_concurrent, self.pending.ids
         known = (*self.pending.ids, *self.retained.ids)
-        assert all(0 < checkpoint_id < self.next_checkpoint_id for checkpoint_id in known), known
+        assert not known or 0 < min(known) <= max(known) < self.next_checkpoint_id, known
         assert len(set(known)) == len(known), known
         if self._job_status is not None:
             assert not self.schedule.is_running

@@ -225,7 +225,7 @@ class Deployment:
         return message.attempt < self._first_attempt
 
     def validate(self) -> None:
-        assert all(attempt <= self.attempt for attempt in self._attempts.values()), self._attempts
+        assert max(self._attempts.values(), default=0) <= self.attempt, self._attempts
 
     def undisturbed_fingerprint(self) -> tuple[object, ...]:
         """Without attempts."""

@@ -11,6 +11,10 @@ its history of requests outlives processes. Differences on disk:
 * Retention may have deleted the beginning.
 
 Records without a transaction have no sequence, so the only check is that they do not change, and stay.
+
+A log in memory is followed as a consumer follows it: while the entries that were judged are still there, only those
+after them are judged, and the reader goes on from the last stable offset. A log on disk is read from its beginning each
+time, because a request that broke off may turn out later to have been carried out.
 """
 
 from __future__ import annotations
@@ -18,8 +22,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import compress
-from operator import and_
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from engine.elements.errors import StorageError
 from engine.explore.invariants.base import DAMAGE, Shared, Watcher, faults_possible
@@ -47,6 +50,7 @@ from operators.log.port import (
     Exchange,
     LogEntry,
     Producer,
+    Request,
     stable_offset,
 )
 from state_backends.files import FileSystem
@@ -72,11 +76,25 @@ def disk_outputs_of(world: World) -> Iterator[tuple[str, DiskOutput]]:
             yield uid, DiskOutput(sink.log, *place, sink.topic)
 
 
+class Judged:
+    """What was in a partition when it was judged last. ``written``: records by producer; ``stable``: the offset that
+    the reader had come to, when it had seen so many records (``due``)."""
+
+    __slots__ = ("due", "entries", "stable", "written")
+
+    def __init__(self) -> None:
+        self.entries: Sequence[LogEntry] = ()
+        self.written: Counter[Producer] = Counter()
+        self.stable = self.due = 0
+
+
 class Kept(NamedTuple):
-    """The content of a partition. ``seen``: producers whose records a read-committed reader gets; ``complete``:
-    retention has deleted nothing; ``waits``: appended records need not be there before they are prepared."""
+    """The content of a partition. ``after``: what is judged already; ``seen``: producers whose records a read-committed
+    reader gets after that; ``complete``: retention has deleted nothing; ``waits``: appended records need not be there
+    before they are prepared."""
 
     entries: Sequence[LogEntry]
+    after: Judged
     seen: Sequence[Producer]
     stable: int
     complete: bool
@@ -91,7 +109,7 @@ class LogChecks(Watcher):
 
     def __init__(self, shared: Shared | None = None) -> None:
         super().__init__(shared)
-        self._entries: dict[tuple[str, str, int], Sequence[LogEntry]] = {}
+        self._judged: dict[tuple[str, str, int], Judged] = {}
         self._asked: dict[str, _Asked] = {}
         self._had_log = False
         self._may_have_lost: set[tuple[str, str, int]] = set()
@@ -100,7 +118,7 @@ class LogChecks(Watcher):
     def process_died(self, view: CaseView) -> None:
         """The machine may have died with the process."""
         if _POWER_CUT in faults_possible(view):
-            self._may_have_lost |= self._entries.keys()
+            self._may_have_lost |= self._judged.keys()
 
     @hears(CheckpointCompleted, AttemptStarted)
     def _on_completed(self, event: CheckpointCompleted | AttemptStarted) -> None:
@@ -120,20 +138,27 @@ class LogChecks(Watcher):
         world = self.view.world
         for uid, log in logs_of(world):
             self._had_log = True
-            self._asked.setdefault(uid, _Asked()).go_on(log.history)
+            self._requests_to(uid).go_on(log.history)
             for topic in log.topics():
                 for number in range(log.partitions(topic)):
-                    self._judge(uid, topic, number, _kept_in_memory(log, topic, number), now_ns)
+                    kept = _kept_in_memory(log, topic, number, self._judged.get((uid, topic, number)))
+                    self._judge(uid, topic, number, kept, now_ns)
         for uid, output in disk_outputs_of(world):
             self._had_log = True
             self._read_disk(uid, output, now_ns)
+
+    def _requests_to(self, uid: str) -> _Asked:
+        asked = self._asked.get(uid)
+        if asked is None:
+            asked = self._asked[uid] = _Asked()
+        return asked
 
     def _read_disk(self, uid: str, output: DiskOutput, now_ns: int | None) -> None:
         possible = faults_possible(self.view)
         if not possible.isdisjoint(DAMAGE) or (output.log.settings.fsync == FSYNC_NEVER and _POWER_CUT in possible):
             # Anything may be missing, and the log may be damaged: its readers report that.
             return
-        self._asked.setdefault(uid, _Asked()).go_on(output.log.history)
+        self._requests_to(uid).go_on(output.log.history)
         for number in range(partitions_of(output.files, output.directory, output.topic) or 0):
             try:
                 kept = _kept_on_disk(output, number)
@@ -145,22 +170,27 @@ class LogChecks(Watcher):
     def _judge(
         self, uid: str, topic: str, number: int, kept: Kept, now_ns: int | None, *, promises_all: bool = True
     ) -> None:
-        where, asked = f"log of sink {uid!r}, {topic}-{number}", self._asked[uid]
-        before = self._entries.get((uid, topic, number), ())
-        if (uid, topic, number) in self._may_have_lost:
-            self._may_have_lost.discard((uid, topic, number))
+        place, asked = (uid, topic, number), self._asked[uid]
+        known = self._judged.get(place)
+        before = () if known is None else known.entries
+        if place in self._may_have_lost:
+            self._may_have_lost.discard(place)
             before = before[: _durable(before, asked, promises_all=promises_all)]
         problems = [] if _goes_on(before, kept.entries) else ["what was there has changed"]
         problems += asked.problems_of((topic, number), kept)
         for problem in problems:
-            self.violated(f"{where}: {problem}", now_ns, uid=uid, topic=topic, partition=number)
-        self._entries[uid, topic, number] = kept.entries
+            text = f"log of sink {uid!r}, {topic}-{number}: {problem}"
+            self.violated(text, now_ns, uid=uid, topic=topic, partition=number)
+        self._judged[place] = kept.after
 
 
-def _kept_in_memory(log: MemoryTransactionLog, topic: str, number: int) -> Kept:
+def _kept_in_memory(log: MemoryTransactionLog, topic: str, number: int, judged: Judged | None) -> Kept:
     entries, stable = log.entries(topic, number), log.last_stable_offset(topic, number)
-    seen = [producer for _, _, producer in log.read(topic, number) if producer is not None]
-    return Kept(entries, seen, stable, complete=True, waits=False)
+    if judged is None or stable < judged.stable or entries[: len(judged.entries)] != judged.entries:
+        judged = Judged()
+    read = log.read(topic, number, judged.stable) if judged.stable < len(entries) else ()
+    seen = [one.producer for one in read if one.producer is not None]
+    return Kept(entries, judged, seen, stable, complete=True, waits=False)
 
 
 def _kept_on_disk(output: DiskOutput, number: int) -> Kept:
@@ -175,7 +205,7 @@ def _kept_on_disk(output: DiskOutput, number: int) -> Kept:
         owner = owners.get(reader.offset - 1)
         if owner is not None:
             seen.append(owner)
-    return Kept(entries, seen, stable_offset(entries, end), complete=earliest == 0, waits=True)
+    return Kept(entries, Judged(), seen, stable_offset(entries, end), complete=earliest == 0, waits=True)
 
 
 def _goes_on(before: Sequence[LogEntry], now: Sequence[LogEntry]) -> bool:
@@ -219,55 +249,77 @@ class _Asked:
 
     def go_on(self, history: Sequence[Exchange]) -> None:
         """Read the rest of the history, which only grows."""
+        appended: Counter[tuple[Any, ...]] = Counter()
         for exchange in history[self._known :]:
-            request, is_broken = exchange.request, exchange.result == INTERRUPTED
-            if request.transactional_id is None:
-                if is_broken:
-                    self.broken_off.add(None)
-                continue
-            producer = Producer(request.transactional_id, request.epoch)
-            if is_broken:
-                self.broken_off.add(producer)
-            if request.kind == "append" and request.topic is not None and request.records:
-                place = (request.topic, request.partition)
-                if place not in self.most:
-                    self.most[place], self.appended[place] = Counter(), Counter()
-                most, appended = self.most[place], self.appended[place]
-                most[producer] += request.records if exchange.result in (OK, INTERRUPTED) else 0
-                appended[producer] += request.records if exchange.result == OK else 0
-            elif request.kind == "prepare" and exchange.result in (OK, REPEATED):
-                self.prepared.add(producer)
-            elif request.kind == "commit" and exchange.result in (OK, REPEATED):
-                self.committed.add(producer)
-            elif request.kind == "commit" and is_broken:
-                self.maybe_committed.add(producer)
+            request = exchange.request
+            if exchange.result == OK and request.kind == "append":
+                # Nearly all: its transactional id, epoch, topic and partition.
+                where = request[1:5]
+                appended[where] = appended.get(where, 0) + request.records
+            else:
+                self._hear(request, exchange.result)
+        for (transactional_id, epoch, topic, partition), records in appended.items():
+            if transactional_id is not None:
+                self._count((topic, partition), Producer(transactional_id, epoch), records, OK)
         self._known = len(history)
 
+    def _hear(self, request: Request, result: str) -> None:
+        kind, is_broken = request.kind, result == INTERRUPTED
+        if request.transactional_id is None:
+            if is_broken:
+                self.broken_off.add(None)
+            return
+        producer = Producer(request.transactional_id, request.epoch)
+        if is_broken:
+            self.broken_off.add(producer)
+        if kind == "append" and request.topic is not None:
+            self._count((request.topic, request.partition), producer, request.records, result)
+        elif kind == "prepare" and result in (OK, REPEATED):
+            self.prepared.add(producer)
+        elif kind == "commit" and result in (OK, REPEATED):
+            self.committed.add(producer)
+        elif kind == "commit" and is_broken:
+            self.maybe_committed.add(producer)
+
+    def _count(self, place: tuple[str, int], producer: Producer, records: int, result: str) -> None:
+        if not records:
+            return
+        if place not in self.most:
+            self.most[place], self.appended[place] = Counter(), Counter()
+        self.most[place][producer] += records if result in (OK, INTERRUPTED) else 0
+        self.appended[place][producer] += records if result == OK else 0
+
     def problems_of(self, place: tuple[str, int], kept: Kept) -> Iterator[str]:
-        """What is wrong with a partition."""
-        committed = self.committed
+        """What is wrong with a partition. After that, ``kept.after`` is all that is there."""
+        committed, entries, judged = self.committed, kept.entries, kept.after
         # Column by column, without a step of Python for each entry: partitions are read again and again.
-        offsets, kinds, producers, _ = zip(*kept.entries, strict=True) if kept.entries else ((), (), (), ())
-        first = offsets[0] if offsets else 0
-        if (first and kept.complete) or offsets != tuple(range(first, first + len(offsets))):
+        new = entries[len(judged.entries) :]
+        offsets, kinds, producers, _ = zip(*new, strict=True) if new else ((), (), (), ())
+        first = len(judged.entries) if kept.complete or not offsets else offsets[0]
+        if offsets != tuple(range(first, first + len(offsets))):
             yield "offsets have a gap, or come twice"
-        is_data = list(map(DATA.__eq__, kinds))
-        written = Counter(compress(producers, is_data))
+        written = judged.written
+        written.update(compress(producers, map(DATA.__eq__, kinds)))
         del written[None]
         most, appended = self.most.get(place, _NONE), self.appended.get(place, _NONE)
-        if dict.__eq__(written, most) and dict.__eq__(written, appended):
-            # Nearly always, and seen without a look at each producer.
-            written.clear()
-            most = _NONE
-        for producer in sorted(most):
-            found = written.pop(producer, 0)
-            is_promised = not kept.waits or producer in self.prepared or producer in committed
-            if found > most[producer] or (is_promised and kept.complete and found < appended[producer]):
-                yield f"{producer} has appended {appended[producer]} record(s), and others are there"
-        yield from (f"{producer} never appended what is there" for producer in sorted(written))
+        if not (dict.__eq__(written, most) and dict.__eq__(written, appended)):
+            # Hardly ever, and seen without a look at each producer.
+            for producer in sorted(most):
+                found = written.get(producer, 0)
+                is_promised = not kept.waits or producer in self.prepared or producer in committed
+                if found > most[producer] or (is_promised and kept.complete and found < appended[producer]):
+                    yield f"{producer} has appended {appended[producer]} record(s), and others are there"
+            yield from (f"{one} never appended what is there" for one in sorted(written.keys() - most.keys()))
         unseen = set(kept.seen) - committed - self.maybe_committed
-        yield from (f"records of {one} are read, but were never committed" for one in sorted(unseen))
-        sealed = compress(producers, map(and_, is_data, map(kept.stable.__gt__, offsets)))
-        due, seen = list(filter(committed.__contains__, sealed)), list(filter(committed.__contains__, kept.seen))
+        if unseen:
+            yield from (f"records of {one} are read, but were never committed" for one in sorted(unseen))
+        due = [
+            one.producer
+            for one in (entries[judged.stable : kept.stable] if kept.complete else entries)
+            if one.offset < kept.stable and one.kind == DATA and one.producer in committed
+        ]
+        seen = list(filter(committed.__contains__, kept.seen))
         if seen != due:
-            yield f"{len(due)} committed records are to be read, and {len(seen)} are"
+            all_due, all_seen = judged.due + len(due), judged.due + len(seen)
+            yield f"{all_due} committed records are to be read, and {all_seen} are"
+        judged.entries, judged.stable, judged.due = entries, kept.stable, judged.due + len(due)

@@ -26,7 +26,7 @@ from engine.observe.trace_events import (
 )
 from operators.log.disk import DiskLog
 from operators.log.memory_transaction_log import MemoryTransactionLog
-from operators.log.port import INTERRUPTED, OK, REPEATED, Exchange, Producer
+from operators.log.port import INTERRUPTED, OK, REPEATED, Exchange, Producer, Request
 
 _TAKEN_AWAY = frozenset(("expire", "fence"))
 """External faults that end a transaction for good, whatever its state: it can never be committed after that."""
@@ -34,6 +34,9 @@ _TAKEN_AWAY = frozenset(("expire", "fence"))
 
 _ENDS = frozenset(("prepare", "expire", "commit"))
 """Requests by which a transaction comes to its end."""
+
+_NOBODY = ""
+"""No transactional id."""
 
 _OF_ATTEMPTS = frozenset(("begin", "append", "prepare", "late"))
 """Requests of a subtask, and the late end of a transaction."""
@@ -123,7 +126,7 @@ class CommitOnCompletion(Watcher):
         if not self._has_log:
             return
         incarnation, taken = self.view.incarnation, self._snapshots.setdefault(event.checkpoint_id, set())
-        taken.update(Owner(*operator, incarnation, event.attempt) for operator in self._operators[event.task])
+        taken.update([Owner(*operator, incarnation, event.attempt) for operator in self._operators[event.task]])
 
     @hears(CheckpointCompleted)
     def _on_completed(self, event: CheckpointCompleted) -> None:
@@ -192,11 +195,11 @@ class CommitOnCompletion(Watcher):
         committed: set[Producer] = set()
         waiting = [(position.get(uid, 0), number) for position, number in self._timeline]
         for exchange in log.history:
-            while waiting and waiting[0][0] <= exchange.number:
-                covered |= self._covered_by(waiting.pop(0)[1], prepared)
             request = exchange.request
             if request.kind not in _ENDS and exchange.fate not in _TAKEN_AWAY:
                 continue
+            while waiting and waiting[0][0] <= exchange.number:
+                covered |= self._covered_by(waiting.pop(0)[1], prepared)
             producer = Producer(request.transactional_id or "", request.epoch)
             if request.kind == "prepare" and exchange.result in (OK, REPEATED):
                 prepared[producer] = request.note or 0
@@ -300,12 +303,18 @@ class Fencing(Watcher):
         for uid, log in histories_of(self.view.world):
             newest: dict[tuple[str, int], tuple[int, int]] = {}
             place = f"{'database' if isinstance(log, ToldDatabase) else 'log'} of sink {uid!r}"
+            proper: str | None = _NOBODY
             for exchange in log.history:
-                if exchange.result == OK and exchange.request.kind in _OF_ATTEMPTS:
-                    self._judge(place, uid, exchange, newest)
+                request = exchange.request
+                if request.transactional_id == proper and request.kind != "late":
+                    # A name that may make requests may do so until another one does.
+                    continue
+                if exchange.result == OK and request.kind in _OF_ATTEMPTS:
+                    proper = request.transactional_id if self._is_proper(place, uid, request, newest) else _NOBODY
 
-    def _judge(self, place: str, uid: str, exchange: Exchange, newest: dict[tuple[str, int], tuple[int, int]]) -> None:
-        request = exchange.request
+    def _is_proper(
+        self, place: str, uid: str, request: Request, newest: dict[tuple[str, int], tuple[int, int]]
+    ) -> bool:
         if request.kind == "late":
             self.violated(
                 f"{place}: the end of transaction {request.transactional_id} (epoch {request.epoch}), come"
@@ -313,11 +322,13 @@ class Fencing(Watcher):
                 request.at_ns or None,
                 uid=uid,
             )
+            return False
         owner = owner_of(request.transactional_id or "")
-        if owner is None or request.kind == "late":
-            return
+        if owner is None:
+            return False
         who, when = (owner.uid, owner.subtask), (owner.incarnation, owner.attempt)
-        if when < newest.get(who, when):
+        is_newest = when >= newest.get(who, when)
+        if not is_newest:
             incarnation, attempt = newest[who]
             self.violated(
                 f"{place}: {request.name} is taken from an attempt that is over; the subtask writes in"
@@ -326,3 +337,4 @@ class Fencing(Watcher):
                 uid=uid,
             )
         newest[who] = max(when, newest.get(who, when))
+        return is_newest

@@ -17,6 +17,7 @@ from engine.runtime.faulted.interference import (
     NotedVisits as NotedVisits,
     ProcessDiedError as ProcessDiedError,
     StruckDown as StruckDown,
+    Weights as Weights,
 )
 from engine.runtime.faulted.run_faults import RunFaults as RunFaults
 from engine.runtime.kernel import (

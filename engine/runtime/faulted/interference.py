@@ -45,17 +45,26 @@ class ProcessDiedError(StruckDown):
 Visit = tuple[str, str, str]
 """A visit of a named point: point, phase and actor."""
 
-_ONE_EACH: Mapping[str, int] = {}
+
+class Weights:
+    """``by_point``: how many opportunities of faults a visit has, where it is not one. It never changes."""
+
+    __slots__ = ("by_point",)
+
+    def __init__(self, by_point: Mapping[str, int]) -> None:
+        self.by_point = by_point
+
+
+_ONE_EACH = Weights({})
 
 
 class NotedVisits:
     """Visits of named points in their order. ``calm`` opportunities of faults pass for certain: a visit with no more of
-    them takes them, and is only added to ``passed``. ``weights``: how many a visit of a point has, where it is not
-    one."""
+    them takes them, and is only added to ``passed``. ``weights``: how many a visit has."""
 
     __slots__ = ("calm", "passed", "weights")
 
-    def __init__(self, weights: Mapping[str, int] = _ONE_EACH) -> None:
+    def __init__(self, weights: Weights = _ONE_EACH) -> None:
         self.passed: list[Visit] = []
         self.calm = 0
         self.weights = weights

@@ -25,7 +25,7 @@ from engine.elements.events import Event, Watermark
 from engine.elements.operator import Operator
 from engine.graph.plan import SubtaskPlan, VertexPlan
 from engine.observe.points import AFTER, BEFORE
-from engine.runtime.faulted.interference import ZOMBIE, Interference, StruckDown, Visit
+from engine.runtime.faulted.interference import ZOMBIE, Interference, StruckDown, Visit, Weights
 from engine.runtime.job import TaskKilledError
 from engine.runtime.kernel import PROCESS, WORKER, Kernel, Rest
 from engine.runtime.tasks import CREATED, OperatorChain, TaskLife
@@ -127,8 +127,8 @@ class TaskFaults:
         place = point if operator is None else (point, self.task.chain.operators.index(operator))
         step = self._steps.get(place)
         if step is None:
-            points, life = self._points(point, operator), self.task.life
-            step = self._steps[place] = Step(self._interference, points, self.name, life)
+            points = self._points(point, operator)
+            step = self._steps[place] = Step(self._interference, points, self.name, self.task.life)
         return step if rest is None else _StepWithRest(self, step, rest)
 
     def _points(self, point: str | None, operator: Operator | None) -> tuple[str, ...]:
@@ -301,10 +301,13 @@ class _NoTask:
 _IS_NO_TASK = _NoTask()
 
 
-@lru_cache(4096)  # The cases of a search have the same few actors.
-def _visits(points: tuple[str, ...], actor: str) -> tuple[tuple[Visit, ...], tuple[Visit, ...]]:
-    """The visits of an actor at its points, before a step and after it."""
+@lru_cache(4096)  # The cases of a search have the same few actors, and mostly the same weights.
+def _visits(
+    points: tuple[str, ...], actor: str, weights: Weights
+) -> tuple[int, tuple[Visit, ...], tuple[Visit, ...]]:
+    """The opportunities that an actor has at its points, and its visits there: before a step, and after it."""
     return (
+        sum(weights.by_point.get(point, 1) for point in points),
         tuple((point, BEFORE, actor) for point in points),
         tuple((point, AFTER, actor) for point in reversed(points)),
     )
@@ -319,9 +322,7 @@ class Step:
         self, interference: Interference, points: tuple[str, ...], actor: str, life: MayBeDisowned | None = None
     ) -> None:
         self._interference, self._visited, self._life = interference, interference.visited, life or _IS_NO_TASK
-        weights = self._visited.weights
-        self._weight = sum([weights.get(point, 1) for point in points])
-        self._before, self._after = _visits(points, actor)
+        self._weight, self._before, self._after = _visits(points, actor, self._visited.weights)
 
     def __enter__(self) -> bool:
         # Written out here and below: `NotedVisits.passes`. Nothing about faults is asked as often.

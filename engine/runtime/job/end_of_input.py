@@ -131,7 +131,7 @@ class EndOfInput:
 
     def validate(self) -> None:
         assert len(self.ended) <= self._count, self.ended
-        assert all(task in self.ended for task in self._finished), (self._finished, self.ended)
+        assert self._finished.keys() <= self.ended.keys(), (self._finished, self.ended)
         for vertex, subtasks in self._vertices.items():
             assert self._left[vertex] == sum(task not in self.ended for task in subtasks), vertex
         assert not any(self._left[vertex] for vertex in self._confirmed_by), self._confirmed_by

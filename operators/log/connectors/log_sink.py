@@ -23,7 +23,6 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Sequence
 from copy import copy
-from functools import partial
 
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, OutputAheadError, check_whole
@@ -206,18 +205,22 @@ class _CommittedRows:
         self._count = 0
         """So many entries were read."""
         self._committed: set[Producer | None] = {None}
+        self._waiting: dict[Producer | None, list[LogEntry]] = {}
+        """Records without a marker so far."""
         self._by_offset: dict[int, str] = {}
         self._rows: list[str] = []
 
     def of(self, entries: Sequence[LogEntry]) -> list[str]:
         """Those among all its entries."""
         rest, self._count = entries[self._count :], len(entries)
-        ended = {producer for _, kind, producer, _ in rest if kind == COMMIT_MARKER}
-        known, committed = self._by_offset, self._committed
-        committed |= ended
-        for offset, kind, producer, value in entries if ended else rest:
-            if producer in committed and kind == DATA and offset not in known:
-                known[offset] = repr(value)
+        waiting, committed, known = self._waiting, self._committed, self._by_offset
+        for entry in rest:
+            if entry.kind == DATA:
+                waiting.setdefault(entry.producer, []).append(entry)
+            elif entry.kind == COMMIT_MARKER:
+                committed.add(entry.producer)
+        for producer in [one for one in waiting if one in committed]:
+            known.update([(entry.offset, repr(entry.value)) for entry in waiting.pop(producer)])
         if len(known) > len(self._rows):
             self._rows = [known[offset] for offset in sorted(known)]
         return self._rows
@@ -275,7 +278,7 @@ class TransactionalLogSink(TwoPhaseCommitSinkOperator):
         """The transactional ids of earlier attempts that this subtask is responsible for."""
         context, prefix = self.context, f"{self._prefix}/"
         mine = []
-        for found in self._requests.ask(lambda: self._log.transactions(prefix, self._now_ns())):
+        for found in self._requests.ask(self._log.transactions, prefix, self._now_ns()):
             subtask, attempt, _ = found.producer.transactional_id.removeprefix(prefix).split("/")
             incarnation, _, number = attempt.partition(".")
             if int(subtask) % context.parallelism == context.subtask and (
@@ -327,14 +330,14 @@ class TransactionalLogSink(TwoPhaseCommitSinkOperator):
 
     def _init(self, name: str) -> Producer:
         timeout_ns = self._spec.transaction_timeout_ns
-        return self._requests.ask(lambda: self._log.init_transactions(name, timeout_ns, self._now_ns()))
+        return self._requests.ask(self._log.init_transactions, name, timeout_ns, self._now_ns())
 
     # --- transactions -------------------------------------------------------------------------------------
 
     def begin(self) -> Transaction:
         name = self._free_name()
         producer = self._idle.pop(name, None) or self._init(name)
-        self._requests.ask(lambda: self._log.begin(producer, self._now_ns()))
+        self._requests.ask(self._log.begin, producer, self._now_ns())
         self._written = {}
         return tuple(producer)
 
@@ -342,13 +345,13 @@ class TransactionalLogSink(TwoPhaseCommitSinkOperator):
         producer, topic, now_ns = Producer(*transaction), self._spec.topic, self._now_ns()
         for number, values in self._requests.by_partition(batch).items():
             sequence = self._written.get(number, 0)
-            self._requests.ask(partial(self._log.append, producer, topic, number, values, sequence, now_ns))
+            self._requests.ask(self._log.append, producer, topic, number, values, sequence, now_ns)
             self._written[number] = sequence + len(values)
 
     def pre_commit(self, transaction: Transaction, checkpoint_id: int | None) -> None:
         producer = Producer(*transaction)
         # Prepared only: the checkpoint may still fail (mutant "log committed on barrier").
-        self._requests.ask(lambda: self._log.prepare(producer, self._now_ns(), checkpoint_id))
+        self._requests.ask(self._log.prepare, producer, self._now_ns(), checkpoint_id)
 
     def commit(self, transaction: Transaction, checkpoint_id: int | None) -> None:
         following = self._commit(transaction, checkpoint_id)
@@ -363,13 +366,13 @@ class TransactionalLogSink(TwoPhaseCommitSinkOperator):
     def _commit(self, transaction: Transaction, checkpoint_id: int | None) -> Producer:
         producer = Producer(*transaction)
         try:
-            return self._requests.ask(lambda: self._log.commit(producer, self._now_ns(), checkpoint_id))
+            return self._requests.ask(self._log.commit, producer, self._now_ns(), checkpoint_id)
         except LogTransactionGoneError as error:
             raise TransactionLostError(str(error)) from error
 
     def abort(self, transaction: Transaction) -> None:
         producer = Producer(*transaction)
-        self._requests.ask(lambda: self._log.abort(producer, self._now_ns()))
+        self._requests.ask(self._log.abort, producer, self._now_ns())
 
     def recover_and_abort(self, transaction: Transaction) -> None:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from engine.elements.batch import Batch
 from operators.basic import SinkOperator
@@ -28,15 +28,11 @@ class PlainLogSink(SinkOperator):
         spec, now_ns, log = self._spec, self.context.processing_time_ns(), self._log
         assert log is not None, "records come before initialize_state"
         for number, values in self._requests.by_partition(batch).items():
-
-            def append(number: int = number, values: list[Any] = values) -> None:
-                log.append(None, spec.topic, number, values, 0, now_ns)
-
             if spec.delivery == AT_LEAST_ONCE:
-                self._requests.ask(append)
+                self._requests.ask(log.append, None, spec.topic, number, values, 0, now_ns)
                 continue
             try:
-                append()
+                log.append(None, spec.topic, number, values, 0, now_ns)
             except LogTimeoutError:
                 self.context.metrics.count("numRequestsUnanswered")
         if self.context.publish_at_once:

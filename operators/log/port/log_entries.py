@@ -34,11 +34,12 @@ def aborted_ranges(entries: Sequence[LogEntry]) -> list[tuple[Producer, int, int
 
 def decided(entries: Sequence[LogEntry], end: int) -> list[LogRecord]:
     """The records below offset ``end`` that a marker commits or that have no transaction."""
-    committed = {producer for _, kind, producer, _ in entries if kind == COMMIT_MARKER}
+    committed = {one.producer for one in entries if one.kind == COMMIT_MARKER}
+    committed.add(None)
     return [
         _new_tuple(LogRecord, (offset, value, producer))
         for offset, kind, producer, value in entries
-        if kind == DATA and (producer is None or producer in committed) and offset < end
+        if kind == DATA and producer in committed and offset < end
     ]
 
 

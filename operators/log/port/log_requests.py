@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
@@ -16,6 +16,7 @@ PartitionFunction = Callable[[Any, int], int]
 """``(record, number of partitions) -> partition``."""
 
 _T = TypeVar("_T")
+_Ts = TypeVarTuple("_Ts")
 
 
 class RequestSettings(Protocol):
@@ -33,14 +34,17 @@ class Requests:
     def __init__(self, spec: RequestSettings, operator: Operator) -> None:
         self._spec, self._operator = spec, operator
 
-    def ask(self, request: Callable[[], _T]) -> _T:
+    def ask(self, request: Callable[[*_Ts], _T], *arguments: *_Ts) -> _T:
         """The answer; raises :class:`LogTimeoutError` when none came after all retries."""
-        for _ in range(self._spec.retries):
+        left = self._spec.retries
+        while True:
             try:
-                return request()
+                return request(*arguments)
             except LogTimeoutError:
-                self._operator.context.metrics.count("numRequestsRetried")
-        return request()
+                if left == 0:
+                    raise
+            left -= 1
+            self._operator.context.metrics.count("numRequestsRetried")
 
     def by_partition(self, batch: Batch) -> dict[int, list[Any]]:
         """The values of a batch, by the partition that they go to."""

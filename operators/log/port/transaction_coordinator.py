@@ -243,19 +243,20 @@ class TransactionCoordinator(KnownNames, Generic[P]):
             self._write(entries, None, values)
         else:
             # Refuses an epoch that a newer attempt has taken over (mutant "zombie not fenced").
-            name = self._current(request, producer, fate)
+            name, place = self._current(request, producer, fate), (topic, partition)
             if name.state != OPEN:
                 self._refuse(request, fate, f"{producer} appends, but its transaction is {name.state or 'not begun'}")
-            written = name.written.get((topic, partition), 0)
-            if sequence + len(values) == written and values:
+            written = name.written.get(place, 0)
+            if sequence == written:
+                if values:
+                    first_offset = len(entries)
+                    self._write(entries, producer, values)
+                    name.first_offsets.setdefault(place, first_offset)
+                    name.written[place] = written + len(values)
+            elif sequence + len(values) == written and values:
                 result = REPEATED
-            elif sequence != written:
+            else:
                 self._refuse(request, fate, f"{producer} appends record {sequence} of its own, but {written} is next")
-            elif values:
-                first_offset = len(entries)
-                self._write(entries, producer, values)
-                name.first_offsets.setdefault((topic, partition), first_offset)
-                name.written[topic, partition] = written + len(values)
         self._answers(request, fate, result)
 
     def prepare(self, producer: Producer, now_ns: int, note: int | None = None) -> None:
@@ -314,6 +315,9 @@ class TransactionCoordinator(KnownNames, Generic[P]):
             self._in_hand = request
             return DELIVERED
         fate = self.gate(request)
+        if fate == DELIVERED:
+            self._in_hand = request
+            return fate
         assert fate in FATES, fate
         if fate == REQUEST_LOST:
             self._record(request, fate, UNHEARD)
@@ -338,6 +342,8 @@ class TransactionCoordinator(KnownNames, Generic[P]):
 
     def _answers(self, request: Request, fate: str, result: str) -> None:
         self._record(request, fate, result)
+        if fate == DELIVERED:
+            return
         if fate == LATE_MARKER and request.kind in ("commit", "abort") and result == OK:
             self._late.append(request)
         if fate == ANSWER_LOST:
@@ -402,8 +408,12 @@ class TransactionCoordinator(KnownNames, Generic[P]):
     def expire(self, now_ns: int) -> None:
         """Set the time to at least ``now_ns``: abort every transaction that was open for longer than its timeout, and
         forget names that were unused for long."""
-        now_ns = now_ns if self.clock is None else self.clock()
-        self._now_ns = now_ns = max(self._now_ns, now_ns)
+        if self.clock is not None:
+            now_ns = self.clock()
+        if now_ns > self._now_ns:
+            self._now_ns = now_ns
+        else:
+            now_ns = self._now_ns
         if now_ns <= self._next_expiry_ns:
             return
         for transactional_id, name in list(self._names.items()):

@@ -274,6 +274,37 @@ def test_an_unread_committed_record_is_found(monkeypatch: pytest.MonkeyPatch) ->
     assert "log of sink 'out', rows-0: 1 committed records are to be read, and 0 are" in read(lambda *nothing: None)
 
 
+@pytest.mark.parametrize("mistake", ["unread", "uncommitted", "twice", "lost"])
+def test_a_log_that_has_grown_is_judged_from_there_on(monkeypatch: pytest.MonkeyPatch, mistake: str) -> None:
+    """Between two looks a transaction comes to an older one: what is wrong with it is found, and nothing before it."""
+    view, log = logged()
+    entries = log._topics["rows"][0]
+    log.commit(transaction(log, "1.1", 1), 1, 1)
+    late = transaction(log, "1.2", 2, prepare=False)
+    invariant = told("V9", view=view)
+    look = invariant.handlers()[CheckpointCompleted]
+    look(completed(1))
+    assert texts(invariant) == []
+    one = transaction(log, "1.3", 3)
+    expected = f"{one} has appended 1 record(s), and others are there"
+    if mistake == "unread":
+        monkeypatch.setattr(MemoryTransactionLog, "read", lambda *arguments: [])
+        log.commit(one, 1, 1)
+        log.commit(late, 1, 1)
+        expected = "3 committed records are to be read, and 1 are"
+    elif mistake == "uncommitted":
+        log.commit(one, 1, 1)
+        log._end(late.transactional_id, log._names[late.transactional_id], "committed", None)
+        expected = f"records of {late} are read, but were never committed"
+    elif mistake == "twice":
+        entries.append(entries[-1]._replace(offset=len(entries)))
+    else:
+        entries.pop()
+    look(completed(2))
+    assert expected in "; ".join(texts(invariant))
+    assert str(entries[0].producer) not in "; ".join(texts(invariant))
+
+
 # --- whole runs -------------------------------------------------------------------------------------------------------
 
 

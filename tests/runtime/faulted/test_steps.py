@@ -7,14 +7,14 @@ from types import SimpleNamespace
 import pytest
 
 from engine.observe.points import AFTER, BEFORE
-from engine.runtime.faulted import NotedVisits
+from engine.runtime.faulted import NotedVisits, Weights
 from engine.runtime.faulted.task_faults import Step
 from tests.runtime.faulted.test_interference import Calm
 
 
 class _Asked(Calm):
     def __init__(self, calm: int) -> None:
-        self.visited = NotedVisits({"p": 2})
+        self.visited = NotedVisits(Weights({"p": 2}))
         self.visited.calm = calm
         self.asked: list[tuple[str, str, str]] = []
 
