@@ -26,11 +26,12 @@ from engine import read_committed
 from engine.elements.errors import ConfigurationError
 from engine.explore import compare_outputs
 from engine.faults.fault_plan import parse_kill
+from engine.graph.plan import ExecutionPlan
 from engine.observe.cut_oracle import CutOracle
 from engine.observe.trace import TraceDigest
 from engine.observe.trace_events import CheckpointCut, TraceEvent
 from engine.protocols import protocol_named
-from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
+from engine.runtime.config import CheckpointInterval, CostModel, RunConfig, SparkCluster, parse_where
 from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.storage import open_storage
 from examples import flights_oracle
@@ -38,7 +39,13 @@ from examples.flights import flights_job
 from examples.flights_data import FlightFiles, prepare
 from examples.flights_lateness import measure_lateness
 from examples.flights_spark import ROUTE_REPORT_SCHEMA
-from spark_bridge import OracleReport, compare_multisets, get_session, read_committed as read_committed_frame
+from spark_bridge import (
+    OracleReport,
+    SessionSettings,
+    compare_multisets,
+    get_session,
+    read_committed as read_committed_frame,
+)
 from state_backends.files import FileSystem, LocalFileSystem
 
 ANSWERS = ("counts", "days", "routes")
@@ -83,14 +90,20 @@ class Run:
         )
 
 
-def prove(modes: Sequence[str], *, seed: str, kill: str, interval: str, data: str, out: Path) -> int:
+def prove(
+    modes: Sequence[str], *, seed: str, kill: str, interval: str, data: str, out: Path, on: str | None = None
+) -> int:
     """Print and store the proof for each mode; 0 when every mode kept its promise.
+
+    ``on``: ``spark``, or ``spark=MASTER``: the killed run is one on Spark, where each batch reads ``interval``.
 
     Raises ``ConfigurationError`` before anything runs when a mode can prove nothing, or a setting is not readable.
     """
     started = time.perf_counter()
-    _check_modes(modes)
-    parse_kill(kill)
+    cluster = parse_where(on)
+    if cluster is None:
+        _check_modes(modes)
+        parse_kill(kill)
     periodic = CheckpointInterval.parse(interval)
     files = prepare(data)
     print(f"flights: {files.flights:,} departures in {len(files.splits)} splits, ready in {_since(started)}")
@@ -102,9 +115,15 @@ def prove(modes: Sequence[str], *, seed: str, kill: str, interval: str, data: st
             f"{lateness.dropped_by_windows} dropped by day windows"
         )
     proof["lateness"] = {str(hours): asdict(lateness) for hours, lateness in late.items()}
+    if cluster is not None and cluster.master is not None:
+        # The undisturbed run has batches on Spark, and a process has one session.
+        get_session(SessionSettings(master=cluster.master))
     undisturbed = run_flights(files, out / "undisturbed", RunConfig(seed=seed, checkpoint_interval=periodic))
     _describe("undisturbed run", undisturbed)
     kept = True
+    if cluster is not None:
+        modes = ()
+        kept = _prove_on_spark(files, undisturbed, out / "spark", periodic, cluster, proof)
     for mode in modes:
         exactly_once = protocol_named(mode).consistent_cut
         cost = CostModel() if exactly_once else CostModel(slow_links={SLOW_SPLIT: SLOW_LINK_NS})
@@ -121,6 +140,23 @@ def prove(modes: Sequence[str], *, seed: str, kill: str, interval: str, data: st
     target.write_text(json.dumps(proof, indent=1, sort_keys=True) + "\n")
     print(f"\n{'proved' if kept else 'NOT proved'} in {_since(started)}; stored in {target}")
     return 0 if kept else 1
+
+
+def _prove_on_spark(
+    files: FlightFiles,
+    undisturbed: Run,
+    directory: Path,
+    interval: CheckpointInterval,
+    cluster: SparkCluster,
+    proof: Proof,
+) -> bool:
+    from examples.flights_on_spark import run_on_spark
+
+    killed = run_on_spark(files, directory, interval, cluster)
+    print(f"\non Spark ({cluster.master or 'two local cores'}): the driver dies before a checkpoint's commits")
+    _describe("killed run", killed)
+    facts = proof["modes"]["spark"] = _prove_mode(files, undisturbed, killed, exactly_once=True)
+    return bool(facts["as_promised"])
 
 
 def _check_modes(modes: Sequence[str]) -> None:
@@ -170,19 +206,23 @@ def run_flights(
             fault = parse_kill(kill)
             execution.kill(fault.target, fault.at_ns)
         result = execution.run().raise_on_failure()
-    counting = {vertex.index for vertex in plan.vertices for operator in vertex.operators if operator.name == "count"}
-    channels = frozenset(channel.index for channel in plan.channels if channel.receiver_vertex in counting)
     seconds = time.perf_counter() - started
-    return Run(directory, disk, result, oracle, cuts, digest.hexdigest(), seconds, channels)
+    return Run(directory, disk, result, oracle, cuts, digest.hexdigest(), seconds, counting_channels(plan))
+
+
+def counting_channels(plan: ExecutionPlan) -> frozenset[int]:
+    """The channels that lead to the running counts."""
+    counting = {vertex.index for vertex in plan.vertices for operator in vertex.operators if operator.name == "count"}
+    return frozenset(channel.index for channel in plan.channels if channel.receiver_vertex in counting)
 
 
 def _describe(what: str, run: Run) -> None:
     result = run.result
     restored = [restore for restore in result.restores if restore.attempt > 1]
     print(
-        f"  {what}: {result.source_records:,} records read, {result.checkpoints.completed} checkpoints, "
-        f"{(result.ended_ns - result.started_ns) / 1e6:.1f} ms of virtual time, {run.seconds:.1f} s; "
-        f"trace {run.trace_digest[:16]}"
+        f"  {what}: {result.source_records:,} records read, {len(run.cuts)} checkpoints, "
+        f"{(result.ended_ns - result.started_ns) / 1e6:.1f} ms of virtual time, {run.seconds:.1f} s"
+        + (f"; trace {run.trace_digest[:16]}" if run.trace_digest else "")
     )
     for restore in restored:
         source = "nothing" if restore.checkpoint_id is None else f"checkpoint {restore.checkpoint_id}"

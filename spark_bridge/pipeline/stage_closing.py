@@ -92,7 +92,7 @@ def _closed(
 ) -> Iterator[StageRow]:
     subtask = order.stage.stage.subtasks[number]
     closed: tuple[ClosedPeriod, ...] = ()
-    if subtask.index in order.schemas and subtask.index not in order.stage.batch.over:
+    if subtask.index in order.schemas:
         writer = PeriodWriter(directory, subtask.index, order.schemas[subtask.index])
         error = _feed(order, subtask, rows, writer)
         if error is not None:

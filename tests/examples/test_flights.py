@@ -226,6 +226,9 @@ def test_what_each_mode_promises(
         (("--mode", "alined"), "there is no mode 'alined'; did you mean 'aligned'?"),
         (("--mode", "none"), "mode 'none' takes no checkpoints"),
         (("--kill", "count"), "kill 'count' is not of the form NAME@TIME"),
+        (("--on", "flink"), "'flink' is no place to run a job"),
+        (("--on", "spark", "--mode", "at-least-once"), "--mode belongs to the simulator"),
+        (("--on", "spark", "--kill", "count@1ms"), "--kill belongs to the simulator"),
     ],
 )
 def test_what_can_prove_nothing_is_refused_at_once(
@@ -251,6 +254,29 @@ def test_a_kill_after_the_end_proves_nothing(
     assert (facts["attempts"], facts["as_promised"]) == (1, False)
     assert facts["d_records"] == {"lost": 0, "counted_twice": 0, "by_carrier": {}, "predicted": 0}
     assert "nothing is proved" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_proof_on_spark(
+    own_spark: None,
+    small_flights: FlightFiles,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Two drivers, one after the other, commit what the simulator and batch code say."""
+    monkeypatch.setattr(flights_proof, "prepare", lambda data: small_flights)
+
+    answer = prove(("aligned",), seed="7", kill="", interval="200us", data="", out=tmp_path / "out", on="spark")
+
+    printed = capsys.readouterr().out
+    assert answer == 0, printed
+    facts = json.loads((tmp_path / "out" / "proof.json").read_text())["modes"]["spark"]
+    assert facts["as_promised"]
+    assert facts["attempts"] == 2
+    assert facts["c_batch_dataframes"]["answers"]["counts"]["matched"] == small_flights.flights
+    assert "attempt 2 restored checkpoint 3" in printed
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from engine.runtime.config import CostModel
 from engine.runtime.storage import open_storage
 from spark_bridge.cuts import Cut, Period, barrier_cut, event_time_cut, rows_cut
 from spark_bridge.errors import SparkBridgeError, SparkTransformError
-from spark_bridge.pipeline import period_files
+from spark_bridge.pipeline import period_files, stage_function
 from spark_bridge.pipeline.batch_stages import BETWEEN_STAGES
 from spark_bridge.pipeline.period_files import PeriodWriter
 from spark_bridge.transform import spark_transform
@@ -51,8 +51,12 @@ def test_the_rows_are_those_of_the_simulator(calls: Calls, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_batch_is_the_same_whatever_order_rows_and_results_come_in(calls: Calls, seed: int, tmp_path: Path) -> None:
-    """The order within a file, too: results are sorted where they are read."""
+def test_a_batch_is_the_same_whatever_order_rows_and_results_come_in(
+    calls: Calls, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In both passes, with many blocks on a channel. The order within a file, too: results are sorted where they are
+    read."""
+    monkeypatch.setattr(stage_function, "_MOST_BYTES", 300)
     contents = []
     for drawn in (seed, seed + 10):
         directory = tmp_path / str(drawn)
@@ -211,12 +215,12 @@ def test_no_function_runs_on_half_a_stage(tmp_path: Path) -> None:
     """A subtask before the transform has failed: its error is told, and the function gets no rows of the batch."""
 
     def picky(event: tuple[int, int, int]) -> Row:
-        if event[0] > 1_200:
+        if event[0] == 1_204:
             raise ValueError("not this one")
         return {"key": event[1], "time": event[0]}
 
     stages = LocalStages()
-    result, _ = in_batches(period_sums(row=picky), tmp_path, config(1_000), stages=stages)
+    result, _ = in_batches(period_sums(row=picky, cut=rows_cut(9)), tmp_path, config(1_000), stages=stages)
     assert isinstance(result.error, UserFunctionError), result.error
     assert not stages.flow.periods
 

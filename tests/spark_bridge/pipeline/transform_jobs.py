@@ -51,7 +51,7 @@ def period_sums(
     """Sums per period of 100 ms, with the late rows beside them; then the same again per period of 300 ms, in a second
     transform and in a window."""
     job = Job("periods", parallelism=parallelism)
-    strategy = WatermarkStrategy.for_bounded_out_of_orderness(bound_ms, lambda event: event[0])
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(bound_ms, lambda event: event[0]).with_interval_ns(20_000)
     events = job.source(CollectionSource(EVENTS, splits=splits), name="events", watermarks=strategy)
     rows = events.map(row, name="row")
     transform = spark_transform(fn, schema=schema, cut=cut, cost_ns=cost_ns)
