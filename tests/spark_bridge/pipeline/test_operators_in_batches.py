@@ -18,6 +18,7 @@ from examples import (
     ledger,
     page_views,
     partition_commit,
+    sinks,
     standard_scenario,
     visits,
     wordcount,
@@ -66,6 +67,7 @@ EXAMPLES: dict[str, Callable[[pytest.MonkeyPatch, Path], Job]] = {
     "page_views": lambda *_: page_views.job("60"),
     "partition_commit": lambda *_: partition_commit.job(),
     "database_sinks": lambda _, directory: database_sinks.job("60", str(directory / "shop.sqlite")),
+    **{f"sinks {name}": lambda *_, name=name: sinks.job(name) for name in ("committing-open", "bucketing-lengths")},
     **_searched(
         "scenarios.changelog_load scenarios.four_inputs scenarios.idle_watermarks"
         " scenarios.merging_sessions scenarios.shared_files teaching.counting teaching.finishing teaching.in_flight"
