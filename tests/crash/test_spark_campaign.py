@@ -24,25 +24,44 @@ def test_drivers_die_five_times_at_each_point(tmp_path: Path) -> None:
     assert seen["views"] >= 20
 
 
-WITHOUT = """
-import sys
+EARLY = """
+import os, sys, time
+from engine.runtime.storage import CheckpointFiles
 from spark_bridge.pipeline.batch_driver import BatchDriver
 from tests.crash import spark_campaign
 
-def begin(self, restored, inner=BatchDriver.begin):
-    commit, self._commit = self._commit, lambda checkpoint_id: None
-    inner(self, restored)
-    self._commit = commit
+held = []
 
-BatchDriver.begin = begin
+def move(source, target):
+    for directory in held:
+        os.rename(f"{directory}/{source}", f"{directory}/{target}")
+
+def complete(self, *arguments, inner=CheckpointFiles.complete):
+    held.append(inner(self, *arguments))
+    move("_metadata", "later")
+    return held[0]
+
+def latest(self, *arguments, inner=CheckpointFiles.latest):
+    move("later", "_metadata")
+    found = inner(self, *arguments)
+    move("_metadata", "later")
+    return found
+
+def commit(self, checkpoint_id, inner=BatchDriver._commit):
+    inner(self, checkpoint_id)
+    time.sleep(0.5)
+    move("later", "_metadata")
+    held.clear()
+
+CheckpointFiles.complete, CheckpointFiles.latest, BatchDriver._commit = complete, latest, commit
 sys.exit(spark_campaign.main())
 """
 
 
-def test_a_resume_that_does_not_commit_again_is_found_out(tmp_path: Path) -> None:
-    """What the last checkpoint lists is then never committed."""
-    options = ("--point", "after-the-metadata", "--each", "1", "--own", "0", "--directory", str(tmp_path))
-    code, words = program("-c", WITHOUT, *options)
+def test_a_commit_before_the_metadata_is_found_out(tmp_path: Path) -> None:
+    """The reader sees rows that no checkpoint covers."""
+    options = ("--point", "after-the-commits", "--each", "1", "--own", "0", "--directory", str(tmp_path))
+    code, words = program("-c", EARLY, *options)
 
     assert code == 1, words
-    assert "rows are missing" in words
+    assert "no completed checkpoint covers" in words
