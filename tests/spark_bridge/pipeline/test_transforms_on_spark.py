@@ -64,7 +64,7 @@ def test_results_are_those_of_the_simulator_to_the_type(tmp_path: Path) -> None:
     ("fn", "options", "words"),
     [
         (lambda frame: frame.select("nothing"), {}, "(?s)'results: from 0' failed in .*nothing"),
-        (lambda frame: 7, {}, "'results: from 0' failed .*(?s)it returned int, not a DataFrame"),
+        (lambda frame: 7, {}, "(?s)'results: from 0' failed .*it returned int, not a DataFrame"),
         (lambda frame: frame, {"result_schema": "time bigint"}, r"(?s)returned the columns \(time int\), declared are"),
         (lambda frame: frame.selectExpr("time", "time"), {}, "(?s)more than one column named time"),
         (lambda frame: frame.selectExpr("1 / (time - time) AS x"), {}, "(?s)'results: from 0' failed.*DIVIDE_BY_ZERO"),
