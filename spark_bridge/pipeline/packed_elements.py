@@ -18,6 +18,9 @@ from state_backends.codec import default_codec
 
 Element = Batch | Event
 
+LARGEST_RECORD_BYTES = 64 * 1024 * 1024
+"""Spark holds a row in memory several times over: rows of half a gigabyte worked in a heap of two."""
+
 _ROWS, _TUPLES, _COLUMNS, _WATERMARK, _STATUS, _END = range(6)
 
 
@@ -34,7 +37,10 @@ def pack(elements: Sequence[Element], edge: str) -> bytes:
 
 
 def packed_within(elements: Sequence[Element], edge: str, most_bytes: int) -> Iterator[bytes]:
-    """The bytes of elements in pieces of at most so many, as far as single records are smaller; in order."""
+    """The bytes of elements in pieces of at most so many, as far as single records are smaller; in order.
+
+    Raises :class:`StateError` when a record is larger than :data:`LARGEST_RECORD_BYTES`.
+    """
     packed = pack(elements, edge)
     if len(packed) <= most_bytes:
         yield packed
@@ -45,6 +51,12 @@ def packed_within(elements: Sequence[Element], edge: str, most_bytes: int) -> It
     else:
         (only,) = elements
         if not isinstance(only, Batch) or len(only) == 1:
+            if len(packed) > LARGEST_RECORD_BYTES:
+                raise StateError(
+                    f"a record on {edge} has {len(packed):,} bytes, and Spark moves at most"
+                    f" {LARGEST_RECORD_BYTES:,} in one row\n"
+                    "  fix: make several records of it, or send the path of a file that holds it"
+                )
             yield packed
             return
         halves = tuple([part] for part in only.split(len(only) // 2))

@@ -7,8 +7,12 @@ for all other tasks the clock stands. Other costs, and faults, play no role here
 
 from __future__ import annotations
 
+import itertools
+import os
 import posixpath
+import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +31,7 @@ from spark_bridge.pipeline.packed_elements import Element
 from spark_bridge.pipeline.subtask_surroundings import SubtaskSurroundings
 from spark_bridge.transform import RunRows, SparkTransformOperator
 from state_backends.base import KeyType
-from state_backends.files import LocalFileSystem
+from state_backends.files import LocalFileSystem, WritableFile
 from state_backends.snapshots import CheckpointStorage
 
 _EVENTS_BETWEEN_LOOKS = 64
@@ -106,6 +110,22 @@ class SubtaskReport:
     """For the coordinators of its operators."""
 
 
+class NewFiles(LocalFileSystem):
+    """Another attempt may still hold a file of the same name open: writing begins with a new file, and does not empty
+    that one."""
+
+    def open_write(self, path: str, *, exclusive: bool = False) -> WritableFile:
+        if not exclusive:
+            with suppress(FileNotFoundError):
+                self.delete(path)
+        return super().open_write(path, exclusive=exclusive)
+
+
+_ATTEMPTS = itertools.count()
+"""Numbers the attempts of this process. With it and its host they have names that no other attempt has. No such name
+is in a row that is shuffled."""
+
+
 class SubtaskBatch:
     """Runs the part of ``subtask`` in a batch. Feed it with :meth:`take`, end it with :meth:`finish`; after each, the
     output so far is in :meth:`drained`. :meth:`close` it in the end."""
@@ -119,11 +139,16 @@ class SubtaskBatch:
         self._part = SubtaskSurroundings(kernel, self.report)
         part: Any = self._part
         self._slice_over = False
+        attempt = f"{socket.gethostname()}-{os.getpid()}-{next(_ATTEMPTS)}"
         storage = CheckpointStorage(
             LocalFileSystem(),
             order.storage_dir,
             order.plan.job_name,
             inline_threshold_bytes=order.config.inline_state_bytes,
+            attempt=attempt,
+        )
+        self._local = local = LocalFiles(
+            storage, order.output_dir, keeps_state=False, note=part.note, attempt=attempt
         )
         vertex = order.plan.vertices[subtask.vertex]
         limit = order.source_records
@@ -139,11 +164,11 @@ class SubtaskBatch:
             cost=CostModel(source_record_ns=order.config.cost.source_record_ns),
             storage=storage,
             location=storage.location,
-            file_system=LocalFileSystem(),
+            file_system=NewFiles(),
             output_dir=order.output_dir,
             instrument=None,
             state_backend=order.config.backend(),
-            local=LocalFiles(storage, order.output_dir, keeps_state=False, note=part.note),
+            local=local,
             snapshot_compression=order.config.snapshot_compression,
             counters=self.report.counters,
             losses=self._losses,
@@ -203,6 +228,9 @@ class SubtaskBatch:
         self._task.life.cancel()
         for turn in self._turns:
             turn.release()
+        with suppress(OSError):
+            # The next run sweeps what is left.
+            self._local.sweep()
 
     def _mail(self, message: str, *arguments: Any) -> None:
         self._kernel.schedule(self._kernel.now_ns, "receive_mail", self._task, (message, arguments))

@@ -8,9 +8,11 @@ finished, or fails while it finishes, leaves no file (FsCheckpointStreamFactory)
 
 from __future__ import annotations
 
+import hashlib
 import io
 import posixpath
 import zlib
+from dataclasses import replace
 from functools import lru_cache
 from typing import BinaryIO
 
@@ -81,23 +83,31 @@ class WrittenFiles:
 class FsStreamFactory:
     """Streams of one subtask's snapshot, under names of its own.
 
+    :param attempt: not empty when several attempts may write the same snapshot at the same time. A file then has a name
+        of this attempt while it is written, and one of its content afterwards
     :ivar written: counts the files of all of them
     """
 
-    def __init__(self, fs: FileSystem, directories: ScopeDirectories, unique: str, inline_threshold_bytes: int) -> None:
+    def __init__(
+        self, fs: FileSystem, directories: ScopeDirectories, unique: str, inline_threshold_bytes: int, attempt: str = ""
+    ) -> None:
         self._fs = fs
         self._directories = directories
         self._unique = unique
         self._threshold = inline_threshold_bytes
+        self._attempt = attempt
         self._count = 0
         self.written = WrittenFiles()
 
     def create_stream(self, scope: StateScope = StateScope.EXCLUSIVE) -> FsCheckpointStream:
         name = f"{self._unique}-{self._count}"
         self._count += 1
-        return FsCheckpointStream(
-            self._fs, self._directories, name, self._directories.effective_scope(scope), self._threshold, self.written
-        )
+        scope = self._directories.effective_scope(scope)
+        if self._attempt:
+            return SharedNameStream(
+                self._fs, self._directories, name, scope, self._threshold, self.written, self._attempt
+            )
+        return FsCheckpointStream(self._fs, self._directories, name, scope, self._threshold, self.written)
 
 
 class FsCheckpointStream(CheckpointStream):
@@ -209,6 +219,40 @@ class FsCheckpointStream(CheckpointStream):
         if self._failed_or_closed:
             raise SnapshotCancelledError(f"{self._path}: its snapshot was cancelled or failed, the stream is closed.")
         assert self._open, "a finished checkpoint stream was used again"
+
+
+class SharedNameStream(FsCheckpointStream):
+    """One piece of state that other attempts may write, too: two attempts never write into one file, and none deletes
+    or replaces what another has finished. Files that no metadata names are garbage."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directories: ScopeDirectories,
+        name: str,
+        scope: StateScope,
+        threshold: int,
+        written: WrittenFiles,
+        attempt: str,
+    ) -> None:
+        super().__init__(fs, directories, name, scope, threshold, written)
+        self._final = self._path, self._relative_path
+        self._path = f"{self._path}.{attempt}"
+        self._content = hashlib.blake2b(digest_size=8)
+
+    def write(self, data: bytes) -> None:
+        self._content.update(data)
+        super().write(data)
+
+    def close_and_get_handle(self) -> StreamStateHandle | None:
+        handle = super().close_and_get_handle()
+        if not isinstance(handle, FileStateHandle):
+            return handle
+        path, relative = (f"{one}-{self._content.hexdigest()}" for one in self._final)
+        # A file of this name has this content.
+        self._fs.rename(self._path, path)
+        self._may_exist = False
+        return replace(handle, path=relative)
 
 
 class FsStateReader:

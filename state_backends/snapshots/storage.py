@@ -107,6 +107,7 @@ class CheckpointLocation:
         directory: str,
         job_dir: str | None,
         inline_threshold_bytes: int = DEFAULT_INLINE_THRESHOLD_BYTES,
+        attempt: str = "",
     ) -> None:
         self.checkpoint_id = checkpoint_id
         self.directory = directory
@@ -115,6 +116,7 @@ class CheckpointLocation:
         self.file_system = fs
         self._directories = ScopeDirectories(directory, job_dir)
         self._threshold = inline_threshold_bytes
+        self._attempt = attempt
 
     def stream_factory(self, unique: str) -> FsStreamFactory:
         """Streams for one subtask's snapshot.
@@ -122,7 +124,8 @@ class CheckpointLocation:
         :param unique: part of file names; it must never repeat in this directory, even after a crash, so it has
             operator uid, subtask, incarnation and attempt
         """
-        return FsStreamFactory(self.file_system, self._directories, safe_file_name(unique), self._threshold)
+        name = safe_file_name(unique)
+        return FsStreamFactory(self.file_system, self._directories, name, self._threshold, self._attempt)
 
     def reader(self) -> FsStateReader:
         return FsStateReader(self.file_system, self._directories)
@@ -225,9 +228,11 @@ class CheckpointStorage:
         job_name: str,
         *,
         inline_threshold_bytes: int = DEFAULT_INLINE_THRESHOLD_BYTES,
+        attempt: str = "",
     ) -> None:
         """Create no file yet.
 
+        :param attempt: see :class:`FsStreamFactory`
         :raises StateArgumentError: on an empty job name or a threshold outside 0 to 1 MiB
         """
         if not job_name:
@@ -241,6 +246,7 @@ class CheckpointStorage:
         self._scopes = tuple(path_below(self.job_dir, one.value) for one in (StateScope.SHARED, StateScope.TASK_OWNED))
         self.file_system = fs
         self.inline_threshold_bytes = inline_threshold_bytes
+        self._attempt = attempt
         self._location: CheckpointLocation | None = None
         """The last one asked for: all tasks write to one."""
 
@@ -319,7 +325,7 @@ class CheckpointStorage:
         if location is None or location.checkpoint_id != checkpoint_id or location.file_system is not self.file_system:
             directory = path_below(self.job_dir, f"{CHECKPOINT_PREFIX}{checkpoint_id}")
             location = self._location = CheckpointLocation(
-                self.file_system, checkpoint_id, directory, self.job_dir, self.inline_threshold_bytes
+                self.file_system, checkpoint_id, directory, self.job_dir, self.inline_threshold_bytes, self._attempt
             )
         return location
 
@@ -472,7 +478,8 @@ class CheckpointStorage:
         directory = posixpath.join(self.job_dir, StateScope.SHARED.value)
         self._make_dirs(directory)
         directories = ScopeDirectories(self.job_dir, self.job_dir)
-        return FsStreamFactory(self.file_system, directories, safe_file_name(unique), self.inline_threshold_bytes)
+        name = safe_file_name(unique)
+        return FsStreamFactory(self.file_system, directories, name, self.inline_threshold_bytes, self._attempt)
 
     def delete_shared(self, handle: FileStateHandle) -> None:
         """Delete a file in the shared scope; a missing one is fine. One of another job stays unless it was claimed.
@@ -480,6 +487,9 @@ class CheckpointStorage:
         :raises OSError: when it cannot be deleted
         """
         assert handle.scope is StateScope.SHARED, handle
+        if self._attempt:
+            # Another attempt may have it, too: by its content, the name is the same.
+            return
         path, owner = path_below(self.job_dir, handle.path), shared_directory_of(handle.path)
         if owner is not None and not shared_directories(self.file_system, self.job_dir).get(owner, False):
             return

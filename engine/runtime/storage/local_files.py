@@ -31,14 +31,21 @@ class LocalFiles:
     """
 
     def __init__(
-        self, storage: CheckpointStorage, output_dir: str, *, keeps_state: bool, note: Callable[[str], None]
+        self,
+        storage: CheckpointStorage,
+        output_dir: str,
+        *,
+        keeps_state: bool,
+        note: Callable[[str], None],
+        attempt: str = "",
     ) -> None:
+        """``attempt``: not empty when several attempts may run at the same time, each in a directory of its own."""
         self.file_system: FileSystem = storage.file_system
         root = storage.job_dir
         if "://" in root:
             self.file_system = LocalFileSystem()
             root = posixpath.join(output_dir, _LOCAL_ROOT, safe_file_name(posixpath.basename(root)))
-        self.working_dir = posixpath.join(root, WORKING_DIR_NAME)
+        self.working_dir = posixpath.join(root, WORKING_DIR_NAME, *filter(None, [attempt]))
         self._local_dir = posixpath.join(root, LOCAL_STATE_NAME)
         self.counts = LocalRecoveryCounts(note)
         self.stores = LocalStateStores(self.file_system, self._local_dir, self.counts) if keeps_state else None

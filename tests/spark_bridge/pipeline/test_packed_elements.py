@@ -12,6 +12,7 @@ from engine.elements.batch import Batch
 from engine.elements.columns import ColumnBatch, checked_columns
 from engine.elements.errors import StateError
 from engine.elements.events import EndOfData, Watermark, WatermarkStatus
+from spark_bridge.pipeline import packed_elements
 from spark_bridge.pipeline.packed_elements import Element, pack, packed_within, unpack
 
 scalars = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text()
@@ -105,3 +106,19 @@ def _records(some: list[Element]) -> list[str]:
         else:
             found.append(repr(element))
     return found
+
+
+def test_a_record_that_is_too_large_is_refused_with_its_edge(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A smaller one beside it changes nothing; the error has the way out."""
+    monkeypatch.setattr(packed_elements, "LARGEST_RECORD_BYTES", 1_000)
+    assert list(packed_within([Batch([b"x" * 900])], "read -> parse", 100))
+    words = r"^a record on read -> parse has 1,\d\d\d bytes, and Spark moves at most 1,000 in one row\n  fix: make"
+    with pytest.raises(StateError, match=words):
+        list(packed_within([Batch([b"x", b"x" * 1_100])], "read -> parse", 100))
+
+
+@pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 10**40])
+def test_an_int_of_more_than_64_bits_is_refused_with_its_edge(number: int) -> None:
+    """As in state. The error says what to store instead."""
+    with pytest.raises(StateError, match=rf"records on map -> sum.*the int {number} does not fit 64 bits. Store it as"):
+        pack([Batch([(1, number)])], "map -> sum")

@@ -91,4 +91,4 @@ def test_a_run_that_is_ended_in_a_batch(
     again = weir(tmp_path, "resume", "state", "--on", "simulator")
     _, said = again.communicate(timeout=PATIENCE_SECONDS)
     assert again.returncode == 0, said
-    assert sum(jobs.committed(tmp_path / "state" / "out").values()) == 600
+    assert sum(jobs.committed(tmp_path / "state" / "out" / "rows").values()) == 600

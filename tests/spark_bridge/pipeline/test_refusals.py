@@ -17,6 +17,7 @@ from engine import (
     FileSink,
     Job,
     JobGraphError,
+    KafkaSource,
     LogSink,
     LogSource,
     MemoryDatabase,
@@ -96,6 +97,13 @@ def metastore_in_memory() -> Job:
     return job
 
 
+def consumer_group_of_kafka() -> Job:
+    job = Job("refused")
+    source = KafkaSource("localhost:9092", "rows", group="readers", bounded=True)
+    job.source(source, name="log").sink(FileSink("rows"))
+    return job
+
+
 def consumer_group() -> Job:
     job = Job("refused")
     job.source(LogSource("log", "rows", group="readers"), name="log").sink(FileSink("rows"))
@@ -113,6 +121,7 @@ def consumer_group() -> Job:
         (database_in_memory, "'inserted' writes to a database in the memory.*'replaced' writes to a database"),
         (metastore_in_memory, "'table-partition-committer' enters.*'staged finalizer' enters.*SqliteMetastore"),
         (consumer_group, "'log' commits offsets to a consumer group"),
+        (consumer_group_of_kafka, "'log' commits offsets to a consumer group.*leave group= out"),
         (processing_time, "'sums' has windows in processing time.*event time"),
     ],
     ids=lambda one: getattr(one, "__name__", ""),
