@@ -71,6 +71,7 @@ class Job:
         self.max_parallelism = max_parallelism
         self.graph = JobGraph()
         self._planned: tuple[int, ExecutionPlan] | None = None
+        self._claimed_files: set[str] = set()
 
     def __repr__(self) -> str:
         return f"Job({self.name!r}, {len(self.graph.nodes())} operators)"
@@ -115,6 +116,19 @@ class Job:
             requires_key=requires_key,
             chaining=ChainingStrategy.ALWAYS if options.get("chain", True) else ChainingStrategy.NEVER,
         )
+
+    def claim_files(self, sink: object) -> None:
+        """A sink may say the names of its files, as ``part_files``. Raises :class:`JobGraphError` when another sink has
+        the same: each would delete or replace what the other has written."""
+        pattern = getattr(sink, "part_files", None)
+        if pattern is None:
+            return
+        if pattern in self._claimed_files:
+            raise JobGraphError(
+                f"two sinks of job {self.name!r} write files named {pattern}, and would replace each other's\n"
+                "  fix: give one of them another path or prefix, or unite their streams before one sink"
+            )
+        self._claimed_files.add(pattern)
 
     def validate(self) -> None:
         """Raise one ``JobGraphError`` that names every problem of the graph and how to fix it."""

@@ -394,7 +394,10 @@ class Stream:
     # --- ends ---------------------------------------------------------------------------------------------
 
     def sink(self, sink: StreamTransform | OperatorFactory | SinkTopology, **options: Unpack[OperatorOptions]) -> Job:
-        """End the stream in ``sink``; returns the job, so that a short pipeline is one expression."""
+        """End the stream in ``sink``; returns the job, so that a short pipeline is one expression.
+
+        Raises :class:`JobGraphError` when another sink of the job writes files of the same names, its ``part_files``.
+        """
         if isinstance(sink, SinkTopology):
             check_options("sink", options)
             sink.add_to(self, options)
@@ -423,6 +426,7 @@ class Stream:
     def _attach(self, method: str, transform: Any, options: OperatorOptions, role: NodeRole) -> Stream:
         """Add the operator of a ``StreamTransform`` and meet its demands."""
         factory = operator_factory(method, transform)
+        self._job.claim_files(transform)
         kind = operator_stem(method, transform)
         demands = TransformDemands(transform)
         options = demands.merged_into(options, method, f"{kind!r}")

@@ -119,6 +119,11 @@ class BucketingSink:
         self.async_timeout_ms = async_timeout_ms
         self.goes_back = goes_back
 
+    @property
+    def part_files(self) -> str:
+        """The names of its files, which no other sink of a job may have."""
+        return f"{posixpath.normpath(self.path)}/{self.names.part_prefix}-*{self.names.part_suffix}"
+
     def create_operator(self) -> Operator:
         return _BucketingSinkOperator(self)
 

@@ -18,6 +18,7 @@ older checkpoint, if the newer one was damaged: :mod:`operators.files.writing.di
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -99,6 +100,11 @@ class FileSink:
         self.resumes = resumes
         self.sync = True
         """See :class:`RecoverableWriter`."""
+
+    @property
+    def part_files(self) -> str:
+        """The names of its files, which no other sink of a job may have."""
+        return f"{posixpath.normpath(self.path)}/{self.prefix}-*{self.suffix}"
 
     def create_operator(self) -> Operator:
         return FileSinkOperator(self)

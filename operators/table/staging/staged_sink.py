@@ -167,6 +167,11 @@ class StagingWriters:
     def __init__(self, sink: StagedFileSink) -> None:
         self.sink = sink
 
+    @property
+    def part_files(self) -> str:
+        """The names of its files, which no other sink of a job may have."""
+        return f"{posixpath.normpath(self.sink.path)}/{self.sink.prefix}-*{self.sink.suffix}"
+
     def create_operator(self) -> Operator:
         return _StagingWriterOperator(self.sink)
 
