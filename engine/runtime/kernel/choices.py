@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import blake2b
 from operator import itemgetter
 from typing import Any, NamedTuple, overload
 
 from engine.elements.errors import ConfigurationError
+from state_backends.base import np
 
 _MASK = (1 << 64) - 1
 _HALF = (1 << 32) - 1
@@ -88,20 +89,51 @@ class ChoiceLog(Sequence[Choice]):
         return Choice(SCHEDULE, packed >> 32, packed & _HALF) if packed else self._others[position]
 
 
+_STEP, _FACTOR, _OTHER_FACTOR = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+
+
 class _SplitMix64:
     """Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators (OOPSLA 2014), the 64-bit mixer."""
 
-    __slots__ = ("state",)
+    __slots__ = ("ahead", "state")
 
     def __init__(self, seed: str, stream: str) -> None:
         digest = blake2b(f"{seed}\0{stream}".encode(), digest_size=8).digest()
         self.state = int.from_bytes(digest, "big")
+        self.ahead: list[int] = []
+        """Numbers made already that come before those of ``state``, the first one last."""
 
     def below(self, bound: int) -> int:
-        self.state = state = (self.state + 0x9E3779B97F4A7C15) & _MASK
-        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
-        return ((state ^ (state >> 31)) * bound) >> 64
+        return ((self.ahead.pop() if self.ahead else self._next()) * bound) >> 64
+
+    def go_ahead(self) -> list[int]:
+        """Make the next numbers of 64 bits, and give ``ahead``: enough to be worth the calls of numpy; one without."""
+        steps = _steps_ahead()
+        if steps is None:
+            self.ahead.append(self._next())
+            return self.ahead
+        # Arrays of unsigned numbers wrap around, as the masks in `_next` do.
+        states = steps + np.uint64(self.state)
+        self.state = int(states[0])
+        states = (states ^ (states >> np.uint64(30))) * np.uint64(_FACTOR)
+        states = (states ^ (states >> np.uint64(27))) * np.uint64(_OTHER_FACTOR)
+        self.ahead[:] = (states ^ (states >> np.uint64(31))).tolist()
+        return self.ahead
+
+    def _next(self) -> int:
+        self.state = state = (self.state + _STEP) & _MASK
+        state = ((state ^ (state >> 30)) * _FACTOR) & _MASK
+        state = ((state ^ (state >> 27)) * _OTHER_FACTOR) & _MASK
+        return state ^ (state >> 31)
+
+
+@lru_cache(maxsize=1)
+def _steps_ahead() -> np.ndarray[Any, Any] | None:
+    """What the next 128 states are beyond the present one, the farthest first; ``None`` without numpy."""
+    try:
+        return np.arange(128, 0, -1, dtype=np.uint64) * np.uint64(_STEP)
+    except ModuleNotFoundError:
+        return None
 
 
 class ChoiceRecorder:
@@ -135,11 +167,8 @@ class ChoiceRecorder:
         schedule = self._schedule_generator
         if bound == 1 or schedule is None:
             return self.draw(SCHEDULE, bound)
-        # Every event of a run passes here, so this is written out: the same as a draw, and as `below`.
-        schedule.state = state = (schedule.state + 0x9E3779B97F4A7C15) & _MASK
-        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
-        value = ((state ^ (state >> 31)) * bound) >> 64
+        # Every event of a run passes here: the same as a draw, with the work of many done together.
+        value = ((schedule.ahead or schedule.go_ahead()).pop() * bound) >> 64
         self.log.packed.append(value << 32 | bound)
         return value
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from engine.elements.errors import ConfigurationError
-from engine.runtime.kernel import Choice, ChoiceRecorder
+from engine.runtime.kernel import Choice, ChoiceRecorder, choices
 from engine.runtime.kernel.choices import ChoiceLog
 
 DRAWS = st.lists(st.tuples(st.sampled_from(("schedule", "faults", "sizes")), st.integers(1, 1000)), max_size=40)
@@ -167,3 +167,17 @@ def test_the_log_reads_like_a_list(draws: list[tuple[str, int]], at: int) -> Non
     assert repr(log) == repr(choices)
     with pytest.raises(IndexError):
         log[len(choices)]
+
+
+@pytest.mark.parametrize("has_numpy", [True, False])
+def test_picks_are_the_draws_of_the_schedule(has_numpy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether many are made ahead or one at a time, and with draws in between: longer than what is made ahead."""
+    if not has_numpy:
+        monkeypatch.setattr(choices, "_steps_ahead", lambda: None)
+    picking, drawing = ChoiceRecorder("7"), ChoiceRecorder("7")
+    event = (0, 0, "run", None, None)
+    for number in range(400):
+        bound = 2 + number % 5
+        picked = picking.draw("schedule", bound) if number % 7 == 3 else picking.pick([event] * bound)
+        assert picked == drawing.draw("schedule", bound), number
+    assert picking.log == drawing.log
