@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import re
 import socket
 from collections.abc import Mapping
@@ -263,8 +264,15 @@ def _last_errors(log: str) -> str:
 
 
 def _silence_pyspark_loggers() -> None:
-    """Keeps PySpark from printing every failed query as a page of JSON; it raises the error too."""
+    """Keeps PySpark and Py4J from printing failures in pages of JSON and traces; they raise the errors, too."""
     from pyspark.logger import PySparkLogger
 
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
+    # Py4J reports to its own logger, and a lost connection to the root logger.
+    logging.getLogger("py4j").propagate = False
+    logging.getLogger().addFilter(_is_not_of_py4j)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return f"{os.sep}py4j{os.sep}" not in record.pathname

@@ -268,7 +268,7 @@ def test_the_proof_on_spark(
     """Two drivers, one after the other, commit what the simulator and batch code say."""
     monkeypatch.setattr(flights_proof, "prepare", lambda data: small_flights)
 
-    answer = prove(("aligned",), seed="7", kill="", interval="200us", data="", out=tmp_path / "out", on="spark")
+    answer = prove(("aligned",), seed="7", kill="", interval="50us", data="", out=tmp_path / "out", on="spark")
 
     printed = capsys.readouterr().out
     assert answer == 0, printed
