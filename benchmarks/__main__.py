@@ -23,6 +23,7 @@ from benchmarks import (
     log,
     lsm,
     scale,
+    spark,
     table,
     w1,
     w2,
@@ -44,6 +45,7 @@ BENCHMARKS: dict[str, Callable[[bool], list[Result]]] = {
     "lsm": lsm.measure,
     "scale": scale.measure,
     "explore": explore.measure,
+    "spark": spark.measure,
 }
 """Every benchmark takes whether it should be quick and returns the lines of its table."""
 

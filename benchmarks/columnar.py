@@ -16,8 +16,8 @@ import numpy as np
 from benchmarks.keyed_sum import KeyedSum, time_bare_loop
 from benchmarks.measure import Goal, Paired, Result, Trial, at_least, interleaved, per_second
 from engine.graph.job import Job
+from engine.graph.options import StreamTransform
 from engine.graph.plan import ExecutionPlan
-from operators.basic import CountedRecords, CountingSink
 from operators.columns import ColumnGeneratorSource
 
 _UNIT = "× bare loop"
@@ -42,11 +42,11 @@ def _double(columns: dict[str, Any]) -> dict[str, Any]:
 class ColumnarKeyedSum(KeyedSum):
     """One way to run the job in columns."""
 
-    def _plan(self, outputs: CountedRecords) -> ExecutionPlan:
+    def plan(self, sink: StreamTransform) -> ExecutionPlan:
         job = Job("columnar-keyed-sum", parallelism=self.parallelism)
         source = ColumnGeneratorSource(make_columns, self.count, splits=self.parallelism)
         keyed = job.source(source).map_columns(_double).key_by_column("key")
-        keyed.sum_column("value", uid="sum").sink(CountingSink(outputs))
+        keyed.sum_column("value", uid="sum").sink(sink)
         return job.plan()
 
 

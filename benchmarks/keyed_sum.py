@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.measure import now
 from engine.graph.job import Job
+from engine.graph.options import StreamTransform
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.execution import Execution
 from engine.runtime.storage import open_storage
@@ -87,7 +88,7 @@ class KeyedSum:
     def time(self) -> float:
         """Seconds of one run on a real directory, from the first task to the last, results checked."""
         outputs = CountedRecords()
-        plan = self._plan(outputs)
+        plan = self.plan(CountingSink(outputs))
         with scratch_directory() as directory, open_storage(directory, plan.job_name) as opened:
             execution = Execution(
                 plan, self._config(), storage=opened.storage, output_dir=directory, incarnation=opened.incarnation
@@ -100,10 +101,11 @@ class KeyedSum:
             self._check_sums(execution)
             if self.mode != "none":
                 assert result.checkpoints.completed > self.checkpoints, result.checkpoints.completed
-                self._check_checkpoint(opened.storage)
+                self.check_checkpoint(opened.storage)
         return seconds
 
-    def _plan(self, outputs: CountedRecords) -> ExecutionPlan:
+    def plan(self, sink: StreamTransform) -> ExecutionPlan:
+        """The job, which ends in ``sink``."""
         job = Job(_JOB_NAME, parallelism=self.parallelism)
         source = GeneratorSource(make_records, self.count, splits=self.parallelism)
         doubled = job.source(source).map(lambda record: (record[0], record[1] * 2))
@@ -112,7 +114,7 @@ class KeyedSum:
         else:
             keyed = doubled.key_by(lambda record: record[0], value=lambda record: record[1])
             sums = keyed.reduce(_add_values, uid="sum")
-        sums.sink(CountingSink(outputs))
+        sums.sink(sink)
         return job.plan()
 
     def _config(self) -> RunConfig:
@@ -129,7 +131,8 @@ class KeyedSum:
                     found.update(self._sums_in(context.keyed))
         assert found == expected_sums(self.count), "the sums in live state are wrong"
 
-    def _check_checkpoint(self, storage: CheckpointStorage) -> None:
+    def check_checkpoint(self, storage: CheckpointStorage) -> None:
+        """The newest checkpoint must hold the sum of every key."""
         metadata, problems = storage.latest_usable()
         assert metadata is not None, problems
         operator = next(one for one in metadata.operators if one.uid == "sum")

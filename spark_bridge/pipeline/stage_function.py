@@ -15,11 +15,14 @@ Rules.
 
 from __future__ import annotations
 
+import gc
 import pickle
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from itertools import groupby
+from typing import TYPE_CHECKING, cast
 
 from engine.elements.batch import Batch
 from engine.elements.errors import JobFailedError, StorageError
@@ -40,8 +43,10 @@ ROW_SCHEMA = "target int, subtask int, channel int, sequence int, payload binary
 ``channel``: its index in the plan; ``sequence``: the number of the block on the channel."""
 
 DRIVER = -1
-_BLOCK_RECORDS = 16_384
+_BLOCK_RECORDS = 4_096
 _BLOCKS_A_BATCH = 32
+_modules = 0
+"""How many there were when they were last set aside, in this worker."""
 _MOST_BYTES = 16 * 1024 * 1024
 """Spark holds a row in memory several times over."""
 
@@ -74,9 +79,24 @@ def stage_function(order: StageOrder) -> Callable[[Rows], Rows]:
 
         context = TaskContext.get()
         assert context is not None, "Spark runs this in a task"
+        keep_modules()
         return run_partition(order, context.partitionId(), batches)
 
     return run
+
+
+def keep_modules() -> None:
+    """Spare the collector the modules, again when there are more. PySpark has it look at everything after each task: at
+    tens of thousands of objects, several times what a small task takes itself.
+
+    Rule: what earlier tasks have left behind is collected first. A worker keeps no more than one of them.
+    """
+    global _modules  # noqa: PLW0603 (a worker runs one task after the other)
+    if len(sys.modules) > _modules:
+        _modules = len(sys.modules)
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
 
 
 def run_partition(order: StageOrder, number: int, batches: Rows) -> Rows:
@@ -169,9 +189,7 @@ class _Partition:
 
     def _blocks(self, part: SubtaskBatch) -> Iterator[StageRow]:
         for channel, elements in part.drained():
-            waiting = self._open.setdefault(channel, [])
-            for element in elements:
-                _append(waiting, element)
+            self._open.setdefault(channel, []).extend(elements)
             records = self._records.get(channel, 0) + sum(len(one) for one in elements if isinstance(one, Batch))
             if records >= _BLOCK_RECORDS:
                 yield from self._flushed(channel)
@@ -184,7 +202,7 @@ class _Partition:
                 yield from self._flushed(channel)
 
     def _flushed(self, channel: int) -> Iterator[StageRow]:
-        elements, self._open[channel] = self._open[channel], []
+        elements, self._open[channel] = list(_joined(self._open[channel])), []
         for packed in packed_within(elements, self._edge(channel), _MOST_BYTES):
             yield self._block(channel, packed)
 
@@ -212,22 +230,23 @@ def _check_running(order: BatchOrder) -> None:
         )
 
 
-def _append(waiting: list[Element], element: Element) -> None:
-    """Add an element; rows of two batches without an event between them become one batch."""
-    last = waiting[-1] if waiting else None
-    if (
-        type(element) is Batch
-        and type(last) is Batch
-        and (last.timestamps is None) == (element.timestamps is None)
-        and (last.keys is None) == (element.keys is None)
-    ):
-        waiting[-1] = Batch(
-            last.values + element.values,
-            None if last.timestamps is None else [*last.timestamps, *(element.timestamps or ())],
-            None if last.keys is None else [*last.keys, *(element.keys or ())],
+def _joined(elements: Iterable[Element]) -> Iterator[Element]:
+    """The same elements; rows of batches without an event between them are one batch."""
+    for shape, some in groupby(elements, _shape):
+        if shape is None:
+            yield from some
+            continue
+        batches = cast("list[Batch]", list(some))
+        values, timestamps, keys = (
+            [item for batch in batches for item in getattr(batch, name)] if has else None
+            for name, has in zip(("values", "timestamps", "keys"), (True, *shape), strict=True)
         )
-    else:
-        waiting.append(element)
+        yield Batch(values or [], timestamps, keys)
+
+
+def _shape(element: Element) -> tuple[bool, bool] | None:
+    """Whether rows have timestamps and keys; ``None``: it has no rows."""
+    return (element.timestamps is not None, element.keys is not None) if type(element) is Batch else None
 
 
 # -- rows and Arrow ---------------------------------------------------------------------------------------------------

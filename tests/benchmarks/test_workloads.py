@@ -43,13 +43,13 @@ def test_keyed_sum_is_right(case: KeyedSum) -> None:
 
 @pytest.mark.parametrize(
     ("mode", "check", "message"),
-    [("none", "_check_sums", "live state"), ("exactly-once", "_check_checkpoint", "last checkpoint")],
+    [("none", "_check_sums", "live state"), ("exactly-once", "check_checkpoint", "last checkpoint")],
 )
 def test_wrong_sums_are_caught(monkeypatch: pytest.MonkeyPatch, mode: str, check: str, message: str) -> None:
     """A benchmark of wrong results is an error: the sum of one key is enough."""
     right = expected_sums(COUNT)
     wrong = {**right, next(iter(right)): -1}
-    for other in {"_check_sums", "_check_checkpoint"} - {check}:
+    for other in {"_check_sums", "check_checkpoint"} - {check}:
         monkeypatch.setattr(KeyedSum, other, lambda *_: None)
     monkeypatch.setattr(keyed_sum, "expected_sums", lambda _: wrong)
 

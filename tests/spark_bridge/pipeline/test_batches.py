@@ -19,6 +19,7 @@ from engine import (
     CsvRowFormat,
     DiskLog,
     FileSink,
+    GeneratorSource,
     Job,
     JobGraphError,
     JsonLinesRowFormat,
@@ -142,6 +143,22 @@ def test_a_job_can_travel_to_executors(build: BuildJob, tmp_path: Path) -> None:
     in_batches(build(2), tmp_path, config(), watch=note, stop_after=2)
     assert len(orders) == 2
     assert all(map(is_portable, orders))
+
+
+def test_a_long_input_makes_the_order_of_a_batch_no_larger(tmp_path: Path) -> None:
+    """Generators run on executors: the driver sends a function and positions, never records."""
+    sizes: list[int] = []
+
+    def note(driver: BatchDriver) -> None:
+        inner = driver.run
+        driver.run = lambda order: (sizes.append(len(cloudpickle.dumps(order))), inner(order))[1]
+
+    for count in (1_000, 100_000_000):
+        job = Job("long")
+        job.source(GeneratorSource(lambda start, stop: [1] * (stop - start), count)).sink(FileSink("rows"), uid="sink")
+        in_batches(job, tmp_path / str(count), config(100), watch=note, stop_after=3)
+    assert len(sizes) == 6
+    assert max(sizes[3:]) < max(sizes[:3]) + 100
 
 
 def test_the_simulator_knows_nothing_of_batches(tmp_path: Path) -> None:

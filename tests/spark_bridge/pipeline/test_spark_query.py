@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import json
+import os
 import sqlite3
+import sys
+import weakref
 from contextlib import closing
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,6 +19,7 @@ from engine import (
     CollectionSource,
     DiskLog,
     FileSink,
+    GeneratorSource,
     Job,
     LogSink,
     PartitionCommit,
@@ -25,7 +32,7 @@ from engine.observe.cut_oracle import CutOracle
 from engine.runtime.execution import ExecutionResult
 from engine.runtime.storage import open_storage
 from operators.log.disk import committed_records
-from spark_bridge.pipeline import spark_execution
+from spark_bridge.pipeline import spark_execution, stage_function
 from state_backends import LocalFileSystem
 from tests.spark_bridge.pipeline import jobs
 from tests.spark_bridge.pipeline.runs import config, simulated
@@ -102,3 +109,46 @@ def test_two_writers_of_each_sink_share_its_place_on_spark(tmp_path: Path) -> No
     assert found == {(f"shop={number % 3}", f'{{"number":{number}}}'): 1 for number in expected}
     assert sorted(path.parent.name for path in out.rglob("_SUCCESS")) == ["shop=0", "shop=1", "shop=2"]
     assert any((tmp_path / "state" / "shop" / "shared").iterdir()), "no snapshot was incremental"
+
+
+@pytest.mark.usefixtures("spark")
+def test_generators_run_in_workers_whose_modules_the_collector_passes_over(tmp_path: Path) -> None:
+    """The driver makes no record, however many there are; and PySpark collects garbage after every task."""
+    job = Job("where")
+    source = GeneratorSource(lambda start, stop: [f"{os.getpid()} {gc.get_freeze_count()}"] * (stop - start), 6)
+    job.source(source).sink(FileSink("rows"), uid="sink")
+    result, _ = on_spark(job, tmp_path, 1)
+    assert result.error is None, result.error
+    rows = [json.loads(line).split() for _, line in jobs.committed(tmp_path / "out").elements()]
+    assert len(rows) == 6
+    assert str(os.getpid()) not in {process for process, _ in rows}
+    assert max(int(frozen) for _, frozen in rows) > 10_000
+
+
+class _Left:
+    """What a task leaves behind, for the collector alone."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_a_worker_keeps_no_more_than_one_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that brings no module is not set aside with them; what another one left behind is collected before the
+    next time."""
+    monkeypatch.setattr(stage_function, "_modules", 0)
+    first, second = _Left(), _Left()
+    set_aside, collected = weakref.ref(first), weakref.ref(second)
+    del second
+    stage_function.keep_modules()
+    assert collected() is None
+    del first
+    third = _Left()
+    collected = weakref.ref(third)
+    stage_function.keep_modules()
+    del third
+    gc.collect()
+    assert (set_aside() is None, collected() is None) == (False, True)
+
+    monkeypatch.setitem(sys.modules, "brought_by_a_task", ModuleType("brought_by_a_task"))
+    stage_function.keep_modules()
+    assert set_aside() is None
