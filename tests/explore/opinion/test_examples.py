@@ -33,6 +33,7 @@ NO_JOB = {
     "flights.py": "needs the data of a year of flights",
     "flights_data.py": "part of flights.py",
     "flights_lateness.py": "needs the data of a year of flights",
+    "flights_on_spark.py": "part of flights.py",
     "flights_oracle.py": "part of flights.py",
     "flights_proof.py": "part of flights.py",
     "flights_spark.py": "part of flights.py",

@@ -84,6 +84,7 @@ NOT_SEARCHED = {
     "end_to_end_sinks.py": PART,
     "flights_data.py": PART,
     "flights_lateness.py": PART,
+    "flights_on_spark.py": PART,
     "flights_oracle.py": PART,
     "flights_proof.py": PART,
     "flights_spark.py": PART,
