@@ -57,6 +57,8 @@ if TYPE_CHECKING:
         AsyncTimeoutError as AsyncTimeoutError,
     )
     from operators.basic import (
+        AckingContext as AckingContext,
+        AckingFunction as AckingFunction,
         AggregateFunction as AggregateFunction,
         BroadcastProcessFunction as BroadcastProcessFunction,
         CollectedResults as CollectedResults,
@@ -72,6 +74,7 @@ if TYPE_CHECKING:
         ProcessContext as ProcessContext,
         ProcessFunction as ProcessFunction,
         SinkOperator as SinkOperator,
+        TrackedRecord as TrackedRecord,
         aggregates as aggregates,
     )
     from operators.columns import (
@@ -140,6 +143,7 @@ if TYPE_CHECKING:
         GeneratorSource as GeneratorSource,
         Pause as Pause,
         SequenceSource as SequenceSource,
+        SpoutSource as SpoutSource,
     )
     from operators.table.connectors import (
         register_connector as register_connector,
@@ -300,6 +304,8 @@ _ROOMS: dict[str, tuple[str, ...]] = {
     "operators.files.reading": ("FileSource", "FixedLengthFormat", "ParquetInputFormat"),
     "operators.table.connectors": ("register_connector", "register_format", "table_sink", "table_source"),
     "operators.basic": (
+        "AckingContext",
+        "AckingFunction",
         "AggregateFunction",
         "BroadcastProcessFunction",
         "CoProcessFunction",
@@ -315,11 +321,12 @@ _ROOMS: dict[str, tuple[str, ...]] = {
         "ProcessContext",
         "ProcessFunction",
         "SinkOperator",
+        "TrackedRecord",
     ),
     "operators.log.disk": ("DiskLog", "consumer_lag"),
     "operators.log.kafka": ("KafkaSink", "KafkaSource"),
     "operators.log.connectors": ("LogSink", "LogSource"),
-    "operators.sources": ("CollectionSource", "GeneratorSource", "Pause", "SequenceSource"),
+    "operators.sources": ("CollectionSource", "GeneratorSource", "Pause", "SequenceSource", "SpoutSource"),
     "operators.time": ("WatermarkStrategy",),
     "operators.windows": (
         "ContinuousEventTimeTrigger",

@@ -137,6 +137,11 @@ class DataLossError(WeirError):
     exit_code = 21
 
 
+class AcknowledgementError(WeirError):
+    """A function has settled a record twice, anchored a record to one that is settled, or settled something else. It
+    would do so again after a restart."""
+
+
 class ForbiddenCallError(WeirError):
     """A user's function has asked the real world for a value that no replay repeats."""
 

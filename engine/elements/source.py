@@ -7,7 +7,7 @@ opened at that position returns exactly the records that the first one had not r
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from engine.elements.batch import Batch
 from state_backends.files import FileSystem
@@ -61,6 +61,33 @@ class Source(Protocol):
 
     def open_split(self, split: str, position: Any, context: SourceContext) -> SplitReader:
         """Open ``split`` at ``position`` (``None`` = its beginning)."""
+
+
+class SpoutMessage(NamedTuple):
+    """A record of a source in mode ``acking``. Its split and its number in the split, counted from where this attempt
+    of the source began, are its id (Storm: the message id). ``replays``: how often it was sent again so far."""
+
+    value: Any
+    split: str
+    number: int
+    replays: int
+
+
+class AckingListener(Protocol):
+    """Hears what has become of each record of one subtask in mode ``acking`` (Storm: ``ISpout.ack`` and ``fail``). A
+    record that has failed is sent again whatever the listener does.
+
+    A source that wants one offers ``acking_listener(context) -> AckingListener``.
+    """
+
+    max_pending: int | None
+    """The most records of the subtask that may wait for their acknowledgement; ``None``: as the run says."""
+
+    def ack(self, message: SpoutMessage) -> None:
+        """All tuples made from the record have been handled."""
+
+    def fail(self, message: SpoutMessage) -> None:
+        """A function has failed the record, or it has timed out."""
 
 
 class SourceCheckpointListener(Protocol):

@@ -25,7 +25,7 @@ from engine.graph.windowed_stream import WindowedStream
 
 if TYPE_CHECKING:
     from engine.graph.joined_streams import IntervalJoin
-    from operators.basic import AggregateFunction, KeyedProcessFunction, ProcessFunction
+    from operators.basic import AckingFunction, AggregateFunction, KeyedProcessFunction, ProcessFunction
     from operators.columns import ColumnAggregate
     from operators.patterns import Pattern
     from operators.windows import WindowAssigner
@@ -189,17 +189,22 @@ class KeyedStream(Stream):
         | type[KeyedProcessFunction]
         | ProcessFunction
         | type[ProcessFunction]
+        | AckingFunction
+        | type[AckingFunction]
         | Callable[[Any, Any], Any],
         **options: Unpack[OperatorOptions],
     ) -> Stream:
         """The records that a process function emits; it may keep state per key and set timers.
 
         ``function`` is a ``KeyedProcessFunction`` (every subtask gets its own copy), its class, or a plain
-        ``function(value, context)`` that returns the records or ``None``.
+        ``function(value, context)`` that returns the records or ``None``. An ``AckingFunction`` gets all records of a
+        key in one subtask, and has no state per key.
         """
-        from operators.basic import KeyedProcessOperator
+        from operators.basic import KeyedProcessOperator, is_acking
 
         check_callable_or_methods("process", "function", function, "process_element")
+        if is_acking(function):
+            return super().process(cast("AckingFunction", function), **options)
         # The operator makes an instance of a class itself, whatever its annotation says.
         factory = partial(KeyedProcessOperator, cast("KeyedProcessFunction", function))
         return self._transform("process", factory, options, requires_key=True)

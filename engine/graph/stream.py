@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from engine.graph.joined_streams import JoinedStreams
     from engine.graph.keyed_stream import KeyedStream
     from operators.async_io import AsyncFunction, AsyncRetryStrategy
-    from operators.basic import CollectedResults, ProcessFunction
+    from operators.basic import AckingFunction, CollectedResults, ProcessFunction
     from operators.time import WatermarkStrategy
     from operators.windows import WindowAssigner
 
@@ -128,17 +128,24 @@ class Stream:
 
     def process(
         self,
-        function: ProcessFunction | type[ProcessFunction] | Callable[[Any, Any], Any],
+        function: ProcessFunction
+        | type[ProcessFunction]
+        | AckingFunction
+        | type[AckingFunction]
+        | Callable[[Any, Any], Any],
         **options: Unpack[OperatorOptions],
     ) -> Stream:
         """The records that a process function emits; it may also emit side outputs.
 
         ``function`` is a ``ProcessFunction`` (every subtask gets its own copy), its class, or a plain
-        ``function(value, context)`` that returns the records or ``None``.
+        ``function(value, context)`` that returns the records or ``None``. An ``AckingFunction`` anchors, acknowledges
+        and fails records itself.
         """
-        from operators.basic import ProcessOperator
+        from operators.basic import AckingOperator, ProcessOperator, is_acking
 
         check_callable_or_methods("process", "function", function, "process_element")
+        if is_acking(function):
+            return self._transform("process", partial(AckingOperator, cast("AckingFunction", function)), options)
         # The operator makes an instance of a class itself, whatever its annotation says.
         factory = partial(ProcessOperator, cast("ProcessFunction", function))
         return self._transform("process", factory, options)

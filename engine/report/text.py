@@ -162,7 +162,22 @@ def acking_tables(acking: Mapping[str, Any], width: int = TABLE_WIDTH) -> list[G
         ("Offsets committed, times", format_count(acking["commits"])),
     )
     columns = (Column("", [name for name, _ in rows], is_text=True), Column("Value", [value for _, value in rows]))
-    return [*fitted("Record acking", columns, width), *([Group(Text(f"Control: {control}"))] if control else [])]
+    tables = [*fitted("Record acking", columns, width), *([Group(Text(f"Control: {control}"))] if control else [])]
+    return tables + _spouts_table(acking["spouts"], width)
+
+
+def _spouts_table(spouts: Mapping[str, Mapping[str, int]], width: int) -> list[Group]:
+    """One row per subtask of a source."""
+    shown = list(spouts.items())[:TASK_ROWS]
+    if not shown:
+        return []
+    columns = [Column("Source", [name for name, _ in shown], is_text=True)]
+    counts = {"Roots": "tracked", "Acked": "completed", "Failed": "failed", "Timed out": "timed_out"}
+    counts |= {"Sent again": "replayed", "Most pending": "max_pending"}
+    columns += [Column(title, [format_count(one[key]) for _, one in shown]) for title, key in counts.items()]
+    latencies = {"Mean latency": "latency_mean_ns", "Longest": "latency_max_ns"}
+    columns += [Column(title, [format_ns(one[key]) for _, one in shown]) for title, key in latencies.items()]
+    return fitted(_of("Record acking, by source", shown, list(spouts), "first"), columns, width)
 
 
 # --- checkpoints --------------------------------------------------------------------------------------------------

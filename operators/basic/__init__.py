@@ -1,12 +1,20 @@
 """What most jobs use: ``stateless`` transforms, process functions over one and two inputs (``keyed_process``,
 ``co_process``, ``broadcast_process``), running reductions (``keyed``, ``aggregates``), side outputs, the head of an
 iteration, and sinks that need no files. ``functions`` and ``two_input_functions`` are the interfaces of user code,
-``keyed_states`` gives it state.
+``keyed_states`` gives it state; an ``acking_function`` settles its records itself.
 """
 
 from __future__ import annotations
 
 from operators.basic import aggregates as aggregates
+from operators.basic.acking_function import (
+    AckingContext as AckingContext,
+    AckingFunction as AckingFunction,
+    AckingOperator as AckingOperator,
+    RecordFailedError as RecordFailedError,
+    TrackedRecord as TrackedRecord,
+    is_acking as is_acking,
+)
 from operators.basic.broadcast_process import (
     BroadcastProcessOperator as BroadcastProcessOperator,
     KeyedBroadcastProcessOperator as KeyedBroadcastProcessOperator,

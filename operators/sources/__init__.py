@@ -1,5 +1,6 @@
 """Sources: ``source_operator`` runs a source in turns and keeps its positions, ``source_context`` connects it with its
-operator; ``in_memory`` holds the sources that need no file: a collection, a sequence of ints, a generator function.
+operator, ``spout_source`` with callbacks of a program; ``in_memory`` holds the sources that need no file: a collection,
+a sequence of ints, a generator function.
 """
 
 from __future__ import annotations
@@ -19,3 +20,4 @@ from operators.sources.source_operator import (
     saved_shape as saved_shape,
     source_of as source_of,
 )
+from operators.sources.spout_source import SpoutSource as SpoutSource

@@ -20,7 +20,7 @@ from engine.elements.batch import MIN_TIMESTAMP_MS, Batch
 from engine.elements.columns import ColumnBatch, concatenated
 from engine.elements.errors import JobChangedError, MalformedStateError, WeirError, check_whole, shorten
 from engine.elements.operator import Operator, OperatorFactory
-from engine.elements.source import Source, SourceCheckpointListener, SplitReader
+from engine.elements.source import AckingListener, Source, SourceCheckpointListener, SplitReader
 from operators.sources.source_context import CompletedPositions, OperatorSourceContext
 from operators.time import (
     IDLENESS,
@@ -303,6 +303,12 @@ class SourceOperator(Operator):
         something."""
         times = [split.available_at_ns or now_ns for split in self._unfinished]
         return max(now_ns, min(times, default=now_ns))
+
+    def acking_listener(self) -> AckingListener | None:
+        """The source's listener to acknowledgements, if it wants one. Ask after ``open``."""
+        make = getattr(self._source, "acking_listener", None)
+        listener: AckingListener | None = None if make is None else make(self._source_context)
+        return listener
 
     def positions(self) -> dict[str, tuple[Any, bool]]:
         """For each split of this subtask: the position after the last record read, and whether none is left."""

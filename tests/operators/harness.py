@@ -126,6 +126,7 @@ class FakeContext:
         self.incarnation = incarnation
         self.checkpointing_enabled = checkpointing_enabled
         self.publish_at_once = False
+        self.tracking = None
         self.starts_from_another_run = False
         self.losses: list[str] = []
         self.coordinated = coordinated

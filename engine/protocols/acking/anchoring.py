@@ -78,13 +78,16 @@ NewId = Callable[[], int]
 
 class AnchoredTuple:
     """One tuple on its way. ``edges``: by root; none when it is not tracked. ``out``: exclusive or of the edges of all
-    tuples that were emitted anchored to it."""
+    tuples that were emitted anchored to it. ``claims``: how many have still to say that they have handled it;
+    ``failed``: one of them has said that it cannot."""
 
-    __slots__ = ("edges", "out")
+    __slots__ = ("claims", "edges", "failed", "out")
 
     def __init__(self, edges: dict[int, int] | None = None) -> None:
         self.edges: dict[int, int] = {} if edges is None else edges
         self.out = 0
+        self.claims = 0
+        self.failed = False
 
     def __repr__(self) -> str:
         return f"AnchoredTuple({self.edges!r}, out={self.out:#x})"

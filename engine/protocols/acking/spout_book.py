@@ -102,7 +102,8 @@ class SpoutBook(Generic[M]):
         assert max_pending is None or max_pending >= 1, max_pending
         self.task = task
         self._has_ackers = has_ackers
-        self._max_pending = max_pending
+        self.max_pending = max_pending
+        """The most roots that may be pending; ``None``: any number."""
         self._pending: RotatingMap[int, M] = RotatingMap(SPOUT_BUCKETS)
 
     def emit(self, message_id: M | None, receivers: int, new_id: NewId) -> SpoutEmission[M]:
@@ -141,7 +142,7 @@ class SpoutBook(Generic[M]):
     @property
     def is_full(self) -> bool:
         """Whether no further root may be pending."""
-        return self._max_pending is not None and len(self._pending) >= self._max_pending
+        return self.max_pending is not None and len(self._pending) >= self.max_pending
 
     @property
     def pending(self) -> tuple[M, ...]:

@@ -1,17 +1,28 @@
 """Tracks what one task handles and sends: it acknowledges each tuple, and anchors to it the tuples made from it.
 
 (Storm: a bolt.) The channels of a task that dies are cut: the records on them are lost.
+
+A function of the task may claim the tuple in hand, and say later that it has handled it. A tuple is acknowledged when
+the task is through with it and every claim is released: its children until then are in one message with its own edge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from engine.elements.batch import Batch
 from engine.graph.partitioner import Routed, Router
-from engine.protocols.acking.anchoring import UNTRACKED, AckerMessage, AnchoredTuple, IdStream, acks_of, child_of
+from engine.protocols.acking.anchoring import (
+    AckerMessage,
+    AnchoredTuple,
+    IdStream,
+    acks_of,
+    child_of,
+    fails_of,
+    resets_of,
+)
 from engine.runtime.acking.acked_channel import AckedChannel
 from engine.runtime.channels import Channel, TracedBatch
 from engine.runtime.tasks import TaskPlace
@@ -21,14 +32,15 @@ if TYPE_CHECKING:
 
 
 class Bolt:
-    """Implements :class:`engine.runtime.tasks.tracking.TaskTracking`."""
+    """Implements :class:`engine.runtime.tasks.tracking.TaskTracking`, and
+    :class:`engine.elements.record_tracking.RecordTracking` for the functions of the task."""
 
     def __init__(self, run: AckingRun, place: TaskPlace) -> None:
         environment = place.environment
         self.run = run
         self.new_id = IdStream(f"{run.seed}/{environment.incarnation}/{environment.attempt}/{place.name}")
-        self.current: AnchoredTuple = UNTRACKED
-        """The tuple being handled: everything emitted meanwhile is anchored to it."""
+        self.current: tuple[AnchoredTuple, ...] = ()
+        """The tuples being handled, tracked ones only: everything emitted meanwhile is anchored to them."""
         self._name = place.name
         self._latency_ns = environment.cost.latency_ns(place.vertex.names_of(place.plan.subtask))
 
@@ -43,11 +55,47 @@ class Bolt:
         """Take records of an input channel, one tuple at a time."""
         assert isinstance(batch, TracedBatch), f"records without tuples: {batch!r}"
         for one, part in batch.by_cause():
-            self.current = one
+            self.current = (one,) if one.edges else ()
+            claim = self.claim()
             process(part)
-            self.current = UNTRACKED
-            for message in acks_of(one):
+            self.current = ()
+            self.acknowledge(claim)
+
+    # -- for functions --------------------------------------------------------------------------------------------
+
+    def claim(self) -> tuple[AnchoredTuple, ...]:
+        for one in self.current:
+            one.claims += 1
+        return self.current
+
+    def acknowledge(self, claim: Iterable[AnchoredTuple]) -> None:
+        for one in claim:
+            one.claims -= 1
+            # Not before the last claim is released: a function may still emit records anchored to it.
+            if not one.claims and not one.failed:
+                for message in acks_of(one):
+                    self.say(message)
+
+    def fail(self, claim: Iterable[AnchoredTuple]) -> None:
+        for one in claim:
+            one.claims -= 1
+            if not one.failed:
+                one.failed = True
+                for message in fails_of(one):
+                    self.say(message)
+
+    def restart_timeout(self, claim: Iterable[AnchoredTuple]) -> None:
+        for one in claim:
+            for message in resets_of(one):
                 self.say(message)
+
+    def emit_for(self, claims: Sequence[Sequence[AnchoredTuple]], emit: Callable[[], None]) -> None:
+        before = self.current
+        self.current = tuple([one for claim in claims for one in claim])
+        emit()
+        self.current = before
+
+    # -- sending --------------------------------------------------------------------------------------------------
 
     def router(self, router: Router) -> AckedRouter:
         return AckedRouter(router, self)
@@ -77,7 +125,7 @@ class AckedRouter:
     def route(self, batch: Batch) -> Routed:
         """See :class:`engine.graph.partitioner.Router`."""
         bolt = self._bolt
-        anchors, new_id = (bolt.current,), bolt.new_id
+        anchors, new_id = bolt.current, bolt.new_id
         routed: list[tuple[int, Batch]] = [
             (channel, TracedBatch.of(part, [child_of(anchors, new_id) for _ in part.values]))
             for channel, part in self._router.route(batch)

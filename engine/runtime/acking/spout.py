@@ -7,7 +7,11 @@ Rules.
   that ends, a timer, the end of the input) comes from its state. It has no anchor: its inputs were acknowledged.
 * A source sends one record at a time, whatever the size of batches.
 * A source record is a root; split and number are its message id. It is kept until it is acknowledged. When it has
-  failed or timed out, the same record is sent again, under a new root, before new ones.
+  failed or timed out, the same record is sent again, under a new root, before new ones. A source may ask to hear of
+  each outcome, and may allow fewer pending records than the run does (Storm: ``ISpout.ack`` and ``fail``,
+  ``topology.max.spout.pending``).
+* A function in the source's own chain may claim the record it gets. Then the root's tuple is in the tree, with an edge
+  of its own, until the claim is released.
 * A source has come to its end when all records were read and acknowledged. Only then does event time end, too. Until
   then event time advances as if no record was ever sent again, so a replay may be late for its window.
 * Other modes pay nothing for this: their tasks have no such parts.
@@ -20,8 +24,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from engine.elements.batch import Batch
+from engine.elements.source import AckingListener, SpoutMessage
 from engine.observe.trace_events import RecordReplayed
-from engine.protocols.acking.anchoring import UNTRACKED, AnchoredTuple, Reply
+from engine.protocols.acking.anchoring import AnchoredTuple, Reply
 from engine.protocols.acking.settings import ReplayLimitError
 from engine.protocols.acking.spout_book import ACKED, FAILED, Outcome, SplitProgress, SpoutBook
 from engine.runtime.acking.bolt import Bolt
@@ -52,6 +57,7 @@ class Spout:
         self.book: SpoutBook[SpoutRecord] = SpoutBook(
             place.name, has_ackers=acking.has_ackers, max_pending=acking.settings.max_pending
         )
+        self._listener: AckingListener | None = None
         self._replays: deque[SpoutRecord] = deque()
         self._progress: dict[str, SplitProgress] = {}
         self._read_from: str | None = None
@@ -74,7 +80,11 @@ class Spout:
         self._send, output.emit = output.emit, self._emit_new
 
     def opened(self) -> None:
-        positions = self._task.source.positions()
+        source = self._task.source
+        self._listener = source.acking_listener()
+        if self._listener is not None and self._listener.max_pending is not None:
+            self.book.max_pending = self._listener.max_pending
+        positions = source.positions()
         self._progress = {split: SplitProgress(position) for split, (position, _) in positions.items()}
 
     # -- sending --------------------------------------------------------------------------------------------------
@@ -96,14 +106,27 @@ class Spout:
             self._settle(Outcome(record, ACKED, None))
             return
         root = self._bolt.new_id()
-        self._bolt.current = tuples = AnchoredTuple({root: 0})
+        bolt, tuples = self._bolt, AnchoredTuple({root: 0})
+        bolt.current = (tuples,)
+        bolt.claim()
         self._send(record.batch)
-        self._bolt.current = UNTRACKED
-        statistics.tracked += 1
-        self._bolt.say(self.book.track(record, root, tuples.out))
-        statistics.max_pending = max(statistics.max_pending, len(self.book))
+        bolt.current = ()
+        statistics.track(self._place.name)
+        bolt.say(self.book.track(record, root, self._value_of(root, tuples)))
+        statistics.pending(self._place.name, len(self.book))
         if not self._ticks:
             self._tick_later()
+
+    def _value_of(self, root: int, tuples: AnchoredTuple) -> int:
+        """The value of the root's INIT: the edges of its first tuples, and its own while a function has a claim."""
+        value, tuples.claims = tuples.out, tuples.claims - 1
+        if tuples.claims or tuples.failed:
+            tuples.edges[root] = edge = self._bolt.new_id()
+            tuples.out = 0
+            # Without it the tree would be complete, or an INIT of value 0 would hide the failure: the acker tests for
+            # 0 first.
+            return value ^ edge
+        return value
 
     def records_due(self) -> int:
         """See the contract. When all was read and acknowledged the stream ends."""
@@ -135,7 +158,7 @@ class Spout:
         task.wake()
 
     def _emit_again(self) -> None:
-        self._run.statistics.replayed += 1
+        self._run.statistics.replay(self._place.name)
         self._emit(self._replays.popleft())
 
     def _pause(self) -> None:
@@ -171,18 +194,28 @@ class Spout:
 
     def _settle(self, outcome: Outcome[SpoutRecord]) -> None:
         record, statistics = outcome.message_id, self._run.statistics
+        self._tell(record, outcome.result)
         if outcome.result == ACKED:
-            statistics.complete(self._kernel.now_ns - record.first_ns)
+            statistics.complete(self._place.name, self._kernel.now_ns - record.first_ns)
             self._progress[record.split].acked(record.number)
             self._acked_since_commit += 1
             self._commit_later()
         else:
-            if outcome.result == FAILED:
-                statistics.failed += 1
-            else:
-                statistics.timed_out += 1
+            statistics.not_complete(self._place.name, is_failed=outcome.result == FAILED)
             self._send_again(record._replace(replays=record.replays + 1), outcome.result)
         self._task.wake()
+
+    def _tell(self, record: SpoutRecord, result: str) -> None:
+        """Call the source back."""
+        listener, value = self._listener, record.batch.values[0]
+        if listener is None:
+            return
+        message = SpoutMessage(value, record.split, record.number, record.replays)
+        try:
+            (listener.ack if result == ACKED else listener.fail)(message)
+        except Exception as error:
+            what = "ack callback" if result == ACKED else "fail callback"
+            raise self._task.source.user_error(what, value, error) from error
 
     def _send_again(self, record: SpoutRecord, why: str) -> None:
         if record.replays > self._run.settings.max_replays:

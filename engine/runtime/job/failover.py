@@ -30,6 +30,7 @@ from typing import Protocol
 from engine.checkpoint.coordinator import JobStatus, TaskId
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.elements.errors import (
+    AcknowledgementError,
     ConfigurationError,
     DataLossError,
     ForbiddenCallError,
@@ -83,6 +84,7 @@ NO_RESTART_HELPS = (
     OutputAheadError,
     ReplayLimitError,
     UnacknowledgedError,
+    AcknowledgementError,
 )
 """Errors that the next attempt would meet again (Flink: ``SuppressRestartsException``)."""
 

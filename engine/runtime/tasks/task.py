@@ -124,7 +124,8 @@ class Task:
         if environment.debloating is not None and self.inputs:
             bounded = [channel for channel in self.inputs if channel.input_index not in back_edges]
             self.gate.debloater = TaskDebloater(environment.debloating, self._kernel, bounded, self)
-        self.chain.connect(self.writers, partial(TaskOperatorContext, self, self.place, self.life, self.timers))
+        context_of = partial(TaskOperatorContext, self, self.place, self.life, self.timers, self.tracking)
+        self.chain.connect(self.writers, context_of)
         receivers: dict[int, Callable[[Batch], None]] = {}
         for edge in dict.fromkeys(channel.plan.edge for channel in self.inputs):
             receive = self.chain.receiver(edge, self.tracking)

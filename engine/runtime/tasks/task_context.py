@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.elements.errors import JobChangedError, JobGraphError, StateError
 from engine.elements.operator import OperatorMetrics
+from engine.elements.record_tracking import RecordTracking
 from engine.graph.plan import OperatorPlan
 from engine.runtime.channels import ChainOutput
 from engine.runtime.storage import RestoredOperator, SharedStreams
@@ -57,10 +58,12 @@ class TaskOperatorContext:
         place: TaskPlace,
         life: TaskLife,
         timers: TaskTimers,
+        tracking: RecordTracking | None,
         plan: OperatorPlan,
         output: ChainOutput,
     ) -> None:
         environment = place.environment
+        self.tracking = tracking
         self.plan = plan
         self.uid = plan.uid
         self.name = plan.name

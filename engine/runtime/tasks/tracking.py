@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from engine.checkpoint.coordinator import TaskId
 from engine.elements.batch import Batch
+from engine.elements.record_tracking import RecordTracking
 from engine.graph.partitioner import Router
 from engine.graph.plan import ExecutionPlan
 from engine.runtime.channels import Channel
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from operators.sources import SourceOperator
 
 
-class TaskTracking(Protocol):
+class TaskTracking(RecordTracking, Protocol):
     """Tracks what one task handles and sends."""
 
     def receiver(self, process: Callable[[Batch], None]) -> Callable[[Batch], None]:
