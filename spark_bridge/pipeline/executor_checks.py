@@ -27,7 +27,7 @@ MOST_SECONDS = 180.0
 
 def check_executors(session: SparkSession, directories: Sequence[str], name: str, job: object) -> None:
     """Ask all executors. ``directories``: the driver puts a file of this ``name`` into each, and executors must see it.
-    ``job``: must be loadable there.
+    ``job``: must be loadable there; it may be pickled already.
 
     Raises :class:`ExecutorError` when one cannot run the job, :class:`SparkBridgeError` when none answers, or when
     Spark runs two attempts at a task at the same time on purpose.
@@ -40,7 +40,7 @@ def check_executors(session: SparkSession, directories: Sequence[str], name: str
             "Spark speculates here: it would run a slow task twice at once, and both would write the files of sinks\n"
             "  fix: set spark.speculation=false"
         )
-    packed: bytes = cloudpickle.dumps(job)  # type: ignore[no-untyped-call]
+    packed: bytes = job if isinstance(job, bytes) else cloudpickle.dumps(job)  # type: ignore[no-untyped-call]
     cloudpickle.register_pickle_by_value(executor_facts)  # type: ignore[no-untyped-call]
     try:
         with _files(directories, name) as files:
@@ -55,7 +55,7 @@ def check_facts(facts: Iterable[Mapping[str, Any]]) -> None:
     problems = dict.fromkeys(f"{one['host']} {problem}" for one in facts for problem in _problems(one))
     if problems:
         listed = "\n".join(f"  {problem}" for problem in problems)
-        raise ExecutorError(f"executors cannot run the job, so no batch was started:\n{listed}")
+        raise ExecutorError(f"executors cannot run the job, so nothing was started:\n{listed}")
 
 
 def _problems(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -116,7 +116,7 @@ def _asked(session: SparkSession, files: Mapping[str, str], packed: bytes) -> li
     except TimeoutError:
         context.cancelAllJobs()
         raise SparkBridgeError(
-            f"no executor of {context.master} has taken a task within {MOST_SECONDS:g} s, so no batch was started\n"
+            f"no executor of {context.master} has taken a task within {MOST_SECONDS:g} s, so nothing was started\n"
             "  fix: check that the cluster has workers with free cores and memory, and that they reach the driver on"
             f" {os.uname().nodename}"
         ) from None

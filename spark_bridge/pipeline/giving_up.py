@@ -9,7 +9,9 @@ from engine.elements.errors import shorten
 from spark_bridge.errors import ExecutorError, SparkBridgeError
 from spark_bridge.jvm import is_connection_error, is_spark_error
 
-_RESUMABLE = "nothing of the batch is committed; "
+BATCH = "a batch", "nothing of the batch is committed", "go on with weir resume"
+SEARCH = "a search", "runs that were told are right", "search again: the same seed makes the same runs"
+"""What Spark has given up, what holds nevertheless, and what to do once the cause is mended."""
 _MODULE = re.compile(r"ModuleNotFoundError: (No module named '[^']+')")
 _PYTHON = re.compile(r"Python in worker has different version: (\S+) than that in driver: (\S+?),")
 _PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
@@ -17,11 +19,13 @@ _GONE = ("SparkContext was shut down", "Cannot call methods on a stopped SparkCo
          "Master removed our application", "ExecutorLostFailure", "Job cancelled because SparkContext")  # fmt: skip
 
 
-def told(error: BaseException, said: Callable[[], str] = str) -> BaseException:
+def told(
+    error: BaseException, said: Callable[[], str] = str, work: tuple[str, str, str] = BATCH
+) -> BaseException:
     """An error of the job as it is; one of Spark as ours. ``said``: the last lines that the JVM has printed."""
     if not is_spark_error(error):
         if isinstance(error, ConnectionError | EOFError):
-            return _gone("the connection to its driver is lost", said())
+            return _gone("the connection to its driver is lost", said(), work)
         return error
     text = str(error)
     if found := _PYTHON.search(text):
@@ -41,22 +45,24 @@ def told(error: BaseException, said: Callable[[], str] = str) -> BaseException:
             "  fix: install it there, or keep it beside the job file: then it travels with the job"
         )
     if is_connection_error(error):
-        return _gone("the connection to its driver is lost", said())
+        return _gone("the connection to its driver is lost", said(), work)
     cause = next((one for one in _GONE if one in text), None)
     if cause is not None:
-        return _gone(cause, text)
+        return _gone(cause, text, work)
+    given_up, holds, next_step = work
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line for line in lines if "Error: " in line and not line.startswith(("at ", "File "))]
     shown = shorten((causes or lines or [type(error).__name__])[-1 if causes else 0], 400)
     return SparkBridgeError(
-        f"Spark has given up a batch: {shown}\n  {_RESUMABLE}mend the cause, then go on with weir resume"
+        f"Spark has given up {given_up}: {shown}\n  {holds}; mend the cause, then {next_step}"
     )
 
 
-def _gone(what: str, printed: str) -> SparkBridgeError:
+def _gone(what: str, printed: str, work: tuple[str, str, str]) -> SparkBridgeError:
+    _, holds, next_step = work
     lines = [line.strip() for line in printed.splitlines() if " ERROR " in line or "Reason: " in line]
     last = f"\n  it printed: {shorten(lines[-1], 300)}" if lines else ""
     return SparkBridgeError(
         f"the Spark cluster is gone: {what}{last}\n"
-        f"  {_RESUMABLE}see that the cluster runs, then go on with weir resume"
+        f"  {holds}; see that the cluster runs, then {next_step}"
     )

@@ -15,10 +15,13 @@ from engine.cli.runs.driver import RunOrder as RunOrder, check_orders as check_o
 from engine.cli.runs.incarnations import used_incarnations as used_incarnations
 from engine.cli.runs.on_spark import (
     check_job as check_job,
+    check_search as check_search,
     check_where as check_where,
     explain_on_spark as explain_on_spark,
     on_option as on_option,
+    search_on_spark as search_on_spark,
 )
+from engine.cli.runs.results_file import results_file as results_file
 from engine.cli.runs.run_storage import (
     hold_claimed as hold_claimed,
     hold_directory as hold_directory,

@@ -15,8 +15,10 @@ from engine.runtime.execution import ExecutionResult
 
 if TYPE_CHECKING:
     from engine.cli.runs.driver import RunOrder
+    from engine.explore.search import Chunk, Hire
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+
 
 def on_option(command: CommandT) -> CommandT:
     """The option ``--on``."""
@@ -86,3 +88,27 @@ def explain_on_spark(plan: ExecutionPlan, config: RunConfig) -> str:
 
     check_plan(plan, config)
     return explain_stages(plan)
+
+
+def check_search(where: SparkCluster | None, only_here: Sequence[tuple[str, object]]) -> None:
+    """Raises, before anything is created, what is wrong with a search on Spark: PySpark or Java that is missing, or
+    options that only searches in processes of this machine have. ``only_here``: names of such options, with their values."""
+    if where is None:
+        return
+    for option, value in only_here:
+        if value:
+            raise ConfigurationError(
+                f"{option} and --on exclude each other: on Spark all cores that executors have make runs, with files in"
+                f" memory\n  fix: leave {option} or --on out"
+            )
+    from spark_bridge.pipeline import check_installed
+
+    check_installed()
+
+
+def search_on_spark(where: SparkCluster) -> tuple[int, Hire[Chunk]]:
+    """How many cores executors have, and what has these make the runs of a search. Starts the session."""
+    from spark_bridge.search_pool import SparkPool, search_session
+
+    session = search_session(where.master)
+    return session.sparkContext.defaultParallelism, lambda _jobs, make: SparkPool(session, make)

@@ -6,7 +6,7 @@ import os
 import platform
 import shlex
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -15,7 +15,7 @@ import click
 
 import engine
 from engine.cli.cases import load_subject, load_subject_and_scenario, write_token
-from engine.cli.runs import failure_directory, report_json, write_text
+from engine.cli.runs import check_search, failure_directory, report_json, results_file, search_on_spark, write_text
 from engine.cli.settings import given_settings, modes as mode_names, parse_params, setting_options
 from engine.cli.shell import AtLeast, OneOf
 from engine.cli.text import (
@@ -34,7 +34,7 @@ from engine.explore.cases import Scenario, Setting
 from engine.explore.failures import FailureReport
 from engine.explore.run import Subject
 from engine.explore.search import CampaignOrder, CampaignReport, Failure, Swarm, Token
-from engine.runtime.config import parse_duration_ns
+from engine.runtime.config import parse_duration_ns, parse_where
 
 _HELP = """Run the job that JOB defines very many times, each time with another schedule, other settings and faults, and
 judge each run by every invariant.
@@ -46,6 +46,7 @@ goes to --out DIR, or to out/<job>/failures/<number>; weir replay, shrink and di
 Examples:
   weir explore wordcount.py
   weir explore wordcount.py --runs 100000 --jobs 8
+  weir explore wordcount.py --runs 1000000 --on spark=spark://host:7077 --results runs.parquet
   weir explore wordcount.py --time 10m --mode aligned --mode unaligned --seed nightly
   weir explore wordcount.py --fault crash --fault rescale
   weir explore wordcount.py --savepoints all --fault none
@@ -61,7 +62,13 @@ TMPFS = "/dev/shm"
 @click.argument("job_file", metavar="JOB")
 @click.option("--runs", type=AtLeast(1), help=f"Runs to make. [default: {DEFAULT_RUNS}, without --time]")
 @click.option("--time", "duration", metavar="TIME", help="Stop after this long by the wall clock, e.g. 90s or 10m.")
-@click.option("--jobs", type=AtLeast(1), default=1, show_default=True, help="Processes that make runs.")
+@click.option("--jobs", type=AtLeast(1), help="Processes that make runs. [default: 1]")
+@click.option(
+    "--on",
+    "on",
+    metavar="spark[=MASTER]",
+    help="Have executors make the runs, on two local cores or the Spark cluster with this URL.",
+)
 @click.option(
     "--mode",
     "modes",
@@ -98,13 +105,15 @@ TMPFS = "/dev/shm"
 @click.option(
     "--out", metavar="DIR", help="Write the report of a failure to DIR. [default: out/<job>/failures/<number>]"
 )
+@click.option("--results", metavar="FILE", help="Write one row per run to this Parquet file.")
 @click.option("--shrink/--no-shrink", default=True, help="Shrink a failure, and compare it with runs that pass.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole report as JSON on standard output.")
 def command(
     job_file: str,
     runs: int | None,
     duration: str | None,
-    jobs: int,
+    jobs: int | None,
+    on: str | None,
     modes: tuple[str, ...],
     seed: str,
     promise: str | None,
@@ -116,12 +125,15 @@ def command(
     keep_going: bool,
     files: str | None,
     out: str | None,
+    results: str | None,
     shrink: bool,
     as_json: bool,
 ) -> int:
     from engine.explore.search import CampaignOrder, explore
 
     console = error_console()
+    where = parse_where(on)
+    check_search(where, [("--jobs", jobs), ("--files", files)])
     named = parse_params(params)
     with job_output_dropped():
         subject, scenario = load_subject_and_scenario(job_file, named)
@@ -137,19 +149,24 @@ def command(
         console,
         f"weir {engine.__version__} (Python {platform.python_version()}): exploring job {subject.label}, seed {seed}",
     )
-    with _files(files) as directory:
+    load: Callable[[], Subject] = partial(load_subject, subject.path, named)
+    with _files(files) as directory, results_file(results) as keep:
+        hire = None
+        if where is not None:
+            # The job travels: executors need not have its file.
+            load, (jobs, hire) = subject.fresh, search_on_spark(where)
         order = CampaignOrder(
             seed=seed,
             runs=DEFAULT_RUNS if runs is None and seconds is None else runs,
             seconds=seconds,
-            jobs=jobs,
+            jobs=jobs or 1,
             swarm=swarm,
             promise=promise,
             keep_going=keep_going,
             files=directory,
         )
         with progress_of(console, how_far) as progress, job_output_dropped():
-            report = explore(partial(load_subject, subject.path, named), order, progress)
+            report = explore(load, order, progress, results=keep, hire=hire)
     given = [part for one in definitions for part in ("--set", one)]
     given += [] if config_file is None else ["--config", config_file]
     return _tell(subject, report, given, as_json=as_json, out=out, shrink=shrink)

@@ -128,6 +128,17 @@ class Subject:
         self._inputs: dict[tuple[str, ...], dict[str, bytes]] = {}
         """By the paths of a source: its files, as they were when the first case began."""
 
+    def fresh(self) -> Subject:
+        """The same job, of which nothing is known yet."""
+        return Subject(
+            self._build,
+            label=self.label,
+            path=self.path,
+            params=self.params,
+            job_digest=self.job_digest,
+            expected=self.expected,
+        )
+
     def plan(self, parallelism: int | None = None) -> ExecutionPlan:
         """The plan of the job, made once for each parallelism."""
         plan = self._plans.get(parallelism)

@@ -37,8 +37,9 @@ from engine.explore.run import (
     trace_digest,
 )
 from engine.explore.search.coverage import Coverage
+from engine.explore.search.made_run import MadeRun
 from engine.explore.search.swarm import Swarm, draw_case
-from engine.explore.search.workers import Pool
+from engine.explore.search.workers import Hire, Pool
 from engine.observe.trace_events import TraceEvent
 from state_backends.files import FileSystem, LocalFileSystem, RandomAccessFile, WrappedFileSystem, WritableFile
 
@@ -96,6 +97,7 @@ class Chunk:
     first: int
     coverage: Coverage = field(default_factory=Coverage)
     failures: list[Failure] = field(default_factory=list)
+    runs: list[MadeRun] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -152,12 +154,15 @@ def explore(
     progress: Callable[[Coverage, float], None] | None = None,
     *,
     clock: Callable[[], float] = perf_counter,
+    results: Callable[[Sequence[MadeRun]], None] | None = None,
+    hire: Hire[Chunk] | None = None,
 ) -> CampaignReport:
     """Make a campaign.
 
     ``load`` makes the job under test. With several workers each calls it in its own process, so it must be a function
     of a module, or a ``functools.partial`` of one. ``progress`` receives what was seen so far, and the number of
-    seconds that have passed by ``clock``.
+    seconds that have passed by ``clock``. ``results`` receives the runs, in the order of their numbers, those without
+    faults apart. ``hire`` starts the workers: without it they are processes of this machine, for more than one job.
     """
     started = clock()
     subject = load()
@@ -167,9 +172,11 @@ def explore(
     coverage, failures = Coverage(), explorer.calm(reference)
     if failures and not order.keep_going:
         return CampaignReport(order, explorer.measure, coverage, failures, clock() - started, reference)
-    for chunk in _chunks(load, explorer, order, lambda: clock() - started):
+    for chunk in _chunks(load, explorer, order, lambda: clock() - started, hire):
         coverage.merge(chunk.coverage)
         failures += chunk.failures
+        if results is not None:
+            results(chunk.runs)
         if progress is not None:
             progress(coverage, clock() - started)
         if chunk.failures and not order.keep_going:
@@ -178,16 +185,20 @@ def explore(
 
 
 def _chunks(
-    load: Callable[[], Subject], explorer: Explorer, order: CampaignOrder, elapsed_s: Callable[[], float]
+    load: Callable[[], Subject],
+    explorer: Explorer,
+    order: CampaignOrder,
+    elapsed_s: Callable[[], float],
+    hire: Hire[Chunk] | None,
 ) -> Iterator[Chunk]:
     """The chunks of a campaign in the order of their numbers."""
     spans = _spans(order, elapsed_s)
-    if order.jobs == 1:
+    if order.jobs == 1 and hire is None:
         for first, count in spans:
             yield explorer.chunk(first, count)
         return
-    with Pool(order.jobs, partial(_worker, load, order)) as pool:
-        yield from pool.in_order(spans)
+    with (hire or Pool)(order.jobs, partial(_worker, load, order)) as workers:
+        yield from workers.in_order(spans)
 
 
 def _worker(load: Callable[[], Subject], order: CampaignOrder) -> Callable[[int, int], Chunk]:
@@ -233,15 +244,16 @@ class Explorer:
         chunk = Chunk(first)
         with garbage_kept() as collect:
             for number in range(first, first + count):
-                failure = self._run(number, chunk.coverage)
+                made, failure = self._run(number, chunk.coverage)
                 collect()
+                chunk.runs.append(made)
                 if failure is not None:
                     chunk.failures.append(failure)
                     if not self._order.keep_going:
                         break
         return chunk
 
-    def _run(self, number: int, coverage: Coverage) -> Failure | None:
+    def _run(self, number: int, coverage: Coverage) -> tuple[MadeRun, Failure | None]:
         seed = f"{self._order.seed}/{number}"
         case = draw_case(self._order.swarm, self.measure, seed)
         made = self._made(case, number)
@@ -250,9 +262,8 @@ class Explorer:
         if not violations and number % CHUNK_RUNS == 0:
             coverage.checked += 1
             violations += _differences(made, self._made_again(case, number, made))
-        if not violations:
-            return None
-        return self._failure(number, seed, case, made, violations)
+        failure = self._failure(number, seed, case, made, violations) if violations else None
+        return MadeRun.of(number, seed, made.finished, made.digest, failure.violations if failure else ()), failure
 
     def _failure(
         self,

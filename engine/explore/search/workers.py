@@ -12,13 +12,15 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from engine.elements.errors import WeirError
 
 ChunkT = TypeVar("ChunkT")
+ChunkT_co = TypeVar("ChunkT_co", covariant=True)
 
 _AHEAD = 2
 """Chunks per worker that are handed out before the oldest one has come back."""
@@ -26,6 +28,20 @@ _AHEAD = 2
 
 class WorkerError(WeirError):
     """A worker process died, or its work raised an error."""
+
+
+class Workers(Protocol[ChunkT_co]):
+    """Processes that make chunks, here or on other machines."""
+
+    def in_order(self, spans: Iterator[tuple[int, int]]) -> Iterator[ChunkT_co]:
+        """Hand out ``(first, count)`` one by one; return the chunks in the same order.
+
+        Raises :class:`WorkerError` when a process dies, or its work raises an error.
+        """
+
+
+Hire = Callable[[int, Callable[[], Callable[[int, int], ChunkT]]], AbstractContextManager[Workers[ChunkT]]]
+"""Starts so many workers. In each the given function is called once, and returns the function that makes a chunk."""
 
 
 class Pool(Generic[ChunkT]):
@@ -56,7 +72,6 @@ class Pool(Generic[ChunkT]):
             connection.close()
 
     def in_order(self, spans: Iterator[tuple[int, int]]) -> Iterator[ChunkT]:
-        """Hand out ``(first, count)`` one by one; return the chunks in the same order."""
         idle = [connection for connection in self._connections for _ in range(_AHEAD)]
         waiting: list[int] = []
         made: dict[int, ChunkT] = {}

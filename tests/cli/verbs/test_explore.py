@@ -211,3 +211,51 @@ def test_the_standard_scenario_can_be_searched(weir: Weir) -> None:
     report = answer.json()
     assert report["failures"] == []
     assert {*report["coverage"]["modes"]} == {"aligned", "unaligned", "aligned-timeout", "at-least-once"}
+
+
+def test_results_have_a_row_for_each_run(counting: Weir) -> None:
+    """In the order of their numbers, up to the failure that ended the search; an older file is replaced."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = counting.directory / "runs.parquet"
+    path.write_bytes(b"an older file")
+    answer = counting("explore", "counting.py", *FAILING, "--out", "found", "--results", "runs.parquet", "--json")
+    rows = parquet.read_table(path).to_pylist()
+    assert [row["number"] for row in rows] == [*range(answer.json()["coverage"]["runs"])]
+    failure = answer.json()["failures"][0]
+    last = rows[-1]
+    assert last["seed"] == failure["seed"]
+    assert last["violates"][0] == "V1"
+    assert last["violation"].startswith("V1")
+    assert not any(row["violates"] or row["violation"] for row in rows[:-1])
+    assert {tuple(row["faults"]) for row in rows} - {()} == {("crash",)}
+    assert not list(counting.directory.glob("*.inprogress"))
+
+
+def test_results_that_cannot_be_written_are_told_first(counting: Weir) -> None:
+    """Before a run is made, with the fix; a search that fails leaves no file."""
+    answer = counting("explore", "counting.py", "--runs", "1", "--results", "no/runs.parquet")
+    assert answer.exit_code == 11
+    assert answer.stderr.splitlines()[-2].startswith("error: --results no/runs.parquet: ")
+    assert answer.last_line == "  fix: name a file in a directory that exists and that you may write"
+    (counting.directory / "failing.py").write_text(COUNTING.replace("number % 3,", "1 / 0,"))
+    answer = counting("explore", "failing.py", "--runs", "1", "--results", "runs.parquet")
+    assert answer.exit_code != 0
+    assert not list(counting.directory.glob("runs.parquet*"))
+
+
+@pytest.mark.parametrize("option", [("--jobs", "2"), ("--files", "tmpfs")], ids=lambda one: one[0])
+def test_a_search_on_spark_has_the_cores_of_executors(counting: Weir, option: tuple[str, str]) -> None:
+    """Options that belong to processes of this machine are refused, and a place that there is not."""
+    answer = counting("explore", "counting.py", "--on", "spark", *option)
+    assert answer.exit_code == 11
+    assert answer.stderr.startswith(f"error: {option[0]} and --on exclude each other")
+    assert "is no place to run a job" in counting("explore", "counting.py", "--on", "sprak").stderr
+
+
+def test_a_search_on_spark_misses_java_first(counting: Weir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the job is loaded."""
+    monkeypatch.setattr("spark_bridge.session._running", None)
+    monkeypatch.setenv("JAVA_HOME", "/no/java")
+    answer = counting("explore", "counting.py", "--on", "spark")
+    assert answer.exit_code == 20
+    assert answer.stderr.startswith("error: JAVA_HOME is /no/java, but there is no such directory")

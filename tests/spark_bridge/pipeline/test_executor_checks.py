@@ -61,7 +61,7 @@ def test_what_is_wrong_with_an_executor(facts: dict[str, Any], words: str) -> No
     with pytest.raises(ExecutorError) as caught:
         check_facts([GOOD | {"host": "h2"}, bad, bad])
     first, *rest = str(caught.value).split("\n", 1)
-    assert first == "executors cannot run the job, so no batch was started:"
+    assert first == "executors cannot run the job, so nothing was started:"
     assert rest[0].startswith(f"  {words}")
     assert rest[0].count("h1 ") == 1
     assert "h2" not in rest[0]
