@@ -92,7 +92,8 @@ def explain_on_spark(plan: ExecutionPlan, config: RunConfig) -> str:
 
 def check_search(where: SparkCluster | None, only_here: Sequence[tuple[str, object]]) -> None:
     """Raises, before anything is created, what is wrong with a search on Spark: PySpark or Java that is missing, or
-    options that only searches in processes of this machine have. ``only_here``: names of such options, with their values."""
+    options that only searches in processes of this machine have. ``only_here``: names of such options, with their
+    values."""
     if where is None:
         return
     for option, value in only_here:

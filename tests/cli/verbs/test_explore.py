@@ -227,7 +227,7 @@ def test_results_have_a_row_for_each_run(counting: Weir) -> None:
     assert last["violates"][0] == "V1"
     assert last["violation"].startswith("V1")
     assert not any(row["violates"] or row["violation"] for row in rows[:-1])
-    assert {tuple(row["faults"]) for row in rows} - {()} == {("crash",)}
+    assert {kind for row in rows for kind in row["faults"]} == {"crash"}
     assert not list(counting.directory.glob("*.inprogress"))
 
 
