@@ -83,17 +83,23 @@ class ConnectedStreams:
         A ``KeyedCoProcessFunction`` has state and timers per key and needs both streams keyed; a ``CoProcessFunction``
         has neither.
         """
-        from operators.basic import CoProcessFunction, CoProcessOperator, KeyedCoProcessFunction, KeyedCoProcessOperator
+        from operators.basic import (
+            CoProcessFunction,
+            CoProcessOperator,
+            KeyedCoProcessFunction,
+            KeyedCoProcessOperator,
+            operator_of,
+        )
 
         kind = check_function_object("process", "function", function, CoProcessFunction, KeyedCoProcessFunction)
         if kind is CoProcessFunction:
-            return self._transform("co-process", partial(CoProcessOperator, function), options)  # type: ignore[arg-type]
+            return self._transform("co-process", operator_of(CoProcessOperator, function), options)
         if not self.is_keyed:
             raise JobGraphError(
                 f"process: a KeyedCoProcessFunction keeps state per key, but {self._unkeyed()!r} has no key\n"
                 "  fix: call .key_by(key1, key2) on the connected streams right before .process(...)"
             )
-        factory = partial(KeyedCoProcessOperator, function)  # type: ignore[arg-type]
+        factory = operator_of(KeyedCoProcessOperator, function)
         return self._transform("co-process", factory, options, requires_key=True)
 
     def join(
@@ -178,6 +184,7 @@ class BroadcastConnectedStream:
             BroadcastProcessOperator,
             KeyedBroadcastProcessFunction,
             KeyedBroadcastProcessOperator,
+            operator_of,
         )
 
         kind = check_function_object(
@@ -191,7 +198,7 @@ class BroadcastConnectedStream:
                 f"process: a {kind.__name__} was given for {self._data!r}, which has {has}\n  fix: {fix}"
             )
         operator: Any = KeyedBroadcastProcessOperator if keyed else BroadcastProcessOperator
-        factory = partial(operator, function, self._broadcast.state_names)
+        factory = operator_of(operator, function, self._broadcast.state_names)
         return add_two_input(
             self._data, self._broadcast._stream, "co-process-broadcast", factory, options, requires_key=keyed
         )

@@ -200,13 +200,12 @@ class KeyedStream(Stream):
         ``function(value, context)`` that returns the records or ``None``. An ``AckingFunction`` gets all records of a
         key in one subtask, and has no state per key.
         """
-        from operators.basic import KeyedProcessOperator, is_acking
+        from operators.basic import KeyedProcessOperator, is_acking, operator_of
 
         check_callable_or_methods("process", "function", function, "process_element")
         if is_acking(function):
             return super().process(cast("AckingFunction", function), **options)
-        # The operator makes an instance of a class itself, whatever its annotation says.
-        factory = partial(KeyedProcessOperator, cast("KeyedProcessFunction", function))
+        factory = operator_of(KeyedProcessOperator, function)
         return self._transform("process", factory, options, requires_key=True)
 
     def window(self, assigner: WindowAssigner) -> WindowedStream:

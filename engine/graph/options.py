@@ -155,6 +155,11 @@ def check_callable(method: str, what: str, value: object) -> None:
     """Refuse a value that cannot be called where a function is wanted."""
     if not callable(value):
         raise JobGraphError(f"{method}: {what} must be a function, not {shorten(value)} of type {type(value).__name__}")
+    if what != "fn" and (hasattr(value, "snapshot_state") or hasattr(value, "restore_state")):
+        raise JobGraphError(
+            f"{method}: {what} is {shorten(value)}, whose snapshot_state() and restore_state() would never be called\n"
+            "  fix: keep operator state in the function of map, flat_map, filter, process, a source or a sink"
+        )
 
 
 def check_callable_or_methods(method: str, what: str, value: object, *names: str) -> None:

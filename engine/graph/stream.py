@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from engine.elements.errors import JobGraphError
 from engine.elements.operator import OperatorFactory
@@ -107,24 +107,24 @@ class Stream:
 
     def map(self, fn: Callable[[Any], Any], **options: Unpack[OperatorOptions]) -> Stream:
         """One record out for each record in: ``fn(value)``."""
-        from operators.basic import MapOperator
+        from operators.basic import MapOperator, operator_of
 
         check_callable("map", "fn", fn)
-        return self._transform("map", partial(MapOperator, fn), options)
+        return self._transform("map", operator_of(MapOperator, fn), options)
 
     def flat_map(self, fn: Callable[[Any], Any], **options: Unpack[OperatorOptions]) -> Stream:
         """Any number of records out for each record in: those that ``fn(value)`` returns or yields."""
-        from operators.basic import FlatMapOperator
+        from operators.basic import FlatMapOperator, operator_of
 
         check_callable("flat_map", "fn", fn)
-        return self._transform("flat-map", partial(FlatMapOperator, fn), options)
+        return self._transform("flat-map", operator_of(FlatMapOperator, fn), options)
 
     def filter(self, fn: Callable[[Any], Any], **options: Unpack[OperatorOptions]) -> Stream:
         """The records for which ``fn(value)`` is true."""
-        from operators.basic import FilterOperator
+        from operators.basic import FilterOperator, operator_of
 
         check_callable("filter", "fn", fn)
-        return self._transform("filter", partial(FilterOperator, fn), options)
+        return self._transform("filter", operator_of(FilterOperator, fn), options)
 
     def process(
         self,
@@ -141,14 +141,12 @@ class Stream:
         ``function(value, context)`` that returns the records or ``None``. An ``AckingFunction`` anchors, acknowledges
         and fails records itself.
         """
-        from operators.basic import AckingOperator, ProcessOperator, is_acking
+        from operators.basic import AckingOperator, ProcessOperator, is_acking, operator_of
 
         check_callable_or_methods("process", "function", function, "process_element")
         if is_acking(function):
-            return self._transform("process", partial(AckingOperator, cast("AckingFunction", function)), options)
-        # The operator makes an instance of a class itself, whatever its annotation says.
-        factory = partial(ProcessOperator, cast("ProcessFunction", function))
-        return self._transform("process", factory, options)
+            return self._transform("process", operator_of(AckingOperator, function), options)
+        return self._transform("process", operator_of(ProcessOperator, function), options)
 
     def via(self, transform: StreamTransform | OperatorFactory, **options: Unpack[OperatorOptions]) -> Stream:
         """The output of an operator unknown to the graph.

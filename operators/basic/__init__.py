@@ -1,7 +1,8 @@
 """What most jobs use: ``stateless`` transforms, process functions over one and two inputs (``keyed_process``,
 ``co_process``, ``broadcast_process``), running reductions (``keyed``, ``aggregates``), side outputs, the head of an
 iteration, and sinks that need no files. ``functions`` and ``two_input_functions`` are the interfaces of user code,
-``keyed_states`` gives it state; an ``acking_function`` settles its records itself.
+``keyed_states`` gives it state; an ``acking_function`` settles its records itself,
+``function_state`` gives any function operator state, and a ``function_sink`` is made of one.
 """
 
 from __future__ import annotations
@@ -24,6 +25,20 @@ from operators.basic.co_process import (
     CoMapOperator as CoMapOperator,
     CoProcessOperator as CoProcessOperator,
     KeyedCoProcessOperator as KeyedCoProcessOperator,
+)
+from operators.basic.function_sink import (
+    FunctionSink as FunctionSink,
+    SinkFunction as SinkFunction,
+    SinkFunctionContext as SinkFunctionContext,
+)
+from operators.basic.function_state import (
+    CheckpointedFunction as CheckpointedFunction,
+    FunctionState as FunctionState,
+    FunctionStateContext as FunctionStateContext,
+    FunctionStateOperator as FunctionStateOperator,
+    ListCheckpointed as ListCheckpointed,
+    has_state as has_state,
+    operator_of as operator_of,
 )
 from operators.basic.functions import (
     AggregateFunction as AggregateFunction,

@@ -199,7 +199,7 @@ class AckingOperator(Operator):
     """An :class:`AckingFunction` over a stream without keys."""
 
     def __init__(self, function: AckingFunction | type[AckingFunction]) -> None:
-        self._function = own_instance(function)
+        self.function = own_instance(function)
 
     def initialize_state(self) -> None:
         shape = row(anything, optional(whole))
@@ -207,7 +207,7 @@ class AckingOperator(Operator):
 
     def open(self) -> None:
         self._ctx = AckingContext(self)
-        self._function.open(self._ctx)
+        self.function.open(self._ctx)
         for value, timestamp_ms in list(self._state.get()):
             self._process(value, timestamp_ms)
 
@@ -220,7 +220,7 @@ class AckingOperator(Operator):
         ctx = self._ctx
         ctx.in_hand = record = ctx.take(value, timestamp_ms)
         try:
-            process: Callable[[TrackedRecord, AckingContext], object] = self._function.process_element
+            process: Callable[[TrackedRecord, AckingContext], object] = self.function.process_element
             produced = process(record, ctx)
             if produced is not None:
                 raise AcknowledgementError(
@@ -242,7 +242,7 @@ class AckingOperator(Operator):
         self._state.update([(one.value, one.timestamp_ms) for one in self._ctx.open_records.values()])
 
     def close(self) -> None:
-        self._function.close()
+        self.function.close()
 
     def fingerprint(self) -> object:
         waiting = [repr((one.value, one.timestamp_ms)) for one in self._ctx.open_records.values()]

@@ -104,11 +104,11 @@ class BroadcastProcessOperator(FunctionOperator, TwoInputOperator):
 
     def process_batch_1(self, batch: Batch) -> None:
         what = "process_element of broadcast process function"
-        process_each(self, what, self._function.process_element, self._ctx, batch)
+        process_each(self, what, self.function.process_element, self._ctx, batch)
 
     def process_batch_2(self, batch: Batch) -> None:
         what = "process_broadcast_element of broadcast process function"
-        process_each(self, what, self._function.process_broadcast_element, self._write, batch)
+        process_each(self, what, self.function.process_broadcast_element, self._write, batch)
 
     def process_watermark(self, timestamp_ms: int) -> None:
         self._write.current_watermark_ms = timestamp_ms
@@ -176,11 +176,11 @@ class KeyedBroadcastProcessOperator(KeyedFunctionOperator, TwoInputOperator):
         return _KeyedReadContext(self, self._backend, self._states)
 
     def process_batch_1(self, batch: Batch) -> None:
-        self._process_keyed(self._function.process_element, batch)
+        self._process_keyed(self.function.process_element, batch)
 
     def process_batch_2(self, batch: Batch) -> None:
         # The last key is arbitrary here; a broadcast element does not belong to a key.
         self._backend.clear_current_key()
         self._write.current_watermark_ms = self.clock.watermark_ms
         what = f"process_broadcast_element of {self._what}"
-        process_each(self, what, self._function.process_broadcast_element, self._write, batch)
+        process_each(self, what, self.function.process_broadcast_element, self._write, batch)

@@ -51,10 +51,10 @@ class CoProcessOperator(FunctionOperator, TwoInputOperator):
         super().__init__(own_instance(function))
 
     def process_batch_1(self, batch: Batch) -> None:
-        process_each(self, "process_element1 of co-process function", self._function.process_element1, self._ctx, batch)
+        process_each(self, "process_element1 of co-process function", self.function.process_element1, self._ctx, batch)
 
     def process_batch_2(self, batch: Batch) -> None:
-        process_each(self, "process_element2 of co-process function", self._function.process_element2, self._ctx, batch)
+        process_each(self, "process_element2 of co-process function", self.function.process_element2, self._ctx, batch)
 
 
 class KeyedCoProcessOperator(KeyedFunctionOperator, TwoInputOperator):
@@ -66,7 +66,7 @@ class KeyedCoProcessOperator(KeyedFunctionOperator, TwoInputOperator):
         super().__init__(own_instance(function))
 
     def process_batch_1(self, batch: Batch) -> None:
-        self._process_keyed(self._function.process_element1, batch)
+        self._process_keyed(self.function.process_element1, batch)
 
     def process_batch_2(self, batch: Batch) -> None:
-        self._process_keyed(self._function.process_element2, batch)
+        self._process_keyed(self.function.process_element2, batch)

@@ -67,7 +67,7 @@ class KeyedFunctionOperator(Operator):
     _what = "keyed process function"
 
     def __init__(self, function: Any) -> None:
-        self._function = function
+        self.function = function
 
     def initialize_state(self) -> None:
         self._backend = self.context.keyed_backend()
@@ -80,7 +80,7 @@ class KeyedFunctionOperator(Operator):
         return KeyedContext(self, self._backend)
 
     def open(self) -> None:
-        self._function.open(self._ctx)
+        self.function.open(self._ctx)
         # Restored processing-time timers have no wake-up yet (mutant "timers not armed after a restore").
         self.wake_ups.arm()
 
@@ -136,7 +136,7 @@ class KeyedFunctionOperator(Operator):
         ctx.timestamp_ms = stamp
         before = len(out)
         try:
-            produced = self._function.on_timer(time_ms, ctx)
+            produced = self.function.on_timer(time_ms, ctx)
             if produced is not None:
                 out.extend(produced)
         except Exception as error:
@@ -160,7 +160,7 @@ class KeyedFunctionOperator(Operator):
         self.clock.snapshot()
 
     def close(self) -> None:
-        self._function.close()
+        self.function.close()
 
     def fingerprint(self) -> object:
         return self.clock.watermark_ms, self.wake_ups.fingerprint()
@@ -175,4 +175,4 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         super().__init__(private_copy(function))
 
     def process_batch(self, batch: Batch) -> None:
-        self._process_keyed(self._function.process_element, batch)
+        self._process_keyed(self.function.process_element, batch)

@@ -70,21 +70,21 @@ class _FunctionOperator(Operator):
     """Applies one function to every record."""
 
     def __init__(self, fn: Callable[[Any], Any]) -> None:
-        self._fn = fn
+        self.function = fn
 
 
 class MapOperator(_FunctionOperator):
     """One record out for each record in."""
 
     def process_batch(self, batch: Batch) -> None:
-        map_batch(self, "map function", self._fn, batch)
+        map_batch(self, "map function", self.function, batch)
 
 
 class FlatMapOperator(_FunctionOperator):
     """Any number of records out for each record in, all with its timestamp."""
 
     def process_batch(self, batch: Batch) -> None:
-        flat_map_batch(self, "flat_map function", self._fn, batch)
+        flat_map_batch(self, "flat_map function", self.function, batch)
 
 
 class FilterOperator(_FunctionOperator):
@@ -92,7 +92,7 @@ class FilterOperator(_FunctionOperator):
 
     def process_batch(self, batch: Batch) -> None:
         values, stamps = batch.values, batch.timestamps
-        mask = apply_to_all(self, "filter function", self._fn, values)
+        mask = apply_to_all(self, "filter function", self.function, values)
         out = list(compress(values, mask))
         if out:
             self.output.emit(Batch(out, None if stamps is None else list(compress(stamps, mask))))
@@ -151,21 +151,21 @@ class FunctionOperator(Operator):
     """The common part of operators with a function and without keyed state: a context, event time, an end."""
 
     def __init__(self, function: Any) -> None:
-        self._function = function
+        self.function = function
 
     def _make_context(self) -> RecordContext:
         return RecordContext(self)
 
     def open(self) -> None:
         self._ctx = self._make_context()
-        self._function.open(self._ctx)
+        self.function.open(self._ctx)
 
     def process_watermark(self, timestamp_ms: int) -> None:
         self._ctx.current_watermark_ms = timestamp_ms
         self.output.emit_watermark(timestamp_ms)
 
     def close(self) -> None:
-        self._function.close()
+        self.function.close()
 
     def fingerprint(self) -> object:
         return self._ctx.current_watermark_ms
@@ -180,4 +180,4 @@ class ProcessOperator(FunctionOperator):
         super().__init__(private_copy(function))
 
     def process_batch(self, batch: Batch) -> None:
-        process_each(self, "process function", self._function.process_element, self._ctx, batch)
+        process_each(self, "process function", self.function.process_element, self._ctx, batch)

@@ -104,9 +104,9 @@ class PatternOperator(KeyedProcessOperator):
     def __init__(self, pattern: Pattern, function: PatternFunction) -> None:
         super().__init__(function)
         self._text = pattern.text()
-        assert isinstance(self._function, PatternFunction)
-        self._function.operator = self
-        self._needs_timestamps = self._function.event_time
+        assert isinstance(self.function, PatternFunction)
+        self.function.operator = self
+        self._needs_timestamps = self.function.event_time
 
     def initialize_state(self) -> None:
         super().initialize_state()

@@ -1,10 +1,15 @@
 """Sources: ``source_operator`` runs a source in turns and keeps its positions, ``source_context`` connects it with its
-operator, ``spout_source`` with callbacks of a program; ``in_memory`` holds the sources that need no file: a collection,
-a sequence of ints, a generator function.
+operator; ``in_memory`` holds the sources that need no file: a collection, a sequence of ints, a generator function.
+``function_source`` is made of a function with state, ``spout_source`` calls a program back.
 """
 
 from __future__ import annotations
 
+from operators.sources.function_source import (
+    FunctionSource as FunctionSource,
+    SourceFunction as SourceFunction,
+    SourceFunctionContext as SourceFunctionContext,
+)
 from operators.sources.in_memory import (
     CollectionSource as CollectionSource,
     GeneratorSource as GeneratorSource,

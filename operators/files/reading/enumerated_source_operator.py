@@ -153,6 +153,7 @@ class EnumeratedSourceOperator(SourceOperator):
             periodic = self._emitter.periodic
             periodic.add_split(_NO_SPLIT, now_ns, periodic.generator_snapshot(split.id))
         super()._finish_split(split, reader, now_ns)
+        self.context.metrics.count("numSplitsProcessed")
         self._splits.remove(split)
         if not self._ends and not self._is_asking:
             self._ask()

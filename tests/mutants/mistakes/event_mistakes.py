@@ -25,7 +25,7 @@ def timers_not_armed_after_a_restore() -> Iterator[None]:
     """A restored operator waits for the next registration before it asks to be woken."""
 
     def opened(operator: Any) -> None:
-        operator._function.open(operator._ctx)
+        operator.function.open(operator._ctx)
 
     with replaced(KeyedFunctionOperator, open=opened):
         yield
