@@ -203,6 +203,11 @@ class TwoPhaseCommitSinkOperator(SinkOperator):
             self._current = None
             self.abort(transaction)
 
+    def transactions(self) -> list[tuple[str, Transaction]]:
+        """For people: the transactions that are not committed yet, and how far each is."""
+        pending = [(f"pre-committed for checkpoint {number}", one) for number, one, _ in self._pending]
+        return pending if self._current is None else [*pending, ("open", self._current[0])]
+
     def fingerprint(self) -> object:
         return (
             None if self._current is None else self._current[0],

@@ -181,6 +181,9 @@ class KeyedStateBackend(Protocol):
     def fingerprint(self) -> bytes:
         """A digest of the content: equal for equal state, on every backend and after any history."""
 
+    def entries(self) -> Iterator[tuple[str, Any, Any, Any]]:
+        """The content for people: state, key, namespace (``None`` without one) and value of each entry."""
+
 
 def load_full(
     handle: FullKeyedStateHandle,

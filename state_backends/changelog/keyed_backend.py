@@ -6,7 +6,7 @@ carries that out. Reads, the order of timers and the meaning of state come from 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -128,6 +128,9 @@ class ChangelogKeyedStateBackend(KeyedStateBackend):
 
     def fingerprint(self) -> bytes:
         return self._inner.fingerprint()
+
+    def entries(self) -> Iterator[tuple[str, Any, Any, Any]]:
+        return self._inner.entries()
 
     # --- restore --------------------------------------------------------------------------------------------------
 

@@ -56,6 +56,7 @@ from state_backends.snapshots import (
     StateSchemas,
     StreamFactory,
     content_digest,
+    content_entries,
 )
 from state_backends.ttl import NowMs, with_ttl
 
@@ -261,6 +262,9 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     def fingerprint(self) -> bytes:
         return content_digest(self._codec, self._encoded_blocks())
+
+    def entries(self) -> Iterator[tuple[str, Any, Any, Any]]:
+        return content_entries(self._codec, self._encoded_blocks())
 
     def _encoded_blocks(self) -> Iterator[tuple[int, EncodedBlock]]:
         for name in sorted(self._tables):

@@ -50,6 +50,7 @@ from state_backends.snapshots.full_format import (
     SnapshotHeader as SnapshotHeader,
     StateId as StateId,
     content_digest as content_digest,
+    content_entries as content_entries,
 )
 from state_backends.snapshots.full_reader import FullSnapshotReader as FullSnapshotReader, check_kind as check_kind
 from state_backends.snapshots.handles import (

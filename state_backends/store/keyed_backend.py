@@ -42,6 +42,7 @@ from state_backends.snapshots import (
     StateReader,
     StateSchemas,
     content_digest,
+    content_entries,
     describe_stream,
     names_without_timers,
 )
@@ -171,6 +172,9 @@ class StoreKeyedStateBackend(KeyedStateBackend):
 
     def fingerprint(self) -> bytes:
         return content_digest(self._codec, self._encoded_blocks())
+
+    def entries(self) -> Iterator[tuple[str, Any, Any, Any]]:
+        return content_entries(self._codec, self._encoded_blocks())
 
     # --- inside -------------------------------------------------------------------------------------------------------
 

@@ -66,9 +66,9 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
-    """Debian with make and Python, without a server."""
+    """Debian with make, Python and a browser, without a server."""
     machine = Machine(tmp_path)
-    for tool in ("make", "python3.11", "apt-get"):
+    for tool in ("make", "python3.11", "apt-get", "chromium"):
         machine.has(tool)
     return machine
 
@@ -97,7 +97,8 @@ def test_a_server_in_path_is_used(machine: Machine) -> None:
 
 
 def test_everything_that_is_missing_is_installed_at_once(machine: Machine) -> None:
-    """A bare machine: the newest Python that the distribution has, make and a server."""
+    """A bare machine: the newest Python that the distribution has, make, a server and a browser."""
+    (machine.tools / "chromium").unlink()
     (machine.tools / "python3.11").unlink()
     (machine.tools / "make").unlink()
     # As apt-get would.
@@ -105,7 +106,7 @@ def test_everything_that_is_missing_is_installed_at_once(machine: Machine) -> No
     make = machine.tools / "make"
     chmod = shutil.which("chmod")
     machine.has("apt-get", f'[ "$1" = update ] || {{ printf "{made}" > {make}; {chmod} +x {make}; }}')
-    assert machine.run() == (0, "Installing make python3 python3-venv postgresql ...\n")
+    assert machine.run() == (0, "Installing make python3 python3-venv postgresql chromium ...\n")
     assert machine.called()[1].startswith("apt-get install -y -qq --no-install-recommends make python3 python3-venv")
     assert machine.called()[2:] == CHECKS
 

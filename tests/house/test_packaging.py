@@ -35,6 +35,7 @@ EXTRAS = {
         "pyarrow",
         "psycopg[binary]",
         "confluent-kafka",
+        "playwright",
     },
 }
 

@@ -46,6 +46,7 @@ from state_backends.snapshots import CheckpointStorage
 
 if TYPE_CHECKING:
     from engine.cli.runs.ledger_audit import LedgerAudit
+    from engine.cli.runs.run_page import RunPage
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,8 @@ class RunOrder:
     ``paranoid``     forbidden calls of the job's functions are errors;
     ``ledger``       the effects of each record are noted, and judged;
     ``table``        the tables of tasks and checkpoints are printed before the summary;
-    ``on``           ``None`` = in the simulator, else where it runs.
+    ``on``           ``None`` = in the simulator, else where it runs;
+    ``html``         the file for the page of the run, ``None`` = no page.
     """
 
     loaded: LoadedJob
@@ -79,6 +81,7 @@ class RunOrder:
     ledger: bool = False
     table: bool = False
     on: SparkCluster | None = None
+    html: str | None = None
 
     @property
     def savepoint_dir(self) -> str:
@@ -145,6 +148,7 @@ def _drive(order: RunOrder) -> int:
     oracle, digest, watcher = CutOracle(), TraceDigest(), _Watcher(console, announces)
     trace_path = _trace_path(order)
     around = surroundings(order, config, plan)
+    page = _page(order)
     audit = _audit(plan, config, order)
     with _trace_writer(trace_path) as writers:
         instruments: list[Instrument] = [oracle, digest, watcher, *writers]
@@ -153,8 +157,10 @@ def _drive(order: RunOrder) -> int:
             with stdout_kept_clean(order.as_json), _next_when_ended(order, console):
                 result = run_on_spark(order, plan, config, instruments)
         else:
+            if page is not None:
+                instruments.append(page.recorder.observe)
             execution = Execution(
-                around.plan,
+                around.plan if page is None else page.recorder.of_run(around.plan, order.output_dir),
                 config,
                 storage=around.storage,
                 file_system=around.file_system,
@@ -171,7 +177,7 @@ def _drive(order: RunOrder) -> int:
             around.install(execution)
             order.savepoints.install(execution, order.savepoint_dir)
             write_report(order.output_dir, _running(order))
-            result = _run(execution, order, console, watcher)
+            result = _run(execution, order, console, watcher, page)
     for text in around.unused():
         say(console, f"note: --fault {text} never struck")
     if result.error is not None and not is_expected(result.error):
@@ -198,6 +204,8 @@ def _drive(order: RunOrder) -> int:
     report["savepoints"] = [_savepoint(one) for one in result.savepoints]
     if audit is not None:
         report["ledger"] = audit.as_dict()
+    if page is not None:
+        page.write(report, verdict, audit)
     _note_stopped(order, result)
     try:
         write_report(order.output_dir, report)
@@ -228,15 +236,26 @@ def _fences(order: RunOrder) -> contextlib.AbstractContextManager[None]:
     return fenced()
 
 
-def _run(execution: Execution, order: RunOrder, console: Console, watcher: _Watcher) -> ExecutionResult:
+def _page(order: RunOrder) -> RunPage | None:
+    if order.html is None:
+        return None
+    from engine.cli.runs.run_page import RunPage
+
+    return RunPage(order)
+
+
+def _run(
+    execution: Execution, order: RunOrder, console: Console, watcher: _Watcher, page: RunPage | None
+) -> ExecutionResult:
     with (
         _next_when_ended(order, console),
         progress_line(console, lambda: watcher.started_ns) as progress,
         stdout_kept_clean(order.as_json),
         _fences(order),
         survived(order),
+        contextlib.nullcontext() if page is None else page.if_it_dies(),
     ):
-        return execution.run(progress)
+        return execution.run(progress) if page is None else page.recorder.run(execution, progress)
 
 
 @contextlib.contextmanager

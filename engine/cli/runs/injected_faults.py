@@ -51,7 +51,8 @@ class RunSurroundings:
 def surroundings(order: RunOrder, config: RunConfig, plan: ExecutionPlan) -> RunSurroundings:
     """Those of a run of ``plan``. Raises :class:`ConfigurationError` when a fault is invalid."""
     faults = order.faults.faults
-    if not faults:
+    # A page says for each step which fault crashes there: the injector counts the visits.
+    if not faults and order.html is None:
         return RunSurroundings(plan, order.storage)
     from engine.faults.external import sinks_outside
     from engine.faults.injector import FaultInjector

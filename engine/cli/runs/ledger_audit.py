@@ -34,6 +34,10 @@ class LedgerAudit:
         self._found = Findings((), problem="the run is not over")
 
     @property
+    def found(self) -> Findings:
+        return self._found
+
+    @property
     def promise(self) -> str:
         """The promise of the run's mode."""
         return promise_of(self._config.protocol)

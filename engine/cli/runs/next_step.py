@@ -37,7 +37,7 @@ def next_step(order: RunOrder, verdict: Verdict, result: ExecutionResult, stoppe
         return _after_unknown(order, result)
     if order.storage_dir is not None and order.options.to_config().protocol.takes_checkpoints:
         return shlex.join(["weir", "inspect", order.storage_dir])
-    command = _again(order, order.options)
+    command = again(order, order.options)
     if verdict.name == "violated":
         with_trace = shlex.join([*command, *order.faults.options(), "--trace"])
         return with_trace if order.trace is None else "read the trace"
@@ -45,13 +45,13 @@ def next_step(order: RunOrder, verdict: Verdict, result: ExecutionResult, stoppe
         return shlex.join([*command, *order.faults.options(), "--storage", _unused("state")])
     # After a run without faults, propose the same run with a kill in the middle, where it strikes.
     kill = KillTask(_somebody(order), (result.ended_ns - result.started_ns) // 2)
-    return shlex.join([*_again(order, _surviving(order.options)), "--kill", str(kill)])
+    return shlex.join([*again(order, _surviving(order.options)), "--kill", str(kill)])
 
 
 def _after_failure(order: RunOrder, result: ExecutionResult) -> str:
     """Faults are not stored. Without them a resumed or repeated run finishes, unless the job itself is the cause."""
     if order.storage_dir is None:
-        command = shlex.join(_again(order, order.options))
+        command = shlex.join(again(order, order.options))
     else:
         command = shlex.join(["weir", "resume", order.storage_dir])
     causes, cause = [], result.error
@@ -65,7 +65,7 @@ def _after_failure(order: RunOrder, result: ExecutionResult) -> str:
 
 def _after_unknown(order: RunOrder, result: ExecutionResult) -> str:
     """Propose to take a savepoint earlier if it came too late; one that failed would fail again."""
-    command = [*_again(order, order.options), *order.faults.options()]
+    command = [*again(order, order.options), *order.faults.options()]
     if any(one.error is not None for one in result.savepoints):
         return f"{FIX_FIRST} {shlex.join(command)}"
     if not result.savepoints:
@@ -74,7 +74,7 @@ def _after_unknown(order: RunOrder, result: ExecutionResult) -> str:
     return shlex.join([*command, option, duration_text((result.ended_ns - result.started_ns) // 2)])
 
 
-def _again(order: RunOrder, options: RunOptions) -> list[str]:
+def again(order: RunOrder, options: RunOptions) -> list[str]:
     """The command of the run, with these options and without faults, from where it started if that is still there."""
     start = order.restore_from
     if start is None or not os.path.exists(start.path):

@@ -32,6 +32,7 @@ from engine.cli.settings.run_options import (
     RunOptions as RunOptions,
     config_options as config_options,
     decorated as decorated,
+    html_option as html_option,
     modes as modes,
     parse_params as parse_params,
     run_options as run_options,

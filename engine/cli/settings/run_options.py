@@ -254,6 +254,13 @@ def run_options(command: CommandT) -> CommandT:
     return decorated(command, decorators)
 
 
+html_option = click.option(
+    "--html",
+    metavar="FILE",
+    help="Write a page about the run to FILE: it opens offline, and steps through the run. Slow.",
+)
+
+
 def decorated(command: CommandT, decorators: tuple[Callable[[CommandT], CommandT], ...]) -> CommandT:
     """A command with several options, listed in this order."""
     # The decorator applied last is listed first.

@@ -32,6 +32,7 @@ from engine.cli.settings import (
     accept_option,
     definition_option,
     given_settings,
+    html_option,
     load_job,
     note_descriptor,
     place,
@@ -74,6 +75,7 @@ Examples:
 @definition_option
 @savepoint_options
 @run_options
+@html_option
 @on_option
 def command(
     directory: str,
@@ -92,6 +94,7 @@ def command(
     as_json: bool,
     trace: str | None,
     on: str | None,
+    html: str | None,
     **typed: Any,
 ) -> int:
     faults = FaultPlan.parse(kills, fault_texts)
@@ -100,8 +103,8 @@ def command(
     wishes = SavepointWishes(savepoint_times, savepoint_dir, savepoint_format, stop_time, drain)
     parse_where(on)
     only_simulated = [
-        ("--kill", kills), ("--fault", fault_texts), ("--paranoid", paranoid), ("--savepoint-at", savepoint_times),
-        ("--stop-with-savepoint", stop_time),
+        ("--kill", kills), ("--fault", fault_texts), ("--paranoid", paranoid), ("--html", html),
+        ("--savepoint-at", savepoint_times), ("--stop-with-savepoint", stop_time),
     ]  # fmt: skip
     file_system, directory = place(directory)
     trace = os.path.abspath(trace) if trace else trace
@@ -153,6 +156,7 @@ def command(
                 paranoid=paranoid,
                 table=table,
                 on=where,
+                html=html,
             )
             return drive(order)
 

@@ -34,6 +34,7 @@ from engine.cli.settings import (
     RunOptions,
     config_options,
     given_settings,
+    html_option,
     is_url,
     load_job,
     parse_params,
@@ -67,6 +68,7 @@ Examples:
   weir run wordcount.py --preset small-cluster -D execution.checkpointing.interval=1ms
   weir run wordcount.py --config flink/config.yaml --set cost.link_latency=2ms
   weir run wordcount.py --mode at-least-once --kill 'count[1]@3ms' --ledger
+  weir run wordcount.py --kill 'count[1]@3ms' --html run.html
   weir run wordcount.py --on spark --storage state/
 """
 
@@ -96,6 +98,7 @@ Examples:
     help="Keep which record has had which effects, and say which were lost or applied twice, and why. Slow.",
 )
 @run_options
+@html_option
 @on_option
 @click.option(
     "--explain",
@@ -129,6 +132,7 @@ def command(
     drain: bool,
     ledger: bool,
     on: str | None,
+    html: str | None,
     **options: str | int | bool | None,
 ) -> int:
     given = given_settings(definitions, config_file, preset).with_options(options)
@@ -164,6 +168,7 @@ def command(
         )
     only_simulated = [
         ("--kill", kills), ("--fault", fault_texts), ("--paranoid", paranoid), ("--ledger", ledger),
+        ("--html", html),
         ("--savepoint-at", savepoint_times), ("--stop-with-savepoint", stop_time),
     ]  # fmt: skip
     check_where(where, storage, only_simulated)
@@ -184,6 +189,7 @@ def command(
         ledger=ledger,
         table=table,
         on=where,
+        html=html,
     )
     with ExitStack() as stack:
         if storage is None:

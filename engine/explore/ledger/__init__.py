@@ -24,3 +24,4 @@ from engine.explore.ledger.findings import (
 from engine.explore.ledger.ledger import EffectLedger as EffectLedger
 from engine.explore.ledger.ledger_entries import Origin as Origin, Place as Place, Restart as Restart
 from engine.explore.ledger.ranges import Effects as Effects, RangeSet as RangeSet
+from engine.explore.ledger.words import ledger_cause_text as ledger_cause_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from engine.explore.ledger.ledger_entries import KEY, OUTPUT, Origin, Place, Restart
+from engine.explore.ledger.ledger_entries import KEY, OUTPUT, Origin, Place, RecordCause, Restart
 from engine.explore.ledger.ranges import Range
 
 if TYPE_CHECKING:
@@ -30,6 +30,12 @@ def records_text(ledger: EffectLedger, origin: Origin, ranges: Sequence[Range]) 
         return f"{text} (made of {listed(parts)})"
     version = ledger.version(origin, ranges[0][0])
     return text if version is None else f"{text} (made when {version} records had reached it)"
+
+
+def ledger_cause_text(ledger: EffectLedger, cause: RecordCause) -> str:
+    """``record 3 of numbers/0``: what caused an output."""
+    origin, number = ledger.origins[cause[0]], cause[1]
+    return records_text(ledger, origin, [(number, number + 1)])
 
 
 def ranges_text(ranges: Sequence[Range]) -> str:

@@ -8,7 +8,12 @@ from __future__ import annotations
 from engine.explore.run.digest import trace_digest as trace_digest
 from engine.explore.run.expected import Expected as Expected
 from engine.explore.run.fences import fenced as fenced
-from engine.explore.run.file_outputs import directory_in as directory_in, without_rows as without_rows
+from engine.explore.run.file_outputs import (
+    FileOutput as FileOutput,
+    directory_in as directory_in,
+    output_of as output_of,
+    without_rows as without_rows,
+)
 from engine.explore.run.invariant import Invariant as Invariant, Violation as Violation, hears as hears
 from engine.explore.run.job_sequence import SAVEPOINTS_DIR as SAVEPOINTS_DIR, Jobs as Jobs, Start as Start
 from engine.explore.run.job_under_test import (

@@ -207,8 +207,16 @@ def story_of(witness: Witness) -> Story:
     return teller.story()
 
 
+def sayings(witness: Witness) -> Iterator[tuple[int, Entry, Saying]]:
+    """Each action that a witness has seen: the number of its entry, the entry, and the phrase."""
+    teller = _Teller(witness)
+    for number, entry in enumerate(witness.entries):
+        for saying in teller.say(entry):
+            yield number, entry, saying
+
+
 @dataclass(slots=True)
-class _Saying:
+class Saying:
     """One phrase: actor, verb, kind; ``what``: the object, where the same may be done to several."""
 
     actor: str
@@ -239,7 +247,7 @@ class _Teller:
         self._attempts = 0
         self._time_ns = START_NS
         self._number = 0
-        self._sayings: Mapping[type[Any], Callable[[Any], Iterator[_Saying]]] = {
+        self._sayings: Mapping[type[Any], Callable[[Any], Iterator[Saying]]] = {
             RunStarted: self._run_started,
             AttemptStarted: self._attempt_started,
             TaskState: self._task_state,
@@ -268,14 +276,17 @@ class _Teller:
         """Put one entry into a step."""
         is_traced = not isinstance(entry, BESIDE_THE_TRACE)
         self._time_ns = entry.time_ns
-        say = self._sayings.get(entry.__class__)
-        if say is not None:
-            for saying in say(entry):
-                self._add(saying, self._number + is_traced)
+        for saying in self.say(entry):
+            self._add(saying, self._number + is_traced)
         if is_traced:
             self._number += 1
             if self._steps and isinstance(entry, _ALONG):
                 self._steps[-1].end = self._number
+
+    def say(self, entry: Entry) -> Iterator[Saying]:
+        """The phrases about one entry."""
+        say = self._sayings.get(entry.__class__)
+        return iter(()) if say is None else say(entry)
 
     def story(self) -> Story:
         steps = _joined(self._steps)
@@ -284,7 +295,7 @@ class _Teller:
         tasks = {(one.vertex, one.subtask): one.name for plan in self._witness.plans.values() for one in plan.subtasks}
         return Story(tuple(steps), (*(name for _, name in sorted(tasks.items())), MANAGER))
 
-    def _add(self, saying: _Saying, end: int) -> None:
+    def _add(self, saying: Saying, end: int) -> None:
         last = self._steps[-1] if self._steps else None
         if last is not None and last.actors == [saying.actor] and last.time_ns == self._time_ns:
             step = last
@@ -300,7 +311,7 @@ class _Teller:
 
     # -- processes and attempts ---------------------------------------------------------------------------------------
 
-    def _run_started(self, event: RunStarted) -> Iterator[_Saying]:
+    def _run_started(self, event: RunStarted) -> Iterator[Saying]:
         self._attempts = 0
         plan = self._witness.plans[event.incarnation]
         names = {(one.vertex, one.subtask): one.name for one in plan.subtasks}
@@ -312,89 +323,89 @@ class _Teller:
             self._incarnation, is_new_job, self._is_new_job = event.incarnation, self._is_new_job, False
             if is_new_job:
                 return
-            yield _Saying(PROCESS, f"another one takes over (incarnation {event.incarnation})", RESTORE)
+            yield Saying(PROCESS, f"another one takes over (incarnation {event.incarnation})", RESTORE)
 
-    def _attempt_started(self, event: AttemptStarted) -> Iterator[_Saying]:
+    def _attempt_started(self, event: AttemptStarted) -> Iterator[Saying]:
         self._attempts += 1
         self._barriers, self._snapshots, self._given_up = {}, {}, set()
         restored = event.restored_checkpoint
         if restored is not None:
             what = "savepoint" if restored == self._start else "checkpoint"
-            yield _Saying(MANAGER, f"attempt {event.attempt} starts from {what} {restored}", RESTORE)
+            yield Saying(MANAGER, f"attempt {event.attempt} starts from {what} {restored}", RESTORE)
         elif self._attempts > 1 or self._incarnation > 1:
-            yield _Saying(MANAGER, f"attempt {event.attempt} starts from the beginning: no checkpoint", RESTORE)
+            yield Saying(MANAGER, f"attempt {event.attempt} starts from the beginning: no checkpoint", RESTORE)
         else:
-            yield _Saying(MANAGER, "the job starts", END)
+            yield Saying(MANAGER, "the job starts", END)
 
-    def _died(self, event: ProcessDied) -> Iterator[_Saying]:
+    def _died(self, event: ProcessDied) -> Iterator[Saying]:
         if event.cancelled:
-            yield _Saying(USER, "cancels the job", CRASH, dies=True)
+            yield Saying(USER, "cancels the job", CRASH, dies=True)
             return
-        yield _Saying(PROCESS, "dies", CRASH, dies=True)
+        yield Saying(PROCESS, "dies", CRASH, dies=True)
 
-    def _job_started(self, entry: JobStarted) -> Iterator[_Saying]:
+    def _job_started(self, entry: JobStarted) -> Iterator[Saying]:
         self._is_new_job, self._start, order = True, entry.start.checkpoint_id, entry.start.order
         changed = [f"{name}={value}" for name, value in sorted(order.settings.items())]
         how = _listed([order.claim, *changed])
         text = f"starts another job from savepoint {self._start} ({how}; incarnation {entry.incarnation})"
-        yield _Saying(USER, text, RESTORE)
+        yield Saying(USER, text, RESTORE)
 
-    def _struck(self, entry: FaultStruck) -> Iterator[_Saying]:
-        yield _Saying(CHANCE, f"{entry.fault} strikes", FAULT)
+    def _struck(self, entry: FaultStruck) -> Iterator[Saying]:
+        yield Saying(CHANCE, f"{entry.fault} strikes", FAULT)
 
-    def _task_state(self, event: TaskState) -> Iterator[_Saying]:
+    def _task_state(self, event: TaskState) -> Iterator[Saying]:
         if event.state == "failed":
-            yield _Saying(event.task, f"dies ({event.cause})" if event.cause else "dies", CRASH, dies=True)
+            yield Saying(event.task, f"dies ({event.cause})" if event.cause else "dies", CRASH, dies=True)
         elif event.state == "end_of_data":
-            yield _Saying(event.task, "all input has come", END)
+            yield Saying(event.task, "all input has come", END)
 
-    def _run_ended(self, event: RunEnded) -> Iterator[_Saying]:
-        yield _Saying(MANAGER, f"the job is {event.state}", END)
+    def _run_ended(self, event: RunEnded) -> Iterator[Saying]:
+        yield Saying(MANAGER, f"the job is {event.state}", END)
 
     # -- records ------------------------------------------------------------------------------------------------------
 
-    def _read(self, entry: RecordsRead) -> Iterator[_Saying]:
+    def _read(self, entry: RecordsRead) -> Iterator[Saying]:
         shown = []
         for number, one in zip(entry.numbers, entry.values, strict=True):
             record = (entry.uid, entry.split, number)
             shown.append(f"#{number} = {_value(one)}{' (again)' if record in self._read_so_far else ''}")
             self._read_so_far.add(record)
-        yield _Saying(entry.task, f"reads {_listed(shown)} of {entry.split}", RECORD)
+        yield Saying(entry.task, f"reads {_listed(shown)} of {entry.split}", RECORD)
 
-    def _handled(self, entry: RecordsHandled) -> Iterator[_Saying]:
+    def _handled(self, entry: RecordsHandled) -> Iterator[Saying]:
         shown = _listed([_value(one) for one in entry.values])
         if entry.taken is None:
-            yield _Saying(entry.task, f"{entry.operator} gets {shown}", RECORD)
+            yield Saying(entry.task, f"{entry.operator} gets {shown}", RECORD)
             return
         sender, _ = self._ends[entry.taken.channel]
         arrow = self._arrow(entry.taken, shown)
         barrier = self._barriers.get(entry.taken.channel)
         # The sender has sent this after its snapshot, and the snapshot of the task will hold it.
         early = "" if barrier is None else f", sent after barrier {barrier}"
-        yield _Saying(entry.task, f"takes {shown} from {sender}{early}", RECORD, taken=arrow)
+        yield Saying(entry.task, f"takes {shown} from {sender}{early}", RECORD, taken=arrow)
 
-    def _send(self, event: Send) -> Iterator[_Saying]:
+    def _send(self, event: Send) -> Iterator[Saying]:
         sender, receiver = self._ends[event.channel]
         if event.kind == RECORDS:
             carried = self._witness.carried(self._incarnation, event)
             shown = f"{event.records} records" if carried is None else _listed([_value(one) for one in carried])
-            yield _Saying(sender, f"sends {shown} to", RECORD, receiver, sent=self._arrow(event, shown))
+            yield Saying(sender, f"sends {shown} to", RECORD, receiver, sent=self._arrow(event, shown))
         elif event.kind == _BARRIER:
             arrow = self._arrow(event, f"barrier {event.detail}")
-            yield _Saying(sender, f"sends barrier {event.detail} to", BARRIER, receiver, sent=arrow)
+            yield Saying(sender, f"sends barrier {event.detail} to", BARRIER, receiver, sent=arrow)
         elif self._is_watermark(event):
-            yield _Saying(sender, f"sends watermark {event.detail}", RECORD)
+            yield Saying(sender, f"sends watermark {event.detail}", RECORD)
 
-    def _receive(self, event: Receive) -> Iterator[_Saying]:
+    def _receive(self, event: Receive) -> Iterator[Saying]:
         sender, receiver = self._ends[event.channel]
         if event.kind == _BARRIER:
             arrow = self._arrow(event, f"barrier {event.detail}")
             assert event.detail is not None, "a barrier has the number of its checkpoint"
             if event.detail > self._snapshots.get(receiver, 0) and event.detail not in self._given_up:
                 self._barriers[event.channel] = event.detail
-            yield _Saying(receiver, f"takes barrier {event.detail} from", BARRIER, sender, taken=arrow)
+            yield Saying(receiver, f"takes barrier {event.detail} from", BARRIER, sender, taken=arrow)
         elif self._is_watermark(event):
-            yield _Saying(receiver, f"takes watermark {event.detail} from {sender}", RECORD)
+            yield Saying(receiver, f"takes watermark {event.detail} from {sender}", RECORD)
 
     @staticmethod
     def _is_watermark(event: Send | Receive) -> bool:
@@ -404,60 +415,60 @@ class _Teller:
         element = (self._incarnation, event.attempt, event.channel, event.element)
         return Arrow(element, label, event.kind == _BARRIER)
 
-    def _timer(self, event: TimerFired) -> Iterator[_Saying]:
-        yield _Saying(event.task, f"a timer of {event.operator} fires", RECORD)
+    def _timer(self, event: TimerFired) -> Iterator[Saying]:
+        yield Saying(event.task, f"a timer of {event.operator} fires", RECORD)
 
-    def _output(self, entry: OutputChanged) -> Iterator[_Saying]:
+    def _output(self, entry: OutputChanged) -> Iterator[Saying]:
         for name, rows in entry.added.items():
-            yield _Saying(entry.task, f"readers of {name} now see {_listed(list(rows))}", COMMIT)
+            yield Saying(entry.task, f"readers of {name} now see {_listed(list(rows))}", COMMIT)
         for name, rows in entry.gone.items():
-            yield _Saying(entry.task, f"readers of {name} see {_listed(list(rows))} no longer", COMMIT)
+            yield Saying(entry.task, f"readers of {name} see {_listed(list(rows))} no longer", COMMIT)
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
 
-    def _triggered(self, event: CheckpointTriggered) -> Iterator[_Saying]:
+    def _triggered(self, event: CheckpointTriggered) -> Iterator[Saying]:
         becomes = self._witness.savepoints.get((self._incarnation, event.checkpoint_id))
         text = f"triggers {self._named(event.checkpoint_id)}{'' if becomes is None else f' ({becomes})'}"
-        yield _Saying(MANAGER, text, TRIGGER)
+        yield Saying(MANAGER, text, TRIGGER)
 
     def _named(self, number: int) -> str:
         return f"{'savepoint' if (self._incarnation, number) in self._witness.savepoints else 'checkpoint'} {number}"
 
-    def _snapshot(self, event: SnapshotTaken) -> Iterator[_Saying]:
+    def _snapshot(self, event: SnapshotTaken) -> Iterator[Saying]:
         self._snapshots[event.task] = event.checkpoint_id
         self._barriers = {one: at for one, at in self._barriers.items() if self._ends[one][1] != event.task}
-        yield _Saying(event.task, "takes its snapshot of", SNAPSHOT, self._named(event.checkpoint_id))
+        yield Saying(event.task, "takes its snapshot of", SNAPSHOT, self._named(event.checkpoint_id))
 
-    def _acknowledged(self, event: SnapshotAcknowledged) -> Iterator[_Saying]:
-        yield _Saying(event.task, "acknowledges", SNAPSHOT, self._named(event.checkpoint_id))
+    def _acknowledged(self, event: SnapshotAcknowledged) -> Iterator[Saying]:
+        yield Saying(event.task, "acknowledges", SNAPSHOT, self._named(event.checkpoint_id))
 
-    def _completed(self, event: CheckpointCompleted) -> Iterator[_Saying]:
-        yield _Saying(MANAGER, f"{self._named(event.checkpoint_id)} is complete", COMPLETE)
+    def _completed(self, event: CheckpointCompleted) -> Iterator[Saying]:
+        yield Saying(MANAGER, f"{self._named(event.checkpoint_id)} is complete", COMPLETE)
 
-    def _aborted(self, event: CheckpointAborted) -> Iterator[_Saying]:
+    def _aborted(self, event: CheckpointAborted) -> Iterator[Saying]:
         self._given_up.add(event.checkpoint_id)
         self._barriers = {one: at for one, at in self._barriers.items() if at != event.checkpoint_id}
-        yield _Saying(MANAGER, f"{self._named(event.checkpoint_id)} is given up ({event.reason})", ABORT)
+        yield Saying(MANAGER, f"{self._named(event.checkpoint_id)} is given up ({event.reason})", ABORT)
 
-    def _cut(self, event: CheckpointCut) -> Iterator[_Saying]:
+    def _cut(self, event: CheckpointCut) -> Iterator[Saying]:
         for channel, sent, received in event.differences:
             sender, receiver = self._ends[channel]
             text = f"{sender} has sent {sent} records to {receiver}, which has taken {received}"
-            yield _Saying(MANAGER, f"in checkpoint {event.checkpoint_id}, {text}", COMPLETE)
+            yield Saying(MANAGER, f"in checkpoint {event.checkpoint_id}, {text}", COMPLETE)
 
-    def _captured(self, event: RecordsCaptured) -> Iterator[_Saying]:
+    def _captured(self, event: RecordsCaptured) -> Iterator[Saying]:
         sender, receiver = self._ends[event.channel]
         owner = receiver if event.side == "input" else sender
         text = f"{event.records} in flight from {sender} to {receiver} become part of checkpoint {event.checkpoint_id}"
-        yield _Saying(owner, text, SNAPSHOT)
+        yield Saying(owner, text, SNAPSHOT)
 
-    def _blocked(self, event: ChannelBlocked) -> Iterator[_Saying]:
+    def _blocked(self, event: ChannelBlocked) -> Iterator[Saying]:
         sender, receiver = self._ends[event.channel]
-        yield _Saying(receiver, "blocks", BARRIER, sender)
+        yield Saying(receiver, "blocks", BARRIER, sender)
 
-    def _resumed(self, event: ChannelResumed) -> Iterator[_Saying]:
+    def _resumed(self, event: ChannelResumed) -> Iterator[Saying]:
         sender, receiver = self._ends[event.channel]
-        yield _Saying(receiver, "unblocks", BARRIER, sender)
+        yield Saying(receiver, "unblocks", BARRIER, sender)
 
 
 _ALONG = (Departed, CreditChanged, BackgroundWorkDone, TaskState)

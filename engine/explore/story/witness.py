@@ -259,6 +259,10 @@ class Witness(Invariant):
         if any(added.values()) or any(gone.values()):
             self.entries.append(OutputChanged(self._now_ns, task, _plain(added), _plain(gone)))
 
+    def of_run(self, plan: ExecutionPlan, world: World) -> ExecutionPlan:
+        """The plan of a run that is no case, with its own sinks; ``world`` knows what readers of them see."""
+        return self.in_world(plan.with_operators(lambda one: self.subject.heard(one, {})), world)
+
     def in_world(self, plan: ExecutionPlan, world: World) -> ExecutionPlan:
         """The plan with a listener in front of every operator; ``plan`` has its sinks already."""
         self._world = world
@@ -297,10 +301,11 @@ class _WatchedSubject(Subject):
 
     def in_world(self, plan: ExecutionPlan, world: World, dropped: Mapping[str, Ranges] | None = None) -> ExecutionPlan:
         # Sources first: the listener is closer to the source than the removal of records, so it knows their numbers.
-        watched = plan.with_operators(lambda operator: self._watched(operator, dropped or {}))
+        watched = plan.with_operators(lambda operator: self.heard(operator, dropped or {}))
         return self._witness.in_world(self._subject.in_world(watched, world, dropped), world)
 
-    def _watched(self, operator: OperatorPlan, dropped: Mapping[str, Ranges]) -> OperatorPlan:
+    def heard(self, operator: OperatorPlan, dropped: Mapping[str, Ranges]) -> OperatorPlan:
+        """A source with a listener in front of it; any other operator as it is."""
         source = source_of(operator.factory)
         if source is None:
             return operator

@@ -1,0 +1,12 @@
+"""A page for any run: ``recorder`` watches a run or a case, ``page_data`` turns the recording into plain data, ``page``
+puts the data into one HTML file that opens offline. ``readings`` reads the state of a running job, ``pairing`` puts two
+runs in step, ``shown`` makes short harmless texts. What the browser runs is in ``assets``.
+"""
+
+from __future__ import annotations
+
+from engine.view.ledger_trail import trail_of as trail_of
+from engine.view.page import check_place as check_place, page as page, write_page as write_page
+from engine.view.page_data import run_data as run_data
+from engine.view.recorder import Recorder as Recorder
+from engine.view.single import RunFace as RunFace, run_page as run_page

@@ -1,0 +1,54 @@
+"""Short text for any value of a job: one line, of bounded length, the same in every process, harmless to display.
+
+A record may be ten megabytes long, refuse ``repr``, have a default ``repr`` with an address in it, or hold characters
+that turn the direction of the text around it. Such characters are written as escapes.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from reprlib import Repr
+from typing import Any
+
+LONGEST = 60
+_LONGEST_TEXT = 400
+_HIDDEN = frozenset(("Cc", "Cf", "Co", "Cs", "Zl", "Zp"))
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+class _Short(Repr):
+    """``reprlib`` asks each part of a value for its own short form, so a huge value costs no more than a small one."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = self.maxlong = limit
+        self.maxlist = self.maxtuple = self.maxdict = self.maxset = self.maxfrozenset = self.maxdeque = 8
+
+    def repr_bytes(self, value: bytes, _level: int) -> str:
+        return repr(value) if len(value) <= self.maxstring else f"{value[: self.maxstring // 2]!r}… {len(value):,} B"
+
+    def repr_instance(self, value: Any, _level: int) -> str:
+        try:
+            return _ADDRESS.sub("", repr(value))
+        except Exception as error:
+            return f"<{type(value).__name__}, whose repr raises {type(error).__name__}>"
+
+
+def shown(value: Any, limit: int = LONGEST) -> str:
+    """The value in at most ``limit`` characters."""
+    text = clean(_ADDRESS.sub("", _Short(limit).repr(value)))
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def clean(text: str, limit: int = _LONGEST_TEXT) -> str:
+    """Text of a job (names, rows, messages) for display: cut to ``limit``, with escapes for what cannot be seen."""
+    short = text if len(text) <= limit else f"{text[: limit - 1]}…"
+    if short.isascii() and short.isprintable():
+        return short
+    return "".join(one if unicodedata.category(one) not in _HIDDEN else _escaped(one) for one in short)
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"

@@ -1,0 +1,1 @@
+"""Tests of pages: recordings of runs, their data, and the page in a browser."""

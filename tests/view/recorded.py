@@ -1,0 +1,49 @@
+"""Small recorded runs, made once for each module that asks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine import Job
+from engine.explore.run import Subject
+from engine.faults.fault import parse_fault
+from engine.faults.injector import FaultInjector
+from engine.observe.trace import TraceDigest
+from engine.runtime.config import CheckpointInterval, RunConfig
+from engine.runtime.execution import Execution
+from engine.runtime.kernel import ChoiceRecorder
+from engine.view import Recorder, run_data
+from examples.teaching import counting
+
+
+def recorded(
+    job: Job | None = None, *faults: str, mode: str = "aligned", seed: str = "1", most: int = 60_000, **settings: Any
+) -> tuple[Recorder, str]:
+    """A run of a job (by default, of ``examples/teaching/counting.py``) with a recorder; and its trace digest."""
+    made = counting.job() if job is None else job
+    config = RunConfig(
+        **{"mode": mode, "seed": seed, "batch_size": 1, "checkpoint_interval": CheckpointInterval.parse("2rec")}
+        | settings
+    )
+    recorder, digest = Recorder(Subject(lambda _: made, label=made.name), most=most), TraceDigest()
+    plan = recorder.of_run(made.plan(), "/nowhere")
+    choices = ChoiceRecorder(config.seed)
+    injector = FaultInjector([parse_fault(one) for one in faults], choices=choices)
+    execution = Execution(
+        plan, config, choices=choices, interference=injector, instruments=[recorder.observe, digest]
+    )
+    injector.install(execution)
+    recorder.run(execution)
+    return recorder, digest.hexdigest()
+
+
+def plain_digest(mode: str = "aligned", seed: str = "1") -> str:
+    """The digest of the same run without a recorder and without an injector."""
+    config = RunConfig(mode=mode, seed=seed, batch_size=1, checkpoint_interval=CheckpointInterval.parse("2rec"))
+    digest = TraceDigest()
+    Execution(counting.job().plan(), config, instruments=[digest]).run()
+    return digest.hexdigest()
+
+
+def data_of(recorder: Recorder) -> dict[str, Any]:
+    return run_data(recorder, {})

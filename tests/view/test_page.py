@@ -1,0 +1,74 @@
+"""The page: one file, nothing fetched, no text of a job that could act."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+from hypothesis import given, settings, strategies as st
+
+from engine.view import RunFace, run_page
+from engine.view.page import page
+from engine.view.shown import clean, shown
+from tests.view.recorded import recorded
+
+
+@dataclass
+class _Rude:
+    def __repr__(self) -> str:
+        raise ValueError("no")
+
+
+class _Nameless:
+    pass
+
+
+def test_the_page_fetches_nothing_and_is_small() -> None:
+    """The page names no other place, forbids connections, and takes at most 1 MB without its data."""
+    text = page("empty", {"runs": []})
+
+    assert len(text.encode()) < 1_000_000
+    assert "default-src 'none'" in text
+    assert not re.search(r"(?:src|href)\s*=\s*[\"']?(?:https?:)?//", text)
+    assert not re.search(r"@import|url\((?!#)", text)
+
+
+def test_the_same_run_gives_the_same_page() -> None:
+    """Two recordings of one run give the same page, byte for byte."""
+    pages = {run_page("counting", recorded()[0], RunFace("run")) for _ in range(2)}
+
+    assert len(pages) == 1
+
+
+@given(st.text())
+def test_no_text_ends_the_block_of_data(text: str) -> None:
+    """Whatever a record says, the data are the same after reading them back."""
+    hostile = f"</script><script>{text}"
+    found = re.search(r'<script type="application/json"[^>]*>(.*?)</script>', page("x", {"runs": [hostile]}), re.S)
+
+    assert found is not None
+    assert json.loads(found[1])["runs"] == [hostile]
+
+
+_PLAIN = st.text() | st.binary() | st.integers() | st.floats()
+
+
+@settings(max_examples=30)
+@given(st.recursive(_PLAIN, lambda inner: st.lists(inner) | st.tuples(inner)))
+def test_texts_are_short_and_harmless(value: object) -> None:
+    """The text of any value is at most as long as asked for, and has no character that cannot be seen."""
+    text = shown(value, 40)
+
+    assert len(text) <= 40
+    assert clean(text) == text
+
+
+def test_values_without_a_short_form() -> None:
+    """A huge text, a broken repr, an address and marks of direction have a form that is short and always the same."""
+    assert len(shown("x" * 10_000_000)) <= 60
+    assert len(shown(b"x" * 10_000_000)) <= 60
+    assert "ValueError" in shown(_Rude())
+    assert shown(_Nameless()) == shown(_Nameless())
+    assert "\u202e" not in shown("a\u202eb")
+    assert clean("a\u202eb") == "a\\u202eb"

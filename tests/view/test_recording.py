@@ -1,0 +1,142 @@
+"""A recording is of the run as it is, and its data lead forward and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine import CollectionSource, Job
+from engine.runtime.config import CostModel
+from engine.view.page_data import LOST, NORMAL, ORPHAN
+from operators.log.connectors import LogSink
+from tests.view.recorded import data_of, plain_digest, recorded
+
+CRASH = "crash:count[0]@after:ack.send#2"
+
+
+@pytest.mark.parametrize("mode", ["aligned", "at-least-once", "unaligned"])
+def test_a_recorded_run_is_the_same_run(mode: str) -> None:
+    """A run with a recorder has the trace digest of one without."""
+    assert recorded(mode=mode)[1] == plain_digest(mode)
+
+
+def test_cells_lead_forward_and_back() -> None:
+    """Each change of a cell begins with the text that the last one has left, so steps can be undone."""
+    data = data_of(recorded(None, CRASH)[0])
+    texts: dict[int, str | None] = {}
+
+    for step in data["steps"]:
+        for cell, before, after in step["c"]:
+            assert texts.get(cell) == before, data["cells"][cell]
+            texts[cell] = after
+
+    assert {data["cells"][cell][0] for cell in texts} >= {"state", "position", "transaction", "queue", "reader"}
+
+
+def test_every_action_is_in_one_step() -> None:
+    """The steps divide the actions: none is left out, none is in two steps."""
+    data = data_of(recorded(None, CRASH)[0])
+
+    rows = [row for step in data["steps"] for row in range(*step["r"])]
+    assert rows == list(range(len(data["actions"])))
+
+
+def _counted(data: dict[str, Any]) -> dict[str, str]:
+    """The keyed state after the last step at which there was any."""
+    state: dict[str, str] = {}
+    found: dict[str, str] = {}
+    for step in data["steps"]:
+        for cell, _, after in step["c"]:
+            kind, _, name = data["cells"][cell]
+            if kind == "state":
+                state.pop(name, None)
+                if after is not None:
+                    state[name] = after
+                    found = dict(state)
+    return found
+
+
+def test_state_by_key() -> None:
+    """The state of each key is shown as it was: two records of each key were counted."""
+    found = _counted(data_of(recorded()[0]))
+
+    assert sorted(found.values()) == ["('a', 2)", "('b', 2)"]
+
+
+def test_the_cut_goes_through_every_task() -> None:
+    """A completed checkpoint has a point of its cut in each lane, at the row of the snapshot."""
+    data = data_of(recorded()[0])
+
+    cut = data["cuts"][0]
+    assert cut["state"] == "completed"
+    assert [lane for lane, _ in cut["at"]] == list(range(len(data["lanes"])))
+    for lane, row in cut["at"]:
+        _, who, _, text, _ = data["actions"][row]
+        assert (who, text) == (lane, f"takes its snapshot of checkpoint {cut['id']}")
+
+
+def test_an_orphan_is_marked() -> None:
+    """At least once, a record that overtakes the other barrier is an orphan of that checkpoint; aligned, none is."""
+    late, orphans = CostModel(slow_links={"right[0]": 9_000}), {}
+    for mode in ("aligned", "at-least-once"):
+        data = data_of(recorded(mode=mode, cost=late)[0])
+        marked = [arrow for arrow in data["arrows"] if arrow[6] == ORPHAN]
+        assert len(marked) == sum(cut["orphans"] for cut in data["cuts"])
+        orphans[mode] = len(marked)
+
+    assert orphans["aligned"] == 0 < orphans["at-least-once"]
+
+
+def test_what_was_never_taken() -> None:
+    """A record that was under way when the job died ends in the air; all others are taken."""
+    fates = [arrow[6] for arrow in data_of(recorded(None, "crash:count[0]@after:barrier.receive#1")[0])["arrows"]]
+
+    assert LOST in fates
+    assert fates.count(NORMAL) > fates.count(LOST)
+
+
+def test_the_command_that_crashes_here() -> None:
+    """The fault of a step makes the run die where the step ended: what came before is the same."""
+    before = data_of(recorded()[0])
+    step = next(number for number, one in enumerate(before["steps"]) if one["x"] and "barrier.receive" in one["x"])
+
+    after = data_of(recorded(None, before["steps"][step]["x"])[0])
+
+    died = next(number for number, row in enumerate(after["actions"]) if row[4])
+    assert after["actions"][: died - 2] == before["actions"][: died - 2]
+    assert died >= before["steps"][step]["r"][0]
+
+
+def test_a_long_run_keeps_the_failure() -> None:
+    """Of a long run the time around the first failure is kept, and what is left out is counted."""
+    job = Job("long", max_parallelism=8)
+    numbers = job.source(CollectionSource(list(range(120))), name="numbers")
+    numbers.key_by(lambda one: one % 3).reduce(max, name="most").sink(LogSink("most"), name="out", chain=False)
+    recorder, _ = recorded(job, "crash:most[0]@before:snapshot.sync#20", most=120)
+
+    data = data_of(recorder)
+
+    assert data["leftOut"][0] > 0
+    assert data["leftOut"][1] > 0
+    assert any(row[4] for row in data["actions"])
+    assert len(recorder.witness.entries) < 400
+    texts = dict(data["before"])
+    for one in data["steps"]:
+        for cell, old, new in one["c"]:
+            if data["cells"][cell][0] != "reader":
+                assert texts.get(cell) == old, data["cells"][cell]
+                texts[cell] = new
+                if new is None:
+                    del texts[cell]
+
+
+def test_a_job_without_records() -> None:
+    """A job that reads nothing has a page, too."""
+    job = Job("empty", max_parallelism=8)
+    job.source(CollectionSource([]), name="nothing").sink(LogSink("out"), name="out")
+
+    data = data_of(recorded(job)[0])
+
+    assert not [row for row in data["actions"] if row[2] == "record"]
+    assert data["series"]["read"] == [0] * len(data["series"]["read"])
