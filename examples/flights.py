@@ -6,7 +6,8 @@ in which the flights left, and keeps three answers:
 * ``counts``  a running count per carrier, one row per departure;
 * ``days``    per carrier and local calendar day: departures, mean and maximum delay (a tumbling event-time window);
 * ``routes``  per month and route: joins with airports, planes and weather, exact delay percentiles. This is Spark's
-              part: a DataFrame function on each event-time month, run when the watermark has closed the month.
+              part: a DataFrame function on the event-time months that the watermark has closed since the last
+              checkpoint.
 
 Each answer goes to files that become visible only when the checkpoint that covers them is complete.
 
@@ -30,7 +31,7 @@ from click.core import ParameterSource
 from engine import AggregateFunction, CsvFormat, FileSink, FileSource, Job, TumblingEventTimeWindows, WatermarkStrategy
 from engine.elements.errors import WeirError
 from examples.flights_data import FLIGHT_COLUMNS, FLIGHT_TYPES, FlightFiles, FlightsDataError, first_flights, prepare
-from examples.flights_spark import ROUTE_REPORT_INPUT_SCHEMA, ROUTE_REPORT_SCHEMA, RouteReport
+from examples.flights_spark import PERIOD_COLUMN, ROUTE_REPORT_INPUT_SCHEMA, ROUTE_REPORT_SCHEMA, RouteReport
 from spark_bridge import SparkBridgeError, event_time_cut, spark_transform
 
 HOUR_MS = 3_600_000
@@ -94,6 +95,7 @@ def flights_job(files: FlightFiles, bound_hours: int = 22, with_routes: bool = T
                 schema=ROUTE_REPORT_INPUT_SCHEMA,
                 result_schema=ROUTE_REPORT_SCHEMA,
                 cut=event_time_cut("month"),
+                period_column=PERIOD_COLUMN,
             ),
             name="spark-routes",
         )

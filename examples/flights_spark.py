@@ -1,4 +1,4 @@
-"""The monthly route report: the DataFrame function that a streaming job runs on each month of flights.
+"""The monthly route report: the DataFrame function that a streaming job runs on the months of flights.
 
 For every month and route (origin, destination) it joins the flights with three tables: airports (the
 destination's name), planes (seats and year of build, by tail number) and weather (precipitation in the hour
@@ -6,7 +6,7 @@ of the scheduled departure). It counts, and takes exact percentiles of the depar
 
 The result depends on the set of flights, not on their order or partitions: means are ratios of whole
 numbers, and `percentile` interpolates between sorted values. Twelve runs on one month each give the rows of
-one run on the year.
+one run on the year. So the job may hand it several months at once, with a column that names them.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ ROUTE_REPORT_SCHEMA = (
     "delay_p50 double, delay_p90 double, delay_p99 double, planes bigint, mean_seats double, "
     "mean_plane_age_years double, share_with_precipitation double"
 )
+# The column that the job adds: the month as the job knows it.
+PERIOD_COLUMN = "period"
 _DELAY_PERCENTILES = {"delay_p50": 0.5, "delay_p90": 0.9, "delay_p99": 0.99}
 
 
@@ -101,6 +103,8 @@ def route_report_batch(flights: DataFrame, tables: ReferenceTables) -> DataFrame
     * `planes`: different tail numbers; `mean_seats`, `mean_plane_age_years`: over the flights with a known plane
       (and a known year of build);
     * `share_with_precipitation`: of the flights whose weather is known.
+
+    Flights with the column `period` give rows with it, each period by itself.
     """
     from pyspark.sql import functions as f
 
@@ -111,7 +115,8 @@ def route_report_batch(flights: DataFrame, tables: ReferenceTables) -> DataFrame
     )
     plane_age = f.year(f.col("day").cast("date")) - f.col("plane_year")
     percentiles = [f.percentile("dep_delay", f.lit(share)).alias(name) for name, share in _DELAY_PERCENTILES.items()]
-    return joined.groupBy("month", "origin", "dest", "dest_name").agg(
+    periods = [name for name in flights.columns if name == PERIOD_COLUMN]
+    return joined.groupBy(*periods, "month", "origin", "dest", "dest_name").agg(
         f.count("*").alias("departures"),
         f.count_if(f.col("dep_delay").isNull()).alias("cancelled"),
         *percentiles,

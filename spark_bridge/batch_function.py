@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from spark_bridge.crossing import DEFAULT_PARQUET_THRESHOLD_ROWS, collect_canonical, parse_schema, rows_on_spark
 from spark_bridge.errors import SparkBridgeError, SparkTransformError
 from spark_bridge.jvm import is_connection_error, is_spark_error
+from spark_bridge.period_column import COLUMN_TYPE
 from spark_bridge.session import get_session, session_has_died, session_log_tail
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def run_batch(
     *,
     label: str = "batch",
     result_schema: str | None = None,
+    period_column: str | None = None,
     session: SparkSession | None = None,
     parquet_threshold_rows: int = DEFAULT_PARQUET_THRESHOLD_ROWS,
 ) -> list[dict[str, Any]]:
@@ -46,6 +48,7 @@ def run_batch(
         schema: DDL string of `rows`.
         label: names the batch in errors, e.g. `"month 3"`.
         result_schema: DDL string the result must have, column by column; None accepts any schema.
+        period_column: a column of text that the result must have besides.
         session: the session to use; None takes the process's own.
         parquet_threshold_rows: batches of at least this many rows cross as Parquet.
 
@@ -56,7 +59,9 @@ def run_batch(
     spark = session or get_session()
     try:
         with rows_on_spark(rows, schema, session=spark, parquet_threshold_rows=parquet_threshold_rows) as frame:
-            return run_function(fn, frame, collect_canonical, label=label, result_schema=result_schema)
+            return run_function(
+                fn, frame, collect_canonical, label=label, result_schema=result_schema, period_column=period_column
+            )
     except Exception as error:
         # Rows that do not fit have their own error; any other error comes from Spark while they crossed.
         if is_spark_error(error):
@@ -71,15 +76,16 @@ def run_function(
     *,
     label: str,
     result_schema: str | None,
+    period_column: str | None = None,
 ) -> ResultT:
-    """Runs `fn` on a DataFrame, and `take` on its result. `label` and `result_schema` as for `run_batch`.
+    """Runs `fn` on a DataFrame, and `take` on its result. The other arguments are those of `run_batch`.
 
     Raises:
         SparkTransformError: `fn` failed, returned something else, or `take` failed on its result.
     """
     try:
         result = fn(frame)
-        _check_result(result, result_schema)
+        _check_result(result, result_schema, period_column)
         return take(result)
     except Exception as error:
         raise _transform_error(label, fn, error) from _short_cause(error)
@@ -93,15 +99,22 @@ def function_name(fn: Callable[..., Any]) -> str:
     return f"{named.__module__}.{named.__qualname__}"
 
 
-def _check_result(result: Any, result_schema: str | None) -> None:
+def _check_result(result: Any, result_schema: str | None, period_column: str | None) -> None:
     from pyspark.sql import DataFrame
 
     if not isinstance(result, DataFrame):
         raise SparkBridgeError(f"it returned {type(result).__name__}, not a DataFrame: return the DataFrame itself")
+    found = _column_types(result.schema)
+    if period_column is not None:
+        if (period_column, COLUMN_TYPE) not in found:
+            raise SparkBridgeError(
+                f"it returned the columns ({_shown_columns(found)}), without {period_column} {COLUMN_TYPE}: keep this "
+                "column, by which its results are told apart (group by it)"
+            )
+        found.remove((period_column, COLUMN_TYPE))
     if result_schema is None:
         return
     expected = _column_types(parse_schema(result_schema).spark)
-    found = _column_types(result.schema)
     if expected != found:
         raise SparkBridgeError(
             f"it returned the columns ({_shown_columns(found)}), declared are ({_shown_columns(expected)}): "

@@ -10,13 +10,16 @@ Rules.
    and sent to side output ``late``. The watermark is state (see :mod:`operators.time.event_clock`), so a row that was
    late stays late in the next attempt.
 5. The call blocks in wall time; in virtual time it takes the time given by ``cost_ns``.
-6. Periods do not overlap. A period function that breaks this, or a cut that was changed between a checkpoint and its
+6. A function that takes several periods at once runs right before a barrier, on all that have closed since the one
+   before: no exactly-once sink would show their results earlier. Until then the watermark that leaves stays below the
+   first of them. Without checkpoints it runs whenever a period closes.
+7. Periods do not overlap. A period function that breaks this, or a cut that was changed between a checkpoint and its
    restore, would spread the rows of one period over several batches: it is an error at the first such row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +32,7 @@ from spark_bridge.batch_function import function_name, run_batch
 from spark_bridge.crossing import DEFAULT_PARQUET_THRESHOLD_ROWS
 from spark_bridge.cuts import BarrierCut, Cut, EventTimeCut, Period, RowsCut
 from spark_bridge.errors import SparkBridgeError
+from spark_bridge.period_column import COLUMN_TYPE, check_labels, joint_label, results_by_period, with_period
 from state_backends.api import OperatorListState
 from state_backends.base import number, row as row_of, text, values, whole
 
@@ -60,6 +64,7 @@ class SparkTransform:
     result_schema: str | None = None
     cost_ns: int | Callable[[int], int] = 0
     parquet_threshold_rows: int = DEFAULT_PARQUET_THRESHOLD_ROWS
+    period_column: str | None = None
     parallelism: int = 1
 
     def __post_init__(self) -> None:
@@ -68,9 +73,22 @@ class SparkTransform:
         _check("fn", callable(self.fn), self.fn, "a function from DataFrame to DataFrame")
         _check("schema", _is_text(self.schema), self.schema, "a DDL string, e.g. 'carrier string, delay int'")
         _check("cut", isinstance(self.cut, Cut), self.cut, "event_time_cut(...), rows_cut(...) or barrier_cut()")
+        column = self.period_column
+        _check("period_column", column is None or _is_name(column), column, "the name of a column")
+        _check(
+            "period_column",
+            column is None or isinstance(self.cut, EventTimeCut),
+            column,
+            "left out: only event_time_cut(...) has periods",
+        )
         _check(
             "cost_ns", callable(cost_ns) or _is_duration(cost_ns), cost_ns, "whole ns, or a function that gives them"
         )
+
+    @property
+    def rows_schema(self) -> str:
+        """Of the rows that the function gets."""
+        return self.schema if self.period_column is None else f"{self.schema}, {self.period_column} {COLUMN_TYPE}"
 
     @property
     def partitioner(self) -> Partitioner:
@@ -89,6 +107,7 @@ def spark_transform(
     result_schema: str | None = None,
     cost_ns: int | Callable[[int], int] = 0,
     parquet_threshold_rows: int = DEFAULT_PARQUET_THRESHOLD_ROWS,
+    period_column: str | None = None,
 ) -> SparkTransform:
     """Run ``fn`` on whole batches of a stream.
 
@@ -100,6 +119,10 @@ def spark_transform(
         result_schema: DDL string that results must have.
         cost_ns: virtual duration of a batch, or a function from its number of rows to that.
         parquet_threshold_rows: batches of at least this many rows cross as Parquet files.
+        period_column: says that ``fn`` can take several periods at once. It is then called once per checkpoint, for all
+            periods that have closed since the one before. Its rows have one more column of this name, with the label
+            of their period; its result must have the column, too, and records leave without it. Results of a period
+            must depend on the rows of that period only: group by the column. Needs ``event_time_cut``.
 
     Raises:
         SparkBridgeError: an argument is of the wrong kind; the message names it.
@@ -112,6 +135,7 @@ def spark_transform(
         result_schema,
         cost_ns,
         parquet_threshold_rows,
+        period_column,
     )
 
 
@@ -124,25 +148,45 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and value.isidentifier()
+
+
 def _is_duration(value: object) -> bool:
     return type(value) is int and value >= 0
 
 
-RunRows = Callable[[SparkTransform, str, list[Any]], Sequence[Any]]
-"""Runs the function of a specification on the rows of one batch, which has this label; gives the results in canonical
-order."""
+@dataclass(frozen=True, slots=True)
+class CutRows:
+    """The rows of one batch; their results carry ``timestamp_ms``."""
+
+    label: str
+    rows: list[Any]
+    timestamp_ms: int | None = None
 
 
-def run_in_session(spec: SparkTransform, label: str, rows: list[Any]) -> Sequence[Any]:
+RunRows = Callable[[SparkTransform, str, Sequence[CutRows]], Sequence[Sequence[Any]]]
+"""Calls the function of a specification, in the operator of this name, once: on one batch, or on several if it has a
+column for periods. Gives the results of each, in canonical order."""
+
+
+def run_in_session(spec: SparkTransform, name: str, batches: Sequence[CutRows]) -> Sequence[Sequence[Any]]:
     """Run the function with the session of this process."""
-    return run_batch(
+    column, labels = spec.period_column, [one.label for one in batches]
+    rows = batches[0].rows
+    if column is not None:
+        check_labels(labels, name)
+        rows = [row for one in batches for row in with_period(one.rows, column, one.label)]
+    results = run_batch(
         spec.fn,
         rows,
-        spec.schema,
-        label=label,
+        spec.rows_schema,
+        label=f"{name}: {joint_label(labels)}",
         result_schema=spec.result_schema,
+        period_column=column,
         parquet_threshold_rows=spec.parquet_threshold_rows,
     )
+    return [results] if column is None else results_by_period(results, column, labels, name)
 
 
 class SparkTransformOperator(Operator):
@@ -247,50 +291,79 @@ class SparkTransformOperator(Operator):
         while len(rows) >= size:
             full = rows[:size]
             del rows[:size]
-            self._run(f"rows {self._batches * size + 1}-{(self._batches + 1) * size}", full, None)
+            self._run([CutRows(f"rows {self._batches * size + 1}-{(self._batches + 1) * size}", full)])
 
     def process_watermark(self, timestamp_ms: int) -> None:
         """Run every period that the watermark has closed, oldest first; then pass the watermark on."""
         self._clock.advance(timestamp_ms)
-        if isinstance(self._spec.cut, EventTimeCut):
-            for start_ms in sorted(self._periods):
-                period, rows = self._periods[start_ms]
-                if self._is_closed(period):
-                    del self._periods[start_ms]
-                    self._run(period.label, rows, period.end_ms - 1)
-        self.output.emit_watermark(self._clock.watermark_ms)
+        if not self._waits_for_barrier or self._clock.watermark_ms >= MAX_TIMESTAMP_MS:
+            self._run_periods(self._closed())
+        self._pass_watermark_on()
+
+    @property
+    def _waits_for_barrier(self) -> bool:
+        return self._spec.period_column is not None and self.context.checkpointing_enabled
+
+    def _pass_watermark_on(self) -> None:
+        # The results of a closed period are still to come, and carry its last timestamp.
+        held = [period.end_ms - 2 for period in self._closed()]
+        self.output.emit_watermark(min([self._clock.watermark_ms, *held]))
+
+    def _closed(self) -> list[Period]:
+        """Those with rows, oldest first."""
+        if not isinstance(self._spec.cut, EventTimeCut):
+            return []
+        return [period for _, (period, _) in sorted(self._periods.items()) if self._is_closed(period)]
 
     def prepare_snapshot_pre_barrier(self, checkpoint_id: int) -> None:
         if isinstance(self._spec.cut, BarrierCut):
             self._drain(f"before checkpoint {checkpoint_id}")
+        elif closed := self._closed():
+            self._run_periods(closed)
+            self._pass_watermark_on()
 
     def finish(self) -> None:
         """The remaining rows are the last batch; the maximum watermark has closed event-time periods."""
         self._drain("last rows")
 
     def _drain(self, label: str) -> None:
-        for start_ms in sorted(self._periods):
-            period, rows = self._periods.pop(start_ms)
-            if isinstance(self._spec.cut, EventTimeCut):
-                self._run(period.label, rows, period.end_ms - 1)
-            else:
-                self._run(label, rows, None)
+        periods = [period for _, (period, _) in sorted(self._periods.items())]
+        if isinstance(self._spec.cut, EventTimeCut):
+            self._run_periods(periods)
+            return
+        for period in periods:
+            _, rows = self._periods.pop(period.start_ms)
+            self._run([CutRows(label, rows)])
 
-    def _run(self, label: str, rows: list[Any], timestamp_ms: int | None) -> None:
-        """One batch; its results carry ``timestamp_ms``."""
-        if not rows:
+    def _run_periods(self, periods: Iterable[Period]) -> None:
+        taken = [CutRows(one.label, self._periods.pop(one.start_ms)[1], one.end_ms - 1) for one in periods]
+        if self._spec.period_column is not None:
+            self._run(taken)
             return
-        self._batches += 1
-        results = self.run_rows(self._spec, f"{self.context.name}: {label}", rows)
+        for one in taken:
+            self._run([one])
+
+    def _run(self, batches: Sequence[CutRows]) -> None:
+        """One call of the function."""
+        batches = [one for one in batches if one.rows]
+        if not batches:
+            return
+        rows = sum(len(one.rows) for one in batches)
+        self._batches += len(batches)
+        results = self.run_rows(self._spec, self.context.name, batches)
         self.context.metrics.count("numSparkBatches")
-        self.context.metrics.count("numSparkRows", len(rows))
-        self._spend(len(rows))
-        stamps = None if timestamp_ms is None else [timestamp_ms] * len(results)
+        self.context.metrics.count("numSparkRows", rows)
+        self._spend(rows)
+        for one, found in zip(batches, results, strict=True):
+            self._emit(one, found)
+
+    def _emit(self, batch: CutRows, results: Sequence[Any]) -> None:
+        made = Batch(list(results), None if batch.timestamp_ms is None else [batch.timestamp_ms] * len(results))
         if self.lineage is None:
-            self.output.emit(Batch(list(results), stamps))
+            self.output.emit(made)
             return
-        self.lineage.emitting(None, label if timestamp_ms is not None else None)
-        self.output.emit(Batch(list(results), stamps))
+        self.lineage.emitting(None, batch.label if batch.timestamp_ms is not None else None)
+        self.output.emit(made)
         self.lineage.emitted()
 
     def _spend(self, rows: int) -> None:

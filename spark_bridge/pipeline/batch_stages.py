@@ -21,6 +21,7 @@ from typing import Any, Protocol
 from engine.graph.plan import ExecutionPlan, VertexPlan
 from spark_bridge.crossing import RowSchema
 from spark_bridge.errors import SparkBridgeError
+from spark_bridge.period_column import check_labels, joint_label
 from spark_bridge.pipeline.period_files import ClosedPeriod, PeriodResults
 from spark_bridge.pipeline.stage_closing import STORED, ClosingOrder, StoredPartition
 from spark_bridge.pipeline.stage_function import DRIVER, StageOrder, read_report
@@ -56,8 +57,8 @@ class Dataflow(Protocol):
     def schema(self, ddl: str) -> RowSchema:
         """The schema of the rows of a transform."""
 
-    def results(self, spec: SparkTransform, closed: ClosedPeriod) -> Sequence[str]:
-        """Run the function of a transform on a period: the files of its results.
+    def results(self, spec: SparkTransform, closed: Sequence[ClosedPeriod], label: str) -> Sequence[str]:
+        """Call the function of a transform once, on one period or on several: the files of its results.
 
         Raises :class:`SparkBridgeError` when it fails.
         """
@@ -93,7 +94,7 @@ class BatchStages:
             here = {one.index: specs[one.vertex] for one in stage.subtasks if one.vertex in specs}
             if here:
                 place = os.path.join(directory, f"{order.incarnation}-{order.attempt}-{stage.number}")
-                schemas = {subtask: flow.schema(spec.schema) for subtask, spec in here.items()}
+                schemas = {subtask: flow.schema(spec.rows_schema) for subtask, spec in here.items()}
                 earlier, stored = self._stored(flow.close(frame, ClosingOrder(told, place, schemas)))
                 reports += earlier
                 if any(report.error for report in reports):
@@ -117,13 +118,23 @@ class BatchStages:
     ) -> tuple[dict[int, tuple[PeriodResults, ...]], SubtaskReport | None]:
         """Results by subtask, or the report of the first function that has failed."""
         found: dict[int, tuple[PeriodResults, ...]] = {}
-        for closed in (one for partition in stored for one in partition.closed):
-            try:
-                files = tuple(self._flow.results(specs[closed.subtask], closed))
-            except SparkBridgeError as error:
-                return found, SubtaskReport(closed.subtask, error=error)
-            found[closed.subtask] = (*found.get(closed.subtask, ()), PeriodResults(closed, files))
+        for partition in stored:
+            for closed in _calls(specs, partition.closed):
+                subtask, name, labels = closed[0].subtask, closed[0].name, [one.label for one in closed]
+                try:
+                    check_labels(labels, name)
+                    files = tuple(self._flow.results(specs[subtask], closed, f"{name}: {joint_label(labels)}"))
+                except SparkBridgeError as error:
+                    return found, SubtaskReport(subtask, error=error)
+                found[subtask] = (*found.get(subtask, ()), PeriodResults(closed, files))
         return found, None
+
+
+def _calls(specs: Mapping[int, SparkTransform], closed: tuple[ClosedPeriod, ...]) -> Sequence[tuple[ClosedPeriod, ...]]:
+    """The periods of one subtask, by the call of the function that they belong to."""
+    if closed and specs[closed[0].subtask].period_column is not None:
+        return [closed]
+    return [(one,) for one in closed]
 
 
 def without_functions(plan: ExecutionPlan) -> ExecutionPlan:

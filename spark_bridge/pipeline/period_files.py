@@ -10,13 +10,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spark_bridge.canonical import python_rows, sort_canonically
 from spark_bridge.crossing import RowSchema, arrow_table, check_result_columns, write_parquet
 from spark_bridge.errors import SparkBridgeError
-from spark_bridge.transform import SparkTransform
+from spark_bridge.period_column import results_by_period, with_period
+from spark_bridge.transform import CutRows, SparkTransform
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,9 +31,10 @@ _PART_ROWS = 65_536
 @dataclass(frozen=True, slots=True)
 class ClosedPeriod:
     """Rows that the function of a transform must be run on. ``subtask``: the one of the transform, by its index;
-    ``directory``: where they are, as Parquet."""
+    ``name``: of the operator; ``directory``: where they are, as Parquet."""
 
     subtask: int
+    name: str
     label: str
     rows: int
     directory: str
@@ -39,9 +42,9 @@ class ClosedPeriod:
 
 @dataclass(frozen=True, slots=True)
 class PeriodResults:
-    """``files``: the results of one period, as Arrow streams, in any order."""
+    """``files``: the results of one call of the function, as Arrow streams, in any order."""
 
-    closed: ClosedPeriod
+    closed: tuple[ClosedPeriod, ...]
     files: tuple[str, ...]
 
 
@@ -55,43 +58,59 @@ class PeriodWriter:
         self._subtask = subtask
         self._schema = schema
 
-    def __call__(self, spec: SparkTransform, label: str, rows: list[Any]) -> Sequence[Any]:
+    def __call__(self, spec: SparkTransform, name: str, batches: Sequence[CutRows]) -> Sequence[Sequence[Any]]:
         """No results."""
+        for one in batches:
+            rows = one.rows if spec.period_column is None else with_period(one.rows, spec.period_column, one.label)
+            self._store(rows, name, one.label)
+        return [()] * len(batches)
+
+    def _store(self, rows: list[Any], name: str, label: str) -> None:
         directory = os.path.join(self._directory, f"period-{len(self.closed)}")
         os.makedirs(directory)
         table = arrow_table(rows, self._schema)
         for part, start in enumerate(range(0, len(rows), _PART_ROWS)):
             write_parquet(table.slice(start, _PART_ROWS), Path(directory), part)
-        self.closed.append(ClosedPeriod(self._subtask, label, len(rows), directory))
-        return ()
+        self.closed.append(ClosedPeriod(self._subtask, name, label, len(rows), directory))
 
 
 class PeriodReader:
     """Stands in for the function in the second pass: gives what it returned, period by period."""
 
-    def __init__(self, results: Sequence[PeriodResults]) -> None:
-        self._results = iter(results)
+    def __init__(self, calls: Sequence[PeriodResults]) -> None:
+        self._calls = calls
+        self._known: Iterator[tuple[ClosedPeriod, Sequence[Any]]] | None = None
 
-    def __call__(self, spec: SparkTransform, label: str, rows: list[Any]) -> Sequence[Any]:
-        """The results of the next period, in canonical order.
+    def __call__(self, spec: SparkTransform, name: str, batches: Sequence[CutRows]) -> Sequence[Sequence[Any]]:
+        """The results of the next periods, in canonical order.
 
-        Raises :class:`SparkBridgeError` when it is another period than in the first pass.
+        Raises :class:`SparkBridgeError` when these are other periods than in the first pass.
         """
-        known = next(self._results, None)
-        if known is None or (known.closed.label, known.closed.rows) != (label, len(rows)):
-            found = "no period" if known is None else f"{known.closed.label!r} with {known.closed.rows} rows"
+        if self._known is None:
+            self._known = chain.from_iterable(_results_of(call, spec) for call in self._calls)
+        return [self._next(self._known, name, one) for one in batches]
+
+    def _next(self, known: Iterator[tuple[ClosedPeriod, Sequence[Any]]], name: str, batch: CutRows) -> Sequence[Any]:
+        closed, results = next(known, (None, ()))
+        if closed is None or (closed.label, closed.rows) != (batch.label, len(batch.rows)):
+            found = "no period" if closed is None else f"{closed.label!r} with {closed.rows} rows"
             raise SparkBridgeError(
-                f"{label}: {len(rows)} rows make this batch, and the same input made {found} a moment before\n"
+                f"{name}: {batch.label}: {len(batch.rows)} rows make this batch, and the same input made {found} a"
+                " moment before\n"
                 "  fix: the function given to event_time_cut must depend on the timestamp only"
             )
-        return _results_of(known.files)
+        return results
 
 
-def _results_of(files: Sequence[str]) -> list[dict[str, Any]]:
+def _results_of(call: PeriodResults, spec: SparkTransform) -> Iterator[tuple[ClosedPeriod, Sequence[Any]]]:
     import pyarrow as pa
 
-    batches = [batch for file in files for batch in stored_batches(file)]
-    return python_rows(sort_canonically(pa.Table.from_batches(batches))) if batches else []
+    batches = [batch for file in call.files for batch in stored_batches(file)]
+    results = python_rows(sort_canonically(pa.Table.from_batches(batches))) if batches else []
+    if spec.period_column is None:
+        return zip(call.closed, [results], strict=True)
+    labels = [one.label for one in call.closed]
+    return zip(call.closed, results_by_period(results, spec.period_column, labels, call.closed[0].name), strict=True)
 
 
 class ArrowFile:

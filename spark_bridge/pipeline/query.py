@@ -89,11 +89,13 @@ class SparkDataflow:
     def schema(self, ddl: str) -> RowSchema:
         return parse_schema(ddl)
 
-    def results(self, spec: SparkTransform, closed: ClosedPeriod) -> Sequence[str]:
-        reader = self.source_rows.sparkSession.read.schema(parse_schema(spec.schema).spark)
-        frame = reader.parquet(_hadoop_path(closed.directory))
-        store = partial(store_results, directory=closed.directory)
-        return run_function(spec.fn, frame, store, label=closed.label, result_schema=spec.result_schema)
+    def results(self, spec: SparkTransform, closed: Sequence[ClosedPeriod], label: str) -> Sequence[str]:
+        reader = self.source_rows.sparkSession.read.schema(parse_schema(spec.rows_schema).spark)
+        frame = reader.parquet(*(_hadoop_path(one.directory) for one in closed))
+        store = partial(store_results, directory=closed[0].directory)
+        return run_function(
+            spec.fn, frame, store, label=label, result_schema=spec.result_schema, period_column=spec.period_column
+        )
 
     def _attempts(self) -> Accumulator[Sent]:
         if self._sent is None:

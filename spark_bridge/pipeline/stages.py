@@ -54,9 +54,11 @@ def explain_stages(plan: ExecutionPlan) -> str:
     lines = [f"job {plan.job_name} on Spark: a batch goes through these stages, and ends with a checkpoint"]
     for stage in stages_of(plan):
         vertices = [plan.vertices[vertex] for vertex in dict.fromkeys(one.vertex for one in stage.subtasks)]
-        functions = [vertex.operators[0].name for vertex in vertices if transform_of(vertex) is not None]
+        functions = [(vertex.operators[0].name, spec) for vertex in vertices if (spec := transform_of(vertex))]
         lines.append(f"stage {stage.number}, on executors{', in two passes' if functions else ''}")
-        lines += [f"  between them, for each closed period: the function of {name}, on executors" for name in functions]
+        for name, spec in functions:
+            periods = "each closed period" if spec.period_column is None else "all closed periods at once"
+            lines.append(f"  between them, for {periods}: the function of {name}, on executors")
         for described in vertices:
             operators = " -> ".join(operator.name for operator in described.operators)
             lines.append(f"  {operators}   partitions {described.parallelism}")

@@ -19,6 +19,7 @@ from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
 from examples.flights import ROUTE_COLUMNS
 from examples.flights_data import FLIGHT_TYPES, FlightFiles, published_tables
 from examples.flights_proof import SLOW_SPLIT, Run, run_flights
+from examples.flights_spark import PERIOD_COLUMN
 from spark_bridge import transform
 from state_backends.files import MemoryFileSystem
 
@@ -105,7 +106,9 @@ def python_for_spark() -> Iterator[None]:
     """Inside the block, the job's Spark batches run in Python."""
 
     def run_in_python(fn: Any, rows: list[Any], schema: str, **options: Any) -> list[Row]:
-        return routes_in_python(rows)
+        months = sorted({row[-1] for row in rows})
+        by_month = {month: routes_in_python([row[:-1] for row in rows if row[-1] == month]) for month in months}
+        return [{PERIOD_COLUMN: month, **row} for month, routes in by_month.items() for row in routes]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(transform, "run_batch", run_in_python)

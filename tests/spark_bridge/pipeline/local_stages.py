@@ -52,6 +52,8 @@ class LocalDataflow:
     def __init__(self, shuffled: random.Random) -> None:
         self.periods: list[tuple[str, int]] = []
         """Label and number of rows of each period that a function ran on."""
+        self.calls: list[str] = []
+        """The label of each call of a function."""
         self.orders: list[StageOrder] = []
         """What has gone to executors."""
         self._attempts = count(1)
@@ -102,17 +104,18 @@ class LocalDataflow:
         columns = (column.split() for column in ddl.split(", "))
         return RowSchema(ddl, None, pa.schema([(name, types[kind]) for name, kind in columns]))
 
-    def results(self, spec: SparkTransform, closed: ClosedPeriod) -> list[str]:
-        self.periods.append((closed.label, closed.rows))
-        rows = parquet.read_table(closed.directory).to_pylist()
+    def results(self, spec: SparkTransform, closed: Sequence[ClosedPeriod], label: str) -> list[str]:
+        self.periods += [(f"{one.name}: {one.label}", one.rows) for one in closed]
+        self.calls.append(label)
+        rows = [row for one in closed for row in parquet.read_table(one.directory).to_pylist()]
         self._shuffled.shuffle(rows)
 
         try:
             results = spec.fn(rows)  # type: ignore[arg-type]
         except Exception as error:
-            raise SparkTransformError(closed.label, function_name(spec.fn), (repr(error),)) from error
+            raise SparkTransformError(label, function_name(spec.fn), (repr(error),)) from error
         self._shuffled.shuffle(results)  # type: ignore[arg-type]
-        return list(_stored(results, closed.directory))  # type: ignore[arg-type]
+        return list(_stored(results, closed[0].directory))  # type: ignore[arg-type]
 
 
 def _stored(results: list[dict[str, object]], directory: str) -> Iterator[str]:

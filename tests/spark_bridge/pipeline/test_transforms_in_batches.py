@@ -20,11 +20,11 @@ from spark_bridge.errors import SparkBridgeError, SparkTransformError
 from spark_bridge.pipeline import period_files, stage_function
 from spark_bridge.pipeline.batch_stages import BETWEEN_STAGES
 from spark_bridge.pipeline.period_files import PeriodWriter
-from spark_bridge.transform import spark_transform
+from spark_bridge.transform import CutRows, spark_transform
 from tests.spark_bridge.pipeline import jobs
 from tests.spark_bridge.pipeline.local_stages import LocalStages, is_portable
 from tests.spark_bridge.pipeline.runs import config, in_batches, simulated
-from tests.spark_bridge.pipeline.transform_jobs import EVENTS, Row, key_sums, period_sums
+from tests.spark_bridge.pipeline.transform_jobs import EVENTS, Row, key_sums, key_sums_by_period, period_sums
 from tests.spark_bridge.transforms import Calls
 
 BETWEEN = f"state/periods/{BETWEEN_STAGES}"
@@ -48,6 +48,24 @@ def test_the_rows_are_those_of_the_simulator(calls: Calls, tmp_path: Path) -> No
     assert max(Counter(label for label, _ in stages.flow.periods).values()) == 1, "a function ran twice on a period"
     assert sum(count for label, count in stages.flow.periods if label.startswith("sums")) == len(EVENTS)
     assert result.counters["sums", 0]["numSparkRows"] == len(EVENTS), "the first pass counts nothing"
+
+
+def test_a_function_takes_all_periods_of_a_batch_at_once(calls: Calls, tmp_path: Path) -> None:
+    """It is called once in a batch, and the rows are those of a function that is called once per period; in the
+    simulator, too."""
+    job = period_sums(fn=key_sums_by_period, period_column="period")
+    stages = LocalStages(2)
+    result, _ = in_batches(job, tmp_path / "batches", config(300), stages=stages)
+    assert result.error is None, result.error
+    rows = jobs.committed(tmp_path / "batches" / "out")
+    assert rows == expected(period_sums(), tmp_path)
+    simulated(job, tmp_path / "simulated", config(300))
+    assert jobs.committed(tmp_path / "simulated" / "out") == rows
+    periods = [label for label, _ in stages.flow.periods if label.startswith("sums")]
+    made = [label for label in stages.flow.calls if label.startswith("sums")]
+    assert len(periods) == EVENTS[-1][0] // 100 + 1
+    assert len(made) < len(periods) / 2
+    assert made[0] == "sums: from 0 to from 200"
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -177,7 +195,7 @@ def test_a_large_period_is_stored_in_parts(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(period_files, "_PART_ROWS", 4)
     writer = PeriodWriter(str(tmp_path), 3, LocalStages().flow.schema("key int"))
     spec = spark_transform(key_sums, schema="key int", cut=rows_cut(9))
-    assert writer(spec, "rows 1-9", [[key] for key in range(9)]) == ()
+    assert writer(spec, "sums", [CutRows("rows 1-9", [[key] for key in range(9)])]) == [()]
     (closed,) = writer.closed
     assert (closed.label, closed.rows, closed.subtask) == ("rows 1-9", 9, 3)
     parts = sorted(Path(closed.directory).iterdir())

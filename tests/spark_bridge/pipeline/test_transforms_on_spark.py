@@ -19,7 +19,8 @@ def all_kinds(frame: Any) -> Any:
     """A row per remainder, with a value of every kind that may cross."""
     from pyspark.sql import functions as f
 
-    groups = frame.groupBy((f.col("time") % 3).alias("rest"))
+    periods = [name for name in frame.columns if name == "period"]
+    groups = frame.groupBy(*periods, (f.col("time") % 3).alias("rest"))
     return groups.agg(
         f.count("*").alias("rows"),
         f.sort_array(f.collect_list("time")).alias("times"),
@@ -50,12 +51,14 @@ def on_spark(job: Job, directory: Path) -> None:
 
 @pytest.mark.usefixtures("spark")
 def test_results_are_those_of_the_simulator_to_the_type(tmp_path: Path) -> None:
-    """Rows go into the function and out of it by files: no value may change on the way."""
-    expected, results = CollectedResults(), CollectedResults()
+    """Rows go into the function and out of it by files: no value may change on the way. One call per period gives the
+    same as one call for all periods of a batch."""
+    expected, results, at_once = CollectedResults(), CollectedResults(), CollectedResults()
     simulated(timed(all_kinds, expected), tmp_path / "simulated", config(40))
     on_spark(timed(all_kinds, results), tmp_path / "spark[1] {a}")
+    on_spark(timed(all_kinds, at_once, period_column="period"), tmp_path / "at once")
     assert len(expected.records) == 9
-    assert repr(results.records) == repr(expected.records)
+    assert repr(results.records) == repr(expected.records) == repr(at_once.records)
 
 
 @pytest.mark.slow
@@ -65,11 +68,16 @@ def test_results_are_those_of_the_simulator_to_the_type(tmp_path: Path) -> None:
     [
         (lambda frame: frame.select("nothing"), {}, "(?s)'results: from 0' failed in .*nothing"),
         (lambda frame: 7, {}, "(?s)'results: from 0' failed .*it returned int, not a DataFrame"),
+        (
+            lambda frame: frame.groupBy("time").count(),
+            {"period_column": "period"},
+            r"(?s)'results: from 0 to from 200' failed .*without period string: keep this column",
+        ),
         (lambda frame: frame, {"result_schema": "time bigint"}, r"(?s)returned the columns \(time int\), declared are"),
         (lambda frame: frame.selectExpr("time", "time"), {}, "(?s)more than one column named time"),
         (lambda frame: frame.selectExpr("1 / (time - time) AS x"), {}, "(?s)'results: from 0' failed.*DIVIDE_BY_ZERO"),
     ],
-    ids=["unknown column", "no frame", "other schema", "column twice", "fails on executors"],
+    ids=["unknown column", "no frame", "no period", "other schema", "column twice", "fails on executors"],
 )
 def test_a_function_that_fails_names_its_period(fn: Any, options: Any, words: str, tmp_path: Path) -> None:
     """In the words of the simulator, and nothing is committed."""

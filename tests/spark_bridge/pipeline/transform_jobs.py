@@ -37,6 +37,16 @@ def key_sums(rows: list[Row]) -> list[Row]:
     return sums
 
 
+def key_sums_by_period(rows: list[Row]) -> list[Row]:
+    """The same on rows of several periods, which a column tells apart."""
+    periods = sorted({row["period"] for row in rows})
+    return [
+        {"period": period, **found}
+        for period in periods
+        for found in key_sums([r for r in rows if r["period"] == period])
+    ]
+
+
 def period_sums(
     parallelism: int = 2,
     *,
@@ -47,6 +57,7 @@ def period_sums(
     row: Callable[[Any], Row] = _row,
     cost_ns: int = 0,
     schema: str = "key int, time int",
+    period_column: str | None = None,
 ) -> Job:
     """Sums per period of 100 ms, with the late rows beside them; then the same again per period of 300 ms, in a second
     transform and in a window."""
@@ -54,7 +65,7 @@ def period_sums(
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(bound_ms, lambda event: event[0]).with_interval_ns(20_000)
     events = job.source(CollectionSource(EVENTS, splits=splits), name="events", watermarks=strategy)
     rows = events.map(row, name="row")
-    transform = spark_transform(fn, schema=schema, cut=cut, cost_ns=cost_ns)
+    transform = spark_transform(fn, schema=schema, cut=cut, cost_ns=cost_ns, period_column=period_column)
     sums = rows.via(transform, name="sums")
     sums.map(dict, name="copy", parallelism=1).sink(FileSink("sums"), uid="sums-sink", parallelism=1)
     sums.side_output("late").sink(FileSink("late"), uid="late-sink")
