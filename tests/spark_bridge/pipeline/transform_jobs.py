@@ -39,12 +39,10 @@ def key_sums(rows: list[Row]) -> list[Row]:
 
 def key_sums_by_period(rows: list[Row]) -> list[Row]:
     """The same on rows of several periods, which a column tells apart."""
-    periods = sorted({row["period"] for row in rows})
-    return [
-        {"period": period, **found}
-        for period in periods
-        for found in key_sums([r for r in rows if r["period"] == period])
-    ]
+    sums: list[Row] = []
+    for period in sorted({row["period"] for row in rows}):
+        sums += [{"period": period, **one} for one in key_sums([row for row in rows if row["period"] == period])]
+    return sums
 
 
 def period_sums(
