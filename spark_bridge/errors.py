@@ -16,6 +16,10 @@ class SparkBridgeError(WeirError):
     exit_code = 25
 
 
+class ClusterError(SparkBridgeError):
+    """A cluster on this machine does not start, or has lost a process; the message says which one and why."""
+
+
 class ExecutorError(SparkBridgeError):
     """Executors cannot run the job; the message names each host, its problem and the repair."""
 

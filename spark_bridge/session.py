@@ -53,7 +53,7 @@ class SessionSettings:
     @property
     def is_local(self) -> bool:
         """Whether driver and executors all run on this machine."""
-        return self.master.startswith("local")
+        return self.master.startswith(("local", "spark://127.", "spark://localhost:"))
 
     def spark_properties(self) -> dict[str, str]:
         """All Spark properties that follow from these settings."""

@@ -38,6 +38,8 @@ def parse_where(text: str | None) -> SparkCluster | None:
     """
     if text is None or text == SIMULATOR:
         return None
+    if text.startswith("spark://"):
+        text = f"{_SPARK}={text}"
     kind, _, master = text.partition("=")
     if kind != _SPARK or (not master and "=" in text):
         raise ConfigurationError(

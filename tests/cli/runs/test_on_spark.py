@@ -27,6 +27,7 @@ from tests.spark_bridge.pipeline.local_stages import LocalStages
         ("spark=local[*,3]", SparkCluster("local[*,3]")),
         ("spark=spark://h:7", SparkCluster("spark://h:7")),
         ("spark=spark://h:7,i:8", SparkCluster("spark://h:7,i:8")),
+        ("spark://h:7", SparkCluster("spark://h:7")),
         ("spark=yarn", SparkCluster("yarn")),
         ("spark=k8s://https://h:6443", SparkCluster("k8s://https://h:6443")),
         ("simulator", None),
