@@ -40,6 +40,7 @@ Examples:
   weir replay weir2.…                           make one of those runs again
   weir shrink weir2.… --out failure/            make a failing one small, and explain it
   weir diff weir2.…                             compare it with the nearest run that passes
+  weir compare counting.py --html two.html      two protocols side by side, one crash
   weir inspect state/                           look into the newest checkpoint
   weir savepoint state/                         copy it to where nothing deletes it
 """

@@ -5,6 +5,13 @@ runs in step, ``shown`` makes short harmless texts. What the browser runs is in 
 
 from __future__ import annotations
 
+from engine.view.compare import (
+    Compared as Compared,
+    compare_modes as compare_modes,
+    comparison_page as comparison_page,
+    comparison_table as comparison_table,
+    verdict_of as verdict_of,
+)
 from engine.view.ledger_trail import trail_of as trail_of
 from engine.view.page import check_place as check_place, page as page, write_page as write_page
 from engine.view.page_data import run_data as run_data

@@ -9,7 +9,7 @@ from typing import Any
 from engine.explore.run import Violation
 from engine.runtime.kernel import START_NS
 from engine.view.page import page
-from engine.view.page_data import run_data
+from engine.view.page_data import ORPHAN, run_data
 from engine.view.recorder import Recorder
 from engine.view.shown import clean
 
@@ -93,8 +93,9 @@ def run_page(
 
 
 def first_of_interest(data: Mapping[str, Any]) -> int:
-    """The step that a page opens at: the first crash; else the first completed checkpoint, else the first step."""
-    found: list[int] = []
+    """The step that a page opens at: the first orphan, crash or completed checkpoint; else the first step."""
+    orphans = [arrow[1] for arrow in data["arrows"] if arrow[6] == ORPHAN]
+    found = [number for number, step in enumerate(data["steps"]) if orphans and orphans[0] in range(*step["r"])]
     for kind in ("crash", "complete"):
         for number, step in enumerate(data["steps"]):
             if any(row[2] == kind for row in data["actions"][slice(*step["r"])]):

@@ -10,6 +10,7 @@ VERBS = {
     "replay": "engine.cli.verbs.replay",
     "shrink": "engine.cli.verbs.shrink",
     "diff": "engine.cli.verbs.diff",
+    "compare": "engine.cli.verbs.compare",
     "inspect": "engine.cli.verbs.inspect",
     "savepoint": "engine.cli.verbs.savepoint",
 }

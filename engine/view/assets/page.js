@@ -98,7 +98,7 @@ class Diagram {
   }
   measure() {
     const width = Math.max(280, this.chart.clientWidth - 2), columns = this.run.columns.length;
-    this.narrow = width < 620;
+    this.narrow = width < 520;
     this.height = this.narrow ? 40 : 23;
     this.gutter = this.narrow ? 6 : 128;
     const room = this.narrow ? width - 12 : Math.min(0.55 * width, columns * 104);

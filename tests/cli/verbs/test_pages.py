@@ -1,0 +1,52 @@
+"""``--html`` and ``weir compare``: what they write, print and refuse."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import BRISK, Weir
+from tests.house.project import ROOT
+
+COUNTING = str(ROOT / "examples/teaching/counting.py")
+
+
+def test_a_run_writes_its_page(weir: Weir) -> None:
+    """The page is there after the run, says its verdict, and the run is the same as without it."""
+    plain, paged = weir("run", "sums.py", *BRISK), weir("run", "sums.py", *BRISK, "--html", "run.html")
+    text = (weir.directory / "run.html").read_text("utf-8")
+
+    assert paged.exit_code == 0
+    assert [line for line in plain.stderr.splitlines() if "digest" in line] == [
+        line for line in paged.stderr.splitlines() if "digest" in line
+    ]
+    assert "valid: the job finished" in text
+    assert "takes its snapshot of checkpoint 1" in text
+
+
+@pytest.mark.parametrize("place", ["no/such/run.html", "."])
+def test_a_page_without_a_place_is_refused(weir: Weir, place: str) -> None:
+    """A file that cannot be written is refused before anything runs."""
+    answer = weir("run", "sums.py", "--html", place)
+
+    assert answer.exit_code == 11
+    assert "fix: name a file in a directory that exists" in answer.stderr
+    assert not (weir.directory / "out" / "sums" / "1" / "run.json").exists()
+
+
+def test_two_protocols_side_by_side(weir: Weir) -> None:
+    """The measures of both runs stand in a table and in JSON, and the page holds both."""
+    crash = ("--fault", "crash:count[0]@after:ack.send#1", "--same-schedule", "--html", "two.html", "--json")
+    answer = weir("compare", COUNTING, "--protocols", "aligned,at-least-once", *crash)
+
+    runs = answer.json()["runs"]
+    assert answer.exit_code == 0
+    assert [run["mode"] for run in runs] == ["aligned", "at-least-once"]
+    assert all(run["measures"]["records lost"] == "0" for run in runs)
+    assert "records counted twice" in answer.stderr
+    assert "mode at-least-once" in (weir.directory / "two.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize("protocols", ["aligned", "aligned,aligned", "aligned,none"])
+def test_protocols_that_cannot_be_compared(weir: Weir, protocols: str) -> None:
+    """Two different modes that take checkpoints are needed."""
+    assert weir("compare", COUNTING, "--protocols", protocols).exit_code == 11
