@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from engine.observe.metrics import MessageCounter as MessageCounter
     from engine.protocols.acking.settings import AckingSettings as AckingSettings
     from engine.report.message_counts import MessageCounts as MessageCounts, message_counts as message_counts
+    from engine.report.run_result import RunResult as RunResult
     from engine.runtime.config import (
         CheckpointInterval as CheckpointInterval,
         CostModel as CostModel,
@@ -271,6 +272,7 @@ _ROOMS: dict[str, tuple[str, ...]] = {
     "engine.observe.metrics": ("MessageCounter",),
     "engine.protocols.acking.settings": ("AckingSettings",),
     "engine.report.message_counts": ("MessageCounts", "message_counts"),
+    "engine.report.run_result": ("RunResult",),
     "engine.runtime.config": ("CheckpointInterval", "CostModel", "RunConfig"),
     "engine.runtime.execution": ("ExecutionResult",),
     "operators.files.writing": (

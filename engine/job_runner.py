@@ -14,6 +14,8 @@ from engine.elements.suggestions import nearest
 from engine.faults.fault_plan import FaultPlan
 from engine.graph.job import Job
 from engine.graph.run_settings import Settings, Surroundings
+from engine.observe.cut_oracle import CutOracle
+from engine.report import RunResult
 from engine.runtime.config import SETTINGS, JobSettings, RunConfig, SparkCluster, config_of, parse_where
 from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.storage import open_storage
@@ -31,11 +33,12 @@ _TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
     "on": ((str,), "on='spark'"),
     "kills": ((list, tuple), "kills=['count[1]@3ms']"),
     "instruments": ((list, tuple), "instruments=[MessageCounter()]"),
+    "audit": ((bool,), "audit=True"),
 }
 """Of the surroundings that are easily mistaken: a text is a sequence of letters, too."""
 
 
-def run(job: Job, settings: Settings) -> ExecutionResult:
+def run(job: Job, settings: Settings) -> RunResult:
     """Run the job to its end; raises its error when it fails, and ``ConfigurationError`` before anything has
     happened."""
     values = _flat(settings)
@@ -49,9 +52,12 @@ def run(job: Job, settings: Settings) -> ExecutionResult:
         if SETTINGS[name].kind is DURATION and type(value) is int:
             raise ConfigurationError(f"run: {name} is {value}; write it with a unit: {name}='{value}ns'")
     config = config_of(values)
+    oracle = CutOracle() if around.pop("audit", False) else None
+    if oracle is not None:
+        around["instruments"] = (*around.get("instruments", ()), oracle)
     cluster = parse_where(around.pop("on", None))
     if cluster is not None:
-        return _run_on(cluster, job, config, around)
+        return RunResult(_run_on(cluster, job, config, around), job.plan(), config, oracle)
     faults = FaultPlan.parse(around.pop("kills", ()))
     restore = around.pop("restore", False)
     with _opened(around.pop("storage", None), job.name, config.inline_state_bytes, restore) as (storage, incarnation):
@@ -61,7 +67,7 @@ def run(job: Job, settings: Settings) -> ExecutionResult:
             **around,
         )  # fmt: skip
         faults.install(execution)
-        return execution.run().raise_on_failure()
+        return RunResult(execution.run().raise_on_failure(), job.plan(), config, oracle)
 
 
 def _run_on(cluster: SparkCluster, job: Job, config: RunConfig, around: dict[str, Any]) -> ExecutionResult:

@@ -55,7 +55,7 @@ def run(mode: str, *, slowdown: float, kills: Sequence[str] = ()) -> tuple[Execu
         cost={"record": "1us", "stragglers": {"write": slowdown, "out": 0}, "slow_links": {"numbers[1]": "200us"}},
         kills=kills,
         instruments=[oracle],
-    )
+    ).execution
     last: dict[int, int] = {}
     for key, total in counts.records:
         last[key] = max(total, last.get(key, 0))

@@ -117,7 +117,7 @@ def run(mode: str, kills: Sequence[str] = ()) -> tuple[ExecutionResult, CutOracl
         cost={"record": "1us", "link_latency": "5us"},
         kills=kills,
         instruments=[oracle, hear],
-    )
+    ).execution
     return result, oracle, Counter(pairs.records), logged
 
 

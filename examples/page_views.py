@@ -193,7 +193,7 @@ def run(mode: str, files: MemoryFileSystem, kill: str | None = None) -> Outcome:
         kills=[] if kill is None else [f"{kill}@{CRASH_US}us"],
         file_system=files,
         instruments=[counter],
-    )
+    ).execution
     return Outcome(result, message_counts(result, counter), apps, pages)
 
 

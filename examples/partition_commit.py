@@ -99,7 +99,7 @@ def run() -> tuple[ExecutionResult, Reader, MemoryFileSystem]:
     reader = Reader(files)
     result = job().run(
         checkpoint_interval="10us", batch_size=1, file_system=files, output_dir="/out", instruments=[reader]
-    )
+    ).execution
     return result, reader, files
 
 

@@ -35,6 +35,8 @@ class Surroundings(TypedDict, total=False):
     """Functions that are called with every event of the run, such as ``MessageCounter()``."""
     provenance: Provenance
     """Is told the causes of each record, such as an effect ledger."""
+    audit: bool
+    """Whether each completed checkpoint is judged, for the verdict of the result."""
 
 
 # From here on written by `python -m tests.runtime.config.typed_settings`.

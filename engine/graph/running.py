@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from engine.graph.run_settings import Settings
 
     # For type checkers alone: the one arrow that points up, listed in setup.cfg.
-    from engine.runtime.execution import ExecutionResult
+    from engine.report.run_result import RunResult
 
-    Result = ExecutionResult
+    Result = RunResult
     Runner = Callable[[Job, Settings], Result]
 
 _load_runner: Callable[[], Runner]

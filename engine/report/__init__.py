@@ -7,4 +7,6 @@ from engine.report.report import (
     RunFacts as RunFacts,
     build_report as build_report,
 )
+from engine.report.result_table import ResultTable as ResultTable
+from engine.report.run_result import RunResult as RunResult
 from engine.report.verdict import Verdict as Verdict, judge_run as judge_run

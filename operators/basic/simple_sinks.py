@@ -126,6 +126,11 @@ class CollectSink:
         return CollectSink(CollectedResults(transactional=self._results.transactional))
 
     @property
+    def records(self) -> list[Any]:
+        """The collected records, in the order of commits."""
+        return self._results.records
+
+    @property
     def delivery(self) -> str:
         """The best guarantee that it offers: without transactions, records come again after a failure."""
         return "exactly-once" if self._results.transactional else "at-least-once"

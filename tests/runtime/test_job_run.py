@@ -12,8 +12,9 @@ from engine import CollectionSource, FileSink, Job, JobFailedError
 from engine.elements.errors import ConfigurationError, StorageError
 from engine.elements.setting_fields import Setting
 from engine.observe.trace_events import RunEnded, TraceEvent
+from engine.report import RunResult
 from engine.runtime.config import SETTINGS, CheckpointInterval, JobSettings, RunConfig
-from engine.runtime.execution import Execution, ExecutionResult
+from engine.runtime.execution import Execution
 from state_backends.files import MemoryFileSystem
 from tests.hash_seeds import printed
 from tests.runtime.config import typed_settings
@@ -55,10 +56,10 @@ def test_a_run_returns_its_result() -> None:
 
     result = totals(found).run(mode="unaligned", checkpoint_interval="250us", state_backend="lsm", seed=7)
 
-    assert isinstance(result, ExecutionResult)
+    assert isinstance(result, RunResult)
     assert len(found) == 1_000
     assert repr(result) == (
-        "<ExecutionResult finished: 1,000 records in 1.25 ms of virtual time, attempts: 1, completed checkpoints: 6>"
+        "<RunResult finished: 1,000 records in 1.25 ms of virtual time, attempts: 1, completed checkpoints: 6>"
     )
 
 
@@ -163,7 +164,7 @@ def test_a_storage_directory_is_gone_on_with_and_never_begun_twice(tmp_path: Pat
     second = totals().run(storage=str(tmp_path / "state"), restore=True)
 
     assert (first.source_records, second.source_records) == (1_000, 0)
-    assert (first.incarnation, second.incarnation) == (1, 3)
+    assert (first.execution.incarnation, second.execution.incarnation) == (1, 3)
 
 
 def test_importing_the_engine_loads_the_port_alone() -> None:
