@@ -30,7 +30,7 @@ def job() -> Job:
 
 
 result = job().run(mode="unaligned", min_pause="5ms", cost={"slow_links": {"words[0]": "2ms"}}, kills=["words@3ms"])
-reveal_type(result.checkpoints.completed)
+reveal_type(result.execution.checkpoints.completed)
 job().run(min_pauze="5ms")
 job().run(min_pause=5)
 job().run(cost={"link_latenzy": "5ms"})
