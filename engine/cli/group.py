@@ -43,6 +43,8 @@ Examples:
   weir compare counting.py --html two.html      two protocols side by side, one crash
   weir inspect state/                           look into the newest checkpoint
   weir savepoint state/                         copy it to where nothing deletes it
+  weir sweep wordcount.py --seeds 20            run it with many seeds and settings
+  weir report results.parquet                   show the means of a sweep
 """
 
 

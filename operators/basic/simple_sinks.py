@@ -266,8 +266,8 @@ class CountingSink:
 
     name = "count"
 
-    def __init__(self, into: CountedRecords) -> None:
-        self._into = into
+    def __init__(self, into: CountedRecords | None = None) -> None:
+        self._into = CountedRecords() if into is None else into
 
     def create_operator(self) -> Operator:
         return _Count(self._into)

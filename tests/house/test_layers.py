@@ -115,9 +115,9 @@ def test_every_room_has_a_layer() -> None:
 def test_layers_name_the_rooms_in_order() -> None:
     """The order of the layers is the order of the design; faces on top, state at the bottom."""
     order = [
-        "engine.cli", "engine.view", "engine.job_runner", "engine.report", "spark_bridge", "engine.explore",
-        "engine.faults", "engine.runtime", "engine.protocols", "engine.checkpoint", "engine.graph",
-        "operators", "engine.elements", "engine.observe", "state_backends",
+        "engine.cli", "engine.view", "engine.study", "engine.job_runner", "engine.report", "spark_bridge",
+        "engine.explore", "engine.faults", "engine.runtime", "engine.protocols", "engine.checkpoint",
+        "engine.graph", "operators", "engine.elements", "engine.observe", "state_backends",
     ]  # fmt: skip
 
     assert order == ROOMS

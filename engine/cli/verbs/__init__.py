@@ -13,5 +13,7 @@ VERBS = {
     "compare": "engine.cli.verbs.compare",
     "inspect": "engine.cli.verbs.inspect",
     "savepoint": "engine.cli.verbs.savepoint",
+    "sweep": "engine.cli.verbs.sweep",
+    "report": "engine.cli.verbs.report",
 }
 """Verb -> the module whose ``command`` it is; imported when the verb is used."""

@@ -1,0 +1,160 @@
+"""``weir sweep``: run a job for every combination of settings and seeds, and show the means."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from functools import partial
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import engine
+from engine.cli.settings import given_settings, load_job, parse_params, preset_option, setting_options
+from engine.cli.shell import AtLeast
+from engine.cli.text import error_console, job_output_dropped, say
+from engine.elements.errors import EXIT_UNKNOWN, EXIT_VALID, ConfigurationError
+from engine.elements.setting_fields import DURATION
+from engine.runtime.config import JobSettings, find_setting, read_setting
+
+if TYPE_CHECKING:
+    from engine.report import RunResult
+    from engine.study import StudyTable
+
+_HELP = """Run the job that JOB defines for every combination of the values of --grid, with each of the seeds.
+
+NAME is a setting, by our name, or a parameter of job(). A row per run goes to --out as the run ends, and a sweep that
+was interrupted goes on from there. weir report shows the file.
+
+\b
+Examples:
+  weir sweep wordcount.py --grid checkpoint_interval=1ms,10ms --grid mode=aligned,unaligned --seeds 20
+  weir sweep wordcount.py --grid records=1000,10000 --metric end_to_end_p99 --jobs 2 --out results.parquet
+"""
+
+
+@click.command("sweep", help=_HELP)
+@click.argument("job_file", metavar="JOB")
+@click.option(
+    "--grid", "grids", multiple=True, metavar="NAME=A,B,…", help="Values of a setting or a parameter. Repeatable."
+)
+@click.option("--seeds", type=AtLeast(1), default=1, show_default=True, help="Seeds of each combination: 0, 1, …")
+@click.option("--jobs", type=AtLeast(1), default=1, show_default=True, help="Runs at the same time.")
+@click.option(
+    "--metric", "metrics", multiple=True, help="What to show the mean of. Repeatable. [default: makespan]"
+)
+@setting_options
+@preset_option
+@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Parameter of job(). Repeatable.")
+@click.option("--out", metavar="FILE", help="Results, .parquet or .jsonl. Runs with a row there are not made again.")
+@click.option("--json", "as_json", is_flag=True, help="Print all rows as JSON on standard output.")
+def command(
+    job_file: str,
+    grids: tuple[str, ...],
+    seeds: int,
+    jobs: int,
+    metrics: tuple[str, ...],
+    definitions: tuple[str, ...],
+    config_file: str | None,
+    preset: str | None,
+    params: tuple[str, ...],
+    out: str | None,
+    as_json: bool,
+) -> int:
+    from engine.study import StudyIdentity, row_text, sweep
+
+    console = error_console()
+    given = given_settings(definitions, config_file, preset)
+    fixed = {name: str(value) for name, value in given.values.items()}
+    named, values = parse_params(params), _grid(grids)
+    for name in values:
+        if name in named or name in fixed:
+            raise ConfigurationError(f"--grid {name} is given as one value, too; leave one out")
+    with job_output_dropped():
+        # The values of a grid may be parameters that job() needs.
+        first = {name: texts[0] for name, texts in values.items() if not _is_setting(name)}
+        loaded = load_job(job_file, {**named, **first})
+    path = loaded.path
+    asked = json.dumps([sorted(fixed.items()), sorted(named.items())]).encode()
+    digest = blake2b(loaded.content + asked, digest_size=16).hexdigest()
+    identity = StudyIdentity(loaded.job.name, digest, engine.__version__, tuple(sorted((*values, "seed"))))
+    runs = seeds
+    for texts in values.values():
+        runs *= len(texts)
+    say(console, f"weir {engine.__version__}: sweep of job {loaded.job.name}, {runs} runs")
+
+    def told(done: int, of: int, row: Mapping[str, Any]) -> None:
+        if row["status"] != "ok":
+            say(console, f"{done}/{of}  {row_text(row, identity.arguments)}")
+
+    table = sweep(
+        partial(_run, path, named, fixed), jobs=jobs, out=out, progress=told, identity=identity,
+        cases=_cases(values, seeds),
+    )  # fmt: skip
+    if as_json:
+        click.echo(json.dumps(list(table), indent=2))
+    else:
+        show_means(table, metrics)
+    if out is not None:
+        say(console, f"Next: weir report {out}")
+    return EXIT_UNKNOWN if table.failed else EXIT_VALID
+
+
+def show_means(table: StudyTable, metrics: tuple[str, ...]) -> None:
+    """The mean of each metric, for every combination of arguments."""
+    for metric in metrics or table.measures[:1] or ("makespan",):
+        means = table.mean(metric)
+        click.echo(f"{means.name}: mean and 95 % confidence interval\n{means}")
+
+
+def _grid(texts: tuple[str, ...]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        if not equals or not name or not all(values.split(",")):
+            raise ConfigurationError(f"--grid {text!r} is not of the form NAME=A,B; e.g. --grid mode=aligned,unaligned")
+        if name in found or name == "seed":
+            again = "given twice" if name in found else "what --seeds counts"
+            raise ConfigurationError(f"--grid {name} is {again}; leave it out")
+        found[name] = values.split(",")
+    return found
+
+
+def _cases(values: Mapping[str, list[str]], seeds: int) -> list[dict[str, Any]]:
+    from engine.study.cases import grid
+
+    return grid({**values, "seed": range(seeds)})
+
+
+def _is_setting(name: str) -> bool:
+    try:
+        find_setting(name)
+    except ConfigurationError:
+        return False
+    return True
+
+
+def _run(path: str, params: Mapping[str, str], fixed: Mapping[str, str], **values: Any) -> RunResult:
+    """One run. Relative paths of sinks are in a directory that is deleted after it."""
+    texts = {**fixed, **{name: str(value) for name, value in values.items() if name == "seed" or _is_setting(name)}}
+    parallelism = texts.pop("parallelism", None)
+    max_parallelism = texts.pop("max_parallelism", None)
+    named = {**params, **{name: value for name, value in values.items() if name != "seed" and not _is_setting(name)}}
+    loaded = load_job(
+        path, named, None if parallelism is None else read_setting("parallelism", parallelism),
+        None if max_parallelism is None else read_setting("max_parallelism", max_parallelism),
+    )  # fmt: skip
+    settings: dict[str, Any] = {name: _value(name, text) for name, text in texts.items()}
+    with tempfile.TemporaryDirectory() as directory:
+        return loaded.job.run(**settings, output_dir=os.path.join(directory, "out"))
+
+
+def _value(name: str, text: str) -> Any:
+    """The value of a setting as ``Job.run`` takes it: a time stays a text."""
+    one, _ = find_setting(name)
+    if one.name in JobSettings.__dataclass_fields__ and one.name != "preset":
+        raise ConfigurationError(f"--grid {name}: a sweep keeps checkpoints in memory; leave it out")
+    return text if one.kind is DURATION and text != one.about.none_text else read_setting(name, text)

@@ -1,0 +1,66 @@
+"""The numbers of a row: what a study returns, as plain values by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import fsum
+from typing import Any
+
+from engine.elements.errors import ConfigurationError
+from engine.report import RunResult
+
+_OF_CHECKPOINTS = ("end_to_end_ns", "alignment_ns", "checkpointed_bytes", "full_bytes", "persisted_bytes")
+
+
+def measures_of(returned: object) -> dict[str, Any]:
+    """By name. Raises :class:`ConfigurationError` when the study has returned something else."""
+    if isinstance(returned, RunResult):
+        return _of_run(returned)
+    if isinstance(returned, (int, float)) and not isinstance(returned, bool):
+        return {"value": returned}
+    if isinstance(returned, Mapping) and returned:
+        return {_name(name): _value(name, value) for name, value in returned.items()}
+    raise ConfigurationError(
+        f"the study returned {returned!r} of type {type(returned).__name__}; return the result of job.run(...), a"
+        " number, or a dict of numbers by name"
+    )
+
+
+def _name(name: object) -> str:
+    if not isinstance(name, str):
+        raise ConfigurationError(f"the study returned a measure named {name!r}; names are texts")
+    return name
+
+
+def _value(name: str, value: object) -> Any:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise ConfigurationError(
+        f"the study returned {name}={value!r} of type {type(value).__name__}; a measure is a number or a text"
+    )
+
+
+def _of_run(result: RunResult) -> dict[str, Any]:
+    statistics = result.execution.checkpoints
+    found = {
+        "makespan_ns": result.makespan_ns,
+        "attempts": result.attempts,
+        "source_records": result.source_records,
+        "replayed_records": result.replayed_records,
+        "lost_ns": sum(lost or 0 for lost in result.recoveries["lost_ns"]),
+        "checkpoints": statistics.completed,
+        "failed_checkpoints": statistics.failed,
+    }
+    completed = [row for row in result.checkpoints if row["status"] == "COMPLETED"]
+    for column in _OF_CHECKPOINTS:
+        values = sorted(row[column] for row in completed if row[column] is not None)
+        stem, _, unit = column.rpartition("_")
+        found[f"{stem}_mean_{unit}"] = fsum(values) / len(values) if values else None
+        found[f"{stem}_p99_{unit}"] = percentile(values, 99) if values else None
+    # Two runs are the same run if they have made the same choices.
+    return {**found, "choices": result.execution.choices.digest()}
+
+
+def percentile(ordered: list[Any], percent: int) -> Any:
+    """The least value that this part of all values does not exceed."""
+    return ordered[max(0, -(-percent * len(ordered) // 100) - 1)]

@@ -1,0 +1,211 @@
+"""The file of a sweep: each row is written as its case ends, so that an interrupted sweep goes on.
+
+While a sweep runs, rows are appended to a journal of JSON lines, whose first line says which study they are of. A line
+that was cut off by a crash is dropped. When the sweep has ended, the rows become the file itself: Parquet, or the
+journal as it is when the name ends with ``.jsonl``. The file says of which study it is, too.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from types import TracebackType
+from typing import Any, NoReturn
+
+from engine.elements.errors import MissingDependencyError, StorageError
+
+SCHEMA, SCHEMA_VERSION = "weir-sweep", 1
+_METADATA = b"weir"
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StudyIdentity:
+    """What decides the rows besides the arguments. ``source``: a digest of the program text of the study."""
+
+    study: str
+    source: str
+    weir_version: str
+    arguments: tuple[str, ...]
+
+    def header(self) -> dict[str, Any]:
+        return {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **asdict(self), "arguments": [*self.arguments]}
+
+
+class ResultsFile:
+    """Rows of one study, in the file at ``path``. A context manager: it is locked while a sweep writes to it."""
+
+    def __init__(self, path: str | os.PathLike[str], identity: StudyIdentity) -> None:
+        self._path = os.fspath(path)
+        if not self._path.endswith((".parquet", ".jsonl")):
+            raise StorageError(f"{self._path}: the name of a results file ends with .parquet or .jsonl; change it")
+        self._is_parquet = self._path.endswith(".parquet")
+        if self._is_parquet:
+            _arrow(self._path)
+        self._journal = f"{self._path}.journal" if self._is_parquet else self._path
+        self._identity = identity
+        self._lock = -1
+
+    def __enter__(self) -> list[Row]:
+        """The rows that it has. Raises :class:`StorageError` when they are of another study or version."""
+        directory = os.path.dirname(self._path) or "."
+        os.makedirs(directory, exist_ok=True)
+        self._lock = os.open(self._journal, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return self._begin()
+        except BlockingIOError:
+            os.close(self._lock)
+            raise StorageError(
+                f"{self._path}: another sweep writes to it; wait for its end, or give another file"
+            ) from None
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def _begin(self) -> list[Row]:
+        rows: list[Row] = []
+        if self._is_parquet and os.path.exists(self._path):
+            whole, rows = _read_parquet(self._path)
+            self._check(whole)
+        header, journaled, length = _read_journal(self._journal)
+        os.ftruncate(self._lock, length)
+        if header is None:
+            self._write(self._identity.header())
+        else:
+            self._check(header)
+        return [*rows, *journaled]
+
+    def _check(self, header: Mapping[str, Any]) -> None:
+        ours = self._identity.header()
+        for name, what in (
+            ("weir_version", "of Weir {theirs}, and this is {ours}"),
+            ("study", "of study {theirs!r}, and this is {ours!r}"),
+            ("arguments", "of a study with the arguments {theirs}, and this one has {ours}"),
+            ("source", "of another version of the study: its program text has changed"),
+        ):
+            if header.get(name) != ours[name]:
+                told = what.format(theirs=header.get(name), ours=ours[name])
+                raise StorageError(
+                    f"{self._path}: holds results {told}\n  fix: give another file, or delete this one to begin again"
+                )
+
+    def add(self, row: Row) -> None:
+        """One more row, durable when this returns."""
+        self._write(row)
+
+    def _write(self, value: Mapping[str, Any]) -> None:
+        os.write(self._lock, json.dumps(value).encode() + b"\n")
+        os.fsync(self._lock)
+
+    def finish(self, rows: Sequence[Row]) -> None:
+        """The sweep has ended with these rows."""
+        if not self._is_parquet:
+            return
+        _write_parquet(self._path, self._identity.header(), rows)
+        os.unlink(self._journal)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._lock)
+
+
+def read_results(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[Row]]:
+    """The header and the rows of a results file, also of a sweep that was interrupted."""
+    path = os.fspath(path)
+    journal = f"{path}.journal"
+    if not (os.path.exists(path) or os.path.exists(journal)):
+        raise StorageError(f"{path}: there is no such results file; weir sweep --out writes one")
+    header: dict[str, Any] | None = None
+    rows: list[Row] = []
+    if path.endswith(".parquet"):
+        if os.path.exists(path):
+            header, rows = _read_parquet(path)
+        path = journal
+    if os.path.exists(path):
+        journal_header, journaled, _ = _read_journal(path)
+        header, rows = header or journal_header, [*rows, *journaled]
+    if header is None:
+        raise StorageError(f"{path}: is empty; run the sweep again")
+    return header, rows
+
+
+def _read_journal(path: str) -> tuple[dict[str, Any] | None, list[Row], int]:
+    """Header, rows, and the length of what is whole."""
+    with open(path, "rb") as file:
+        content = file.read()
+    length = content.rfind(b"\n") + 1
+    lines = content[:length].splitlines()
+    if not lines:
+        if content and not f'{{"schema": "{SCHEMA}"'.encode().startswith(content[:20]):
+            _foreign(path)
+        return None, [], 0
+    try:
+        values = [json.loads(line) for line in lines]
+    except ValueError:
+        _foreign(path)
+    if not all(isinstance(value, dict) for value in values):
+        _foreign(path)
+    _check_schema(path, values[0])
+    return values[0], values[1:], length
+
+
+def _check_schema(path: str, header: Mapping[str, Any]) -> None:
+    if header.get("schema") != SCHEMA:
+        _foreign(path)
+    if header.get("schema_version") != SCHEMA_VERSION:
+        raise StorageError(
+            f"{path}: has version {header.get('schema_version')} of the format, and this Weir reads {SCHEMA_VERSION};"
+            " read it with the Weir that wrote it, or give another file"
+        )
+
+
+def _foreign(path: str) -> NoReturn:
+    raise StorageError(f"{path}: is not a results file of a sweep, or it is damaged; give another file")
+
+
+def _arrow(path: str) -> Any:
+    try:
+        import pyarrow.parquet
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(
+            f"{path}: Parquet needs pyarrow; run: pip install 'weirstream[parquet]', or name the file .jsonl"
+        ) from error
+    return pyarrow
+
+
+def _read_parquet(path: str) -> tuple[dict[str, Any], list[Row]]:
+    arrow = _arrow(path)
+    try:
+        table = arrow.parquet.read_table(path)
+        header = json.loads((table.schema.metadata or {})[_METADATA])
+    except (arrow.ArrowException, KeyError, ValueError, OSError):
+        _foreign(path)
+    _check_schema(path, header)
+    return header, table.to_pylist()
+
+
+def _write_parquet(path: str, header: Mapping[str, Any], rows: Sequence[Row]) -> None:
+    arrow = _arrow(path)
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = {name: _column(arrow, [row.get(name) for row in rows]) for name in names}
+    table = arrow.table(columns).replace_schema_metadata({_METADATA: json.dumps(header).encode()})
+    unfinished = f"{path}.unfinished"
+    with open(unfinished, "wb") as file:
+        arrow.parquet.write_table(table, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(unfinished, path)
+
+
+def _column(arrow: Any, values: list[Any]) -> Any:
+    try:
+        return arrow.array(values)
+    except (arrow.ArrowInvalid, arrow.ArrowTypeError):
+        # Numbers in one case and texts in another.
+        return arrow.array([None if value is None else str(value) for value in values])

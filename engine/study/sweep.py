@@ -1,0 +1,139 @@
+"""A sweep: one study, run for each of many sets of arguments."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from hashlib import blake2b
+from importlib import import_module
+from textwrap import dedent
+from typing import Any
+
+from engine import __version__
+from engine.elements.errors import ConfigurationError, check_whole
+from engine.study.case_processes import Outcome, each_in_its_process
+from engine.study.cases import checked, describe, grid, key_of, plain
+from engine.study.measures import measures_of
+from engine.study.results_file import ResultsFile, Row, StudyIdentity
+from engine.study.study_table import StudyTable
+
+Study = Callable[..., Any]
+Progress = Callable[[int, int, Row], None]
+
+
+def sweep(
+    study: Study,
+    *,
+    cases: Sequence[Mapping[str, Any]] | None = None,
+    jobs: int = 1,
+    out: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+    identity: StudyIdentity | None = None,
+    **values: Any,
+) -> StudyTable:
+    """Run ``study`` for each case, and return a table with a row for each.
+
+    ``study``     a function that returns the result of ``job.run(...)``, a number, or numbers by name. Its result must
+                  depend on its arguments alone; the first case runs twice to check it;
+    ``values``    the arguments, each with one value or several; all combinations are cases: ``seed=range(20)``;
+    ``cases``     the cases as dicts, instead of ``values``;
+    ``jobs``      cases that run at the same time, each in a process of its own;
+    ``out``       a file, ``.parquet`` or ``.jsonl``. Rows are written as cases end; cases with a row do not run again;
+    ``progress``  is called with the number of cases that have ended, the number of all, and the row;
+    ``identity``  tells this study from others, instead of its name and its program text.
+
+    A case that raises an error, or whose process dies, becomes a row with ``status`` ``failed`` and the error.
+
+    Raises :class:`ConfigurationError` for cases that cannot be run, and for a study whose result changes from run to
+    run, and :class:`StorageError` when ``out`` holds results of another study or version.
+    """
+    check_whole("jobs", jobs)
+    if cases is not None and values:
+        raise ConfigurationError(f"sweep: both cases and values of {', '.join(values)} are given; leave one out")
+    everything = grid(values) if cases is None else checked(cases)
+    _check_signature(study, everything[0])
+    if identity is None:
+        identity = _identity_of(study, tuple(everything[0]), out)
+    file = None if out is None else ResultsFile(out, identity)
+    # The processes of the cases have the runtime already, and need not load it each.
+    import_module("engine.job_runner")
+    with nullcontext([]) if file is None else file as known:
+        rows = {key_of({name: row[name] for name in identity.arguments}): row for row in known}
+        left = [case for case in everything if key_of(case) not in rows]
+        done = len(everything) - len(left)
+        for case, outcome in _outcomes(study, left, jobs):
+            row = rows[key_of(case)] = _row(case, *outcome)
+            done += 1
+            if file is not None:
+                file.add(row)
+            if progress is not None:
+                progress(done, len(everything), row)
+        if file is not None:
+            file.finish(_in_order(everything, rows))
+    return StudyTable(identity.study, tuple(everything[0]), _in_order(everything, rows)[: len(everything)], study)
+
+
+def _in_order(cases: Sequence[Mapping[str, Any]], rows: Mapping[str, Row]) -> list[Row]:
+    """The rows of these cases, then those of cases that only the file has."""
+    keys = dict.fromkeys(map(key_of, cases))
+    return [*(rows[key] for key in keys), *(row for key, row in rows.items() if key not in keys)]
+
+
+def _row(case: Mapping[str, Any], measures: Mapping[str, Any] | None, error: str | None) -> Row:
+    if measures is None:
+        return {**plain(case), "status": "failed", "error": error}
+    return {**plain(case), "status": "ok", "error": None, **measures}
+
+
+def _check_signature(study: Study, case: Mapping[str, Any]) -> None:
+    try:
+        inspect.signature(study).bind(**case)
+    except TypeError as error:
+        raise ConfigurationError(
+            f"sweep: study {name_of(study)!r} does not take these arguments ({describe(case)}): {error}"
+        ) from None
+
+
+def _outcomes(study: Study, cases: Sequence[dict[str, Any]], jobs: int) -> Iterator[tuple[dict[str, Any], Outcome]]:
+    """The outcome of each case, as they end. The first one runs twice: a study whose result is decided by something
+    else than its arguments, such as the clock, is refused."""
+
+    def run(case: Mapping[str, Any]) -> Any:
+        return measures_of(study(**case))
+
+    if not cases:
+        return
+    (_, one), (_, other) = each_in_its_process(run, [cases[0], cases[0]], jobs)
+    if json.dumps(one) != json.dumps(other):
+        first, second = ((outcome[0] or {"error": outcome[1]}) for outcome in (one, other))
+        name = next(name for name in {**first, **second} if json.dumps(first.get(name)) != json.dumps(second.get(name)))
+        raise ConfigurationError(
+            f"sweep: study {name_of(study)!r} is not determined by its arguments: run twice with {describe(cases[0])},"
+            f" it gave {name} = {first.get(name)!r} and {second.get(name)!r}; hand what it draws or reads from outside"
+            " to it as an argument, such as a seed"
+        )
+    yield cases[0], one
+    for number, outcome in each_in_its_process(run, cases[1:], jobs):
+        yield cases[number + 1], outcome
+
+
+def name_of(study: Study) -> str:
+    """The name of a study."""
+    return getattr(study, "__qualname__", type(study).__name__).rpartition("<locals>.")[2]
+
+
+def _identity_of(study: Study, arguments: tuple[str, ...], out: object) -> StudyIdentity:
+    try:
+        text = dedent(inspect.getsource(study))
+    except (OSError, TypeError):
+        if out is not None:
+            raise ConfigurationError(
+                f"sweep: the program text of study {name_of(study)!r} is not to be found, so {out} could not tell it"
+                " from others; write the study as a function in a file or a notebook, or leave out= out"
+            ) from None
+        text = ""
+    digest = blake2b(text.encode(), digest_size=16).hexdigest()
+    return StudyIdentity(name_of(study), digest, __version__, tuple(sorted(arguments)))

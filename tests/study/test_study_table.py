@@ -1,0 +1,127 @@
+"""Means with confidence intervals, plots, and other forms of the results of a sweep."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from engine import ConfigurationError
+from engine.study import StudyTable, sweep
+from engine.study.intervals import mean_of_values, student_quantile, student_within
+
+
+def table() -> StudyTable:
+    rows: list[dict[str, Any]] = [
+        {"interval": interval, "seed": seed, "status": "ok", "error": None, "makespan_ns": base + seed * 1_000_000}
+        for interval, base in (("1ms", 10_000_000), ("2ms", 20_000_000))
+        for seed in range(3)
+    ]
+    rows.append({"interval": "2ms", "seed": 3, "status": "failed", "error": "JobFailedError: it died"})
+    return StudyTable("queue", ("interval", "seed"), rows)
+
+
+def test_quantiles_of_student_are_those_of_the_tables() -> None:
+    """The two-sided 95 % point for some degrees of freedom, from printed tables."""
+    known = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 9: 2.262, 10: 2.228, 19: 2.093, 30: 2.042, 99: 1.984, 1000: 1.962}
+
+    assert {degrees: round(student_quantile(degrees), 3) for degrees in known} == known
+
+
+@given(st.integers(1, 200), st.floats(0.001, 50))
+def test_the_distribution_of_student_grows(degrees: int, t: float) -> None:
+    """It is a probability, and greater for a greater value."""
+    assert 0 <= student_within(t, degrees) <= student_within(t * 1.1, degrees) + 1e-12 <= 1 + 2e-12
+
+
+def test_a_mean_has_its_interval() -> None:
+    """1, 2, 3: half a width of 4.303 * 1 / sqrt(3). One value says nothing about others."""
+    mean = mean_of_values([1.0, 2.0, 3.0])
+
+    assert (mean.mean, mean.runs) == (2.0, 3)
+    assert mean.low == pytest.approx(2 - 4.302653 / math.sqrt(3), rel=1e-6)
+    assert mean.high == pytest.approx(2 + 4.302653 / math.sqrt(3), rel=1e-6)
+    assert mean_of_values([5.0]) == (5.0, None, None, 1)
+
+
+def test_intervals_hold_the_true_mean_as_often_as_they_say() -> None:
+    """Of 400 studies of five means of a known law, 95 % hold its mean."""
+    from engine.elements.laws import sample_ns
+    from engine.runtime.kernel import ChoiceRecorder
+    from engine.study import Exponential
+
+    law, recorder = Exponential(1_000_000), ChoiceRecorder("intervals")
+    held = 0
+    for _ in range(400):
+        # The sum of 12 draws is nearly normal, as the interval assumes.
+        sums = [sum(sample_ns(law, lambda bound: recorder.draw("x", bound)) for _ in range(12)) for _ in range(5)]
+        mean = mean_of_values([one / 12 for one in sums])
+        assert mean.low is not None
+        assert mean.high is not None
+        held += mean.low <= 1_000_000 <= mean.high
+    assert 368 <= held <= 392
+
+
+def test_means_are_by_argument_over_seeds() -> None:
+    """With the number of runs and of failures; the unit of the measure may be left out."""
+    means = table().mean("makespan", by="interval")
+
+    assert means.columns == ("interval", "mean_ns", "low_ns", "high_ns", "runs", "failed")
+    assert means["mean_ns"] == [11_000_000, 21_000_000]
+    assert (means["runs"], means["failed"]) == ([3, 3], [0, 1])
+    assert str(means).splitlines()[1].split()[:2] == ["1ms", "11ms"]
+    assert list(table().mean("makespan_ns")) == list(means), "all arguments but the seed"
+
+
+def test_names_that_do_not_exist_are_refused() -> None:
+    """With the nearest one, and all there are."""
+    with pytest.raises(ConfigurationError, match="no measure 'makspan_ns'; did you mean 'makespan_ns'"):
+        table().mean("makspan_ns")
+    with pytest.raises(ConfigurationError, match="no argument 'intervall'; did you mean 'interval'"):
+        table().mean("makespan", by="intervall")
+
+
+def test_a_table_goes_to_other_tools() -> None:
+    """With a column for each argument and measure; a failed case has no measures."""
+    arrow = table().to_arrow()
+
+    assert arrow.column_names == ["interval", "seed", "status", "error", "makespan_ns"]
+    assert arrow["makespan_ns"].null_count == 1
+    assert len(table().to_pandas()) == 7
+    assert "JobFailedError" in table()._repr_html_()
+
+
+def test_a_table_of_a_file_cannot_run_its_study() -> None:
+    """It has no function."""
+    with pytest.raises(ConfigurationError, match="was read from a file; call its function"):
+        table().rerun(0)
+
+
+def test_a_plot_shows_means_with_a_band(tmp_path: Path) -> None:
+    """The same results give the same file; texts stand side by side, times in a unit that fits."""
+    pytest.importorskip("matplotlib")
+    figure = table().plot("makespan", x="interval", to=tmp_path / "one.svg")
+    table().plot("makespan", x="interval", to=tmp_path / "two.svg")
+
+    (axes,) = figure.axes
+    (line,), (band,) = axes.lines, axes.collections
+    assert list(line.get_ydata()) == [11, 21]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1ms", "2ms"]
+    assert axes.get_ylabel() == "makespan (ms)"
+    half = 4.302653 / math.sqrt(3)
+    assert band.get_datalim(axes.transData).y0 == pytest.approx(11 - half, rel=1e-6)
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+
+
+def test_a_plot_has_a_line_for_each_value() -> None:
+    """With a legend; of a single run there is no band."""
+    pytest.importorskip("matplotlib")
+    numbers = sweep(lambda x, factor: x * factor, x=[1, 2, 3], factor=[1, 10])
+    (axes,) = numbers.plot("value", x="x", by="factor").axes
+
+    assert [list(line.get_ydata()) for line in axes.lines] == [[1, 2, 3], [10, 20, 30]]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["factor = 1", "factor = 10"]
+    assert not axes.collections
