@@ -87,9 +87,10 @@ def job(function: AckingFunction, results: CollectedResults, source: Any = None)
 
 def run(function: AckingFunction, results: CollectedResults, kills: tuple[str, ...] = (), source: Any = None) -> Any:
     """Run the job with acking; links take 1 us, records time out after 1 to 2 ms."""
-    return job(function, results, source).run(
+    result = job(function, results, source).run(
         mode="acking", acking={"timeout": "1ms"}, cost={"link_latency": "1us"}, kills=list(kills)
     )
+    return result.execution
 
 
 def told(result: ExecutionResult) -> str:
