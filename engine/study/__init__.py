@@ -1,5 +1,5 @@
 """Studies: one question, asked of many runs. ``sweep`` runs a function for many sets of arguments, ``study_table`` has
-the results with means and plots; ``cases``, ``case_processes``, ``measures``, ``results_file`` and ``intervals`` are
+the results with means and plots; ``case_grid``, ``case_processes``, ``row_measures``, ``study_file`` and ``intervals`` are
 its parts. The laws of chance that a study needs are here, too.
 """
 
@@ -15,6 +15,6 @@ from engine.elements.laws import (
     Uniform as Uniform,
     parse_law as parse_law,
 )
-from engine.study.results_file import StudyIdentity as StudyIdentity
+from engine.study.study_file import StudyIdentity as StudyIdentity
 from engine.study.study_table import StudyTable as StudyTable, read_study as read_study, row_text as row_text
 from engine.study.sweep import sweep as sweep

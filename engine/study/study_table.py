@@ -9,9 +9,9 @@ from typing import Any
 from engine.elements.errors import ConfigurationError, MissingDependencyError
 from engine.elements.suggestions import nearest
 from engine.report import ResultTable
-from engine.study.cases import describe
+from engine.study.case_grid import describe
 from engine.study.intervals import Mean, mean_of_values
-from engine.study.results_file import Row, read_results
+from engine.study.study_file import Row, read_results
 
 _UNITS = ("", "_ns", "_bytes")
 _TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1, "ns"))

@@ -14,10 +14,10 @@ from typing import Any
 
 from engine import __version__
 from engine.elements.errors import ConfigurationError, check_whole
+from engine.study.case_grid import checked, describe, grid, key_of, plain
 from engine.study.case_processes import Outcome, each_in_its_process
-from engine.study.cases import checked, describe, grid, key_of, plain
-from engine.study.measures import measures_of
-from engine.study.results_file import ResultsFile, Row, StudyIdentity
+from engine.study.row_measures import measures_of
+from engine.study.study_file import ResultsFile, Row, StudyIdentity
 from engine.study.study_table import StudyTable
 
 Study = Callable[..., Any]

@@ -1,0 +1,1 @@
+"""Studies: sweeps, their results files, means and plots."""

@@ -15,7 +15,7 @@ import pytest
 
 from engine import CollectionSource, ConfigurationError, Job, RunResult, StorageError
 from engine.study import Exponential, read_study, sweep
-from engine.study.results_file import SCHEMA, StudyIdentity
+from engine.study.study_file import SCHEMA, StudyIdentity
 
 
 def totals(mode: str, seed: int) -> RunResult:

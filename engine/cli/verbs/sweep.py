@@ -124,7 +124,7 @@ def _grid(texts: tuple[str, ...]) -> dict[str, list[str]]:
 
 
 def _cases(values: Mapping[str, list[str]], seeds: int) -> list[dict[str, Any]]:
-    from engine.study.cases import grid
+    from engine.study.case_grid import grid
 
     return grid({**values, "seed": range(seeds)})
 
