@@ -1,6 +1,6 @@
 """Studies: one question, asked of many runs. ``sweep`` runs a function for many sets of arguments, ``study_table`` has
-the results with means and plots; ``case_grid``, ``case_processes``, ``row_measures``, ``study_file`` and ``intervals`` are
-its parts. The laws of chance that a study needs are here, too.
+the results with means and plots; ``case_grid``, ``case_processes``, ``row_measures``, ``study_file`` and
+``intervals`` are its parts. The laws of chance that a study needs are here, too.
 """
 
 from __future__ import annotations

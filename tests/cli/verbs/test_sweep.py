@@ -91,7 +91,7 @@ def test_a_run_that_fails_is_a_row(weir: Weir) -> None:
         (("--grid", "batch_size=1,2"), "--grid batch_size is given as one value, too"),
         (("--grid", "recods=1"), "job() has no parameter 'recods'"),
         (("--grid", "storage=a"), "--grid storage: a sweep keeps checkpoints in memory"),
-        (("--grid", "mode=algned"), "every case failed; correct the first one: mode='algned', seed=0: ConfigurationError"),
+        (("--grid", "mode=algned"), "every case failed; correct the first one: mode='algned', seed=0"),
         (("--metric", "makspan_ns"), "no measure 'makspan_ns'; did you mean 'makespan_ns'"),
         (("--out", "results.csv"), "results.csv: the name of a results file ends with .parquet or .jsonl"),
     ],
