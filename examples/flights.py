@@ -13,6 +13,7 @@ Each answer goes to files that become visible only when the checkpoint that cove
 
     python -m examples.flights                        # exactly-once: kill a task in the middle, prove nothing shows
     python -m examples.flights --mode at-least-once   # the same without alignment: which records are counted twice
+    python -m examples.flights --mode at-least-once --html demo.html    # a page that shows why
     python -m examples.flights --on spark             # the job on Spark: its driver dies, and another goes on
     weir run examples/flights.py --kill 'count[0]@70ms'
     weir explore examples/flights.py --time 60s       # thousands of ways to go wrong, on the first flights of the year
@@ -146,10 +147,18 @@ def day_row(carrier: str, window: Any, totals: tuple[int, int, int, int | None])
 @click.option("--kill", "kill", default="count[0]@70ms", help="Which subtask dies, and when in virtual time.")
 @click.option("--checkpoint-interval", default="20ms", help="Virtual time between barriers; on Spark, of a batch.")
 @click.option("--on", "on", metavar="spark[=MASTER]", help="Where the killed run is made, instead of in the simulator.")
+@click.option("--html", metavar="FILE", help="Write a page about the killed run to FILE.")
 @click.option("--data", default=DEFAULT_DATA, help="Where the prepared flights are, or will be.")
 @click.option("--out", default="out/flights", help="Where the runs write.")
 def main(
-    modes: tuple[str, ...], seed: str, kill: str, checkpoint_interval: str, on: str | None, data: str, out: str
+    modes: tuple[str, ...],
+    seed: str,
+    kill: str,
+    checkpoint_interval: str,
+    on: str | None,
+    html: str | None,
+    data: str,
+    out: str,
 ) -> None:
     """Run the job undisturbed and killed, and prove from the files that the answers are right."""
     from examples.flights_proof import prove
@@ -160,7 +169,9 @@ def main(
             option = name.removesuffix("s")
             raise click.ClickException(f"--{option} belongs to the simulator\n  fix: leave it out, or leave out --on")
     try:
-        answer = prove(modes, seed=seed, kill=kill, interval=checkpoint_interval, data=data, out=Path(out), on=on)
+        answer = prove(
+            modes, seed=seed, kill=kill, interval=checkpoint_interval, data=data, out=Path(out), on=on, html=html
+        )
     except (WeirError, SparkBridgeError, FlightsDataError) as error:
         raise click.ClickException(str(error)) from error
     sys.exit(answer)

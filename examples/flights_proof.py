@@ -17,23 +17,25 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from engine import read_committed
 from engine.elements.errors import ConfigurationError
-from engine.explore import compare_outputs
+from engine.explore import Subject, compare_outputs
 from engine.faults.fault_plan import parse_kill
 from engine.graph.plan import ExecutionPlan
 from engine.observe.cut_oracle import CutOracle
 from engine.observe.trace import TraceDigest
 from engine.observe.trace_events import CheckpointCut, TraceEvent
 from engine.protocols import protocol_named
+from engine.report import checkpoint_table
 from engine.runtime.config import CheckpointInterval, CostModel, RunConfig, SparkCluster, parse_where
 from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.storage import open_storage
+from engine.view import Recorder, RunFace, check_place, run_page, write_page
 from examples import flights_oracle
 from examples.flights import flights_job
 from examples.flights_data import FlightFiles, prepare
@@ -73,6 +75,7 @@ class Run:
     trace_digest: str
     seconds: float
     count_channels: frozenset[int]
+    config: RunConfig = field(default_factory=RunConfig)
 
     def committed(self, answer: str) -> dict[str, list[str]]:
         """Visible lines of one answer, sorted, per partition."""
@@ -91,10 +94,19 @@ class Run:
 
 
 def prove(
-    modes: Sequence[str], *, seed: str, kill: str, interval: str, data: str, out: Path, on: str | None = None
+    modes: Sequence[str],
+    *,
+    seed: str,
+    kill: str,
+    interval: str,
+    data: str,
+    out: Path,
+    on: str | None = None,
+    html: str | None = None,
 ) -> int:
     """Print and store the proof for each mode; 0 when every mode kept its promise.
 
+    ``html``: the file for a page of the killed run, of the last mode.
     ``on``: ``spark``, or ``spark=MASTER``: the killed run is one on Spark, where each batch reads ``interval``.
 
     Raises ``ConfigurationError`` before anything runs when a mode can prove nothing, or a setting is not readable.
@@ -104,6 +116,8 @@ def prove(
     if cluster is None:
         _check_modes(modes)
         parse_kill(kill)
+    if html is not None:
+        check_place(html)
     periodic = CheckpointInterval.parse(interval)
     files = prepare(data)
     print(f"flights: {files.flights:,} departures in {len(files.splits)} splits, ready in {_since(started)}")
@@ -128,18 +142,44 @@ def prove(
         exactly_once = protocol_named(mode).consistent_cut
         cost = CostModel() if exactly_once else CostModel(slow_links={SLOW_SPLIT: SLOW_LINK_NS})
         config = RunConfig(mode=mode, seed=seed, checkpoint_interval=periodic, cost=cost)
-        killed = run_flights(files, out / mode, config, kill=kill)
+        recorder = None if html is None else Recorder(Subject(lambda _: flights_job(files), label="flights"))
+        killed = run_flights(files, out / mode, config, kill=kill, recorder=recorder)
         print(f"\nmode {mode}: {kill.replace('@', ' is killed at ')}", end="")
         print("" if exactly_once else f", {SLOW_SPLIT} has a link slower by {SLOW_LINK_NS / 1e6:g} ms")
         _describe("killed run", killed)
         facts = _prove_mode(files, undisturbed, killed, exactly_once=exactly_once)
         proof["modes"][mode] = facts
+        if html is not None and recorder is not None:
+            _write_page(html, mode, kill, killed, recorder, facts)
         kept = kept and facts["as_promised"]
     out.mkdir(parents=True, exist_ok=True)
     target = out / "proof.json"
     target.write_text(json.dumps(proof, indent=1, sort_keys=True) + "\n")
     print(f"\n{'proved' if kept else 'NOT proved'} in {_since(started)}; stored in {target}")
     return 0 if kept else 1
+
+
+def _write_page(html: str, mode: str, kill: str, killed: Run, recorder: Recorder, facts: Proof) -> None:
+    records = facts["d_records"]
+    lines = [("soft", f"flights, mode {mode}, {kill.replace('@', ' is killed at ')}")]
+    if records["counted_twice"]:
+        cut = next((one for one in killed.oracle.verdicts if one.orphans), None)
+        lines.append(
+            (
+                "why",
+                f"{records['counted_twice']:,} records count twice. Checkpoint {cut.checkpoint_id if cut else '?'} is"
+                f" no consistent cut: {SLOW_SPLIT} has a slow link, so its barrier came late. Until then the counters"
+                " took records that the other sources had sent after their barriers, and kept them in the checkpoint"
+                " (the orphans, ◎). After the crash the sources went back to their positions in the checkpoint, and"
+                " sent these records again."
+                f" The cut oracle predicted {records['predicted']:,} before the crash.",
+            )
+        )
+    else:
+        lines.append(("good", "No record is lost, and none counts twice: every checkpoint is a consistent cut."))
+    table = checkpoint_table(killed.result.checkpoints, recorder.plan, killed.config, killed.oracle)
+    write_page(html, run_page(f"flights: mode {mode}", recorder, RunFace(f"mode {mode}", None, table), lines))
+    print(f"  page of the killed run: {html}")
 
 
 def _prove_on_spark(
@@ -175,11 +215,12 @@ def run_flights(
     *,
     kill: str | None = None,
     file_system: FileSystem | None = None,
+    recorder: Recorder | None = None,
 ) -> Run:
     """Run the job once, below ``directory``, which is emptied first.
 
     ``kill`` is ``'count[0]@70ms'`` or the like; ``file_system`` holds the flights and receives the output, ``None`` =
-    the real one. Raises the job's error when it fails.
+    the real one; ``recorder`` records the run. Raises the job's error when it fails.
     """
     disk = LocalFileSystem() if file_system is None else file_system
     disk.delete_tree(str(directory))
@@ -193,21 +234,22 @@ def run_flights(
 
     started = time.perf_counter()
     with open_storage(str(directory / "checkpoints"), plan.job_name, file_system=disk) as opened:
+        observers = (oracle, digest, keep_cuts)
         execution = Execution(
-            plan,
+            plan if recorder is None else recorder.of_run(plan, str(directory)),
             config,
             storage=opened.storage,
             file_system=disk,
             incarnation=opened.incarnation,
             output_dir=str(directory),
-            instruments=(oracle, digest, keep_cuts),
+            instruments=observers if recorder is None else (*observers, recorder.observe),
         )
         if kill is not None:
             fault = parse_kill(kill)
             execution.kill(fault.target, fault.at_ns)
-        result = execution.run().raise_on_failure()
+        result = (execution.run() if recorder is None else recorder.run(execution)).raise_on_failure()
     seconds = time.perf_counter() - started
-    return Run(directory, disk, result, oracle, cuts, digest.hexdigest(), seconds, counting_channels(plan))
+    return Run(directory, disk, result, oracle, cuts, digest.hexdigest(), seconds, counting_channels(plan), config)
 
 
 def counting_channels(plan: ExecutionPlan) -> frozenset[int]:

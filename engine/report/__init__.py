@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine.report.checkpoint_table import checkpoint_table as checkpoint_table
 from engine.report.report import (
     REPORT_SCHEMA_VERSION as REPORT_SCHEMA_VERSION,
     RunFacts as RunFacts,

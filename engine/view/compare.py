@@ -129,22 +129,32 @@ def _sentence(one: Finding, data: Mapping[str, Any]) -> str:
 
 def comparison_page(title: str, runs: Sequence[Compared], lines: Sequence[tuple[str, str]] = ()) -> str:
     """The page: two runs side by side, in step. ``lines``: text at its top."""
-    assert len(runs) == 2, "a page shows two runs"
     first, second = runs
-    pairs = pairs_of(first.data, second.data)
-    crash = first_of_interest(second.data)
     told = [("why", f"mode {run.mode}: {text}") for run in runs for text in run.sentences[:4]]
     told += [("good", f"mode {run.mode}: each record has its effects once") for run in runs if not run.sentences]
-    shown = [{"kind": kind, "text": clean(text, 2_000)} for kind, text in (*lines, *told)]
+    return pair_page(title, first.data, second.data, [*lines, *told], comparison_table(runs))
+
+
+def pair_page(
+    title: str,
+    first: Mapping[str, Any],
+    second: Mapping[str, Any],
+    lines: Sequence[tuple[str, str]],
+    comparison: Mapping[str, Any] | None = None,
+) -> str:
+    """Two runs side by side, in step; both as :func:`engine.view.single.face_data` returns them."""
+    pairs = pairs_of(first, second)
+    begin = first_of_interest(second)
+    shown = [{"kind": kind, "text": clean(text, 2_000)} for kind, text in lines]
     return page(
         title,
         {
             "title": clean(title),
-            "lines": [*shown, *notices(first.data), *notices(second.data)],
-            "runs": [run.data for run in runs],
+            "lines": [*shown, *notices(first), *notices(second)],
+            "runs": [first, second],
             "pairs": pairs,
-            "begin": next((number for number, pair in enumerate(pairs) if pair[1] == crash), 0),
-            "comparison": comparison_table(runs),
+            "begin": next((number for number, pair in enumerate(pairs) if pair[1] == begin), 0),
+            "comparison": comparison,
         },
     )
 

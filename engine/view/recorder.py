@@ -177,6 +177,11 @@ class Recorder(Invariant):
     def finished(self, case: Any) -> None:
         self.between_events()
 
+    @property
+    def plan(self) -> ExecutionPlan:
+        """Of the newest process."""
+        return self._view.plan
+
     def _event(self, event: TraceEvent) -> None:
         if isinstance(event, AttemptStarted | TaskState | RunStarted):
             self._all = True

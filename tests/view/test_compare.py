@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, strategies as st
 
 from engine.explore.cases import FIFO, Case
-from engine.explore.run import Subject
+from engine.explore.run import Subject, Violation
 from engine.faults.fault import parse_fault
-from engine.view import compare_modes, comparison_page, comparison_table, verdict_of
+from engine.view import case_page, cases_page, compare_modes, comparison_page, comparison_table, verdict_of
 from engine.view.pairing import pairs_of
 from examples.teaching import counting
 
@@ -38,6 +39,21 @@ def test_one_record_counts_twice() -> None:
     assert verdict_of(runs) == "mode aligned counts each record once, mode at-least-once counts 1 record twice"
     assert comparison_table(runs)["rows"][1] == ["records counted twice", "0", "1"]
     assert comparison_page("two", runs).count("counted twice: it arrived") >= 1
+
+
+def test_pages_of_cases() -> None:
+    """A case has a page with its violation and the endings of a check; two cases stand side by side."""
+    subject = Subject(lambda _: counting.job(), label="counting")
+    violation = Violation("V1", "output 'out' is not exactly-once")
+    endings = {"text": "2 states, 1 endings, none wrong", "list": []}
+
+    one = case_page("one", subject, CASE, violations=[violation], endings=endings)
+    two = cases_page("two", subject, [("first", CASE, ()), ("second", replace(CASE, faults=()), ())])
+
+    assert "is not exactly-once" in one
+    assert "none wrong" in one
+    assert "job manager@after:manifest.rename#1 strikes" in one
+    assert two.count("job manager@after:manifest.rename#1 strikes") == 1
 
 
 def _run(words: list[str]) -> dict[str, Any]:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import click
 
 import engine
-from engine.cli.cases import load_subject_and_scenario, write_token
+from engine.cli.cases import load_subject_and_scenario, write_case_page, write_token
 from engine.cli.runs import failure_directory, report_json, write_text
-from engine.cli.settings import modes as mode_names, parse_params, setting_options
+from engine.cli.settings import html_option, modes as mode_names, parse_params, setting_options
 from engine.cli.shell import AtLeast, OneOf
 from engine.cli.text import error_console, job_output_dropped, progress_of, say
 from engine.cli.verbs.explore import settings_of_cases
-from engine.explore.cases import Case, Scenario, Setting
+from engine.explore.cases import FIFO, Case, Scenario, Setting
 from engine.explore.run import Subject
 from engine.explore.search import Token
 from engine.report.units import format_count
@@ -97,6 +97,7 @@ _CALM: dict[str, Setting] = {"batch_size": 1, "cost.source_record_ns": 0}
 @click.option(
     "--out", metavar="DIR", help="Write the report of a wrong ending to DIR. [default: out/<job>/failures/<number>]"
 )
+@html_option
 @click.option("--json", "as_json", is_flag=True, help="Print the whole report as JSON on standard output.")
 def command(
     job_file: str,
@@ -113,6 +114,7 @@ def command(
     params: tuple[str, ...],
     no_reduction: bool,
     out: str | None,
+    html: str | None,
     as_json: bool,
 ) -> int:
     from engine.explore.check import CheckOrder, check
@@ -144,7 +146,30 @@ def command(
         report = check(subject, order, promise, progress)
     given = _given(promise, checkpoints, savepoints, kinds, definitions, reduction=not no_reduction)
     given += [] if config_file is None else ["--config", config_file]
+    if html is not None:
+        _write_page(html, subject, order, report)
     return _tell(subject, order, report, given, out=out, as_json=as_json)
+
+
+def _write_page(html: str, subject: Subject, order: CheckOrder, report: CheckReport) -> None:
+    """The page of the wrong ending, or of a run without faults, with all endings as a picture."""
+    found, (name, reason, _) = report.found, report.verdict
+    endings = [
+        {
+            "state": one.state,
+            "faults": one.faults,
+            "events": len(one.path),
+            "wrong": one is report.wrong,
+            "rows": "; ".join(f"{where}: {', '.join(rows)}" for where, rows in one.committed)[:400],
+        }
+        for one in found.endings
+    ]
+    wrong = "none" if report.wrong is None else "at least one"
+    text = f"{found.states:,} states, {len(endings)} endings, {wrong} wrong"
+    case = replace(order.case, scheduler=FIFO) if report.witness is None else report.witness
+    violations = () if report.confirmed is None or report.witness is None else report.confirmed.violations
+    lines = [(f"verdict {name}", f"{name}: {reason}"), ("soft", text)]
+    write_case_page(html, subject, case, violations, lines, {"text": text, "list": endings})
 
 
 def _how_far(found: Found, order: CheckOrder) -> str:

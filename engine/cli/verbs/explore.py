@@ -14,9 +14,9 @@ from functools import partial
 import click
 
 import engine
-from engine.cli.cases import load_subject, load_subject_and_scenario, write_token
+from engine.cli.cases import load_subject, load_subject_and_scenario, write_case_page, write_token
 from engine.cli.runs import check_search, failure_directory, report_json, results_file, search_on_spark, write_text
-from engine.cli.settings import given_settings, modes as mode_names, parse_params, setting_options
+from engine.cli.settings import given_settings, html_option, modes as mode_names, parse_params, setting_options
 from engine.cli.shell import AtLeast, OneOf
 from engine.cli.text import (
     coverage_table,
@@ -30,9 +30,9 @@ from engine.cli.text import (
     summary_line,
 )
 from engine.elements.errors import ConfigurationError
-from engine.explore.cases import Scenario, Setting
+from engine.explore.cases import FIFO, Case, Scenario, Setting
 from engine.explore.failures import FailureReport
-from engine.explore.run import Subject
+from engine.explore.run import Subject, Violation
 from engine.explore.search import CampaignOrder, CampaignReport, Failure, Swarm, Token
 from engine.runtime.config import parse_duration_ns, parse_where
 
@@ -107,6 +107,7 @@ TMPFS = "/dev/shm"
 )
 @click.option("--results", metavar="FILE", help="Write one row per run to this Parquet file.")
 @click.option("--shrink/--no-shrink", default=True, help="Shrink a failure, and compare it with runs that pass.")
+@html_option
 @click.option("--json", "as_json", is_flag=True, help="Print the whole report as JSON on standard output.")
 def command(
     job_file: str,
@@ -127,6 +128,7 @@ def command(
     out: str | None,
     results: str | None,
     shrink: bool,
+    html: str | None,
     as_json: bool,
 ) -> int:
     from engine.explore.search import CampaignOrder, explore
@@ -169,7 +171,19 @@ def command(
             report = explore(load, order, progress, results=keep, hire=hire)
     given = [part for one in definitions for part in ("--set", one)]
     given += [] if config_file is None else ["--config", config_file]
+    if html is not None:
+        _write_page(html, subject, scenario, report)
     return _tell(subject, report, given, as_json=as_json, out=out, shrink=shrink)
+
+
+def _write_page(html: str, subject: Subject, scenario: Scenario, report: CampaignReport) -> None:
+    """The page of the first failure, made small; without one, of a run without faults."""
+    name, reason, _ = report.verdict
+    case: Case = replace(scenario.case(), scheduler=FIFO)
+    violations: tuple[Violation, ...] = ()
+    if report.failures:
+        case, violations = report.failures[0].case, report.failures[0].violations
+    write_case_page(html, subject, case, violations, [(f"verdict {name}", f"{name}: {reason}")])
 
 
 def _swarm(scenario: Scenario, modes: tuple[str, ...], kinds: tuple[str, ...], fixed: Mapping[str, Setting]) -> Swarm:

@@ -6,8 +6,9 @@ import os
 
 import click
 
-from engine.cli.cases import resolve
+from engine.cli.cases import resolve, write_case_page
 from engine.cli.runs import report_json
+from engine.cli.settings import html_option
 from engine.cli.shell import AtLeast
 from engine.cli.text import error_console, job_output_dropped, say, stdout_kept_clean
 from engine.elements.errors import EXIT_VALID, EXIT_VIOLATED, ConfigurationError
@@ -27,6 +28,7 @@ Examples:
   weir replay failure/
   weir replay failure/ --times 100
   weir replay weir2.xxxxxxxx --trace trace.jsonl
+  weir replay failure/ --html failure.html
   weir replay weir2.xxxxxxxx --job here/wordcount.py
 """
 
@@ -37,8 +39,11 @@ Examples:
 @click.option("--job", "job_file", metavar="PATH", help="The job file, when it has changed or lies elsewhere.")
 @click.option("--trace", metavar="FILE", help="Write every event to FILE, as JSON Lines.")
 @click.option("--case", "print_case", is_flag=True, help="Print the case, everything that decides the run, as JSON.")
+@html_option
 @click.option("--story/--no-story", default=True, help="Whether to tell what happens, step by step.")
-def command(text: str, times: int, job_file: str | None, trace: str | None, print_case: bool, story: bool) -> int:
+def command(
+    text: str, times: int, job_file: str | None, trace: str | None, print_case: bool, html: str | None, story: bool
+) -> int:
     from engine.explore.cases import case_to_plain
     from engine.explore.run import trace_digest
 
@@ -59,6 +64,8 @@ def command(text: str, times: int, job_file: str | None, trace: str | None, prin
             first, first_events = finished, events
     if trace is not None:
         _write_trace(first_events, trace)
+    if html is not None:
+        write_case_page(html, subject, first.view.case, first.violations, [("soft", f"weir replay {text}")])
     if story:
         _tell_story(subject, token, first)
     faults = ", ".join(map(str, first.faults)) or "none"
