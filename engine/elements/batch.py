@@ -23,20 +23,22 @@ class Batch:
 
     ``values``      the records themselves;
     ``timestamps``  event times in ms since the epoch, or ``None`` when the stream carries none;
-    ``keys``        the key of each record, or ``None`` when the stream is not keyed.
+    ``keys``        the key of each record, or ``None`` when the stream is not keyed;
+    ``size``        how many there are: ``len`` of the batch, without a call.
 
     The lists are shared between operators and never mutated after the batch was emitted.
     """
 
-    __slots__ = ("keys", "timestamps", "values")
+    __slots__ = ("keys", "size", "timestamps", "values")
 
     def __init__(self, values: list[Any], timestamps: list[int] | None = None, keys: list[Any] | None = None) -> None:
         self.values = values
+        self.size = len(values)
         self.timestamps = timestamps
         self.keys = keys
 
     def __len__(self) -> int:
-        return len(self.values)
+        return self.size
 
     def __repr__(self) -> str:
         return f"Batch(values={self.values!r}, timestamps={self.timestamps!r}, keys={self.keys!r})"
@@ -50,7 +52,7 @@ class Batch:
 
     def split(self, at: int) -> tuple[Batch, Batch]:
         """The records before and from position ``at`` (``0 < at < len``), as two batches."""
-        assert 0 < at < len(self.values), (at, len(self.values))
+        assert 0 < at < self.size, (at, self.size)
         stamps, keys = self.timestamps, self.keys
         return (
             Batch(self.values[:at], stamps and stamps[:at], keys and keys[:at]),

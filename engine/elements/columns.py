@@ -48,7 +48,7 @@ class ColumnBatch(Batch):
     ``values``, ``timestamps`` and ``keys`` are those of the same records as a row batch.
     """
 
-    __slots__ = ("_count", "_keys", "_rows", "_stamps", "columns", "key_column", "timestamp_column")
+    __slots__ = ("_keys", "_rows", "_stamps", "columns", "key_column", "timestamp_column")
 
     def __init__(
         self,
@@ -61,20 +61,20 @@ class ColumnBatch(Batch):
         self.columns = columns
         self.timestamp_column = timestamp_column
         self.key_column = key_column
-        self._count = count
+        self.size = count
         self._rows: list[Any] | None = None
         self._stamps: list[int] | None = None
         self._keys: list[Any] | None = None
 
     def __len__(self) -> int:
-        return self._count
+        return self.size
 
     def __reduce__(self) -> tuple[type[ColumnBatch], tuple[Any, ...]]:
         # An exhaustive check copies batches in flight. The slots of a row batch are properties here, and cannot be set.
-        return ColumnBatch, (self.columns, self._count, self.timestamp_column, self.key_column)
+        return ColumnBatch, (self.columns, self.size, self.timestamp_column, self.key_column)
 
     def __repr__(self) -> str:
-        return f"ColumnBatch({self._count} records, columns {', '.join(self.columns)})"
+        return f"ColumnBatch({self.size} records, columns {', '.join(self.columns)})"
 
     @property
     def values(self) -> list[Any]:  # type: ignore[override]
@@ -84,7 +84,7 @@ class ColumnBatch(Batch):
             fields = [column.tolist() for column in self.columns.values()]
             self._rows = [dict(zip(names, row, strict=True)) for row in zip(*fields, strict=True)]
             if not names:
-                self._rows = [{} for _ in range(self._count)]
+                self._rows = [{} for _ in range(self.size)]
         return self._rows
 
     @property
@@ -103,8 +103,8 @@ class ColumnBatch(Batch):
 
     def split(self, at: int) -> tuple[Batch, Batch]:
         """The records before and from position ``at`` (``0 < at < len``), as two batches. Nothing is copied."""
-        assert 0 < at < self._count, (at, self._count)
-        return self.between(0, at), self.between(at, self._count)
+        assert 0 < at < self.size, (at, self.size)
+        return self.between(0, at), self.between(at, self.size)
 
     def take(self, positions: Sequence[int]) -> Batch:
         """The records at ``positions``, in that order. Those of a range are not copied."""
@@ -123,11 +123,11 @@ class ColumnBatch(Batch):
 
     def with_columns(self, columns: dict[str, Column]) -> ColumnBatch:
         """The same records with other fields, and without keys: the fields that keys were taken from may differ."""
-        return ColumnBatch(columns, self._count, self.timestamp_column)
+        return ColumnBatch(columns, self.size, self.timestamp_column)
 
     def with_keys(self, key_column: Column) -> ColumnBatch:
         """The same records, keyed."""
-        return ColumnBatch(self.columns, self._count, self.timestamp_column, key_column)
+        return ColumnBatch(self.columns, self.size, self.timestamp_column, key_column)
 
     def _each(self, chosen: Any, count: int) -> ColumnBatch:
         stamps, keys = self.timestamp_column, self.key_column

@@ -6,8 +6,11 @@ place between the records (Flink: ``RuntimeEvent`` and ``StreamElement``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Any
+
+from state_backends.base import value_class
 
 
 class AlignmentType(Enum):
@@ -48,7 +51,11 @@ class SavepointFormat(Enum):
     """As the backend writes its checkpoints; for a backend whose checkpoints are canonical, the same."""
 
 
-@dataclass(frozen=True, slots=True)
+def _derived() -> Any:
+    return field(init=False, repr=False, compare=False)
+
+
+@value_class
 class CheckpointOptions:
     """How barriers of one checkpoint behave.
 
@@ -62,6 +69,21 @@ class CheckpointOptions:
     aligned_timeout_ns: int | None = None
     stop: StopMode | None = None
     savepoint_format: SavepointFormat | None = None
+    timeoutable: bool = _derived()
+    """Whether an aligned barrier may still turn unaligned."""
+    needs_channel_state: bool = _derived()
+    """Whether records in flight may become part of the snapshot."""
+    needs_alignment: bool = _derived()
+    """Whether the barrier blocks the channel it arrives on (an *aligned-form* barrier)."""
+    is_priority: bool = _derived()
+    """Whether the barrier overtakes queued records."""
+
+    def __post_init__(self) -> None:
+        # Options are made once for many checkpoints, and asked on every channel.
+        self.is_priority = self.alignment is AlignmentType.UNALIGNED
+        self.timeoutable = self.alignment is AlignmentType.ALIGNED and self.aligned_timeout_ns is not None
+        self.needs_channel_state = self.is_priority or self.timeoutable
+        self.needs_alignment = self.alignment in _BLOCKING
 
     @classmethod
     def configured(
@@ -91,24 +113,9 @@ class CheckpointOptions:
             return CheckpointOptions(AlignmentType.ALIGNED, kind, None, stop, savepoint_format)
         return CheckpointOptions(self.alignment, kind, self.aligned_timeout_ns, stop, savepoint_format)
 
-    @property
-    def needs_channel_state(self) -> bool:
-        """Whether records in flight may become part of the snapshot."""
-        return self.alignment is AlignmentType.UNALIGNED or self.timeoutable
-
-    @property
-    def needs_alignment(self) -> bool:
-        """Whether the barrier blocks the channel it arrives on (an *aligned-form* barrier)."""
-        return self.alignment in _BLOCKING
-
-    @property
-    def timeoutable(self) -> bool:
-        """Whether an aligned barrier may still turn unaligned."""
-        return self.alignment is AlignmentType.ALIGNED and self.aligned_timeout_ns is not None
-
     def with_unaligned_unsupported(self) -> CheckpointOptions:
         """The options on an edge where barriers must not overtake records (Flink: same name)."""
-        if self.alignment is AlignmentType.UNALIGNED or self.timeoutable:
+        if self.needs_channel_state:
             return replace(self, alignment=AlignmentType.FORCED_ALIGNED)
         return self
 
@@ -131,7 +138,7 @@ class CheckpointBarrier:
     @property
     def is_priority(self) -> bool:
         """Whether the barrier overtakes queued records."""
-        return self.options.alignment is AlignmentType.UNALIGNED
+        return self.options.is_priority
 
     @property
     def blocks_sender(self) -> bool:

@@ -277,10 +277,12 @@ class SourceOperator(Operator):
         emitted = 0
         while emitted < max_records and (split := self._next_split(now_ns)) is not None:
             piece = self._read(split, max_records - emitted, now_ns)
-            if piece:
+            if piece is None:
+                continue
+            if piece.size:
                 pieces.append(piece)
-                emitted += len(piece)
-            elif piece is not None:
+                emitted += piece.size
+            else:
                 if pieces:
                     break
                 self._wait(split, now_ns)
@@ -354,12 +356,12 @@ class SourceOperator(Operator):
         split.available_at_ns = None
         if batch is None:
             self._finish_split(split, reader, now_ns)
-        elif batch:
+        elif batch.size:
             split.asked_again = False
             if self.on_read is not None:
                 self.on_read(split.id)
             if not alone:
-                split.turn_left -= len(batch)
+                split.turn_left -= batch.size
                 if split.turn_left == 0:
                     self._end_turn()
             return self._stamped(split, batch)

@@ -23,6 +23,7 @@ from state_backends.snapshots.handles import ByteStreamStateHandle, FileStateHan
 
 _NEVER_INLINE = 0
 """A threshold that every byte exceeds."""
+_EXCLUSIVE, _SHARED = StateScope.EXCLUSIVE, StateScope.SHARED
 
 
 @lru_cache(4096)  # A run asks for the few paths of its checkpoints again and again.
@@ -46,18 +47,24 @@ class ScopeDirectories:
 
     def effective_scope(self, scope: StateScope) -> StateScope:
         """The scope a file really gets."""
-        return scope if self.job_dir is not None else StateScope.EXCLUSIVE
+        return scope if self.job_dir is not None else _EXCLUSIVE
 
     def relative_path(self, name: str, scope: StateScope) -> str:
         """The path to store in the handle of a file with this name."""
-        return name if scope is StateScope.EXCLUSIVE else posixpath.join(scope.value, name)
+        return name if scope is _EXCLUSIVE else posixpath.join(scope.value, name)
+
+    def path_of(self, name: str, scope: StateScope) -> str:
+        """The path of a file with this name."""
+        root = self.checkpoint_dir if scope is _EXCLUSIVE else self.job_dir
+        assert root is not None
+        return path_below(root, self.relative_path(name, scope))
 
     def full_path(self, handle: FileStateHandle) -> str:
         """The path of a handle's file.
 
         :raises MissingStateError: when a savepoint refers to shared files, which is not possible
         """
-        if handle.scope is StateScope.EXCLUSIVE:
+        if handle.scope is _EXCLUSIVE:
             return path_below(self.checkpoint_dir, handle.path)
         if self.job_dir is None:
             raise MissingStateError(handle.path, f"is {handle.scope.value} state outside {self.checkpoint_dir}")
@@ -99,7 +106,7 @@ class FsStreamFactory:
         self._count = 0
         self.written = WrittenFiles()
 
-    def create_stream(self, scope: StateScope = StateScope.EXCLUSIVE) -> FsCheckpointStream:
+    def create_stream(self, scope: StateScope = _EXCLUSIVE) -> FsCheckpointStream:
         name = f"{self._unique}-{self._count}"
         self._count += 1
         scope = self._directories.effective_scope(scope)
@@ -123,13 +130,11 @@ class FsCheckpointStream(CheckpointStream):
         written: WrittenFiles,
     ) -> None:
         self._fs = fs
+        self._directories = directories
+        self._name = name
         self._scope = scope
         self._written = written
-        self._relative_path = directories.relative_path(name, scope)
-        root = directories.checkpoint_dir if scope is StateScope.EXCLUSIVE else directories.job_dir
-        assert root is not None
-        self._path = path_below(root, self._relative_path)
-        self._threshold = _NEVER_INLINE if scope is StateScope.SHARED else threshold
+        self._threshold = _NEVER_INLINE if scope is _SHARED else threshold
         self._buffer: list[bytes] = []
         self._file: WritableFile | None = None
         self._size = 0
@@ -138,9 +143,14 @@ class FsCheckpointStream(CheckpointStream):
         self._open = True
         self._failed_or_closed = False
 
+    @property
+    def _path(self) -> str:
+        """The file of the stream, if it has one. Most state stays in its handle."""
+        return self._directories.path_of(self._name, self._scope)
+
     def write(self, data: bytes) -> None:
-        self._check_open()
-        self._checksum = zlib.crc32(data, self._checksum)
+        if not self._open:
+            self._refuse()
         self._size += len(data)
         if self._file is not None:
             self._write_to_file(data)
@@ -154,6 +164,7 @@ class FsCheckpointStream(CheckpointStream):
 
     def _write_to_file(self, data: bytes) -> None:
         assert self._file is not None
+        self._checksum = zlib.crc32(data, self._checksum)
         self._file.write(data)
         self._written.size_bytes += len(data)
 
@@ -161,13 +172,11 @@ class FsCheckpointStream(CheckpointStream):
         return self._size
 
     def close_and_get_handle(self) -> StreamStateHandle | None:
-        self._check_open()
-        if self._size == 0:
-            self._open = False
-            return None
+        if not self._open:
+            self._refuse()
         if self._file is None:
             self._open = False
-            return ByteStreamStateHandle(b"".join(self._buffer))
+            return ByteStreamStateHandle(b"".join(self._buffer)) if self._size else None
         try:
             # Here, because the metadata that names the file may be written next (mutant "manifest before data").
             self._file.fsync()
@@ -179,7 +188,8 @@ class FsCheckpointStream(CheckpointStream):
                 problem.add_note(f"{self._path} could not be deleted either: {another}")
             raise
         self._open = False
-        return FileStateHandle(self._relative_path, self._scope, self._size, self._checksum)
+        relative_path = self._directories.relative_path(self._name, self._scope)
+        return FileStateHandle(relative_path, self._scope, self._size, self._checksum)
 
     def close(self) -> None:
         if not self._open:
@@ -215,10 +225,10 @@ class FsCheckpointStream(CheckpointStream):
             self._may_exist = False
             raise
 
-    def _check_open(self) -> None:
-        if self._failed_or_closed:
-            raise SnapshotCancelledError(f"{self._path}: its snapshot was cancelled or failed, the stream is closed.")
-        assert self._open, "a finished checkpoint stream was used again"
+    def _refuse(self) -> None:
+        """The stream is not open, and is used all the same."""
+        assert self._failed_or_closed, "a finished checkpoint stream was used again"
+        raise SnapshotCancelledError(f"{self._path}: its snapshot was cancelled or failed, the stream is closed.")
 
 
 class SharedNameStream(FsCheckpointStream):
@@ -236,9 +246,12 @@ class SharedNameStream(FsCheckpointStream):
         attempt: str,
     ) -> None:
         super().__init__(fs, directories, name, scope, threshold, written)
-        self._final = self._path, self._relative_path
-        self._path = f"{self._path}.{attempt}"
+        self._attempt = attempt
         self._content = hashlib.blake2b(digest_size=8)
+
+    @property
+    def _path(self) -> str:
+        return f"{super()._path}.{self._attempt}"
 
     def write(self, data: bytes) -> None:
         self._content.update(data)
@@ -248,11 +261,11 @@ class SharedNameStream(FsCheckpointStream):
         handle = super().close_and_get_handle()
         if not isinstance(handle, FileStateHandle):
             return handle
-        path, relative = (f"{one}-{self._content.hexdigest()}" for one in self._final)
+        name = f"{self._name}-{self._content.hexdigest()}"
         # A file of this name has this content.
-        self._fs.rename(self._path, path)
+        self._fs.rename(self._path, self._directories.path_of(name, self._scope))
         self._may_exist = False
-        return replace(handle, path=relative)
+        return replace(handle, path=self._directories.relative_path(name, self._scope))
 
 
 class FsStateReader:

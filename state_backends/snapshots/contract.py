@@ -208,6 +208,10 @@ class SnapshotStatus(enum.Enum):
     CANCELLED = "cancelled"
 
 
+# An attribute of an enum is looked up in Python's slow way, and every step of every snapshot asks for these.
+_CREATED, _RUNNING, _COMPLETED = SnapshotStatus.CREATED, SnapshotStatus.RUNNING, SnapshotStatus.COMPLETED
+
+
 class SnapshotTask(ABC, Generic[HandleT]):
     """The asynchronous part: call :meth:`step` until it gives a result, or :meth:`cancel`.
 
@@ -215,7 +219,7 @@ class SnapshotTask(ABC, Generic[HandleT]):
     """
 
     def __init__(self, resources: SnapshotResources) -> None:
-        self.status = SnapshotStatus.CREATED
+        self.status = _CREATED
         self._resources = resources
 
     def step(self) -> SnapshotResult[HandleT] | None:
@@ -224,18 +228,18 @@ class SnapshotTask(ABC, Generic[HandleT]):
         :raises SnapshotCancelledError: when it was cancelled before
         :raises Exception: when the snapshot fails; partial output is deleted and the resources are released
         """
-        if self.status is SnapshotStatus.CANCELLED:
-            raise SnapshotCancelledError("this snapshot was cancelled: its result must not be used.")
-        unfinished = (SnapshotStatus.CREATED, SnapshotStatus.RUNNING)
-        assert self.status in unfinished, f"step of a {self.status.value} snapshot"
-        self.status = SnapshotStatus.RUNNING
+        if self.status is not _RUNNING:
+            if self.status is SnapshotStatus.CANCELLED:
+                raise SnapshotCancelledError("this snapshot was cancelled: its result must not be used.")
+            assert self.status is _CREATED, f"step of a {self.status.value} snapshot"
+            self.status = _RUNNING
         try:
             result = self._advance()
         except BaseException as problem:
             self._finish(SnapshotStatus.FAILED, problem)
             raise
         if result is not None:
-            self.status = SnapshotStatus.COMPLETED
+            self.status = _COMPLETED
             self._resources.release()
         return result
 

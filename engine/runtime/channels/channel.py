@@ -97,7 +97,7 @@ class Channel(OutputQueue):
 
     def put_batch(self, batch: Batch) -> None:
         """Send records (at least one)."""
-        count = len(batch)
+        count = batch.size
         self.sent_records += count
         self.queued_records = queued = self.queued_records + count
         if queued >= self.capacity and not self.full:
@@ -164,7 +164,7 @@ class Channel(OutputQueue):
         if self.capture is not None and self.capture.barrier_arrived(barrier.checkpoint_id):
             self.capturing = self.capture.captures
             self._barrier_mark = self._arrived
-        if barrier.is_priority:
+        if barrier.options.is_priority:
             self._insert_priority(numbered)
             return
         self._append(numbered)
@@ -243,7 +243,7 @@ class Channel(OutputQueue):
         else:
             self._remove(0)
         if isinstance(element, Batch):
-            self._received(number, len(element))
+            self._received(number, element.size)
         else:
             if self.priority_events:
                 self.priority_events -= 1
@@ -257,8 +257,11 @@ class Channel(OutputQueue):
         first = self.priority_events
         number, batch = self.queue[first]
         assert isinstance(batch, Batch)
-        if count == len(batch):
-            self._remove(first)
+        if count == batch.size:
+            if len(self.queue) == 1:
+                self.queue = ()
+            else:
+                self._remove(first)
             taken = batch
         else:
             taken, rest = batch.split(count)
@@ -330,7 +333,7 @@ class Channel(OutputQueue):
         """Put restored in-flight data in front of everything new: the receiver's part into its queue, the sender's part
         into the sender's queue, followed by the marker."""
         for batch in inputs:
-            count = len(batch)
+            count = batch.size
             self._append((self._restored_number(batch), batch))
             self.restored_records += count
             self.incoming_records += count
@@ -341,7 +344,7 @@ class Channel(OutputQueue):
             self.sender.full_outputs += 1
 
     def _restored_number(self, batch: Batch) -> int:
-        count = len(batch)
+        count = batch.size
         self.sent_records += count
         self.queued_records += count
         return self._next_number(batch, count)
@@ -358,7 +361,7 @@ class Channel(OutputQueue):
     # -- inspection ---------------------------------------------------------------------------------------------
 
     def validate(self) -> None:
-        queued = sum([len(element) for _, element in self.queue if isinstance(element, Batch)]) if self.queue else 0
+        queued = sum([element.size for _, element in self.queue if isinstance(element, Batch)]) if self.queue else 0
         waiting = sum([len(one) for _, one in self.outgoing if isinstance(one, Batch)]) if self.outgoing else 0
         assert 0 <= queued <= self.incoming_records, (self.name, queued, self.incoming_records)
         assert self.incoming_records + waiting == self.queued_records, (self.name, waiting, self.queued_records)

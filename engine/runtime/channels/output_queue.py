@@ -183,11 +183,11 @@ class OutputQueue(ABC):
     def put_barrier(self, barrier: CheckpointBarrier, state: ChannelStateWriter | None) -> None:
         """Send a barrier. ``state``: where records that it overtakes go, ``None`` when it cannot overtake any."""
         number = self._next_number(barrier, 0)
-        if barrier.is_priority:
+        if barrier.options.is_priority:
             self._send_to_front(number, barrier, state)
         elif self._direct:
             self._depart((number, barrier), 0)
-            if barrier.blocks_sender:
+            if barrier.options.needs_alignment:
                 self.sender_blocked, self._direct = True, False
         else:
             if barrier.options.timeoutable and state is not None:
@@ -252,7 +252,7 @@ class OutputQueue(ABC):
         rest = [] if cut is None else [cut]
         for numbered in self.outgoing or ():
             element = numbered[1]
-            (first if isinstance(element, CheckpointBarrier) and element.is_priority else rest).append(numbered)
+            (first if isinstance(element, CheckpointBarrier) and element.options.is_priority else rest).append(numbered)
         self._queue().clear()
         return first, rest
 
@@ -275,7 +275,7 @@ class OutputQueue(ABC):
             if self._slot is not None and self._slot[0] == element.checkpoint_id:
                 # Taken in time: nothing was overtaken.
                 self._fill_slot([])
-            self.sender_blocked = element.blocks_sender
+            self.sender_blocked = element.options.needs_alignment
         elif isinstance(element, EndOfChannelState):
             self.sender_blocked = True
         return numbered
@@ -395,11 +395,11 @@ class OutputQueue(ABC):
             self._propagate(numbered)
 
     def _propagate(self, numbered: Numbered) -> None:
+        settings = self._settings
         if self.hook is not None:
             self.hook.propagate(numbered)
-        elif self.latency_ns:
-            kernel = self._settings.kernel
-            kernel.schedule(kernel.now_ns + self.latency_ns, "arrive", self, numbered)
+        elif settings.latency_ns:
+            settings.kernel.schedule(settings.kernel.now_ns + settings.latency_ns, "arrive", self, numbered)
         else:
             self.arrive(numbered)
 
@@ -433,11 +433,11 @@ class OutputQueue(ABC):
         (number, batch), started_ns = self._transfer
         self._transfer = None
         assert isinstance(batch, Batch)
-        passed = min(len(batch), self._settings.cost.transferred_records(self._settings.kernel.now_ns - started_ns))
-        if passed == len(batch):
+        passed = min(batch.size, self._settings.cost.transferred_records(self._settings.kernel.now_ns - started_ns))
+        if passed == batch.size:
             self._propagate((number, batch))
             return None
-        self.incoming_records -= len(batch) - passed
+        self.incoming_records -= batch.size - passed
         if not passed:
             return (number, batch)
         first, rest = batch.split(passed)

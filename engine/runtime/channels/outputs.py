@@ -34,7 +34,7 @@ class RecordWriter:
 
     def emit(self, batch: Batch) -> None:
         """Spread the records over the channels."""
-        if len(batch):
+        if batch.size:
             channels = self.channels
             for index, part in self._route(batch):
                 channels[index].put_batch(part)

@@ -252,6 +252,8 @@ class RunConfig:
         flink_default="10 min",
     )
     acking: AckingSettings = field(default_factory=AckingSettings)
+    protocol: CheckpointProtocol = field(init=False, repr=False, compare=False)
+    """The protocol that ``mode`` names."""
 
     def __post_init__(self) -> None:
         settle(self)
@@ -261,7 +263,13 @@ class RunConfig:
                 raise ConfigurationError(
                     f"{name} is {value!r} of type {type(value).__name__}; write {name}={kind.__name__}(...)"
                 )
-        mode = protocol_named(self.mode).name
+        protocol = protocol_named(
+            self.mode,
+            checkpoints_after_tasks_finish=self.checkpoints_after_tasks_finish,
+            aligned_timeout_ns=self.effective_aligned_timeout_ns,
+        )
+        object.__setattr__(self, "protocol", protocol)
+        mode = protocol.name
         if mode in (UNALIGNED, ALIGNED_TIMEOUT) and self.max_concurrent > 1:
             raise ConfigurationError(
                 f"max_concurrent is {self.max_concurrent}, but in mode {mode} checkpoints store records in flight and"
@@ -361,15 +369,6 @@ class RunConfig:
             self.debloat_min_records,
             self.debloat_threshold_percent,
             self.debloat_samples,
-        )
-
-    @property
-    def protocol(self) -> CheckpointProtocol:
-        """The protocol that ``mode`` names."""
-        return protocol_named(
-            self.mode,
-            checkpoints_after_tasks_finish=self.checkpoints_after_tasks_finish,
-            aligned_timeout_ns=self.effective_aligned_timeout_ns,
         )
 
     @property

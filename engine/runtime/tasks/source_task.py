@@ -23,6 +23,10 @@ class SourceTask(Task):
 
     def __init__(self, plan: SubtaskPlan, vertex: VertexPlan, environment: TaskEnvironment) -> None:
         super().__init__(plan, vertex, environment)
+        head = self.chain.operators[0]
+        assert isinstance(head, SourceOperator)
+        self.source = head
+        """The head of the chain."""
         self.spout = None
         """Reads and sends in its stead when records are tracked."""
         if environment.tracking is not None and self.tracking is not None:
@@ -34,13 +38,6 @@ class SourceTask(Task):
         super()._open(restored, checkpoint_id)
         if self.spout is not None:
             self.spout.opened()
-
-    @property
-    def source(self) -> SourceOperator:
-        """The head of the chain."""
-        head = self.chain.operators[0]
-        assert isinstance(head, SourceOperator)
-        return head
 
     def _run_once(self) -> None:
         if self.end.input_ended or self.full_outputs:

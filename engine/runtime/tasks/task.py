@@ -203,7 +203,7 @@ class Task:
             return
         element = channel.queue[0][1]
         if isinstance(element, Batch):
-            records = 1 if self.takes_single_records else len(element)
+            records = 1 if self.takes_single_records else element.size
             if self.record_cost_ns:
                 self._slice_channel = channel
                 self._begin_slice(records)

@@ -198,6 +198,9 @@ class LogSink:
         return [row for number, rows in enumerate(self._rows) for row in rows.of(log.entries(topic, number))]
 
 
+_new_tuple = tuple.__new__
+
+
 class _CommittedRows:
     """The committed records of a partition in memory, as text. It only grows, and observers look at it more often."""
 
@@ -205,8 +208,8 @@ class _CommittedRows:
         self._count = 0
         """So many entries were read."""
         self._committed: set[Producer | None] = {None}
-        self._waiting: dict[Producer | None, list[LogEntry]] = {}
-        """Records without a marker so far."""
+        self._waiting: dict[Producer | None, list[tuple[int, object]]] = {}
+        """Records without a marker so far, with their offsets."""
         self._by_offset: dict[int, str] = {}
         self._rows: list[str] = []
 
@@ -214,13 +217,13 @@ class _CommittedRows:
         """Those among all its entries."""
         rest, self._count = entries[self._count :], len(entries)
         waiting, committed, known = self._waiting, self._committed, self._by_offset
-        for entry in rest:
-            if entry.kind == DATA:
-                waiting.setdefault(entry.producer, []).append(entry)
-            elif entry.kind == COMMIT_MARKER:
-                committed.add(entry.producer)
+        for offset, kind, producer, value in rest:
+            if kind == DATA:
+                waiting.setdefault(producer, []).append((offset, value))
+            elif kind == COMMIT_MARKER:
+                committed.add(producer)
         for producer in [one for one in waiting if one in committed]:
-            known.update([(entry.offset, repr(entry.value)) for entry in waiting.pop(producer)])
+            known.update([(offset, repr(value)) for offset, value in waiting.pop(producer)])
         if len(known) > len(self._rows):
             self._rows = [known[offset] for offset in sorted(known)]
         return self._rows
@@ -342,11 +345,12 @@ class TransactionalLogSink(TwoPhaseCommitSinkOperator):
         return tuple(producer)
 
     def invoke(self, transaction: Transaction, batch: Batch) -> None:
-        producer, topic, now_ns = Producer(*transaction), self._spec.topic, self._now_ns()
+        topic, now_ns, append, written = self._spec.topic, self._now_ns(), self._log.append, self._written
+        producer = _new_tuple(Producer, transaction)
         for number, values in self._requests.by_partition(batch).items():
-            sequence = self._written.get(number, 0)
-            self._requests.ask(self._log.append, producer, topic, number, values, sequence, now_ns)
-            self._written[number] = sequence + len(values)
+            sequence = written.get(number, 0)
+            self._requests.ask(append, producer, topic, number, values, sequence, now_ns)
+            written[number] = sequence + len(values)
 
     def pre_commit(self, transaction: Transaction, checkpoint_id: int | None) -> None:
         producer = Producer(*transaction)
