@@ -127,13 +127,16 @@ class CheckpointOptions:
         return replace(self, alignment=AlignmentType.ALIGNED if timed else AlignmentType.UNALIGNED)
 
 
+_USUAL = CheckpointOptions()
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointBarrier:
     """The cut of checkpoint ``checkpoint_id`` on one channel; created at virtual time ``timestamp_ns``."""
 
     checkpoint_id: int
     timestamp_ns: int
-    options: CheckpointOptions = CheckpointOptions()
+    options: CheckpointOptions = _USUAL
 
     @property
     def is_priority(self) -> bool:
@@ -153,7 +156,10 @@ class CheckpointBarrier:
 
     def as_unaligned(self) -> CheckpointBarrier:
         """The barrier after its alignment has timed out (Flink: ``CheckpointBarrier.asUnaligned``)."""
-        return self.with_options(replace(self.options, alignment=AlignmentType.UNALIGNED, aligned_timeout_ns=None))
+        own = self.options
+        return self.with_options(
+            CheckpointOptions(AlignmentType.UNALIGNED, own.kind, None, own.stop, own.savepoint_format)
+        )
 
 
 @dataclass(frozen=True, slots=True)

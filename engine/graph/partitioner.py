@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Any, Protocol
 
 from engine.elements.batch import Batch
@@ -207,12 +208,19 @@ class _HashRouter(Router):
         """``function`` of each record, which is the user's function or does the same."""
         results: list[Any] = []
         try:
-            results.extend(map(function, records))
-            if len(results) != len(records):
-                # A StopIteration out of the function would end map quietly and lose the rest of the batch.
-                raise StopIteration("the function let a StopIteration escape")
+            if function.__class__ is FunctionType:
+                # The interpreter calls a function in Python by a shorter way than map does.
+                for record in records:
+                    results.append(function(record))
+            else:
+                results.extend(map(function, records))
+                if len(results) != len(records):
+                    # A StopIteration out of the function would end map quietly and lose the rest of the batch.
+                    raise StopIteration
         except Exception as error:
             context, record = self._context, records[len(results)]
+            if isinstance(error, StopIteration):
+                error = StopIteration("the function let a StopIteration escape")
             if function is not of_user:
                 error = raised_by(of_user, (record,), error)
             raise UserFunctionError(context.operator, what, record, context.attempt, error) from error

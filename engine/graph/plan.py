@@ -55,7 +55,14 @@ class VertexPlan:
     """Whether ``max_parallelism`` follows from the parallelism because it was not declared. Only such a number may
     give way to that of a checkpoint (Flink: ``JobVertex.canRescaleMaxParallelism``); part of no fingerprint."""
 
+    has_coordinators: bool = field(init=False, repr=False, compare=False)
+    """Whether an operator of the chain has a coordinator."""
+
     _names: dict[int, tuple[str, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        coordinated = any(operator.create_coordinator is not None for operator in self.operators)
+        object.__setattr__(self, "has_coordinators", coordinated)
 
     def names_of(self, subtask: int) -> tuple[str, ...]:
         """Every name that faults and costs may use for one subtask, the most specific first: ``name[subtask]`` of the
@@ -137,6 +144,11 @@ class ExecutionPlan:
     fingerprint: str
     """Digest over uids, names, parallelisms and edges: two plans with one fingerprint are restorable into
     each other and replay each other's choices."""
+    has_loops: bool = field(init=False, repr=False, compare=False)
+    """Whether an edge leads back."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "has_loops", any(edge.is_feedback for edge in self.edges))
 
     def with_max_parallelism(self, by_vertex: Mapping[int, int]) -> ExecutionPlan:
         """The plan with other numbers of key groups for some vertices; itself when there are none.

@@ -44,9 +44,12 @@ class CheckpointProtocol:
         """The options of a checkpoint's barriers. Without checkpoints no coordinator asks for them."""
         return CheckpointOptions()
 
-    def barrier_handler(self, channels: int, capture: InputCapture, back_edges: Collection[int] = ()) -> BarrierHandler:
-        """The input side of a task with ``channels`` input channels, whose records in flight ``capture`` follows.
-        ``back_edges``: those of the channels that lead back to the task, in a loop."""
+    def barrier_handler(
+        self, channels: int, capture: InputCapture | None, back_edges: Collection[int] = ()
+    ) -> BarrierHandler:
+        """The input side of a task with ``channels`` input channels, whose records in flight ``capture`` follows; a
+        protocol that stores none, outside loops, needs none. ``back_edges``: those of the channels that lead back to
+        the task, in a loop."""
         after_finish = self.checkpoints_after_tasks_finish
         back_edges = back_edges if self.takes_checkpoints else ()
         # It obeys each barrier's own options: savepoints, for instance, stay aligned.
@@ -102,10 +105,13 @@ class AtLeastOnceBarriers(CheckpointProtocol):
         """Barriers that block no channel."""
         return CheckpointOptions.configured(exactly_once=False)
 
-    def barrier_handler(self, channels: int, capture: InputCapture, back_edges: Collection[int] = ()) -> BarrierHandler:
+    def barrier_handler(
+        self, channels: int, capture: InputCapture | None, back_edges: Collection[int] = ()
+    ) -> BarrierHandler:
         """The counting tracker."""
         after_finish = self.checkpoints_after_tasks_finish
         if back_edges:
+            assert capture is not None, "back edges are captured"
             return BackEdgeTracker(channels, after_finish, capture=capture, back_edges=back_edges)
         return AtLeastOnceTracker(channels, after_finish)
 

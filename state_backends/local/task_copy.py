@@ -10,7 +10,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from state_backends.files import FileSystem
 from state_backends.local.duplicating_streams import SECONDARY_FAILURES, DuplicatingStreamFactory, ReportProblem
@@ -102,7 +102,8 @@ class LocalSnapshot:
         self._primary = primary
         self._streams = _LocalStreams(self._fs, self._directory, self._unique)
         self._copies: dict[StreamStateHandle, StreamStateHandle] = {}
-        self._operators: dict[str, SubtaskSnapshot] = {}
+        self._operators: dict[str, dict[str, Any]] = {}
+        """By uid, and kind of state: its local handle."""
         self._kept_directories = 0
         self._has_state = False
         self._is_open = True
@@ -114,7 +115,9 @@ class LocalSnapshot:
         :param primary: streams into checkpoint storage
         :param strategy: the strategy of the snapshot; if it has files to keep, those are kept instead
         """
-        if isinstance(strategy, KeepsFiles):
+        if hasattr(strategy, "keep_local"):
+            # By this name first: to compare with the whole protocol is slow, and most strategies keep no files.
+            assert isinstance(strategy, KeepsFiles)
             strategy.keep_local = self._keep_files(strategy.file_system)
             return primary
         return DuplicatingStreamFactory(primary, self._streams, self._failure(described(uid, kind)), self._copies)
@@ -156,16 +159,16 @@ class LocalSnapshot:
             if not self._has_all(remote):
                 return result
             local = remote.with_streams(lambda stream: self._copies.get(stream, stream))
-            result = replace(result, task_local_state=getattr(local, kind))
-        parts = {kind: result.task_local_state}
-        self._operators[uid] = replace(self._operators.get(uid, SubtaskSnapshot()), **parts)  # type: ignore[arg-type]
+            result = SnapshotResult(result.job_manager_state, getattr(local, kind))
+        self._operators.setdefault(uid, {})[kind] = result.task_local_state
         return result
 
     def store(self) -> None:
         """Keep the copy, because everything is in checkpoint storage."""
         if self._is_open:
             self._end()
-            state = LocalTaskState(self._operators, self._copies) if self._has_state else None
+            operators = {uid: SubtaskSnapshot(**parts) for uid, parts in self._operators.items()}
+            state = LocalTaskState(operators, self._copies) if self._has_state else None
             self._store.store(self._checkpoint_id, state)
 
     def discard(self) -> None:

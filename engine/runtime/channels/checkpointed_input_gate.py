@@ -75,8 +75,8 @@ class GateCheckpoints(Protocol):
         """Call :meth:`CheckpointedInputGate.on_timeout` at ``at_ns``."""
 
 
-HandlerFactory = Callable[[int, InputCapture], BarrierHandler]
-"""Makes the handler for a number of channels and their capture."""
+HandlerFactory = Callable[[int, InputCapture | None], BarrierHandler]
+"""Makes the handler for a number of channels and their capture, if records are captured."""
 
 
 class CheckpointedInputGate:
@@ -100,7 +100,7 @@ class CheckpointedInputGate:
         announce no barriers. ``back_edges``: those of channels that lead back here."""
         self.channels = list(channels)
         self.state = state
-        capture = InputCapture(len(self.channels))
+        capture = InputCapture(len(self.channels)) if captures or back_edges else None
         self.handler = handler(len(self.channels), capture)
         self._wake = wake
         self._checkpoints = checkpoints
@@ -121,7 +121,7 @@ class CheckpointedInputGate:
             self._backlog_limit = min(others, default=0)
         for channel in self.channels:
             channel.gate = self
-            if captures or back_edges:
+            if capture is not None:
                 channel.capture = capture.channels[channel.input_index]
 
     # -- reports of channels --------------------------------------------------------------------------------------

@@ -132,7 +132,7 @@ class RecordCounts:
 
 
 def _shown(task: CountedTask) -> tuple[int, int]:
-    return task.records_in, sum(channel.sent_records for writer in task.writers for channel in writer.channels)
+    return task.records_in, sum([channel.sent_records for writer in task.writers for channel in writer.channels])
 
 
 def _sum(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:

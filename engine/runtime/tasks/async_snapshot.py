@@ -8,10 +8,10 @@ time. The last steps write the records in flight, as soon as both parts of the c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVarTuple
 
 from engine.checkpoint.barriers import AlignmentMetrics, barrier_fingerprint
 from engine.checkpoint.coordinator import Acknowledge, SharedState, SubtaskCheckpointMetrics
@@ -57,6 +57,8 @@ class ChannelStateLostError(WeirError):
             "records in flight can therefore not be stored; one checkpoint at a time can have channel state"
         )
 
+
+_Ts = TypeVarTuple("_Ts")
 
 KEYED, OPERATOR, INPUT, OUTPUT = "keyed", "operator", "input_channels", "output_channels"
 
@@ -188,7 +190,7 @@ class AsyncSnapshot:
         if not self.cancelled:
             self.cancel()
             reason = CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER
-            self._guard(lambda: self.owner.snapshot_declined(self.barrier.checkpoint_id, reason))
+            self._guard(self.owner.snapshot_declined, self.barrier.checkpoint_id, reason)
 
     def _take_channel_state(self) -> bool:
         """Once all parts of the channel state have ended: append steps that write it. Returns whether it has ended."""
@@ -242,13 +244,13 @@ class AsyncSnapshot:
         if self.position == len(self.pieces) and self.channel_state is not None:
             if self.channel_state.is_failed(self.barrier.checkpoint_id):
                 self.cancel()
-                self._guard(lambda: self._failed(ChannelStateLostError(self.place.name, self.barrier.checkpoint_id)))
+                self._guard(self._failed, ChannelStateLostError(self.place.name, self.barrier.checkpoint_id))
                 return
             if not self._take_channel_state():
                 self.waits = True
                 return
         if self.position == len(self.pieces):
-            self._guard(lambda: self.owner.snapshot_written(self.barrier.checkpoint_id))
+            self._guard(self.owner.snapshot_written, self.barrier.checkpoint_id)
             return
         piece = self.pieces[self.position]
         try:
@@ -259,7 +261,7 @@ class AsyncSnapshot:
         except Exception as error:
             self.cancel()
             annotated = _annotated(error, piece.operator, piece.kind) if isinstance(error, StateBackendError) else error
-            self._guard(lambda: self._failed(annotated))
+            self._guard(self._failed, annotated)
             return
         if piece.result is not None:
             self.position += 1
@@ -276,10 +278,10 @@ class AsyncSnapshot:
             raise error
         self.owner.snapshot_failed(self.barrier.checkpoint_id, error)
 
-    def _guard(self, action: Callable[[], None]) -> None:
+    def _guard(self, action: Callable[[*_Ts], None], *arguments: *_Ts) -> None:
         """Run an action that may reach user code; an error in it fails the task, as it would between two elements."""
         try:
-            action()
+            action(*arguments)
         except AssertionError:
             raise
         except Exception as error:
@@ -329,7 +331,7 @@ class AsyncSnapshot:
             state=TaskSnapshot(operators, self.sent, self.received, self.read),
             metrics=self.measured(),
             shared=shared_state(operators, place.plan.subtask, checkpoint_id),
-            uses_union_state=any(map(_has_union_state, operators.values())),
+            uses_union_state=_have_union_state(operators.values()),
         )
 
     def measured(self) -> SubtaskCheckpointMetrics:
@@ -359,6 +361,7 @@ class AsyncSnapshot:
 
 
 _NO_STATE = SubtaskSnapshot()
+_UNION = OperatorStateMode.UNION
 
 
 def _options(barrier: CheckpointBarrier, compression: str) -> SnapshotOptions:
@@ -392,11 +395,12 @@ def shared_state(operators: Mapping[str, SubtaskSnapshot], subtask: int, checkpo
     return tuple(told)
 
 
-def _has_union_state(snapshot: SubtaskSnapshot) -> bool:
-    if snapshot.operator is not None:
-        for one in snapshot.operator.states.values():
-            if one.mode is OperatorStateMode.UNION:
-                return True
+def _have_union_state(snapshots: Iterable[SubtaskSnapshot]) -> bool:
+    for snapshot in snapshots:
+        if snapshot.operator is not None:
+            for one in snapshot.operator.states.values():
+                if one.mode is _UNION:
+                    return True
     return False
 
 

@@ -60,8 +60,7 @@ def build_tasks(
         for task_id, task in by_id.items()
         if task.place.plan.output_channels
     }
-    has_loops = any(edge.is_feedback for edge in plan.edges)
-    classes = channel_classes(plan) if has_loops else {}
+    classes = channel_classes(plan) if plan.has_loops else {}
     usual = Channel if environment.tracking is None else environment.tracking.channel_class
     channels = {
         channel.index: classes.get(channel.index, usual)(
@@ -73,7 +72,7 @@ def build_tasks(
         for channel in plan.channels
         if chosen is None or (channel.sender_vertex, channel.sender_subtask) in chosen
     }
-    loops = build_loops(plan, by_id, channels) if has_loops else {}
+    loops = build_loops(plan, by_id, channels) if plan.has_loops else {}
     for task in tasks:
         task.end.loop = loop = loops.get(task.life.task_id)
         writers = _writers(plan, task, channels, environment, loop)
@@ -145,7 +144,7 @@ def _writers(
     plan: ExecutionPlan, task: Task, channels: Mapping[int, Channel], environment: TaskEnvironment, loop: Loop | None
 ) -> list[RecordWriter]:
     writers: list[RecordWriter] = []
-    subtask = task.place.plan
+    subtask, sent = task.place.plan, environment.sent
     for edge_index, indices in subtask.output_channels:
         edge = plan.edges[edge_index]
         source = plan.vertices[edge.source_vertex].operators[edge.source_position]
@@ -156,7 +155,7 @@ def _writers(
             channels=len(indices),
             receiver_max_parallelism=plan.vertices[edge.target_vertex].max_parallelism,
             key_type_agreement=environment.key_type_agreement(edge.target_vertex),
-            sent=sum(environment.sent.get(index, 0) for index in indices),
+            sent=sum([sent.get(index, 0) for index in indices]) if sent else 0,
         )
         router, receivers = edge.partitioner.router(context), [channels[index] for index in indices]
         if environment.provenance is not None:

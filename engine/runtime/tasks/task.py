@@ -24,7 +24,7 @@ from typing import Any
 from engine.checkpoint.barriers import barrier_fingerprint
 from engine.elements.batch import Batch
 from engine.elements.events import CheckpointBarrier, EndOfData, EndOfPartition, Watermark, WatermarkStatus
-from engine.graph.plan import SubtaskPlan, VertexPlan
+from engine.graph.plan import ExecutionPlan, SubtaskPlan, VertexPlan
 from engine.runtime.channels import Channel, CheckpointedInputGate, Element, RecordWriter, TaskDebloater
 from engine.runtime.storage import RestoredOperator
 from engine.runtime.tasks.environment import TaskEnvironment, TaskPlace
@@ -59,6 +59,12 @@ KILL = "kill"
 """The only mail that does not wait for a record."""
 
 
+def _back_edges(subtask: SubtaskPlan, plan: ExecutionPlan) -> list[int]:
+    """The input channels of a subtask that lead back to it, by their position."""
+    wired = (plan.channels[index] for index in subtask.input_channels)
+    return [channel.input_index for channel in wired if plan.edges[channel.edge].is_feedback]
+
+
 def _mail_argument(argument: object) -> object:
     return barrier_fingerprint(argument) if isinstance(argument, CheckpointBarrier) else str(argument)
 
@@ -74,10 +80,8 @@ class Task:
         """The task's place, as its parts know it."""
         self.inputs: list[Channel] = []
         self.writers: list[RecordWriter] = []
-        edges, channels = environment.plan.edges, environment.plan.channels
-        wired = [channels[index] for index in plan.input_channels]
-        back_edges = [channel.input_index for channel in wired if edges[channel.edge].is_feedback]
-        self.chain = chain = OperatorChain(place, len(wired), back_edges)
+        back_edges = _back_edges(plan, environment.plan) if environment.plan.has_loops else []
+        self.chain = chain = OperatorChain(place, len(plan.input_channels), back_edges)
         self.checkpointing = checkpointing = TaskCheckpointing(self, place, chain, self.inputs, self.writers)
         self.tracking = None if environment.tracking is None else environment.tracking.for_task(place)
         self.life = life = TaskLife(place, self.inputs, chain, checkpointing, self.tracking)
@@ -422,7 +426,7 @@ class Task:
     @property
     def records_in(self) -> int:
         """Records taken from all inputs."""
-        return sum(channel.received_records for channel in self.inputs)
+        return sum([channel.received_records for channel in self.inputs])
 
     @property
     def committed_records(self) -> int | None:

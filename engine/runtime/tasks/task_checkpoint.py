@@ -321,7 +321,7 @@ class TaskCheckpointing:
         received: dict[int, int] = {}
         if instrument is not None:
             # Only the trace of a cut asks for them.
-            sent = {channel.index: channel.sent_records for channel in self.output_channels()}
+            sent = {channel.index: channel.sent_records for writer in self._writers for channel in writer.channels}
             received = {channel.index: channel.received_records for channel in self._input_channels}
         options = barrier.options
         # It is open already when records that come back are logged, whatever form the barrier has.
@@ -353,7 +353,7 @@ class TaskCheckpointing:
             )
         with place.around("snapshot.sync"):
             snapshot.start()
-        if any(plan.create_coordinator is not None for plan in place.vertex.operators):
+        if place.vertex.has_coordinators:
             processed = BarrierProcessed(checkpoint_id, place.task_id, place.attempt)
             place.environment.post.to_master(place.name, "barrier_processed", processed)
         if options.stop is not None:

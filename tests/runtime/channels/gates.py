@@ -121,7 +121,7 @@ class Receiver:
                 ),
             )
 
-        def handler(count: int, capture: InputCapture) -> BarrierHandler:
+        def handler(count: int, capture: InputCapture | None) -> BarrierHandler:
             return SingleCheckpointHandler(count, capture=capture if captures else None, source_channels=sources)
 
         self.channels = [sender.channel for sender in self.senders]
