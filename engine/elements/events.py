@@ -80,10 +80,13 @@ class CheckpointOptions:
 
     def __post_init__(self) -> None:
         # Options are made once for many checkpoints, and asked on every channel.
-        self.is_priority = self.alignment is AlignmentType.UNALIGNED
-        self.timeoutable = self.alignment is AlignmentType.ALIGNED and self.aligned_timeout_ns is not None
-        self.needs_channel_state = self.is_priority or self.timeoutable
-        self.needs_alignment = self.alignment in _BLOCKING
+        derive = object.__setattr__
+        is_priority = self.alignment is AlignmentType.UNALIGNED
+        timeoutable = self.alignment is AlignmentType.ALIGNED and self.aligned_timeout_ns is not None
+        derive(self, "is_priority", is_priority)
+        derive(self, "timeoutable", timeoutable)
+        derive(self, "needs_channel_state", is_priority or timeoutable)
+        derive(self, "needs_alignment", self.alignment in _BLOCKING)
 
     @classmethod
     def configured(

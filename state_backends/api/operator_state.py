@@ -43,7 +43,6 @@ from state_backends.snapshots import (
     SnapshotTask,
     StateOffsets,
     StateReader,
-    StateScope,
     StreamFactory,
     describe_stream,
 )
@@ -52,6 +51,8 @@ MAGIC = b"WEIROPER"
 FORMAT_VERSION = 1
 
 _HEADER, _ELEMENT, _END = 1, 2, 3
+_SPLIT, _UNION = OperatorStateMode.SPLIT_DISTRIBUTE, OperatorStateMode.UNION
+_BROADCAST = OperatorStateMode.BROADCAST
 
 _STATES = list_of(row(text, one_of(*(mode.value for mode in OperatorStateMode)), whole))
 _ENTRIES = of_type("a map", dict)
@@ -115,7 +116,7 @@ class OperatorBroadcastState:
 
     __slots__ = ("_codec", "_entries", "name")
 
-    mode = OperatorStateMode.BROADCAST
+    mode = _BROADCAST
 
     def __init__(self, name: str, codec: StateCodec) -> None:
         self.name = name
@@ -180,16 +181,16 @@ class OperatorStateBackend:
         :raises CorruptStateError: when an element was restored that does not have the shape
         :raises StateSchemaError: when the name belongs to a state of another mode
         """
-        return self._declare(name, OperatorStateMode.SPLIT_DISTRIBUTE, shape)
+        return self._declare(name, _SPLIT, shape)
 
     def union_list_state(self, name: str, shape: Shape | None = None) -> OperatorListState:
         """The union list of that name, see :meth:`list_state`."""
-        return self._declare(name, OperatorStateMode.UNION, shape)
+        return self._declare(name, _UNION, shape)
 
     def broadcast_state(self, name: str) -> OperatorBroadcastState:
         """The broadcast state of that name, see :meth:`list_state`."""
         self._declared.add(name)
-        state: OperatorBroadcastState = self._state(name, OperatorStateMode.BROADCAST)
+        state: OperatorBroadcastState = self._state(name, _BROADCAST)
         return state
 
     def undeclared(self) -> list[str]:
@@ -208,7 +209,7 @@ class OperatorStateBackend:
     @property
     def has_union_state(self) -> bool:
         """Whether a union list was declared or restored."""
-        return any(state.mode is OperatorStateMode.UNION for state in self._states.values())
+        return any(state.mode is _UNION for state in self._states.values())
 
     def state_names(self) -> list[str]:
         """The names of all lists that were declared or restored, sorted (``getRegisteredStateNames``)."""
@@ -220,7 +221,7 @@ class OperatorStateBackend:
         return {
             name: state.get()
             for name, state in states
-            if isinstance(state, OperatorListState) and state.mode is OperatorStateMode.SPLIT_DISTRIBUTE
+            if isinstance(state, OperatorListState) and state.mode is _SPLIT
         }
 
     def broadcast_state_names(self) -> list[str]:
@@ -268,7 +269,7 @@ class OperatorStateBackend:
                     elements = [self._codec.decode(encoded[name, where.mode, at], path) for at in where.offsets]
                 except KeyError:
                     raise frames.corrupt(f"it lacks elements of {where.mode.value} state {name!r}") from None
-                if where.mode is OperatorStateMode.BROADCAST:
+                if where.mode is _BROADCAST:
                     check_shape(elements, list_of(_ENTRIES), path, f"state {name!r}")
                 self._restore_elements(name, where.mode, elements)
 
@@ -282,7 +283,7 @@ class OperatorStateBackend:
 
     def _restore_elements(self, name: str, mode: OperatorStateMode, elements: list[Any]) -> None:
         state = self._state(name, mode)
-        if mode is OperatorStateMode.BROADCAST:
+        if mode is _BROADCAST:
             for entries in elements:
                 state.put_all(entries)
         else:
@@ -299,7 +300,7 @@ class OperatorStateBackend:
         """The state of that name: its class follows from the mode."""
         state = self._states.get(name)
         if state is None:
-            is_broadcast = mode is OperatorStateMode.BROADCAST
+            is_broadcast = mode is _BROADCAST
             state = OperatorBroadcastState(name, self._codec) if is_broadcast else OperatorListState(name, mode)
             self._states[name] = state
         if state.mode is not mode:
@@ -380,7 +381,7 @@ class OperatorSnapshotTask(SnapshotTask[OperatorStateHandle]):
         if not states:
             return SnapshotResult(None)
         if self._stream is None:
-            self._stream = self._stream_factory.create_stream(StateScope.EXCLUSIVE)
+            self._stream = self._stream_factory.create_stream()
             self._stream.write(_beginning(tuple((name, mode, len(elements)) for mode, name, elements in states)))
         index = len(self._written)
         mode, name, elements = states[index]

@@ -26,6 +26,8 @@ from state_backends.base import (
 from state_backends.codec import StateCodec, in_encoded_order
 from state_backends.snapshots import Contents, DecodedBlock, EncodedBlock, FullSnapshotResources, StateId
 
+_MAP, _TIMERS = StateKind.MAP, StateKind.TIMERS
+
 
 class StateTable:
     """The entries of one state: an entry without namespace under the key, any other under (key, namespace).
@@ -54,8 +56,8 @@ class StateTable:
         self.registered = False
         self.plain = ShardedTable(group_of, key_group_range, self, cache_limit)
         self.namespaced = ShardedTable(group_of, key_group_range, self, cache_limit)
-        plain = StateId(name, kind is StateKind.TIMERS, kind.value)
-        self._ids = [plain] if kind is StateKind.TIMERS else [plain, StateId(name, True, kind.value)]
+        plain = StateId(name, kind is _TIMERS, kind.value)
+        self._ids = [plain] if kind is _TIMERS else [plain, StateId(name, True, kind.value)]
         """Of the tables, in a snapshot."""
 
     def __len__(self) -> int:
@@ -67,7 +69,7 @@ class StateTable:
 
     def encode_value(self, value: Any) -> bytes:
         """The bytes of a stored value; a map with its entries in canonical order."""
-        if self.kind is StateKind.MAP:
+        if self.kind is _MAP:
             value = self.codec.sorted_map(value)
         return self.codec.pack(value)
 
@@ -85,7 +87,7 @@ class StateTable:
 
     def encode_block(self, state: StateId, shard: FrozenShard) -> EncodedBlock:
         """The entries of one shard as sorted columns. The error names the value that cannot be written."""
-        if self.kind is StateKind.TIMERS:
+        if self.kind is _TIMERS:
             return self._encode_timers(state, shard)
         pinned: object = shard.entries
         if isinstance(pinned, PinnedValues):
@@ -119,7 +121,7 @@ class StateTable:
         return self.encode_block(state, FrozenShard(dict(zip(keys, values, strict=True)), encoded=False))
 
     def load(self, block: DecodedBlock) -> None:
-        if self.kind is StateKind.TIMERS:
+        if self.kind is _TIMERS:
             assert block.namespaces is not None
             shard = self.plain.shard_for_group(block.key_group)
             shard.update(dict.fromkeys(zip(block.values, block.keys, block.namespaces, strict=True)))
@@ -149,7 +151,7 @@ class StateTable:
 
     def _encode_values(self, values: list[Any], stored_keys: list[Any]) -> bytes:
         """The value column, packed in one call; when that fails, value by value to find the one that cannot be."""
-        if self.kind is not StateKind.MAP:
+        if self.kind is not _MAP:
             try:
                 return self.codec.pack(values)
             except Exception:

@@ -45,7 +45,6 @@ from state_backends.snapshots.contract import (
     SnapshotTask,
     StreamFactory,
 )
-from state_backends.snapshots.handles import StateScope
 from state_backends.snapshots.keyed_handles import FullKeyedStateHandle, KeyedStateHandle
 
 MAGIC = b"WEIRFULL"
@@ -322,7 +321,7 @@ class FullSnapshotTask(SnapshotTask[KeyedStateHandle]):
 
     def _open(self, states: list[StateId]) -> FullSnapshotWriter:
         header = self._pinned.header(states, self._pinned.key_group_range, self._options.compression)
-        self._stream = self._stream_factory.create_stream(StateScope.EXCLUSIVE)
+        self._stream = self._stream_factory.create_stream()
         return FullSnapshotWriter(self._stream, self._pinned.codec, header)
 
     def _discard(self) -> None:

@@ -70,6 +70,7 @@ MAX_INLINE_THRESHOLD_BYTES = 1024 * 1024
 CHECKPOINT_PREFIX = "chk-"
 # File systems allow 255 bytes; a counter and a suffix are still to be added.
 _MAX_NAME_CHARS = 200
+_SCOPE_NAMES = (StateScope.SHARED.value, StateScope.TASK_OWNED.value)
 _NUMBER_MAGIC = {INCARNATION_FILE_NAME: b"WEIRINCR", CHECKPOINT_IDS_FILE_NAME: b"WEIRCKID"}
 _NUMBER_VERSION = 1
 _NOT_WRITABLE = frozenset([errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR])
@@ -243,7 +244,7 @@ class CheckpointStorage:
             )
         self._job_name = job_name
         self.job_dir = posixpath.join(base_dir, safe_file_name(job_name))
-        self._scopes = tuple(path_below(self.job_dir, one.value) for one in (StateScope.SHARED, StateScope.TASK_OWNED))
+        self._scopes = [path_below(self.job_dir, name) for name in _SCOPE_NAMES]
         self.file_system = fs
         self.inline_threshold_bytes = inline_threshold_bytes
         self._attempt = attempt

@@ -26,7 +26,7 @@ from engine.checkpoint.barriers.handler_instructions import (
     TriggerSnapshot,
 )
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
-from engine.elements.events import AlignmentType, CheckpointBarrier
+from engine.elements.events import CheckpointBarrier
 
 _NO_CHECKPOINT = -1
 _OPEN, _ALIGNED, _BLOCKED = 1, 2, 4
@@ -51,7 +51,7 @@ def snapshot_without_alignment(barrier: CheckpointBarrier, now_ns: int) -> Handl
     checkpoint_id = barrier.checkpoint_id
     metrics = AlignmentMetrics(max(0, now_ns - barrier.timestamp_ns))
     snapshot = TriggerSnapshot(barrier, metrics)
-    if barrier.options.alignment is not AlignmentType.UNALIGNED:
+    if not barrier.options.is_priority:
         return (snapshot,)
     # Nothing to capture, but the outputs of the task may hold records that the barrier overtakes.
     return (
@@ -139,6 +139,7 @@ class AlignmentState(Enum):
 
 ALIGNED_STATES = (AlignmentState.ALIGNED_WAITING, AlignmentState.ALIGNED_COLLECTING)
 CAPTURING_STATES = (AlignmentState.UNALIGNED_COLLECTING, AlignmentState.LOGGING)
+_WAITING = AlignmentState.ALIGNED_WAITING
 
 
 class BarrierAlignment:
@@ -169,7 +170,7 @@ class BarrierAlignment:
         self.aligned_count = 0
         self.current = _NO_CHECKPOINT
         self.barrier: CheckpointBarrier | None = None
-        self.state = AlignmentState.ALIGNED_WAITING
+        self.state = _WAITING
         self.target = 0
         self.announced: set[int] = set()
 
@@ -293,7 +294,7 @@ class BarrierAlignment:
     def finish(self) -> None:
         """Nothing is pending any more."""
         self.barrier = None
-        self.state = AlignmentState.ALIGNED_WAITING
+        self.state = _WAITING
         self.target = 0
         self.aligned_count = 0
         self._marks = self._marks.translate(_UNALIGNED)
@@ -304,7 +305,7 @@ class BarrierAlignment:
         marks = self._marks
         if self.barrier is None and (not marks or max(marks) <= _OPEN):
             # Between two checkpoints, as nearly always: no channel is aligned, and none is blocked.
-            assert self.state is AlignmentState.ALIGNED_WAITING, self.state
+            assert self.state is _WAITING, self.state
             assert (sum(marks), 0) == (self.open_count, self.aligned_count)
             assert not self.announced, (self.current, self.announced)
             return
@@ -312,13 +313,13 @@ class BarrierAlignment:
         assert self.announced.union(blocked).issubset(opened), (blocked, self.announced, opened)
         assert (len(opened), len(aligned)) == (self.open_count, self.aligned_count)
         if self.barrier is None:
-            assert self.state is AlignmentState.ALIGNED_WAITING, self.state
+            assert self.state is _WAITING, self.state
             assert not aligned, (self.current, aligned)
             assert not self.announced, (self.current, self.announced)
             assert not blocked, f"{blocked} blocked for no checkpoint"
             return
         assert self.barrier.checkpoint_id == self.current, (self.barrier, self.current)
-        assert self.aligned_count or self.state in (AlignmentState.ALIGNED_WAITING, AlignmentState.UNALIGNED_WAITING)
+        assert self.aligned_count or self.state in (_WAITING, AlignmentState.UNALIGNED_WAITING)
         assert not self.announced or self.state in ALIGNED_STATES, (self.state, self.announced)
         assert self.announced.isdisjoint(aligned), (self.announced, aligned)
         assert self.aligned_count < self.target, (aligned, self.target)

@@ -30,13 +30,15 @@ class CaptureStatus(Enum):
     RECEIVED = "received"
 
 
+_IDLE = CaptureStatus.IDLE
+
 class ChannelCapture:
     """The capture of one input channel; see the rules at the top of the module."""
 
     __slots__ = ("last", "status")
 
     def __init__(self) -> None:
-        self.status = CaptureStatus.IDLE
+        self.status = _IDLE
         self.last = _NO_CHECKPOINT
 
     @property
@@ -58,7 +60,7 @@ class ChannelCapture:
     def barrier_arrived(self, checkpoint_id: int) -> bool:
         """A barrier enters the channel; returns whether it is recognised. If so, it ends the capture of its id, or
         delimits a later start of it."""
-        if checkpoint_id < self.last or (checkpoint_id == self.last and self.status is CaptureStatus.IDLE):
+        if checkpoint_id < self.last or (checkpoint_id == self.last and self.status is _IDLE):
             return False
         self.status = CaptureStatus.RECEIVED
         self.last = checkpoint_id
@@ -67,10 +69,10 @@ class ChannelCapture:
     def stop(self, checkpoint_id: int) -> None:
         """The checkpoint is complete or given up."""
         if checkpoint_id >= self.last:
-            self.status = CaptureStatus.IDLE
+            self.status = _IDLE
 
     def validate(self) -> None:
-        assert self.status is CaptureStatus.IDLE or self.last > _NO_CHECKPOINT, (self.status, self.last)
+        assert self.status is _IDLE or self.last > _NO_CHECKPOINT, (self.status, self.last)
 
     def fingerprint(self) -> tuple[str, int]:
         return (self.status.value, self.last)

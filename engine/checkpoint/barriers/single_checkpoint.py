@@ -80,9 +80,9 @@ from engine.checkpoint.barriers.handler_instructions import (
     TriggerSnapshot,
 )
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
-from engine.elements.events import AlignmentType, CancelCheckpointMarker, CheckpointBarrier
+from engine.elements.events import CancelCheckpointMarker, CheckpointBarrier
 
-_COLLECTING = AlignmentState.ALIGNED_COLLECTING
+_COLLECTING, _LOGGING = AlignmentState.ALIGNED_COLLECTING, AlignmentState.LOGGING
 
 
 class SingleCheckpointHandler(BarrierHandler):
@@ -206,7 +206,7 @@ class SingleCheckpointHandler(BarrierHandler):
             alignment.count(edges.forward[0])
             alignment.target += 1
             self.clock.start(alignment.current, barrier.timestamp_ns, now_ns)
-            if barrier.options.alignment is AlignmentType.UNALIGNED:
+            if barrier.options.is_priority:
                 self._time_out(barrier, out)
                 self._start_capture(barrier, out)
             else:
@@ -246,7 +246,7 @@ class SingleCheckpointHandler(BarrierHandler):
     def captured_channels(self) -> tuple[int, ...]:
         """All open ones except chained sources: records a source has not emitted are covered by its position. While
         back edges are logged, those whose barrier is to come."""
-        if self._back_edges is not None and self._alignment.state is AlignmentState.LOGGING:
+        if self._back_edges is not None and self._alignment.state is _LOGGING:
             return self._back_edges.awaited(self._alignment)
         return tuple(channel for channel in self._alignment.open if channel not in self._source_channels)
 
@@ -291,7 +291,7 @@ class SingleCheckpointHandler(BarrierHandler):
         if blocks and not (alignment.is_blocked(channel) and alignment.state in CAPTURING_STATES):
             alignment.block(channel, out)
         if alignment.state in ALIGNED_STATES:
-            if barrier.options.alignment is not AlignmentType.UNALIGNED:
+            if not barrier.options.is_priority:
                 if complete:
                     alignment.complete_aligned(barrier, out)
                     return
@@ -299,7 +299,7 @@ class SingleCheckpointHandler(BarrierHandler):
                     self._begin_log(barrier, edges, out)
                     return
                 if not self._is_late(barrier, now_ns):
-                    alignment.state = AlignmentState.ALIGNED_COLLECTING
+                    alignment.state = _COLLECTING
                     return
             self._time_out(barrier, out)
         if alignment.state is AlignmentState.UNALIGNED_WAITING:
@@ -313,7 +313,7 @@ class SingleCheckpointHandler(BarrierHandler):
     ) -> None:
         """``barrier``: the one that began the pending checkpoint."""
         alignment, edges = self._alignment, self._back_edges
-        collecting = alignment.state is AlignmentState.ALIGNED_COLLECTING
+        collecting = alignment.state is _COLLECTING
         if complete and collecting:
             alignment.complete_aligned(barrier, out)
         elif complete:
@@ -349,7 +349,7 @@ class SingleCheckpointHandler(BarrierHandler):
         alignment = self._alignment
         out += [PromoteBarrier(channel) for channel in sorted(alignment.announced)]
         alignment.announced.clear()
-        if alignment.state is AlignmentState.ALIGNED_COLLECTING:
+        if alignment.state is _COLLECTING:
             self._start_capture(barrier, out)
         else:
             alignment.state = AlignmentState.UNALIGNED_WAITING
@@ -374,7 +374,7 @@ class SingleCheckpointHandler(BarrierHandler):
             alignment.abort(alignment.current, CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED, out)
             return
         alignment.announced.clear()
-        alignment.state = AlignmentState.LOGGING
+        alignment.state = _LOGGING
         out.append(StartCapture(alignment.current))
         # In the form it has: no barrier of an aligned snapshot overtakes records on the outputs.
         alignment.complete_aligned(barrier, out)
@@ -397,13 +397,13 @@ class SingleCheckpointHandler(BarrierHandler):
             unexcused = set(alignment.blocked).difference(alignment.aligned, excused)
             assert not unexcused, (alignment.blocked, alignment.aligned)
         if edges is None:
-            assert state is not AlignmentState.LOGGING, "there is nothing to log"
+            assert state is not _LOGGING, "there is nothing to log"
         elif state in CAPTURING_STATES:
             is_held = any(map(alignment.is_blocked, edges.channels))
             assert not is_held, f"{self.blocked_channels} blocked behind the snapshot"
-            is_endless = state is AlignmentState.LOGGING and not edges.awaited(alignment)
+            is_endless = state is _LOGGING and not edges.awaited(alignment)
             assert not is_endless, f"the log of {alignment.current} has no end"
-        elif state is AlignmentState.ALIGNED_COLLECTING:
+        elif state is _COLLECTING:
             assert not edges.is_cut(alignment), f"checkpoint {alignment.current} waits for its own barrier"
 
     def fingerprint(self) -> tuple[object, ...]:

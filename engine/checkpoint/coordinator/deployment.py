@@ -106,17 +106,20 @@ class CheckpointPlan:
     parallelisms: tuple[int, ...] = ()
 
 
+_FINISHED, _RUNNING = TaskStatus.FINISHED, TaskStatus.RUNNING
+
+
 def compute_checkpoint_plan(
     graph: CheckpointGraph, statuses: Mapping[TaskId, TaskStatus], *, after_tasks_finish: bool = True
 ) -> CheckpointPlan:
     """The plan for a checkpoint triggered now; raises :class:`TasksNotRunningError`."""
     tasks = sorted(statuses)
-    finished = tuple(task for task in tasks if statuses[task] is TaskStatus.FINISHED)
+    finished = tuple([task for task in tasks if statuses[task] is _FINISHED])
     if finished and not after_tasks_finish:
         raise TasksNotRunningError(finished[0])
-    unfinished = tuple(task for task in tasks if statuses[task] is not TaskStatus.FINISHED)
+    unfinished = tuple([task for task in tasks if statuses[task] is not _FINISHED])
     for task in unfinished:
-        if statuses[task] is not TaskStatus.RUNNING:
+        if statuses[task] is not _RUNNING:
             raise TasksNotRunningError(task)
     open_subtasks: list[list[int]] = [[] for _ in graph.parallelisms]
     for vertex, subtask in unfinished:
@@ -138,7 +141,7 @@ def _has_unfinished_source(
 ) -> bool:
     if edge.connections is None:
         return bool(open_subtasks[edge.source])
-    return any(statuses[edge.source, source] is not TaskStatus.FINISHED for source in edge.connections[subtask])
+    return any(statuses[edge.source, source] is not _FINISHED for source in edge.connections[subtask])
 
 
 def finished_state(plan: CheckpointPlan, acknowledgements: Mapping[TaskId, Acknowledge]) -> FinishedState:

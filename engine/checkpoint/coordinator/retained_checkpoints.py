@@ -57,6 +57,9 @@ _SHARING = {
 }
 
 
+_SAVEPOINT = SnapshotKind.SAVEPOINT
+
+
 @value_class
 class CompletedCheckpoint:
     """One durable snapshot.
@@ -82,7 +85,7 @@ class CompletedCheckpoint:
     @property
     def is_savepoint(self) -> bool:
         """Whether the user owns it."""
-        return self.kind is SnapshotKind.SAVEPOINT
+        return self.kind is _SAVEPOINT
 
     @property
     def may_be_deleted(self) -> bool:
@@ -176,7 +179,7 @@ class CompletedCheckpointStore:
     @property
     def lowest_id(self) -> int | None:
         """Id of the oldest real checkpoint, ``None`` while there is none."""
-        return next((entry.checkpoint_id for entry in self._entries if entry.kind is not SnapshotKind.SAVEPOINT), None)
+        return next((entry.checkpoint_id for entry in self._entries if entry.kind is not _SAVEPOINT), None)
 
     @property
     def oldest_registered_id(self) -> int | None:
@@ -194,7 +197,7 @@ class CompletedCheckpointStore:
         assert latest is None or added.checkpoint_id > latest.checkpoint_id, (added.checkpoint_id, self.latest_id)
         self._entries.append(added)
         surplus = len(self._entries) - self._num_retained
-        newest_real = next((one for one in reversed(self._entries) if one.kind is not SnapshotKind.SAVEPOINT), None)
+        newest_real = next((one for one in reversed(self._entries) if one.kind is not _SAVEPOINT), None)
         subsumed: list[CompletedCheckpoint] = []
         for entry in self._entries[:-1]:
             if len(subsumed) >= surplus:

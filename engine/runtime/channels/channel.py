@@ -369,7 +369,7 @@ class Channel(OutputQueue):
         assert self.full == (self.queued_records >= self.capacity), self.name
         for position, (_, element) in enumerate(self.queue):
             if position < self.priority_events:
-                assert isinstance(element, BarrierAnnouncement | CheckpointBarrier), (self.name, position, element)
+                assert isinstance(element, (BarrierAnnouncement, CheckpointBarrier)), (self.name, position, element)
             else:
                 assert not isinstance(element, BarrierAnnouncement), (self.name, position, element)
 

@@ -127,7 +127,7 @@ class AsyncSnapshot:
         """Capture all state now; write it in the events to come."""
         recovery, environment = self.owner.local, self.place.environment
         self.location = environment.location(self.barrier.checkpoint_id)
-        if recovery is not None and self.barrier.options.kind is not SnapshotKind.SAVEPOINT:
+        if recovery is not None and self.barrier.options.kind is not _SAVEPOINT:
             unique = f"{environment.incarnation}-{environment.attempt}"
             self.local = recovery.snapshot(self.barrier.checkpoint_id, unique, self.location.reader())
         self.started_ns = self.sync_ended_ns = self.task.busy_until_ns
@@ -362,10 +362,11 @@ class AsyncSnapshot:
 
 _NO_STATE = SubtaskSnapshot()
 _UNION = OperatorStateMode.UNION
+_CHECKPOINT, _SAVEPOINT = SnapshotKind.CHECKPOINT, SnapshotKind.SAVEPOINT
 
 
 def _options(barrier: CheckpointBarrier, compression: str) -> SnapshotOptions:
-    if barrier.options.kind is SnapshotKind.CHECKPOINT:
+    if barrier.options.kind is _CHECKPOINT:
         return _of_a_checkpoint(compression)
     return SnapshotOptions(_snapshot_type(barrier), compression)
 
@@ -377,7 +378,7 @@ def _of_a_checkpoint(compression: str) -> SnapshotOptions:
 
 def _snapshot_type(barrier: CheckpointBarrier) -> SnapshotType:
     kind = barrier.options.kind
-    if kind is SnapshotKind.SAVEPOINT:
+    if kind is _SAVEPOINT:
         is_native = barrier.options.savepoint_format is SavepointFormat.NATIVE
         return SnapshotType.NATIVE_SAVEPOINT if is_native else SnapshotType.CANONICAL_SAVEPOINT
     return SnapshotType.FULL_CHECKPOINT if kind is SnapshotKind.FULL_CHECKPOINT else SnapshotType.CHECKPOINT
