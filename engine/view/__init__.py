@@ -18,3 +18,4 @@ from engine.view.page_data import run_data as run_data
 from engine.view.recorded_cases import case_page as case_page, cases_page as cases_page
 from engine.view.recorder import Recorder as Recorder
 from engine.view.single import RunFace as RunFace, run_page as run_page
+from engine.view.watch import Watched as Watched, watch as watch

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from engine.view import RunFace, run_page
+from engine import CollectionSource, Job
+from engine.view import RunFace, run_page, watch
+from operators.log.connectors import LogSink
 from tests.view.recorded import recorded
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -95,4 +97,27 @@ def test_nothing_is_cut_off(browser: Any, crashed: Path, width: int, theme: str)
 
     assert opened.overflow() <= 0
     assert opened.page.evaluate("document.documentElement.dataset.theme") == theme
+    assert opened.problems == []
+
+
+HOSTILE = ["</script><script>document.title='broken'</script>", "<img src=x onerror=alert(1)>", "\u202egnirts"]
+
+
+@pytest.mark.slow
+def test_hostile_records_stay_text(browser: Any, tmp_path: Path) -> None:
+    """Markup, marks of direction and huge values in records are text, and short; nothing of them acts."""
+    job = Job("<b>hostile</b>", max_parallelism=8)
+    records = CollectionSource([*HOSTILE, "x" * 10_000_000])
+    job.source(records, name="<i>in</i>").sink(LogSink("out"), name="out", chain=False)
+    path = tmp_path / "hostile.html"
+    watch(job, batch_size=1).save(str(path))
+
+    opened = Opened(browser, path, 800, "light")
+    opened.page.keyboard.press("End")
+
+    assert path.stat().st_size < 1_000_000
+    assert opened.page.title() == "<b>hostile</b>: mode aligned"
+    assert opened.page.locator("main img, main script, main i").count() == 0
+    assert "\u202e" not in opened.page.content()
+    assert opened.overflow() <= 0
     assert opened.problems == []

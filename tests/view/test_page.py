@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from html import unescape
 
 from hypothesis import given, settings, strategies as st
 
-from engine.view import RunFace, run_page
+from engine.view import RunFace, run_page, watch
 from engine.view.page import page
 from engine.view.shown import clean, shown
+from examples.teaching import counting
 from tests.view.recorded import recorded
 
 
@@ -72,3 +74,14 @@ def test_values_without_a_short_form() -> None:
     assert shown(_Nameless()) == shown(_Nameless())
     assert "\u202e" not in shown("a\u202eb")
     assert clean("a\u202eb") == "a\\u202eb"
+
+
+def test_a_cell_of_a_notebook_shows_the_page() -> None:
+    """The value of ``watch`` is shown as the whole page, in a frame that takes its text."""
+    watched = watch(counting.job(), batch_size=1, faults=["crash:count[0]@after:ack.send#1"])
+
+    shown_in_cell = watched._repr_html_()
+
+    assert watched.result.attempts == 2
+    assert shown_in_cell.startswith('<iframe srcdoc="&lt;!DOCTYPE html&gt;')
+    assert unescape(shown_in_cell.split('"')[1]) == watched.text

@@ -11,6 +11,7 @@ VERBS = {
     "shrink": "engine.cli.verbs.shrink",
     "diff": "engine.cli.verbs.diff",
     "compare": "engine.cli.verbs.compare",
+    "view": "engine.cli.verbs.view",
     "inspect": "engine.cli.verbs.inspect",
     "savepoint": "engine.cli.verbs.savepoint",
     "sweep": "engine.cli.verbs.sweep",
