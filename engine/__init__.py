@@ -104,8 +104,11 @@ if TYPE_CHECKING:
         UpsertSink as UpsertSink,
     )
     from operators.files.bucketing import (
+        AvroWriter as AvroWriter,
         BucketingNames as BucketingNames,
         BucketingSink as BucketingSink,
+        LineWriter as LineWriter,
+        SequenceWriter as SequenceWriter,
         read_bucketing_output as read_bucketing_output,
     )
     from operators.files.compaction import CompactionStrategy as CompactionStrategy
@@ -118,12 +121,15 @@ if TYPE_CHECKING:
         TextRowFormat as TextRowFormat,
     )
     from operators.files.reading import (
+        AvroInputFormat as AvroInputFormat,
         FileSource as FileSource,
         FixedLengthFormat as FixedLengthFormat,
+        OrcInputFormat as OrcInputFormat,
         ParquetInputFormat as ParquetInputFormat,
     )
     from operators.files.sinks import FileSink as FileSink, read_committed as read_committed
     from operators.files.writing import (
+        AvroFormat as AvroFormat,
         BasePathBucketAssigner as BasePathBucketAssigner,
         BucketAssigner as BucketAssigner,
         BucketContext as BucketContext,
@@ -132,6 +138,7 @@ if TYPE_CHECKING:
         DateTimeBucketAssigner as DateTimeBucketAssigner,
         DefaultRollingPolicy as DefaultRollingPolicy,
         OnCheckpointRollingPolicy as OnCheckpointRollingPolicy,
+        OrcFormat as OrcFormat,
         ParquetFormat as ParquetFormat,
         PartFileInfo as PartFileInfo,
         RollingPolicy as RollingPolicy,
@@ -276,6 +283,7 @@ _ROOMS: dict[str, tuple[str, ...]] = {
     "engine.runtime.config": ("CheckpointInterval", "CostModel", "RunConfig"),
     "engine.runtime.execution": ("ExecutionResult",),
     "operators.files.writing": (
+        "AvroFormat",
         "BasePathBucketAssigner",
         "BucketAssigner",
         "BucketContext",
@@ -284,6 +292,7 @@ _ROOMS: dict[str, tuple[str, ...]] = {
         "DateTimeBucketAssigner",
         "DefaultRollingPolicy",
         "OnCheckpointRollingPolicy",
+        "OrcFormat",
         "ParquetFormat",
         "PartFileInfo",
         "RollingPolicy",
@@ -292,7 +301,14 @@ _ROOMS: dict[str, tuple[str, ...]] = {
         "partition_path",
         "read_committed_parquet",
     ),
-    "operators.files.bucketing": ("BucketingNames", "BucketingSink", "read_bucketing_output"),
+    "operators.files.bucketing": (
+        "AvroWriter",
+        "BucketingNames",
+        "BucketingSink",
+        "LineWriter",
+        "SequenceWriter",
+        "read_bucketing_output",
+    ),
     "operators.table.staging": ("StagedFileSink",),
     "operators.files.formats": (
         "CsvFormat",
@@ -312,7 +328,13 @@ _ROOMS: dict[str, tuple[str, ...]] = {
         "SinkWriter",
         "WriteError",
     ),
-    "operators.files.reading": ("FileSource", "FixedLengthFormat", "ParquetInputFormat"),
+    "operators.files.reading": (
+        "AvroInputFormat",
+        "FileSource",
+        "FixedLengthFormat",
+        "OrcInputFormat",
+        "ParquetInputFormat",
+    ),
     "operators.table.connectors": ("register_connector", "register_format", "table_sink", "table_source"),
     "operators.basic": (
         "AckingContext",

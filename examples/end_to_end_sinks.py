@@ -13,6 +13,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from engine import (
+    AvroFormat,
+    AvroWriter,
+    BucketingNames,
     BucketingSink,
     BulkTextFormat,
     CompactionStrategy,
@@ -22,6 +25,7 @@ from engine import (
     FileSink,
     JsonLinesRowFormat,
     LogSink,
+    OrcFormat,
     ParquetFormat,
     PartitionCommit,
     PartitionedFileSink,
@@ -42,6 +46,7 @@ from state_backends import LocalFileSystem
 
 KEYS = "abcd"
 SQL_COLUMNS = {"number": "BIGINT", "key": "TEXT", "seen": "BIGINT"}
+TYPES = {"number": int, "key": str, "seen": int}
 SCHEMA = {"number": "BIGINT", "key": "STRING", "seen": "BIGINT"}
 OVERWRITE = "overwrite"
 """This sink gets a table that already has a row."""
@@ -117,6 +122,16 @@ def _read(path: str) -> Iterable[dict[str, Any]]:
         with open(path, "rb") as file:
             found: list[dict[str, Any]] = pyarrow.parquet.read_table(file).to_pylist()
             return found
+    if path.endswith(".orc"):
+        import pyarrow.orc
+
+        rows: list[dict[str, Any]] = pyarrow.orc.ORCFile(path).read().to_pylist()
+        return rows
+    if path.endswith(".avro"):
+        import fastavro
+
+        with open(path, "rb") as file:
+            return list(fastavro.reader(file))
     opener: Any = {".gz": gzip.open, ".bz2": bz2.open}.get(os.path.splitext(path)[1], open)
     with opener(path, "rt") as lines:
         return [json.loads(line) for line in lines]
@@ -183,7 +198,12 @@ def _upsert(database: Any) -> UpsertSink:
 
 
 def _parquet() -> ParquetFormat:
-    return ParquetFormat({"number": int, "key": str, "seen": int})
+    return ParquetFormat(TYPES)
+
+
+def _bucketing_avro() -> BucketingSink:
+    names = BucketingNames(part_suffix=".avro")
+    return BucketingSink("rows", bucketer=_by_key, writer=AvroWriter(TYPES), batch_size_bytes=500, names=names)
 
 
 def _staged() -> StagedFileSink:
@@ -199,7 +219,10 @@ SINKS: Mapping[str, Outlet] = {
     "parquet": Outlet(lambda _: _files(format=_parquet(), suffix=".parquet"), visible_files),
     "committers": Outlet(lambda _: _files().with_committer(), visible_files),
     "compacting": Outlet(lambda _: _files().compacting(CompactionStrategy(checkpoints=2)), visible_files),
+    "orc": Outlet(lambda _: _files(format=OrcFormat(TYPES), suffix=".orc"), visible_files),
+    "avro": Outlet(lambda _: _files(format=AvroFormat(TYPES), suffix=".avro"), visible_files),
     "bucketing": Outlet(lambda _: BucketingSink("rows", bucketer=_by_key, batch_size_bytes=500), visible_files),
+    "bucketing-avro": Outlet(lambda _: _bucketing_avro(), visible_files),
     "partitions": Outlet(lambda _: _partitions(), visible_files),
     "partitions-compacted": Outlet(lambda _: _partitions(TableCompaction(2_000)), visible_files),
     "table-by-options": Outlet(_table, visible_files),

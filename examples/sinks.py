@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from engine import (
+    AvroFormat,
+    AvroWriter,
     BucketingSink,
     BulkTextFormat,
     CollectedResults,
@@ -31,10 +33,12 @@ from engine import (
     LogSink,
     MemoryDatabase,
     MetastorePolicy,
+    OrcFormat,
     ParquetFormat,
     PartitionCommit,
     PartitionedFileSink,
     SequenceSource,
+    SequenceWriter,
     StagedFileSink,
     Stream,
     SuccessFilePolicy,
@@ -97,8 +101,11 @@ def _listed(*columns: str) -> MetastorePolicy:
     return MetastorePolicy(metastore, "rows")
 
 
+_TYPES = {"key": str, "count": int}
+
+
 def _parquet() -> ParquetFormat:
-    return ParquetFormat({"key": str, "count": int}, row_group_rows=3)
+    return ParquetFormat(_TYPES, row_group_rows=3)
 
 
 SINKS: Mapping[str, Callable[[], Any]] = {
@@ -113,6 +120,12 @@ SINKS: Mapping[str, Callable[[], Any]] = {
     "compacting": lambda: FileSink("rows", bucket=_first).compacting(CompactionStrategy(checkpoints=2)),
     "bucketing": lambda: BucketingSink("rows", bucketer=_first, batch_size_bytes=40),
     "bucketing-lengths": lambda: BucketingSink("rows", batch_size_bytes=60, use_truncate=False),
+    "avro": lambda: FileSink("rows", format=AvroFormat(_TYPES, block_bytes=20), suffix=".avro"),
+    "orc": lambda: FileSink("rows", format=OrcFormat(_TYPES, piece_rows=3), suffix=".orc"),
+    "bucketing-avro": lambda: BucketingSink("rows", writer=AvroWriter(_TYPES, block_bytes=20), batch_size_bytes=60),
+    "bucketing-sequence": lambda: BucketingSink(
+        "rows", writer=SequenceWriter(), batch_size_bytes=60, use_truncate=False
+    ),
     "partitions": lambda: PartitionedFileSink("rows", partition_by=("key",), commit=PartitionCommit()),
     "partitions-compacted": lambda: PartitionedFileSink(
         "rows", partition_by=("key",), commit=PartitionCommit(), compaction=TableCompaction(60)
@@ -145,7 +158,7 @@ SINKS: Mapping[str, Callable[[], Any]] = {
 }
 """By name. All databases here are the model in memory; real ones have their own tests."""
 
-TAKES_DICTS = ("parquet", "partitions", "partitions-compacted", "staged", "overwrite")
+TAKES_DICTS = ("parquet", "avro", "orc", "bucketing-avro", "partitions", "partitions-compacted", "staged", "overwrite")
 BY_TIME = ("partition-time", "partition-time-compacted")
 
 

@@ -6,6 +6,7 @@ that the job knows of, and looks while the job writes, dies and recovers.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sqlite3
@@ -15,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from operators.files.bucketing import read_bucketing_output
+from operators.files.bucketing import read_bucketing_output, sequence_records
 from operators.log.disk.log_reader import committed_records
 from state_backends.files import LocalFileSystem
 from tests.crash.jobs.sinks_job import COUNTS, LOG, METASTORE, SQLITE, TABLE, TOPIC, Row
@@ -96,6 +97,34 @@ def bucketing_reader(out: str, target: str) -> View:
     return View([_row(json.loads(line), "") for lines in buckets.values() for line in lines])
 
 
+def written_reader(out: str, target: str, rows_of: Callable[[str, bytes], Iterable[dict[str, Any]]]) -> View:
+    """The same of records that are no lines."""
+    directory = os.path.join(out, TABLE)
+    if not os.path.isdir(directory):
+        return View([])
+    buckets = read_bucketing_output(
+        LocalFileSystem(), directory, lines_of=lambda path, data: list(map(json.dumps, rows_of(path, data)))
+    )
+    return View([_row(json.loads(line), "") for lines in buckets.values() for line in lines])
+
+
+def _avro_rows(path: str, content: bytes) -> Iterable[dict[str, Any]]:
+    import fastavro
+
+    return fastavro.reader(io.BytesIO(content))  # type: ignore[no-any-return]
+
+
+def _avro_file(path: str) -> Iterable[dict[str, Any]]:
+    return _avro_rows(path, Path(path).read_bytes())
+
+
+def _orc_rows(path: str) -> Iterable[dict[str, Any]]:
+    import pyarrow.orc
+
+    rows: list[dict[str, Any]] = pyarrow.orc.ORCFile(path).read().to_pylist()
+    return rows
+
+
 def log_reader(out: str, target: str) -> View:
     """Committed records up to the last stable offset."""
     partitions = committed_records(LocalFileSystem(), os.path.join(out, LOG), TOPIC)
@@ -137,6 +166,10 @@ READERS: dict[str, Callable[[str, str], View]] = {
     "parquet": lambda out, target: files_reader(out, target, _parquet_rows),
     "bucketing": bucketing_reader,
     "bucketing-lengths": bucketing_reader,
+    "avro": lambda out, target: files_reader(out, target, _avro_file),
+    "orc": lambda out, target: files_reader(out, target, _orc_rows),
+    "bucketing-avro": lambda out, target: written_reader(out, target, _avro_rows),
+    "bucketing-sequence": lambda out, target: written_reader(out, target, sequence_records),
     "partitioned": partitions_reader,
     "partitioned-compacting": partitions_reader,
     "staged": overwritten_reader,

@@ -13,6 +13,7 @@ from tests.postgres_server import needs_server
 
 GROUPS = {
     "file sinks": ("rows", "at-checkpoints", "parquet", "bucketing", "bucketing-lengths"),
+    "Avro, ORC, writers": ("avro", "orc", "bucketing-avro", "bucketing-sequence"),
     "committers": ("committer", "compacting"),
     "tables and logs": ("partitioned", "partitioned-compacting", "staged", "log"),
     "databases": ("sqlite", "sqlite-upsert"),

@@ -36,7 +36,8 @@ from engine.elements.errors import StorageError
 from operators.files.bucketing.late_truncation import LateTruncations
 from operators.files.bucketing.names import BucketingNames
 from operators.files.bucketing.valid_length import has_valid_length, write_valid_length
-from operators.files.writing import LineRows, PartFile, RecoverableWriter
+from operators.files.bucketing.writers import RecordRows
+from operators.files.writing import LineRows, PartFile, RecoverableStream, RecoverableWriter
 from state_backends.base import list_of, number, optional, path_below, row, such_that, whole
 from state_backends.files import FileSystem
 
@@ -89,7 +90,9 @@ class BucketingParts:
     ``keeps_valid_length``  whether a restore keeps a valid length that a restore from another checkpoint has written
                           (as in Flink, where rows then appear twice);
     ``late``              for a file system that cuts files later;
-    ``missing``           is called for each part that a restore cannot find by any of its names.
+    ``missing``           is called for each part that a restore cannot find by any of its names;
+    ``open_part``         makes the open part of a stream, for a bucket and a time of creation;
+    ``sync``              whether a snapshot waits until the bytes of its parts are on the disk.
     """
 
     def __init__(
@@ -106,10 +109,13 @@ class BucketingParts:
         keeps_valid_length: bool = False,
         missing: Callable[[str], None],
         late: LateTruncations | None = None,
+        open_part: Callable[[RecoverableStream, str, int], PartFile] = PartFile,
+        sync: bool = True,
     ) -> None:
         self._fs = fs
+        self._new_part = open_part
         # Parts have names of their own, so hidden names need no unique end.
-        self._files = RecoverableWriter(fs, directory, unique=str)
+        self._files = RecoverableWriter(fs, directory, unique=str, sync=sync)
         self._path = self._files.path
         self._names = names
         self._subtask = subtask
@@ -128,7 +134,7 @@ class BucketingParts:
 
     # --- records ------------------------------------------------------------------------------------------
 
-    def write(self, bucket_id: str, rows: LineRows, now_ms: int) -> None:
+    def write(self, bucket_id: str, rows: LineRows | RecordRows, now_ms: int) -> None:
         """Write rows to a bucket."""
         bucket = self._buckets.get(bucket_id)
         if bucket is None:
@@ -158,7 +164,7 @@ class BucketingParts:
             if taken.isdisjoint(worn) and not any(fs.exists(posixpath.join(directory, one)) for one in worn):
                 break
         stream = self._files.begin(posixpath.join(bucket.id, names.in_progress(part)), part, exclusive=True)
-        bucket.part = PartFile(stream, bucket.id, now_ms)
+        bucket.part = self._new_part(stream, bucket.id, now_ms)
         bucket.synced_bytes, bucket.created_ms = 0, now_ms
         self._opened.append((bucket.id, part))
         return bucket.part

@@ -31,6 +31,7 @@ from operators.files.bucketing.journal import PartJournal
 from operators.files.bucketing.late_truncation import POLL_INTERVAL_MS, LateTruncations, TruncatesLater
 from operators.files.bucketing.names import FINISHED, BucketingNames
 from operators.files.bucketing.valid_length import read_valid_length
+from operators.files.bucketing.writers import RecordRows, Writer, WriterEncoder
 from operators.files.formats import JsonLinesRowFormat, RowFormat
 from operators.files.sinks import check_directory, checked_assigner, checked_format
 from operators.files.writing import (
@@ -53,6 +54,7 @@ DEFAULT_INACTIVE_CHECK_INTERVAL_MS = 60_000
 DEFAULT_INACTIVE_THRESHOLD_MS = 60_000
 DEFAULT_ASYNC_TIMEOUT_MS = 60_000
 
+_WRITER_METHODS = ("open", "write", "flush", "get_pos", "close", "duplicate", "encode", "lines_of")
 _SCRATCH = b"scratch"
 """Seven bytes."""
 _SCRATCH_PREFIX = ".truncate-"
@@ -62,7 +64,9 @@ class BucketingSink:
     """Describes a bucketing sink.
 
     ``path``      the directory, relative to the output directory of the run;
-    ``format``    how a record becomes a line;
+    ``format``    how a record becomes a line; by default a line of JSON;
+    ``writer``    how the records of a part become bytes, in place of ``format``: an ``AvroWriter``, a
+                  ``SequenceWriter``, a ``LineWriter``, or one of your own;
     ``bucketer``  ``record -> sub-directory``, or a ``BucketAssigner`` such as ``DateTimeBucketAssigner()``; without one
                   there is one bucket;
     ``names``     prefixes and suffixes;
@@ -73,6 +77,8 @@ class BucketingSink:
     ``use_truncate``  ``False`` = write valid lengths although files can be cut;
     ``async_timeout_ms``  how long a restore waits for a file system that cuts files later: for its lease, and for the
                   cut; by default a minute each;
+    ``sync_on_flush``  ``False`` = a checkpoint does not wait until the bytes of its parts are on the disk. They survive
+                  the death of the process, but not a power cut (Flink: ``syncOnFlush``, there off by default);
     ``goes_back``  ``False`` = a job that starts from an older checkpoint takes back only its parts in progress, does
                   not change valid lengths and has no journal. As in Flink, some rows then appear twice.
     """
@@ -84,6 +90,7 @@ class BucketingSink:
         path: str,
         *,
         format: RowFormat | None = None,
+        writer: Writer | None = None,
         bucketer: Callable[[Any], str] | BucketAssigner | None = None,
         names: BucketingNames | None = None,
         batch_size_bytes: int = DEFAULT_BATCH_SIZE_BYTES,
@@ -92,13 +99,21 @@ class BucketingSink:
         inactive_threshold_ms: int = DEFAULT_INACTIVE_THRESHOLD_MS,
         use_truncate: bool = True,
         async_timeout_ms: int = DEFAULT_ASYNC_TIMEOUT_MS,
+        sync_on_flush: bool = True,
         goes_back: bool = True,
     ) -> None:
         check_directory(path)
+        if writer is not None and format is not None:
+            raise ConfigurationError("give format= or writer=, not both: LineWriter(format) is a writer")
+        if writer is not None and not all(callable(getattr(writer, name, None)) for name in _WRITER_METHODS):
+            raise ConfigurationError(
+                f"writer is {writer!r}; it must have {', '.join(_WRITER_METHODS)}\n"
+                "  fix: use LineWriter(format), AvroWriter(schema) or SequenceWriter(), or write the missing methods"
+            )
         if format is not None and is_bulk(format):
             raise ConfigurationError(
                 f"a bucketing sink writes row by row, and {type(format).__name__} writes whole files\n"
-                "  fix: use FileSink for files in bulk"
+                "  fix: use FileSink for files in bulk, or writer=AvroWriter(schema)"
             )
         if names is not None and not isinstance(names, BucketingNames):
             raise ConfigurationError(f"names is {names!r}; it must be BucketingNames(part_prefix=..., ...)")
@@ -108,7 +123,11 @@ class BucketingSink:
         check_whole("inactive_threshold_ms", inactive_threshold_ms, 0)
         check_whole("async_timeout_ms", async_timeout_ms, 0)
         self.path = path
-        self.format = JsonLinesRowFormat() if format is None else checked_format(format)
+        self.writer = writer
+        self.format: Any = JsonLinesRowFormat() if format is None else checked_format(format)
+        if writer is not None:
+            self.format = writer
+        self.sync_on_flush = sync_on_flush
         self.assigner = bucketer if isinstance(bucketer, BucketAssigner) else checked_assigner(bucketer, None)
         self.names = BucketingNames() if names is None else names
         self.batch_size_bytes = batch_size_bytes
@@ -129,13 +148,16 @@ class BucketingSink:
 
     def read_output(self, fs: FileSystem, directory: str) -> dict[str, list[str]]:
         """The rows that readers see in the sink's directory: bucket -> rows, sorted."""
+        if self.writer is not None:
+            return read_bucketing_output(fs, directory, self.names, lines_of=self.writer.lines_of)
         return read_bucketing_output(fs, directory, self.names, line_end=line_end_of(self.format))
 
 
 class _BucketingSinkOperator(SinkOperator):
     def __init__(self, spec: BucketingSink) -> None:
         self._spec = spec
-        self._encoder = PartEncoder(spec.format)
+        encoder: Any = PartEncoder(spec.format) if spec.writer is None else WriterEncoder(spec.writer)
+        self._encoder = encoder
         self._watermark_ms = -(2**63)
         self._parts: BucketingParts | None = None
         self._journal: PartJournal | None = None
@@ -171,6 +193,8 @@ class _BucketingSinkOperator(SinkOperator):
             keeps_valid_length=not spec.goes_back,
             missing=self._report_missing,
             late=late,
+            open_part=self._encoder.open,
+            sync=spec.sync_on_flush,
         )
         if spec.goes_back and context.checkpointing_enabled:
             self._journal = PartJournal(
@@ -301,10 +325,13 @@ class _BucketingSinkOperator(SinkOperator):
         for bucket, group in self._encoder.group(rows, buckets, 0, len(buckets)).items():
             self._write(bucket, group)
 
-    def _write(self, bucket: str, rows: LineRows) -> None:
+    def _write(self, bucket: str, rows: LineRows | RecordRows) -> None:
         now_ms = self.context.processing_time_ms()
-        with self._storage_errors():
-            self._machine.write(bucket, rows, now_ms)
+        try:
+            with self._storage_errors():
+                self._machine.write(bucket, rows, now_ms)
+        except RecordError as error:
+            raise self.user_error("writer", error.record, error.cause) from error.cause
 
     # --- checkpoints --------------------------------------------------------------------------------------
 
@@ -327,12 +354,17 @@ class _BucketingSinkOperator(SinkOperator):
 
 
 def read_bucketing_output(
-    fs: FileSystem, path: str, names: BucketingNames | None = None, *, line_end: str = "\n"
+    fs: FileSystem,
+    path: str,
+    names: BucketingNames | None = None,
+    *,
+    line_end: str = "\n",
+    lines_of: Callable[[str, bytes], list[str]] | None = None,
 ) -> dict[str, list[str]]:
     """The rows of finished parts below ``path``, each read up to its valid length: bucket -> its lines, sorted.
 
-    ``names``: those of the sink; ``line_end``: that of its format. Raises ``StorageError`` for a part that is torn or
-    shorter than its valid length.
+    ``names``: those of the sink; ``line_end``: that of its format; ``lines_of``: that of its writer. Raises
+    ``StorageError`` for a part that is torn or shorter than its valid length.
     """
     known = BucketingNames() if names is None else names
     buckets: dict[str, list[str]] = {}
@@ -348,5 +380,6 @@ def read_bucketing_output(
             if length_bytes > len(data):
                 raise StorageError(f"{file} has {len(data)} bytes, of which {length_bytes} should be valid")
             data = data[:length_bytes]
-        buckets.setdefault(bucket, []).extend(split_lines(file, data, line_end))
+        lines = split_lines(file, data, line_end) if lines_of is None else lines_of(file, data)
+        buckets.setdefault(bucket, []).extend(lines)
     return {bucket: sorted(lines) for bucket, lines in sorted(buckets.items())}

@@ -1,14 +1,22 @@
 """Formats of records in files: ``row_formats`` write them as lines, ``file_formats`` read them, ``compressed_files``
-opens compressed files. ``file_listing`` finds files, and knows which of them are hidden from readers.
+opens compressed files. ``avro_blocks`` frames Avro container files. ``file_listing`` finds files, and knows which of
+them are hidden from readers.
 """
 
 from __future__ import annotations
 
+from operators.files.formats.avro_blocks import (
+    AvroBlock as AvroBlock,
+    AvroFile as AvroFile,
+    AvroRecords as AvroRecords,
+    import_fastavro as import_fastavro,
+)
 from operators.files.formats.compressed_files import (
     Compression as Compression,
     CorruptFileError as CorruptFileError,
     check_compression as check_compression,
     codec_of as codec_of,
+    import_orc as import_orc,
     import_pyarrow as import_pyarrow,
     open_input as open_input,
 )

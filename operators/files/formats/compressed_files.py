@@ -37,7 +37,7 @@ class CorruptFileError(WeirError):
         self.path, self.codec = path, codec
         otherwise = (
             "read it with the format that it has"
-            if codec == "Parquet"
+            if codec in ("Parquet", "Avro", "ORC")
             else "say what it is with compression='none' (or another codec)"
         )
         super().__init__(f"{path}: not a whole {codec} file: {why}\n  put a good copy in its place, or {otherwise}")
@@ -63,6 +63,18 @@ def import_pyarrow(files: str = "Parquet") -> Any:
             f"{files} files need pyarrow, which is not installed\n  fix: pip install 'weirstream[parquet]'"
         ) from error
     return pyarrow
+
+
+def import_orc() -> Any:
+    """``pyarrow.orc``. Raises ``MissingDependencyError``."""
+    import_pyarrow("ORC")
+    try:
+        import pyarrow.orc
+    except ImportError as error:
+        raise MissingDependencyError(
+            "this pyarrow was built without ORC\n  fix: install pyarrow's own distribution of this platform"
+        ) from error
+    return pyarrow.orc
 
 
 class _ArrowDecompressor:

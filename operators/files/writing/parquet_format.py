@@ -222,11 +222,11 @@ class ParquetFormat:
             rows = self.encode_batch(Batch([record]))
         except RecordError as error:
             raise error.cause from error.cause.__cause__
-        return _as_json(rows.to_pylist()[0])
+        return row_as_json(rows.to_pylist()[0])
 
     def lines_of(self, path: str, content: bytes) -> list[str]:
         """The records of a whole file as JSON. Raises ``StorageError`` when it is torn."""
-        return list(map(_as_json, _rows_of(path, content)))
+        return list(map(row_as_json, _rows_of(path, content)))
 
 
 def _allowed_types(pa: Any, kind: Any) -> tuple[type, ...] | None:
@@ -247,7 +247,7 @@ def _allowed_types(pa: Any, kind: Any) -> tuple[type, ...] | None:
     return next((allowed for is_kind, allowed in table if is_kind(kind)), None)
 
 
-class _Gate:
+class FooterGate:
     """The file that pyarrow writes to. It is open only while a part is being written: an abandoned writer of pyarrow
     writes its footer when it is garbage-collected, at any time."""
 
@@ -288,7 +288,7 @@ class ParquetPartWriter:
 
     def __init__(self, format: ParquetFormat, write: Callable[[bytes], None]) -> None:
         self._format = format
-        self._gate = _Gate(write)
+        self._gate = FooterGate(write)
         self._gathered: list[Any] = []
         self._gathered_rows = 0
         self._writer: Any = None
@@ -358,7 +358,8 @@ def _rows_of(path: str, content: bytes) -> list[dict[str, Any]]:
     return rows
 
 
-def _as_json(row: dict[str, Any]) -> str:
+def row_as_json(row: dict[str, Any]) -> str:
+    """A row as a line of JSON."""
     return json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=_json_default)
 
 

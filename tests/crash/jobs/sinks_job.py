@@ -12,6 +12,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from engine import (
+    AvroFormat,
+    AvroWriter,
     BucketingSink,
     DefaultPartitionTimeExtractor,
     DefaultRollingPolicy,
@@ -22,11 +24,13 @@ from engine import (
     LogSource,
     MetastorePolicy,
     OnCheckpointRollingPolicy,
+    OrcFormat,
     ParquetFormat,
     PartitionCommit,
     PartitionedFileSink,
     PostgresDatabase,
     SequenceSource,
+    SequenceWriter,
     SqliteDatabase,
     SqliteMetastore,
     StagedFileSink,
@@ -102,13 +106,26 @@ def _at_checkpoints(target: str) -> FileSink:
     return FileSink(TABLE, bucket=_bucket, rolling_policy=OnCheckpointRollingPolicy())
 
 
+_TYPES = {"number": int, "key": int, "seen": int, "hour": str}
+
+
 def _parquet(target: str) -> FileSink:
-    schema = ParquetFormat({"number": int, "key": int, "seen": int, "hour": str}, row_group_rows=64)
+    schema = ParquetFormat(_TYPES, row_group_rows=64)
     return FileSink(TABLE, bucket=_bucket, format=schema, rolling_policy=OnCheckpointRollingPolicy())
 
 
-def _bucketing(use_truncate: bool) -> BucketingSink:
-    return BucketingSink(TABLE, bucketer=_bucket, batch_size_bytes=PART_BYTES, use_truncate=use_truncate)
+def _avro(target: str) -> FileSink:
+    return FileSink(TABLE, bucket=_bucket, format=AvroFormat(_TYPES, block_bytes=500))
+
+
+def _orc(target: str) -> FileSink:
+    return FileSink(TABLE, bucket=_bucket, format=OrcFormat(_TYPES, piece_rows=64))
+
+
+def _bucketing(use_truncate: bool, writer: Any = None) -> BucketingSink:
+    return BucketingSink(
+        TABLE, bucketer=_bucket, batch_size_bytes=PART_BYTES, use_truncate=use_truncate, writer=writer
+    )
 
 
 def _partitioned(compaction: TableCompaction | None) -> PartitionedFileSink:
@@ -141,6 +158,10 @@ SINKS: dict[str, Callable[[str], Any]] = {
     "compacting": lambda target: _at_checkpoints(target).compacting(CompactionStrategy(checkpoints=2)),
     "bucketing": lambda target: _bucketing(True),
     "bucketing-lengths": lambda target: _bucketing(False),
+    "avro": _avro,
+    "orc": _orc,
+    "bucketing-avro": lambda target: _bucketing(True, AvroWriter(_TYPES, block_bytes=500)),
+    "bucketing-sequence": lambda target: _bucketing(False, SequenceWriter()),
     "partitioned": lambda target: _partitioned(None),
     "partitioned-compacting": lambda target: _partitioned(TableCompaction(PART_BYTES)),
     "staged": _staged,
