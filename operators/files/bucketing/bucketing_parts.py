@@ -35,8 +35,8 @@ from typing import Any
 from engine.elements.errors import StorageError
 from operators.files.bucketing.late_truncation import LateTruncations
 from operators.files.bucketing.names import BucketingNames
+from operators.files.bucketing.part_writers import RecordRows
 from operators.files.bucketing.valid_length import has_valid_length, write_valid_length
-from operators.files.bucketing.writers import RecordRows
 from operators.files.writing import LineRows, PartFile, RecoverableStream, RecoverableWriter
 from state_backends.base import list_of, number, optional, path_below, row, such_that, whole
 from state_backends.files import FileSystem

@@ -30,8 +30,8 @@ from operators.files.bucketing.bucketing_parts import BUCKET_SNAPSHOT, Bucketing
 from operators.files.bucketing.journal import PartJournal
 from operators.files.bucketing.late_truncation import POLL_INTERVAL_MS, LateTruncations, TruncatesLater
 from operators.files.bucketing.names import FINISHED, BucketingNames
+from operators.files.bucketing.part_writers import RecordRows, Writer, WriterEncoder
 from operators.files.bucketing.valid_length import read_valid_length
-from operators.files.bucketing.writers import RecordRows, Writer, WriterEncoder
 from operators.files.formats import JsonLinesRowFormat, RowFormat
 from operators.files.sinks import check_directory, checked_assigner, checked_format
 from operators.files.writing import (
