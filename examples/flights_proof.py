@@ -163,11 +163,11 @@ def _write_page(html: str, mode: str, kill: str, killed: Run, recorder: Recorder
     records = facts["d_records"]
     lines = [("soft", f"flights, mode {mode}, {kill.replace('@', ' is killed at ')}")]
     if records["counted_twice"]:
-        cut = next((one for one in killed.oracle.verdicts if one.orphans), None)
+        restored = [one.checkpoint_id for one in killed.result.restores if one.attempt > 1]
         lines.append(
             (
                 "why",
-                f"{records['counted_twice']:,} records count twice. Checkpoint {cut.checkpoint_id if cut else '?'} is"
+                f"{records['counted_twice']:,} records count twice. Checkpoint {restored[0]} is"
                 f" no consistent cut: {SLOW_SPLIT} has a slow link, so its barrier came late. Until then the counters"
                 " took records that the other sources had sent after their barriers, and kept them in the checkpoint"
                 " (the orphans, ◎). After the crash the sources went back to their positions in the checkpoint, and"
