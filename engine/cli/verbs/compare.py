@@ -154,7 +154,7 @@ def _search(
     from engine.explore.failures import standard_invariants
     from engine.explore.run import run_case
     from engine.explore.search import CampaignOrder, Swarm, explore
-    from engine.explore.shrink import WAITING, concretised, shrink
+    from engine.explore.shrink import Budget, concretised, shrink
 
     weakest = next((one for one in modes if not protocol_named(one).consistent_cut), modes[-1])
     assert subject.path is not None
@@ -169,5 +169,6 @@ def _search(
         return None
     failure, judges = report.failures[0], standard_invariants("exactly-once")
     case = concretised(run_case(subject, failure.case, judges(failure.case), bounds=order.bounds))
-    shrunk = shrink(subject, case, judges, failure.violation, budget=WAITING)
+    # By runs, not by the clock: the same command finds the same crash.
+    shrunk = shrink(subject, case, judges, failure.violation, budget=Budget(150))
     return case if shrunk is None else shrunk.case
