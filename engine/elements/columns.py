@@ -131,12 +131,22 @@ class ColumnBatch(Batch):
 
     def _each(self, chosen: Any, count: int) -> ColumnBatch:
         stamps, keys = self.timestamp_column, self.key_column
+        columns = {name: column[chosen] for name, column in self.columns.items()}
+        field = self.key_field
         return ColumnBatch(
-            {name: column[chosen] for name, column in self.columns.items()},
+            columns,
             count,
             None if stamps is None else stamps[chosen],
-            None if keys is None else keys[chosen],
+            columns[field] if field is not None else None if keys is None else keys[chosen],
         )
+
+    @property
+    def key_field(self) -> str | None:
+        """The field whose column is the keys themselves."""
+        keys = self.key_column
+        if keys is None:
+            return None
+        return next((name for name, column in self.columns.items() if column is keys), None)
 
 
 def concatenated(batches: Sequence[ColumnBatch]) -> ColumnBatch:

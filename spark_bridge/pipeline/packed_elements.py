@@ -21,6 +21,8 @@ Element = Batch | Event
 LARGEST_RECORD_BYTES = 64 * 1024 * 1024
 """Spark holds a row in memory several times over: rows of half a gigabyte worked in a heap of two."""
 
+_LARGEST = {"|u1": 2**8 - 1, "<u2": 2**16 - 1, "<u4": 2**32 - 1, "<u8": 2**64 - 1}
+
 _ROWS, _TUPLES, _COLUMNS, _WATERMARK, _STATUS, _END = range(6)
 
 
@@ -73,9 +75,9 @@ def unpack(packed: bytes, edge: str) -> Iterator[Element]:
 def _plain(element: Element) -> list[Any]:
     match element:
         case ColumnBatch():
-            names, arrays = list(element.columns), list(element.columns.values())
-            arrays += [element.timestamp_column, element.key_column]
-            return [_COLUMNS, len(element), names, list(map(_plain_array, arrays))]
+            names, arrays, field = list(element.columns), list(element.columns.values()), element.key_field
+            arrays += [element.timestamp_column, element.key_column if field is None else None]
+            return [_COLUMNS, len(element), names, field, list(map(_plain_array, arrays))]
         case Batch():
             values, others = element.values, [element.timestamps, element.keys]
             if set(map(type, values)) == {tuple} and len(set(map(len, values))) == 1 and values[0]:
@@ -98,9 +100,10 @@ def _element(kind: int, parts: list[Any]) -> Element:
             columns, timestamps, keys = parts
             return Batch(list(zip(*columns, strict=True)), timestamps, keys)
         case 2:
-            count, names, plain = parts
+            count, names, field, plain = parts
             *arrays, timestamps, keys = map(_array, plain)
-            return ColumnBatch(dict(zip(names, arrays, strict=True)), count, timestamps, keys)
+            columns = dict(zip(names, arrays, strict=True))
+            return ColumnBatch(columns, count, timestamps, keys if field is None else columns[field])
         case 3:
             return Watermark(parts[0])
         case 4:
@@ -112,14 +115,36 @@ def _element(kind: int, parts: list[Any]) -> Element:
 def _plain_array(array: Any) -> Any:
     if array is None:
         return None
-    # Text, bytes and keys of several fields are objects; numbers cross as they lie in memory.
-    return ["O", array.tolist()] if array.dtype.hasobject else [array.dtype.str, array.tobytes()]
+    if array.dtype.hasobject:
+        # Text, bytes and keys of several fields.
+        return ["O", array.tolist()]
+    if array.dtype == np.int64 and len(array):
+        return _narrow(array)
+    return [array.dtype.str, array.tobytes()]
+
+
+def _narrow(array: Any) -> list[Any]:
+    """Whole numbers in as few bytes as they take, less the smallest where that helps: Spark copies and compresses each
+    byte several times, and that costs more than all of the work on a column."""
+    least, most = int(array.min()), int(array.max())
+    width = next(kind for kind, largest in _LARGEST.items() if most - least <= largest)
+    if width == "<u8":
+        return [array.dtype.str, array.tobytes()]
+    if least >= 0 and most <= _LARGEST[width]:
+        return [width, array.astype(width).tobytes()]
+    return [width, (array - least).astype(width).tobytes(), least]
 
 
 def _array(plain: Any) -> Any:
     if plain is None:
         return None
-    kind, values = plain
+    kind, values, *least = plain
+    if kind in _LARGEST:
+        array = np.frombuffer(values, dtype=kind).astype(np.int64)
+        if least:
+            array += least[0]
+        array.flags.writeable = False
+        return array
     if kind != "O":
         return np.frombuffer(values, dtype=kind)
     array = np.empty(len(values), dtype=object)

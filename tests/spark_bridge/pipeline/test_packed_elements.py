@@ -54,6 +54,12 @@ def _plain(element: Element) -> Any:
     return element
 
 
+def _near(drawn: tuple[int, list[int]]) -> list[int]:
+    """Numbers near to the first one, on the side where there is room."""
+    middle, distances = drawn
+    return [middle - one if middle > 0 else middle + one for one in distances]
+
+
 @pytest.mark.parametrize("keyed", [False, True])
 def test_columns_cross_as_columns(keyed: bool) -> None:
     """Of every type; keys of several fields too."""
@@ -72,6 +78,36 @@ def test_columns_cross_as_columns(keyed: bool) -> None:
     assert {name: column.dtype for name, column in received.columns.items()} == {
         name: column.dtype for name, column in sent.columns.items()
     }
+
+
+longs = st.integers(-(2**63), 2**63 - 1)
+
+
+@given(st.lists(longs, max_size=5) | st.tuples(longs, st.lists(st.integers(0, 2**33), max_size=5)).map(_near))
+def test_whole_numbers_cross_in_few_bytes(numbers: list[int]) -> None:
+    """They come back as they were, near to each other or not, and cannot be written to."""
+    sent = ColumnBatch({"n": np.array(numbers, dtype=np.int64)}, len(numbers))
+    packed = pack([sent], "edge")
+    (received,) = unpack(packed, "edge")
+    assert isinstance(received, ColumnBatch)
+    column = received.columns["n"]
+    assert (column.tolist(), column.dtype, column.flags.writeable) == (numbers, np.dtype(np.int64), False)
+    spread = max(numbers, default=0) - min(numbers, default=0)
+    width = next(bytes_ for bytes_ in (1, 2, 4, 8) if spread < 2 ** (8 * bytes_))
+    assert len(packed) <= width * len(numbers) + 40
+
+
+def test_a_column_that_is_the_keys_crosses_once() -> None:
+    """And is the keys on the other side, also of a part of the batch."""
+    numbers = np.arange(10**6, 10**6 + 5_000)
+    columns = {"other": numbers, "key": numbers * 2**40}
+    sent = ColumnBatch(columns, 5_000, None, columns["key"]).between(0, 4_000)
+    packed = pack([sent], "edge")
+    (received,) = unpack(packed, "edge")
+    assert isinstance(received, ColumnBatch)
+    assert received.key_column is received.columns["key"]
+    assert received.keys == [row["key"] for row in sent.values]
+    assert len(packed) < 4_000 * (8 + 2) + 200
 
 
 def test_a_record_that_cannot_cross_is_named_with_its_edge() -> None:
