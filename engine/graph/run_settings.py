@@ -10,6 +10,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
+    from engine.elements.laws import Law
     from engine.observe.provenance import Provenance
     from engine.observe.trace_events import Instrument
     from state_backends.api import StateBackend
@@ -117,6 +118,9 @@ class Settings(Surroundings, total=False):
     restart: str | None
     """After a failure: none, fixed:3:10ms, exponential:10ms:1s:2 or rate:2:1m:10ms. ``None`` = fixed:3:10ms; none
     in mode none."""
+    service: Mapping[str, str | Law]
+    """Time that an operator takes for a record, beyond cost.record, by the name of a subtask, vertex or operator: a
+    law such as exponential:100ms."""
     inline_state_bytes: int | str
     """State up to this size is stored inside the checkpoint's metadata."""
     allow_non_restored_state: bool

@@ -59,8 +59,11 @@ class CostModel:
 
     def record_cost_ns(self, names: Sequence[str], *, is_source: bool) -> int:
         """Virtual ns per record of the subtask that goes by these names (see ``VertexPlan.names_of``)."""
-        base = self.source_record_ns if is_source else self.record_ns
-        return round(base * next((self.stragglers[name] for name in names if name in self.stragglers), 1.0))
+        return round((self.source_record_ns if is_source else self.record_ns) * self.factor(names))
+
+    def factor(self, names: Sequence[str]) -> float:
+        """By how much a straggler of these names is slower."""
+        return next((self.stragglers[name] for name in names if name in self.stragglers), 1.0)
 
     def latency_ns(self, sender_names: Sequence[str]) -> int:
         """Virtual ns that an element of this sender is under way."""

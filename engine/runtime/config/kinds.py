@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from engine.checkpoint.restore import RestartStrategy
 from engine.elements.durations import duration_text, parse_duration_ns
 from engine.elements.errors import ConfigurationError
+from engine.elements.laws import Law, parse_law
 from engine.elements.setting_fields import Kind
 from engine.runtime.config.restart_strategies import parse_restart, restart_text
 
@@ -57,6 +58,7 @@ RESTART = Kind(
     "STRATEGY", lambda text, what: parse_restart(text), restart_text, (RestartStrategy,),
     "{name}=NoRestart(), another strategy, or its text, such as 'fixed:3:10ms'", takes_text=True,
 )  # fmt: skip
+LAW = Kind("LAW", parse_law, str, (Law,), "{name}='exponential:100ms', or a law", takes_text=True)
 SEED = Kind("TEXT", lambda text, what: text, str, (str, int))
 STATE_BACKEND = Kind(
     "NAME", lambda text, what: text, lambda value: value if isinstance(value, str) else value.name, (object,),

@@ -6,16 +6,18 @@ setting, gives its value and the value to set instead. Nothing has been touched 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from engine.checkpoint.restore import FixedDelayRestart, NoRestart, RestartStrategy
 from engine.elements.errors import ConfigurationError
-from engine.elements.setting_fields import setting, settle
+from engine.elements.laws import Law
+from engine.elements.setting_fields import by_name, setting, settle
 from engine.protocols.acking.settings import AckingSettings
 from engine.protocols.barriers import CheckpointProtocol
 from engine.protocols.protocol_names import protocol_named
 from engine.runtime.config.cost import CostModel
-from engine.runtime.config.kinds import INTERVAL, RESTART, SEED, STATE_BACKEND, CheckpointInterval
+from engine.runtime.config.kinds import INTERVAL, LAW, RESTART, SEED, STATE_BACKEND, CheckpointInterval
 from state_backends.api import StateBackend
 from state_backends.base import StateArgumentError
 from state_backends.named import state_backend_named
@@ -136,6 +138,12 @@ class RunConfig:
         why="three attempts are enough for a simulated failure, and a job that cannot run ends soon",
     )
     cost: CostModel = field(default_factory=CostModel)
+    service: Mapping[str, Law] = setting(
+        factory=dict,
+        text="Time that an operator takes for a record, beyond cost.record, by the name of a subtask, vertex or"
+        " operator: a law such as exponential:100ms.",
+        kind=by_name(LAW),
+    )
     inline_state_bytes: int = setting(
         20 * 1024, "State up to this size is stored inside the checkpoint's metadata.", least=0,
         most=MAX_INLINE_THRESHOLD_BYTES,

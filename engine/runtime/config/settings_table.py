@@ -73,7 +73,7 @@ OPTIONS: Mapping[str, Setting] = {one.about.option: one for one in SETTINGS.valu
 """Those with an option of their own, by the name of the option."""
 
 _BY_ANY_NAME = {**{one.field_name: one for one in SETTINGS.values()}, **OPTIONS, **SETTINGS}
-_BY_NAME_OF_TASK = ("cost.stragglers", "cost.slow_links")
+_BY_NAME_OF_TASK = ("cost.stragglers", "cost.slow_links", "service")
 
 
 @lru_cache(maxsize=1024)

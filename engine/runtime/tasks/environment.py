@@ -17,6 +17,7 @@ from engine.runtime.channels import Channel
 from engine.runtime.config import CostModel, DebloatSettings
 from engine.runtime.kernel import Around, Clock, Kernel, LinkHook, Post, RunHook, TaskHook, nothing_around
 from engine.runtime.storage import LocalFiles
+from engine.runtime.tasks.service_times import ServiceTimes
 from engine.runtime.tasks.tracking import RunTracking
 from state_backends.api import StateBackend
 from state_backends.base import StateBackendError, value_class
@@ -163,6 +164,8 @@ class TaskEnvironment:
     """Is told the causes of records; absent when the run keeps no ledger."""
     tracking: RunTracking | None = None
     """Absent when records are not tracked."""
+    service: ServiceTimes | None = None
+    """Absent when no operator has a law of its service time."""
     _key_types: dict[int, KeyTypeAgreement] = field(default_factory=dict, init=False)
 
     def key_type_agreement(self, vertex: int) -> KeyTypeAgreement:

@@ -93,6 +93,10 @@ class Task:
         self.takes_single_records = False
         """Whether operators get one record at a time, since they spend time on records."""
         self.record_cost_ns = environment.cost.record_cost_ns(vertex.names_of(plan.subtask), is_source=vertex.is_source)
+        self._service = None if environment.service is None else environment.service.of(plan, vertex)
+        if self._service is not None:
+            self.takes_single_records = True
+            self._service.begin(self, environment.cost.factor(vertex.names_of(plan.subtask)))
         self._record_bytes = environment.cost.record_bytes
         self._receivers: list[Callable[[Batch], None]] = []
         """By input channel: the receiver of its records."""
@@ -133,6 +137,8 @@ class Task:
         receivers: dict[int, Callable[[Batch], None]] = {}
         for edge in dict.fromkeys(channel.plan.edge for channel in self.inputs):
             receive = self.chain.receiver(edge, self.tracking)
+            if self._service is not None:
+                receive = self._service.receiver(self, receive)
             receivers[edge] = receive if hook is None else hook.within_process(receive)
         self._receivers = [receivers[channel.plan.edge] for channel in self.inputs]
 
@@ -448,6 +454,7 @@ class Task:
             self.full_outputs,
             self.takes_single_records,
             (self._slice_records, self._slice_records and now - self._slice_start_ns),
+            None if self._service is None else self.record_cost_ns,
             [(operation, *map(_mail_argument, arguments)) for operation, arguments in self._mail],
             (max(0, self._resting_until_ns - now), max(0, self._spent_until_ns - now)),
             self.timers.fingerprint(),

@@ -16,6 +16,7 @@ from engine.checkpoint.restore import (
     RestartStrategy,
 )
 from engine.elements.errors import ConfigurationError
+from engine.elements.laws import Exponential, Pareto
 from engine.elements.setting_fields import DURATION, SIZE, SWITCH, WHOLE, Setting
 from engine.runtime.config import (
     OPTIONS,
@@ -47,6 +48,9 @@ OF_THEIR_OWN: dict[str, st.SearchStrategy[Any]] = {
     "restart": RESTARTS,
     "cost.stragglers": st.dictionaries(NAMES, st.integers(0, 99) | st.floats(0, 99)),
     "cost.slow_links": st.dictionaries(NAMES, SHORT_NS),
+    "service": st.dictionaries(
+        NAMES, st.builds(Exponential, SHORT_NS) | st.builds(Pareto, SHORT_NS, st.floats(1.1, 9))
+    ),
 }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from engine.elements.setting_fields import DURATION, SIZE, SWITCH, TEXT, WHOLE, Kind, Setting
 from engine.runtime.config import SETTINGS, JobSettings
-from engine.runtime.config.kinds import INTERVAL, RESTART, SEED, STATE_BACKEND
+from engine.runtime.config.kinds import INTERVAL, LAW, RESTART, SEED, STATE_BACKEND
 
 FILE = Path(__file__).parents[3] / "engine/graph/run_settings.py"
 MARK = "# From here on written by `python -m tests.runtime.config.typed_settings`.\n"
@@ -16,6 +16,7 @@ TYPES = {
     DURATION: "str", INTERVAL: "str", RESTART: "str", TEXT: "str", SIZE: "int | str", SEED: "int | str", WHOLE: "int",
     SWITCH: "bool", STATE_BACKEND: "str | StateBackend",
 }  # fmt: skip
+_OF_MAPPINGS = {DURATION: "str", LAW: "str | Law"}
 CLASSES = {
     "cost": ("CostOptions", "Virtual costs: ``cost={...}``."),
     "acking": ("AckingOptions", "How mode ``acking`` tracks records: ``acking={...}``."),
@@ -25,7 +26,7 @@ CLASSES = {
 def type_of(kind: Kind) -> str:
     """What a type checker accepts. A name has no unit here, so a time is a text."""
     if kind.of is not None:
-        return f"Mapping[str, {'str' if kind.of is DURATION else 'float'}]"
+        return f"Mapping[str, {_OF_MAPPINGS.get(kind.of, 'float')}]"
     return TYPES[kind]
 
 
