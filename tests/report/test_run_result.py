@@ -73,14 +73,6 @@ def test_a_table_as_arrow_and_pandas() -> None:
     assert table.to_pandas()["size"].sum() == 2
 
 
-@pytest.mark.slow
-def test_a_table_on_spark(spark: Any) -> None:
-    """The same rows."""
-    table = ResultTable("rows", ("name", "size"), [("a", 2), ("b", None)])
-
-    assert [tuple(row) for row in table.to_spark().collect()] == [("a", 2), ("b", None)]
-
-
 def test_a_table_shows_itself() -> None:
     """One line in a console, aligned rows in print; in a notebook its first rows, with markup as text."""
     times = ResultTable("times", ("name", "mean_ns"), [("a", 1_500_000), ("bcd", None)])
