@@ -4,7 +4,8 @@ For trying what a cluster does that ``local[2]`` does not: executors in processe
 program, ``python -m spark_bridge.cluster``, it prints the URL of the master and runs until Ctrl-C.
 
 All files of the cluster lie in one directory, which goes with it. Executors are in the process group of their worker,
-so they end with it, too.
+so they end with it, too. A shell waits for the end of the program that owns the cluster: when that is killed, the shell
+ends the cluster.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ _MASTER_URL = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED = "Successfully registered with master"
 _LOOK_EVERY_S = 0.05
 _END_SECONDS = 10
+_WATCH = 'while read -r told; do [ "$told" = over ] && exit; all="$all -$told"; done; kill -9 $all; rm -rf "$0"'
+"""Gets the process groups on its standard input, which closes when the program dies."""
 
 
 class ClusterProcess:
@@ -108,7 +111,11 @@ class StandaloneCluster:
         self.workers: list[ClusterProcess] = []
         self.url = ""
         self._master: ClusterProcess | None = None
+        self._watch: subprocess.Popen[str] | None = None
         try:
+            self._watch = subprocess.Popen(
+                ["sh", "-c", _WATCH, self._directory], stdin=subprocess.PIPE, text=True, start_new_session=True
+            )
             self._master = self._start("master", f"{_DEPLOY}.master.Master", "--port", str(port or 0))
             self.url = self._wait(self._master, _url_in)
             for _ in range(workers):
@@ -145,6 +152,8 @@ class StandaloneCluster:
         for one in reversed(self._processes()):
             one.end()
         shutil.rmtree(self._directory, ignore_errors=True)
+        if self._watch is not None:
+            self._watch.communicate("over\n")
 
     def _processes(self) -> list[ClusterProcess]:
         return [*([] if self._master is None else [self._master]), *self.workers]
@@ -159,7 +168,12 @@ class StandaloneCluster:
         command = [script, program, "--host", HOST, "--webui-port", "0", *arguments]
         self._started += 1
         log = os.path.join(self._directory, f"{name.replace(' ', '-')}.log")
-        return ClusterProcess(name, command, self._environment, log)
+        started = ClusterProcess(name, command, self._environment, log)
+        assert self._watch is not None
+        assert self._watch.stdin is not None
+        self._watch.stdin.write(f"{started.pid}\n")
+        self._watch.stdin.flush()
+        return started
 
     def _wait_for_worker(self, worker: ClusterProcess) -> None:
         self._wait(worker, lambda printed: _REGISTERED if _REGISTERED in printed else None)

@@ -50,6 +50,7 @@ from spark_bridge.pipeline.checksums import differing_reports, not_deterministic
 from spark_bridge.pipeline.completion import Completion
 from spark_bridge.pipeline.coordinator_desk import CoordinatorDesk
 from spark_bridge.pipeline.subtask_batch import BatchOrder, ChannelTime, SubtaskBatch, SubtaskReport
+from spark_bridge.pipeline.turns import TURNS_DIR_NAME
 from state_backends.base import KeyType
 from state_backends.files import LocalFileSystem
 from state_backends.snapshots import CheckpointStorage
@@ -170,6 +171,9 @@ class BatchDriver:
 
     def close(self) -> None:
         """No further batch is run."""
+        storage = self.files.storage
+        turns = posixpath.join(storage.working_dir, TURNS_DIR_NAME)
+        self._try("rows of attempts at subtasks", partial(storage.file_system.delete_tree, turns))
         self._desk.close()
 
     # -- one batch ----------------------------------------------------------------------------------------------------

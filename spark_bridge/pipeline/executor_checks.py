@@ -29,17 +29,10 @@ def check_executors(session: SparkSession, directories: Sequence[str], name: str
     """Ask all executors. ``directories``: the driver puts a file of this ``name`` into each, and executors must see it.
     ``job``: must be loadable there; it may be pickled already.
 
-    Raises :class:`ExecutorError` when one cannot run the job, :class:`SparkBridgeError` when none answers, or when
-    Spark runs two attempts at a task at the same time on purpose.
+    Raises :class:`ExecutorError` when one cannot run the job, :class:`SparkBridgeError` when none answers.
     """
     from pyspark import cloudpickle
 
-    if str(session.sparkContext.getConf().get("spark.speculation")).lower() == "true":
-        # The slower attempt is killed anywhere: its file of a sink may be the one under the common name by then.
-        raise SparkBridgeError(
-            "Spark speculates here: it would run a slow task twice at once, and both would write the files of sinks\n"
-            "  fix: set spark.speculation=false"
-        )
     packed: bytes = job if isinstance(job, bytes) else cloudpickle.dumps(job)  # type: ignore[no-untyped-call]
     cloudpickle.register_pickle_by_value(executor_facts)  # type: ignore[no-untyped-call]
     try:

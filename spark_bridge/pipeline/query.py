@@ -64,7 +64,8 @@ class SparkDataflow:
 
     def run(self, frame: DataFrame, order: StageOrder) -> DataFrame:
         self._order = order.batch
-        return self._mapped(frame, order, stage_function(replace(order, tell=self._attempts().add)))
+        order = replace(order, tell=self._attempts().add, takes_turns=self._speculates())
+        return self._mapped(frame, order, stage_function(order))
 
     def close(self, frame: DataFrame, order: ClosingOrder) -> DataFrame:
         return self._mapped(frame, order.stage, closing_function(order))
@@ -96,6 +97,11 @@ class SparkDataflow:
         return run_function(
             spec.fn, frame, store, label=label, result_schema=spec.result_schema, period_column=spec.period_column
         )
+
+    def _speculates(self) -> bool:
+        """Whether Spark runs a slow task twice at the same time."""
+        setting = self.source_rows.sparkSession.sparkContext.getConf().get("spark.speculation")
+        return str(setting).lower() == "true"
 
     def _attempts(self) -> Accumulator[Sent]:
         if self._sent is None:

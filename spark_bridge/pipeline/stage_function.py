@@ -21,6 +21,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, cast
 
@@ -31,6 +32,7 @@ from spark_bridge.pipeline.packed_elements import Element, packed_within, unpack
 from spark_bridge.pipeline.period_files import PeriodReader, PeriodResults, stored_batches
 from spark_bridge.pipeline.stages import BatchStage
 from spark_bridge.pipeline.subtask_batch import BatchOrder, SubtaskBatch, SubtaskReport
+from spark_bridge.pipeline.turns import in_turn, writes_elsewhere
 from state_backends.codec import RegisteredType, default_codec
 from state_backends.files import LocalFileSystem
 from state_backends.snapshots import CheckpointStorage
@@ -54,7 +56,8 @@ _MOST_BYTES = 16 * 1024 * 1024
 @dataclass(frozen=True, slots=True)
 class StageOrder:
     """What every partition of a stage gets. ``types``: the classes of the job that state may contain. ``tell``: is told
-    what each attempt at a subtask has sent. After a first pass: ``stored``, by partition, the file with its rows, empty
+    what each attempt at a subtask has sent. ``takes_turns``: attempts at one subtask may meet, see :mod:`.turns`. After
+    a first pass: ``stored``, by partition, the file with its rows, empty
     for none; ``results``, by subtask, what the function of its transform has given."""
 
     batch: BatchOrder
@@ -64,6 +67,7 @@ class StageOrder:
     subtask_of: dict[tuple[int, int], int]
     """The index of a subtask by its vertex and number."""
     tell: Callable[[Sent], None] | None = None
+    takes_turns: bool = False
     stored: tuple[str, ...] = ()
     results: Mapping[int, tuple[PeriodResults, ...]] = field(default_factory=dict)
 
@@ -142,7 +146,11 @@ class _Partition:
             # A partition without rows has a subtask nevertheless: it takes part in the checkpoint.
             mine = [stage.subtasks[number].index]
         for subtask in mine:
-            yield from row_batches(self._run_subtask(subtask, [row for row in waiting if row.subtask == subtask]))
+            run = partial(self._run_subtask, subtask, [row for row in waiting if row.subtask == subtask])
+            if self._order.takes_turns and writes_elsewhere(self._plan.vertices[self._plan.subtasks[subtask].vertex]):
+                yield from row_batches(in_turn(self._order.batch, subtask, run))
+            else:
+                yield from row_batches(run())
 
     def _passed_on(self, row: StageRow) -> StageRow:
         return StageRow(self._target(row.subtask, row.sequence), row.subtask, row.channel, row.sequence, row.payload)

@@ -12,9 +12,11 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from spark_bridge.session import get_session, stop_session
+from spark_bridge.session import SessionSettings, get_session, stop_session
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -22,8 +24,9 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 class KeptSpark:
     """Owns the process; ends it with :meth:`close`."""
 
-    def __init__(self) -> None:
-        command = [sys.executable, "-m", __name__]
+    def __init__(self, master: str = "", properties: Mapping[str, str] | None = None) -> None:
+        """``master``: two local cores without it; ``properties``: of Spark."""
+        command = [sys.executable, "-m", __name__, master, json.dumps(dict(properties or {}))]
         self._process = subprocess.Popen(
             command, cwd=ROOT, env=os.environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
@@ -59,7 +62,9 @@ def connect(port: int, secret: str) -> None:
 
 def main() -> None:
     """Print ``[port, secret]`` for each line."""
-    context: Any = get_session().sparkContext
+    _, master, properties = sys.argv
+    wanted = SessionSettings(extra=json.loads(properties))
+    context: Any = get_session(replace(wanted, master=master) if master else wanted).sparkContext
     kept = []
     for _line in sys.stdin:
         server = context._jvm.org.apache.spark.api.python.Py4JServer(context._jsc.sc().conf())

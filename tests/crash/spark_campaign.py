@@ -106,7 +106,8 @@ class KilledSparkJob:
                 if problem is not None:
                     raise CampaignFailedError(f"after process {self._number} a reader saw: {problem}")
                 if ending.killed:
-                    self._tally.kills[points.pop(0)] += 1
+                    if points:
+                        self._tally.kills[points.pop(0)] += 1
                 elif not ending.exit_code:
                     break
             sighting = poller.end()

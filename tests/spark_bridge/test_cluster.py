@@ -9,7 +9,7 @@ import socket
 import stat
 import subprocess
 import sys
-import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -73,6 +73,33 @@ def test_a_cluster_ends_with_all_that_it_has_started(pretended: Path, tmp_path: 
     assert not any(map(_lives, pids))
 
 
+KILLED = """
+import os, sys
+from spark_bridge import cluster
+environment = cluster._environment
+cluster._environment = lambda *given: environment(*given) | {"SPARK_HOME": sys.argv[1]}
+running = cluster.StandaloneCluster(1)
+print(running._directory, running._master.pid, running.workers[0].pid, flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_cluster_ends_with_its_program(tmp_path: Path) -> None:
+    """Killed, it cannot clean up, and nothing of the cluster stays nevertheless."""
+    script = tmp_path / "home" / "bin" / "spark-class"
+    script.parent.mkdir(parents=True)
+    _write(script, *GOOD)
+    answer = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path / "home")], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert answer.returncode == -signal.SIGKILL, answer.stderr
+    directory, *pids = answer.stdout.split()
+    end = time.monotonic() + 30
+    while any(map(_lives, map(int, pids))) or os.path.exists(directory):
+        assert time.monotonic() < end, "the cluster has outlived its program"
+        time.sleep(0.02)
+
+
 def test_a_lost_process_is_noticed(pretended: Path) -> None:
     """By name, with its exit code and its last words."""
     _write(pretended, *GOOD)
@@ -119,11 +146,19 @@ def test_a_cluster_misses_java_first(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert capsys.readouterr().err.startswith("error: JAVA_HOME is /no/java, but there is no such directory")
 
 
+class Interrupting(io.StringIO):
+    """Sends SIGTERM to this process once it is told how to end the program."""
+
+    def write(self, text: str) -> int:
+        if "Ctrl-C ends it" in text:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return super().write(text)
+
+
 def test_the_program_runs_until_it_is_interrupted(pretended: Path) -> None:
     """It prints the URL and the command to type; SIGTERM ends it as Ctrl-C does."""
     _write(pretended, *GOOD)
-    printed = io.StringIO()
-    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    printed = Interrupting()
     assert cluster.main(["--workers", "1"], printed) == 0
     assert "weir run JOB --on spark=spark://127.0.0.1:7 --storage DIR" in printed.getvalue()
     assert printed.getvalue().endswith("the cluster has ended\n")

@@ -10,13 +10,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any, cast
+from types import ModuleType
+from typing import Any
 
 import pytest
 
 import engine
-from spark_bridge.errors import ExecutorError, SparkBridgeError
+from spark_bridge.errors import ExecutorError
 from spark_bridge.pipeline import executor_checks, executor_facts
 from spark_bridge.pipeline.executor_checks import check_executors, check_facts
 from spark_bridge.pipeline.executor_facts import facts_of
@@ -112,10 +112,3 @@ def test_real_executors(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(executor_checks, "_files", elsewhere)
     with pytest.raises(ExecutorError, match=r"does not share /no/such/place with the driver: .*No such file"):
         check_executors(spark, directories, ".weir-probe-1", len)
-
-
-def test_speculation_is_refused() -> None:
-    """Two attempts of one task at the same time are no accident then. Nothing is asked, and no file is written."""
-    session = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: {"spark.speculation": "true"}))
-    with pytest.raises(SparkBridgeError, match=r"^Spark speculates here: .*\n  fix: set spark.speculation=false$"):
-        check_executors(cast(Any, session), ["/no/such/directory"], "probe", None)

@@ -1,0 +1,189 @@
+"""A campaign of kills on a Spark cluster: executors, workers and drivers of a job die at drawn instants.
+
+``python -m tests.crash.cluster_campaign --each 10 --seed 7`` starts a master and two workers, and goes on until so many
+of each are dead. The job, the reader of its output and the judge are those of ``spark_campaign``: a row that no
+checkpoint covers is early, and in the end every row is there once.
+
+An executor dies alone, and the worker starts another. A worker dies with its executor, and this program starts another.
+A driver dies at a drawn instant, too; the executors work on, and the next driver goes on from the checkpoint. All
+drivers share a JVM that outlives them: a session on a cluster takes half a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from collections import Counter
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+
+import pyspark.sql  # noqa: F401 (before the forks: each of them would need the time)
+
+from spark_bridge.cluster import StandaloneCluster
+from tests.crash.campaign import CampaignFailedError, carried_out
+from tests.crash.forked import Ending, weir
+from tests.crash.kept_spark import KeptSpark, connect
+from tests.crash.spark_campaign import BRIEF_LIFE, BUSY, KilledSparkJob, Tally
+
+EXECUTOR, WORKER, DRIVER = "executor", "worker", "driver"
+VICTIMS = (EXECUTOR, WORKER, DRIVER)
+GIVEN_UP = ("the Spark cluster is gone", "Spark has given up a batch")
+"""What a run says when Spark has retried in vain; it goes on with the next process."""
+
+PROPERTIES = {
+    # Very many executors die, and none of them is to blame.
+    "spark.task.maxFailures": "50",
+    "spark.stage.maxConsecutiveAttempts": "50",
+    "spark.executor.memory": "512m",
+    # Two attempts at once, as soon as one takes longer than the others.
+    "spark.speculation": "true",
+    "spark.speculation.interval": "50ms",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.minTaskRuntime": "50ms",
+}
+MASTER = {"spark.deploy.maxExecutorRetries": "-1", "spark.worker.timeout": "15"}
+
+
+def executors_of(worker: int) -> list[int]:
+    """The executors that a worker has started."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError, IndexError):
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == worker and b"CoarseGrainedExecutorBackend" in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+    return sorted(found)
+
+
+class Killer:
+    """Kills one thing after the other while a driver works, each at a drawn instant.
+
+    Instants are drawn in units of a batch, which takes a second on an idle machine, and ten on a busy one. The first is
+    after the first checkpoint of the driver, or in every fourth process after its start.
+    """
+
+    def __init__(self, cluster: StandaloneCluster, draw: random.Random, kills: Counter[str], each: int) -> None:
+        self._cluster, self._draw, self._kills, self._each = cluster, draw, kills, each
+        self._next_s: float | None = None
+        self._checkpoint, self._seen_s, self._batch_s = "", 0.0, 2.0
+
+    @property
+    def missing(self) -> list[str]:
+        """The kinds of which more must die."""
+        return [one for one in VICTIMS if self._kills[one] < self._each]
+
+    def begin(self, checkpoint: str) -> None:
+        """A driver begins, after this checkpoint."""
+        self._checkpoint, self._seen_s = checkpoint, 0.0
+        self._next_s = self._drawn(0.0) if self._draw.random() < 0.25 else None
+
+    def _drawn(self, lasted_s: float) -> float:
+        return lasted_s + self._draw.uniform(0.0, 2.0) * self._batch_s
+
+    def look(self, driver: int, lasted_s: float, checkpoint: str) -> None:
+        """The driver with this process id is so old, and this is the newest checkpoint."""
+        if checkpoint != self._checkpoint:
+            if self._seen_s:
+                self._batch_s = lasted_s - self._seen_s
+            self._checkpoint, self._seen_s = checkpoint, lasted_s
+            if self._next_s is None:
+                self._next_s = self._drawn(lasted_s)
+        if self._next_s is None or lasted_s < self._next_s or not (missing := self.missing):
+            return
+        victim = self._draw.choice(missing)
+        if self._kill(victim, driver):
+            self._kills[victim] += 1
+            after = os.path.basename(checkpoint) or "the start"
+            sys.stderr.write(f"{time.strftime('%X')} {lasted_s:.1f} s: {victim}, after {after}\n")
+        self._next_s = self._drawn(lasted_s)
+
+    def _kill(self, victim: str, driver: int) -> bool:
+        if victim == DRIVER:
+            os.kill(driver, signal.SIGKILL)
+            return True
+        cluster = self._cluster
+        if victim == WORKER:
+            worker = self._draw.choice(cluster.workers)
+            cluster.workers.remove(worker)
+            worker.signal(signal.SIGKILL)
+            worker.process.wait()
+            cluster.add_worker()
+            return True
+        found = [one for worker in cluster.workers for one in executors_of(worker.pid)]
+        if not found:
+            return False
+        os.kill(self._draw.choice(found), signal.SIGKILL)
+        return True
+
+
+class KilledClusterJob(KilledSparkJob):
+    """The job of :class:`KilledSparkJob` on a cluster."""
+
+    def __init__(
+        self, directory: Path, draw: random.Random, tally: Tally, kept: KeptSpark, killer: Killer
+    ) -> None:
+        super().__init__(directory, draw, tally, kept, 0)
+        self._killer = killer
+
+    def _process(self, point: str | None, *, is_last: bool) -> Ending:
+        self._number += 1
+        shared = self._kept.one_more()
+        self._killer.begin(self._newest_checkpoint())
+
+        def look(driver: int, lasted_s: float) -> None:
+            self._killer.look(driver, lasted_s, self._newest_checkpoint())
+
+        log = str(self._directory / f"process-{self._number}.txt")
+        ending = weir(self._arguments(), log, None, lambda: connect(*shared), look)
+        self._tally.processes += 1
+        gave_up = any(words in ending.words for words in (BUSY, *GIVEN_UP))
+        self._tally.late += gave_up
+        if not ending.killed and ending.exit_code and not gave_up:
+            raise CampaignFailedError(f"process {self._number}: exit code {ending.exit_code}\n{ending.words}")
+        return ending
+
+
+def campaign(each: int, seed: str, directory: Path, properties: dict[str, str]) -> Tally:
+    """Kill so many executors, workers and drivers.
+
+    Raises :class:`CampaignFailedError` at the first job that came to another end, or showed something wrong; its
+    directory is kept.
+    """
+    draw, tally = random.Random(seed), Tally()
+    os.environ.setdefault("JDK_JAVA_OPTIONS", BRIEF_LIFE)
+    with ExitStack() as stack:
+        cluster = stack.enter_context(StandaloneCluster(2, memory="512m", options=MASTER))
+        kept = stack.enter_context(closing(KeptSpark(cluster.url, {**PROPERTIES, **properties})))
+        killer = Killer(cluster, draw, tally.kills, each)
+        while killer.missing:
+            place = directory / f"job-{tally.jobs}"
+            try:
+                KilledClusterJob(place, draw, tally, kept, killer).to_its_end([])
+            except CampaignFailedError as failed:
+                raise CampaignFailedError(f"kept in {place}: {failed}") from failed
+            shutil.rmtree(place)
+            tally.jobs += 1
+    return tally
+
+
+def main() -> int:
+    """The command line; exit code 1 when a job failed."""
+    about = (__doc__ or "").split("\n", 1)[0]
+    parser = argparse.ArgumentParser(prog="python -m tests.crash.cluster_campaign", description=about)
+    parser.add_argument("--each", type=int, default=10, help="how many executors, workers and drivers to kill [10]")
+    parser.add_argument("--seed", default="0")
+    parser.add_argument("--property", action="append", default=[], metavar="NAME=VALUE", help="of Spark; repeatable")
+    parser.add_argument("--directory", help="where [a temporary directory in memory]")
+    options = parser.parse_args()
+    properties = dict(one.split("=", 1) for one in options.property)
+    return carried_out(options, lambda directory: campaign(options.each, options.seed, directory, properties))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,23 @@
+"""Executors, workers and drivers of a job on a Spark cluster under SIGKILL: the campaign as a program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.crash.cluster_campaign import VICTIMS
+from tests.crash.processes import program
+from tests.crash.test_campaign import counts
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+
+def test_ten_of_each_die_while_spark_speculates(tmp_path: Path) -> None:
+    """No row is lost, there twice, early or gone again, and no file is left; two attempts at a task run at once."""
+    code, words = program("-m", "tests.crash.cluster_campaign", "--directory", str(tmp_path), "--each", "10")
+
+    assert code == 0, words
+    seen = counts(words.splitlines()[-1])
+    assert all(seen[victim] >= 10 for victim in VICTIMS)
+    assert seen["views"] >= 10
