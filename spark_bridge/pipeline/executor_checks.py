@@ -13,9 +13,11 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from engine.graph.plan import ExecutionPlan
 from spark_bridge.errors import ExecutorError, SparkBridgeError
 from spark_bridge.jvm import beside
 from spark_bridge.pipeline import executor_facts
+from spark_bridge.pipeline.stages import stages_of
 from state_backends.files import LocalFileSystem
 
 if TYPE_CHECKING:
@@ -77,6 +79,25 @@ def _problems(facts: Mapping[str, Any]) -> Iterator[str]:
             f"does not share {posixpath.dirname(path)} with the driver: {path}: {problem}\n"
             "    fix: name a directory that driver and executors see under one path, and may write"
         )
+
+
+def cores_of(session: SparkSession) -> int:
+    """The cores that executors have."""
+    known: Any = session.sparkContext._jsc.sc().statusStore().executorList(True)  # type: ignore[union-attr]
+    return sum(known.apply(number).totalCores() for number in range(known.size()))
+
+
+def few_cores(plan: ExecutionPlan, cores: int) -> str | None:
+    """A note when the subtasks of a stage cannot run at the same time; ``None`` when they can."""
+    largest = max(stages_of(plan), key=lambda stage: len(stage.subtasks))
+    wanted = len(largest.subtasks)
+    if cores >= wanted:
+        return None
+    return (
+        f"executors have {cores} core{'s' * (cores != 1)}, and stage {largest.number} has {wanted} subtasks, which run"
+        " one after the other\n"
+        f"  fix: give the cluster {wanted} cores, or run the job with --parallelism {max(cores, 1)}"
+    )
 
 
 @contextmanager

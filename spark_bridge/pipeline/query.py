@@ -26,7 +26,7 @@ from spark_bridge.pipeline.batch_driver import BatchDriver
 from spark_bridge.pipeline.batch_execution import BatchExecution
 from spark_bridge.pipeline.batch_stages import BatchStages, without_functions
 from spark_bridge.pipeline.checksums import Sent, SentOutputs, differing_attempts, not_deterministic
-from spark_bridge.pipeline.executor_checks import check_executors
+from spark_bridge.pipeline.executor_checks import check_executors, cores_of, few_cores
 from spark_bridge.pipeline.giving_up import told
 from spark_bridge.pipeline.period_files import ClosedPeriod, store_results
 from spark_bridge.pipeline.stage_closing import ClosingOrder, closing_function
@@ -226,6 +226,8 @@ def spark_execution(
             check_executors(session, directories, f".weir-probe-{incarnation}", (without_functions(driver.plan), types))
         except Exception as error:
             raise told(error, session_log_tail) from None
+        if (note := few_cores(driver.plan, cores_of(session))) is not None:
+            driver.notes.append(note)
         run_query(session, driver, flow)
 
     return BatchExecution(

@@ -27,11 +27,16 @@ import pyspark.sql  # noqa: F401 (before the forks: each of them would need the 
 from spark_bridge.cluster import StandaloneCluster
 from tests.crash.campaign import CampaignFailedError, carried_out
 from tests.crash.forked import Ending, weir
+from tests.crash.jobs import spark_job
+from tests.crash.jobs.sinks_job import SPLITS
 from tests.crash.kept_spark import KeptSpark, connect
-from tests.crash.spark_campaign import BRIEF_LIFE, BUSY, KilledSparkJob, Tally
+from tests.crash.sinks_campaign import covered_rows
+from tests.crash.spark_campaign import BATCH, BATCHES, BRIEF_LIFE, BUSY, KilledSparkJob, Tally
 
-EXECUTOR, WORKER, DRIVER = "executor", "worker", "driver"
-VICTIMS = (EXECUTOR, WORKER, DRIVER)
+EXECUTOR, WORKER, DRIVER, HOLDER = "executor", "worker", "driver", "holder"
+AT_ANY_INSTANT = (EXECUTOR, WORKER, DRIVER)
+VICTIMS = (*AT_ANY_INSTANT, HOLDER)
+"""A holder is an executor that holds output of a stage, and dies at a record in the middle of the next one."""
 GIVEN_UP = ("the Spark cluster is gone", "Spark has given up a batch")
 """What a run says when Spark has retried in vain; it goes on with the next process."""
 
@@ -61,6 +66,11 @@ def executors_of(worker: int) -> list[int]:
     return sorted(found)
 
 
+def executors(cluster: StandaloneCluster) -> list[int]:
+    """The executors of all workers."""
+    return [one for worker in cluster.workers for one in executors_of(worker.pid)]
+
+
 class Killer:
     """Kills one thing after the other while a driver works, each at a drawn instant.
 
@@ -78,6 +88,11 @@ class Killer:
         """The kinds of which more must die."""
         return [one for one in VICTIMS if self._kills[one] < self._each]
 
+    def holder(self) -> int | None:
+        """An executor that is to die in the middle of a stage; ``None``: none this time."""
+        found = executors(self._cluster)
+        return self._draw.choice(found) if HOLDER in self.missing and found and self._draw.random() < 0.5 else None
+
     def begin(self, checkpoint: str) -> None:
         """A driver begins, after this checkpoint."""
         self._checkpoint, self._seen_s = checkpoint, 0.0
@@ -94,7 +109,8 @@ class Killer:
             self._checkpoint, self._seen_s = checkpoint, lasted_s
             if self._next_s is None:
                 self._next_s = self._drawn(lasted_s)
-        if self._next_s is None or lasted_s < self._next_s or not (missing := self.missing):
+        missing = [one for one in self.missing if one != HOLDER]
+        if self._next_s is None or lasted_s < self._next_s or not missing:
             return
         victim = self._draw.choice(missing)
         if self._kill(victim, driver):
@@ -115,7 +131,7 @@ class Killer:
             worker.process.wait()
             cluster.add_worker()
             return True
-        found = [one for worker in cluster.workers for one in executors_of(worker.pid)]
+        found = executors(cluster)
         if not found:
             return False
         os.kill(self._draw.choice(found), signal.SIGKILL)
@@ -140,10 +156,18 @@ class KilledClusterJob(KilledSparkJob):
             self._killer.look(driver, lasted_s, self._newest_checkpoint())
 
         log = str(self._directory / f"process-{self._number}.txt")
+        holder = self._killer.holder()
+        if holder is not None:
+            done = sum(covered_rows(self._newest_checkpoint()).values()) // SPLITS
+            number = min(done + self._draw.randrange(1, 2 * BATCH), BATCH * BATCHES - 1)
+            spark_job.order(self._orders, holder, self._draw.choice(spark_job.STAGES[1:]), number)
         ending = weir(self._arguments(), log, None, lambda: connect(*shared), look)
         self._tally.processes += 1
         gave_up = any(words in ending.words for words in (BUSY, *GIVEN_UP))
         self._tally.late += gave_up
+        if holder is not None:
+            self._tally.kills[HOLDER] += Path(f"{self._orders}.done").exists()
+            Path(self._orders).unlink(missing_ok=True)
         if not ending.killed and ending.exit_code and not gave_up:
             raise CampaignFailedError(f"process {self._number}: exit code {ending.exit_code}\n{ending.words}")
         return ending
@@ -176,7 +200,7 @@ def main() -> int:
     """The command line; exit code 1 when a job failed."""
     about = (__doc__ or "").split("\n", 1)[0]
     parser = argparse.ArgumentParser(prog="python -m tests.crash.cluster_campaign", description=about)
-    parser.add_argument("--each", type=int, default=10, help="how many executors, workers and drivers to kill [10]")
+    parser.add_argument("--each", type=int, default=10, help="how many of each to kill [10]")
     parser.add_argument("--seed", default="0")
     parser.add_argument("--property", action="append", default=[], metavar="NAME=VALUE", help="of Spark; repeatable")
     parser.add_argument("--directory", help="where [a temporary directory in memory]")

@@ -150,9 +150,10 @@ class Interrupting(io.StringIO):
     """Sends SIGTERM to this process once it is told how to end the program."""
 
     def write(self, text: str) -> int:
+        written = super().write(text)
         if "Ctrl-C ends it" in text:
             os.kill(os.getpid(), signal.SIGTERM)
-        return super().write(text)
+        return written
 
 
 def test_the_program_runs_until_it_is_interrupted(pretended: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,9 +29,11 @@ def expected_rows(records: int) -> list[Row]:
     return [row._replace(hour=sink) for sink in (FIRST, SECOND) for row in rows]
 
 
-def order(orders: str, driver: int, stage: int, number: int) -> None:
-    """Have the worker that comes to this record, in this stage, kill the driver with this process id."""
-    Path(orders).write_text(json.dumps([driver, stage, number]), encoding="utf-8")
+def order(orders: str, victim: int, stage: int, number: int) -> None:
+    """Have the worker that comes to this record, in this stage, kill the process with this id; ``orders.done`` is there
+    afterwards."""
+    Path(f"{orders}.done").unlink(missing_ok=True)
+    Path(orders).write_text(json.dumps([victim, stage, number]), encoding="utf-8")
 
 
 def _at(stage: int, orders: str, row: dict[str, Any]) -> dict[str, Any]:
@@ -38,9 +41,14 @@ def _at(stage: int, orders: str, row: dict[str, Any]) -> dict[str, Any]:
         text = Path(orders).read_text(encoding="utf-8")
     except FileNotFoundError:
         return row
-    driver, *place = json.loads(text)
+    victim, *place = json.loads(text)
     if place == [stage, row["number"]]:
-        os.kill(driver, signal.SIGKILL)
+        done = f"{orders}.done"
+        with suppress(ProcessLookupError):
+            os.kill(victim, signal.SIGKILL)
+            Path(done).touch()
+        # A batch that is run again comes here again.
+        Path(orders).unlink(missing_ok=True)
     return row
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,8 +19,9 @@ import pytest
 import engine
 from spark_bridge.errors import ExecutorError
 from spark_bridge.pipeline import executor_checks, executor_facts
-from spark_bridge.pipeline.executor_checks import check_executors, check_facts
+from spark_bridge.pipeline.executor_checks import check_executors, check_facts, cores_of, few_cores
 from spark_bridge.pipeline.executor_facts import facts_of
+from tests.spark_bridge.pipeline import jobs
 
 GOOD: dict[str, Any] = {
     "host": "h1", "python": platform.python_version(), "executable": "/usr/bin/python3", "weir": engine.__version__,
@@ -65,6 +67,25 @@ def test_what_is_wrong_with_an_executor(facts: dict[str, Any], words: str) -> No
     assert rest[0].startswith(f"  {words}")
     assert rest[0].count("h1 ") == 1
     assert "h2" not in rest[0]
+
+
+def test_a_cluster_with_fewer_cores_than_subtasks() -> None:
+    """It is noted, with the stage and both ways out; enough cores are no news."""
+    plan = jobs.word_count(3).plan()
+    assert few_cores(plan, 3) is None
+    note = few_cores(plan, 1)
+    assert note is not None
+    assert re.fullmatch(
+        r"executors have 1 core, and stage \d has \d subtasks, which run one after the other\n"
+        r"  fix: give the cluster \d cores, or run the job with --parallelism 1",
+        note,
+    )
+
+
+@pytest.mark.slow
+def test_the_cores_of_a_session(spark: Any) -> None:
+    """Two, as its master says."""
+    assert cores_of(spark) == 2
 
 
 def test_an_executor_without_weir_can_tell_so() -> None:

@@ -26,6 +26,14 @@ ModuleNotFoundError: No module named 'numpy_of_mine'
 """
 PROGRAM = 'Job aborted: java.io.IOException: Cannot run program "/opt/python3.11": error=2, No such file or directory'
 LOST = "Job aborted due to stage failure: Task 0 failed 4 times: ExecutorLostFailure (executor 1 exited)\n\tat java.x"
+HEAP = """Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times, most recent failure: Lost task 0.3 in \
+stage 3.0 (TID 7) (10.0.0.2 executor 1): java.lang.OutOfMemoryError: Java heap space
+\tat java.base/java.util.Arrays.copyOf"""
+LOST_HEAP = """Job aborted: Task 0 failed 4 times: Lost task 0.3 in stage 3.0 (TID 7) (h3 executor 12): \
+ExecutorLostFailure (executor 12 exited caused by one of the running tasks) Reason: Command exited with code 52"""
+WORKER = """Job aborted: Task 0 failed 4 times: Lost task 0.3 in stage 3.0 (TID 7) (h3 executor 2): \
+org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)
+\tat org.apache.spark.api.python"""
 OTHER = "Job aborted due to stage failure: something odd\n\tat org.apache.spark.x(Y.java:3)\n"
 
 
@@ -36,9 +44,12 @@ OTHER = "Job aborted due to stage failure: something odd\n\tat org.apache.spark.
         (MODULE, ExecutorError, r"lacks a module of the job: No module named 'numpy_of_mine'\n  fix: install it there"),
         (PROGRAM, ExecutorError, r"has no program /opt/python3.11, .*\n  fix: .* PYSPARK_PYTHON$"),
         (LOST, SparkBridgeError, r"the Spark cluster is gone: ExecutorLostFailure\n.*then go on with weir resume$"),
+        (HEAP, SparkBridgeError, r"^executor 1 on 10.0.0.2 ran out of memory in its JVM\n.*\n  fix: raise spark"),
+        (LOST_HEAP, SparkBridgeError, r"^executor 12 on h3 ran out of memory in its JVM\n.*\n  fix: raise spark"),
+        (WORKER, SparkBridgeError, r"^executor 2 on h3 lost a Python process, most likely because the memory"),
         (OTHER, SparkBridgeError, r"Spark has given up a batch: .*something odd'\n.*then go on with weir resume$"),
     ],
-    ids=["python", "module", "program", "lost", "other"],
+    ids=["python", "module", "program", "lost", "heap", "lost-heap", "worker", "other"],
 )
 def test_an_error_of_spark(text: str, kind: type[Exception], words: str) -> None:
     """Without Java frames, and with the way out."""
