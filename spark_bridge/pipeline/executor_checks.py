@@ -83,7 +83,7 @@ def _problems(facts: Mapping[str, Any]) -> Iterator[str]:
 
 def cores_of(session: SparkSession) -> int:
     """The cores that executors have."""
-    known: Any = session.sparkContext._jsc.sc().statusStore().executorList(True)  # type: ignore[union-attr]
+    known: Any = session.sparkContext._jsc.sc().statusStore().executorList(True)
     return sum(known.apply(number).totalCores() for number in range(known.size()))
 
 
