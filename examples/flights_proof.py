@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -44,9 +46,12 @@ from examples.flights_spark import ROUTE_REPORT_SCHEMA
 from spark_bridge import (
     OracleReport,
     SessionSettings,
+    batch_times,
     compare_multisets,
     get_session,
     read_committed as read_committed_frame,
+    session_is_running,
+    start_session,
 )
 from state_backends.files import FileSystem, LocalFileSystem
 
@@ -61,6 +66,32 @@ SLOW_SPLIT = "flights[2]"
 SLOW_LINK_NS = 3_000_000
 
 Proof = dict[str, Any]
+Answers = dict[str, Any]
+"""A DataFrame for each of the answers."""
+
+
+class Took:
+    """Which step took how long. Steps ``beside`` the others ran on the other core."""
+
+    def __init__(self) -> None:
+        self._steps: list[tuple[str, float, bool, int, float]] = []
+
+    @contextmanager
+    def step(self, name: str, *, beside: bool = False) -> Iterator[None]:
+        """Measure the block, and the batches on Spark in it."""
+        started, before = time.perf_counter(), len(batch_times())
+        yield
+        batches = [] if beside else batch_times()[before:]
+        waited = sum(batch.seconds for batch in batches)
+        self._steps.append((name, time.perf_counter() - started, beside, len(batches), waited))
+
+    def tell(self) -> None:
+        print("\ntook")
+        for name, seconds, beside, batches, waited in self._steps:
+            print(f"  {seconds:6.1f} s  {name}", end="")
+            print(f", {waited:.1f} s of it in {batches} batches on Spark" if batches else "", end="")
+            print(" (beside the other steps)" if beside else "")
+
 
 
 @dataclass
@@ -119,35 +150,47 @@ def prove(
     if html is not None:
         check_place(html)
     periodic = CheckpointInterval.parse(interval)
-    files = prepare(data)
+    took = Took()
+    # The other core has time while this one prepares files and simulates: Spark starts there, and the batch code runs.
+    if cluster is not None and cluster.master is not None:
+        # The undisturbed run has batches on Spark, and a process has one session.
+        start_session(SessionSettings(master=cluster.master))
+    elif not session_is_running():
+        start_session(SessionSettings(short_lived=True))
+    with took.step("the files"):
+        files = prepare(data)
+    background = ThreadPoolExecutor(1)
+    answers = background.submit(_right_answers, files, took)
+    background.shutdown(wait=False)
     print(f"flights: {files.flights:,} departures in {len(files.splits)} splits, ready in {_since(started)}")
     proof: Proof = {"seed": seed, "kill": kill, "checkpoint_interval": interval, "flights": files.flights, "modes": {}}
-    late = {hours: measure_lateness(files, hours) for hours in (6,)}
+    with took.step("measuring lateness"):
+        late = {hours: measure_lateness(files, hours) for hours in (6,)}
     for hours, lateness in late.items():
         print(
             f"  a bound of {hours} h: {lateness.behind_the_bound} records behind it, "
             f"{lateness.dropped_by_windows} dropped by day windows"
         )
     proof["lateness"] = {str(hours): asdict(lateness) for hours, lateness in late.items()}
-    if cluster is not None and cluster.master is not None:
-        # The undisturbed run has batches on Spark, and a process has one session.
-        get_session(SessionSettings(master=cluster.master))
-    undisturbed = run_flights(files, out / "undisturbed", RunConfig(seed=seed, checkpoint_interval=periodic))
+    with took.step("the undisturbed run"):
+        undisturbed = run_flights(files, out / "undisturbed", RunConfig(seed=seed, checkpoint_interval=periodic))
     _describe("undisturbed run", undisturbed)
     kept = True
     if cluster is not None:
         modes = ()
-        kept = _prove_on_spark(files, undisturbed, out / "spark", periodic, cluster, proof)
+        kept = _prove_on_spark(files, undisturbed, out / "spark", periodic, cluster, proof, answers, took)
     for mode in modes:
         exactly_once = protocol_named(mode).consistent_cut
         cost = CostModel() if exactly_once else CostModel(slow_links={SLOW_SPLIT: SLOW_LINK_NS})
         config = RunConfig(mode=mode, seed=seed, checkpoint_interval=periodic, cost=cost)
         recorder = None if html is None else Recorder(Subject(lambda _: flights_job(files), label="flights"))
-        killed = run_flights(files, out / mode, config, kill=kill, recorder=recorder)
+        with took.step(f"the killed run, {mode}"):
+            killed = run_flights(files, out / mode, config, kill=kill, recorder=recorder)
         print(f"\nmode {mode}: {kill.replace('@', ' is killed at ')}", end="")
         print("" if exactly_once else f", {SLOW_SPLIT} has a link slower by {SLOW_LINK_NS / 1e6:g} ms")
         _describe("killed run", killed)
-        facts = _prove_mode(files, undisturbed, killed, exactly_once=exactly_once)
+        with took.step(f"its proof, {mode}"):
+            facts = _prove_mode(files, undisturbed, killed, answers, exactly_once=exactly_once)
         proof["modes"][mode] = facts
         if html is not None and recorder is not None:
             _write_page(html, mode, kill, killed, recorder, facts)
@@ -155,6 +198,7 @@ def prove(
     out.mkdir(parents=True, exist_ok=True)
     target = out / "proof.json"
     target.write_text(json.dumps(proof, indent=1, sort_keys=True) + "\n")
+    took.tell()
     print(f"\n{'proved' if kept else 'NOT proved'} in {_since(started)}; stored in {target}")
     return 0 if kept else 1
 
@@ -189,13 +233,18 @@ def _prove_on_spark(
     interval: CheckpointInterval,
     cluster: SparkCluster,
     proof: Proof,
+    answers: Future[Answers],
+    took: Took,
 ) -> bool:
     from examples.flights_on_spark import run_on_spark
 
-    killed = run_on_spark(files, directory, interval, cluster)
+    with took.step("the killed run, on Spark"):
+        killed = run_on_spark(files, directory, interval, cluster)
     print(f"\non Spark ({cluster.master or 'two local cores'}): the driver dies before a checkpoint's commits")
     _describe("killed run", killed)
-    facts = proof["modes"]["spark"] = _prove_mode(files, undisturbed, killed, exactly_once=True)
+    with took.step("its proof, on Spark"):
+        facts = _prove_mode(files, undisturbed, killed, answers, exactly_once=True)
+    proof["modes"]["spark"] = facts
     return bool(facts["as_promised"])
 
 
@@ -272,10 +321,12 @@ def _describe(what: str, run: Run) -> None:
         print(f"    attempt {restore.attempt} restored {source} at {at_ms:.1f} ms")
 
 
-def _prove_mode(files: FlightFiles, undisturbed: Run, killed: Run, *, exactly_once: bool) -> Proof:
+def _prove_mode(
+    files: FlightFiles, undisturbed: Run, killed: Run, answers: Future[Answers], *, exactly_once: bool
+) -> Proof:
     cut = _prove_cuts(killed, undisturbed)
     same = _prove_same_output(undisturbed, killed)
-    batch = _prove_against_batch(files, killed)
+    batch = _prove_against_batch(answers.result(), killed)
     records = _count_records(files, killed)
     struck = killed.result.attempts > 1
     if not struck:
@@ -335,12 +386,11 @@ def _prove_same_output(undisturbed: Run, killed: Run) -> Proof:
     return {"equal": equal, "answers": facts}
 
 
-def _prove_against_batch(files: FlightFiles, killed: Run) -> Proof:
-    spark = get_session()
+def _prove_against_batch(expected: Answers, killed: Run) -> Proof:
     reports: dict[str, OracleReport] = {}
     for answer in ANSWERS:
         actual = read_committed_frame(str(killed.directory / answer), SCHEMAS[answer])
-        reports[answer] = compare_multisets(_expected(spark, files)[answer], actual, KEYS[answer], examples_max=3)
+        reports[answer] = compare_multisets(expected[answer], actual, KEYS[answer], examples_max=3)
     equal = all(report.equal for report in reports.values())
     print(f"  (c) committed output {'equals' if equal else 'DIFFERS FROM'} batch DataFrame code:", end="")
     print(",".join(f" {answer} {report.matched:,} of {report.expected_rows:,}" for answer, report in reports.items()))
@@ -353,21 +403,25 @@ def _prove_against_batch(files: FlightFiles, killed: Run) -> Proof:
     }
 
 
-@cache
-def _expected(spark: Any, files: FlightFiles) -> dict[str, Any]:
-    """The right answers, from batch code alone; computed once per session."""
+def _right_answers(files: FlightFiles, took: Took) -> Answers:
+    """The right answers, from batch code alone, kept in Spark's memory."""
+    with took.step("Spark's start", beside=True):
+        spark = get_session()
     from pyspark.sql import functions as f
 
-    flights = flights_oracle.read_flights(spark, files.splits).cache()
-    tables = [flights_oracle.read_reference(spark, path) for path in (files.airports, files.planes, files.weather)]
-    totals = flights_oracle.carrier_counts(flights)
-    # A running count over n departures shows each number from 1 to n once.
-    running = totals.select("carrier", f.explode(f.sequence(f.lit(1).cast("bigint"), "count")).alias("count"))
-    return {
-        "counts": running,
-        "days": flights_oracle.carrier_days(flights),
-        "routes": flights_oracle.route_report(flights, *tables),
-    }
+    with took.step("the batch code", beside=True):
+        flights = flights_oracle.read_flights(spark, files.splits).cache()
+        tables = [flights_oracle.read_reference(spark, path) for path in (files.airports, files.planes, files.weather)]
+        totals = flights_oracle.carrier_counts(flights)
+        answers = {
+            # A running count over n departures shows each number from 1 to n once.
+            "counts": totals.select("carrier", f.explode(f.sequence(f.lit(1).cast("bigint"), "count")).alias("count")),
+            "days": flights_oracle.carrier_days(flights),
+            "routes": flights_oracle.route_report(flights, *tables),
+        }
+        for answer in answers.values():
+            answer.cache().count()
+    return answers
 
 
 def _count_records(files: FlightFiles, killed: Run) -> Proof:

@@ -30,6 +30,7 @@ ROUTE_REPORT_SCHEMA = (
 # The column that the job adds: the month as the job knows it.
 PERIOD_COLUMN = "period"
 _DELAY_PERCENTILES = {"delay_p50": 0.5, "delay_p90": 0.9, "delay_p99": 0.99}
+_RESULT_COLUMNS = tuple(column.split()[0] for column in ROUTE_REPORT_SCHEMA.split(", "))
 
 
 @dataclass(frozen=True)
@@ -114,17 +115,20 @@ def route_report_batch(flights: DataFrame, tables: ReferenceTables) -> DataFrame
         .join(f.broadcast(tables.weather), ["origin", "day", "hour"], "left")
     )
     plane_age = f.year(f.col("day").cast("date")) - f.col("plane_year")
-    percentiles = [f.percentile("dep_delay", f.lit(share)).alias(name) for name, share in _DELAY_PERCENTILES.items()]
     periods = [name for name in flights.columns if name == PERIOD_COLUMN]
-    return joined.groupBy(*periods, "month", "origin", "dest", "dest_name").agg(
+    # One pass for all percentiles, and no second shuffle for the different tail numbers: half the work of a batch.
+    percentiles = f.percentile("dep_delay", f.array(*map(f.lit, _DELAY_PERCENTILES.values())))
+    grouped = joined.groupBy(*periods, "month", "origin", "dest", "dest_name").agg(
         f.count("*").alias("departures"),
         f.count_if(f.col("dep_delay").isNull()).alias("cancelled"),
-        *percentiles,
-        f.count_distinct("tailnum").alias("planes"),
+        percentiles.alias("percentiles"),
+        f.size(f.collect_set("tailnum")).cast("bigint").alias("planes"),
         _exact_mean(f.col("seats")).alias("mean_seats"),
         _exact_mean(plane_age).alias("mean_plane_age_years"),
         _exact_mean((f.col("precipitation") > 0).cast("int")).alias("share_with_precipitation"),
     )
+    delays = {name: f.col("percentiles")[position] for position, name in enumerate(_DELAY_PERCENTILES)}
+    return grouped.withColumns(delays).select(*periods, *_RESULT_COLUMNS)
 
 
 def _exact_mean(whole_numbers: Column) -> Column:

@@ -47,6 +47,7 @@ from engine import (
     WatermarkStrategy,
 )
 from operators.table.partitions import MemoryMetastore
+from spark_bridge.sinks import DataFrameSink, ForeachBatchSink, MemoryDeltaLog
 
 RECORDS = 48
 KEYS = "abcd"
@@ -108,6 +109,22 @@ def _parquet() -> ParquetFormat:
     return ParquetFormat(_TYPES, row_group_rows=3)
 
 
+class BatchesById(ForeachBatchSink):
+    """The function of this sink keeps each batch under its checkpoint: one that comes again replaces itself."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, list[Any]] = {}
+        super().__init__(lambda rows, checkpoint_id: self.batches.update({checkpoint_id: rows}))
+
+    def fresh(self) -> BatchesById:
+        """Another one, with nothing in it."""
+        return BatchesById()
+
+    def committed_rows(self) -> list[str]:
+        """What the function has kept."""
+        return [repr(tuple(row)) for _, rows in sorted(self.batches.items()) for row in rows]
+
+
 SINKS: Mapping[str, Callable[[], Any]] = {
     "collect": lambda: CollectSink(CollectedResults()),
     "files": lambda: FileSink("rows", bucket=_first),
@@ -154,11 +171,18 @@ SINKS: Mapping[str, Callable[[], Any]] = {
         newer_commits="retract",
         ledger_checkpoints=None,
     ),
+    "data-frame": lambda: DataFrameSink("rows", "key string, count bigint"),
+    "delta": lambda: DataFrameSink("rows", "key string, count bigint", format="delta", log=MemoryDeltaLog()),
+    "foreach-batch": BatchesById,
     "upsert": lambda: UpsertSink(MemoryDatabase(), "rows", ("key", "count"), key=("key",), version="count"),
 }
-"""By name. All databases here are the model in memory; real ones have their own tests."""
+"""By name. All databases here are the model in memory, and so is the log of the Delta table; real ones have their own
+tests."""
 
-TAKES_DICTS = ("parquet", "avro", "orc", "bucketing-avro", "partitions", "partitions-compacted", "staged", "overwrite")
+TAKES_DICTS = (
+    "parquet", "avro", "orc", "bucketing-avro", "data-frame", "delta", "partitions", "partitions-compacted", "staged",
+    "overwrite",
+)  # fmt: skip
 BY_TIME = ("partition-time", "partition-time-compacted")
 
 

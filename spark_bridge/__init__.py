@@ -6,6 +6,7 @@ The first batch imports PySpark and PyArrow and starts a JVM; importing this pac
 from __future__ import annotations
 
 from spark_bridge.batch_function import run_batch as run_batch
+from spark_bridge.batch_times import BatchTime as BatchTime, batch_times as batch_times
 from spark_bridge.committed import read_committed as read_committed, visible_part_files as visible_part_files
 from spark_bridge.crossing import (
     DEFAULT_PARQUET_THRESHOLD_ROWS as DEFAULT_PARQUET_THRESHOLD_ROWS,
@@ -32,6 +33,8 @@ from spark_bridge.session import (
     get_session as get_session,
     session_is_running as session_is_running,
     session_log_tail as session_log_tail,
+    start_session as start_session,
     stop_session as stop_session,
 )
+from spark_bridge.sinks import DataFrameSink as DataFrameSink, ForeachBatchSink as ForeachBatchSink
 from spark_bridge.transform import SparkTransform as SparkTransform, spark_transform as spark_transform

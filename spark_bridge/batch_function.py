@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from spark_bridge.batch_times import timed_batch
 from spark_bridge.crossing import DEFAULT_PARQUET_THRESHOLD_ROWS, collect_canonical, parse_schema, rows_on_spark
 from spark_bridge.errors import SparkBridgeError, SparkTransformError
 from spark_bridge.jvm import is_connection_error, is_spark_error
@@ -58,7 +59,11 @@ def run_batch(
     """
     spark = session or get_session()
     try:
-        with rows_on_spark(rows, schema, session=spark, parquet_threshold_rows=parquet_threshold_rows) as frame:
+        with (
+            timed_batch(label) as times,
+            rows_on_spark(rows, schema, session=spark, parquet_threshold_rows=parquet_threshold_rows) as frame,
+        ):
+            times.has_crossed()
             return run_function(
                 fn, frame, collect_canonical, label=label, result_schema=result_schema, period_column=period_column
             )

@@ -12,6 +12,7 @@ import os
 import re
 import socket
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -37,6 +38,8 @@ class SessionSettings:
         shuffle_partitions: partitions after a shuffle. Spark's default of 200 is made for clusters; each one
             costs a task, and batches here are small.
         app_name: shown in Spark's own tools.
+        short_lived: for a session of a minute or two: Java uses its quick compiler only, and collects garbage in one
+            thread. Start and first batches take about half the CPU time; long loops over many rows take more.
         extra: further Spark properties; they override all of the above.
     """
 
@@ -44,6 +47,7 @@ class SessionSettings:
     driver_memory: str = "2g"
     shuffle_partitions: int = 2
     app_name: str = "weir"
+    short_lived: bool = False
     extra: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -71,6 +75,8 @@ class SessionSettings:
             # Only this machine can reach the driver, and no host name needs to resolve.
             properties["spark.driver.host"] = "127.0.0.1"
             properties["spark.driver.bindAddress"] = "127.0.0.1"
+        if self.short_lived:
+            properties["spark.driver.extraJavaOptions"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
         properties.update(self.extra)
         return properties
 
@@ -102,6 +108,20 @@ class _RunningSession:
 
 
 _running: _RunningSession | None = None
+_starting: Future[SparkSession] | None = None
+
+
+def start_session(settings: SessionSettings | None = None) -> None:
+    """Begins to start this process's session in the background, if there is none; `get_session` then waits for it.
+
+    Its errors are those of `get_session`, and raised there.
+    """
+    global _starting  # noqa: PLW0603 (one driver per process)
+    if _starting is None and not session_is_running():
+        atexit.register(stop_session)
+        starter = ThreadPoolExecutor(1, thread_name_prefix="weir-spark-start")
+        _starting = starter.submit(_session, settings)
+        starter.shutdown(wait=False)
 
 
 def get_session(settings: SessionSettings | None = None) -> SparkSession:
@@ -118,9 +138,21 @@ def get_session(settings: SessionSettings | None = None) -> SparkSession:
         JavaMissingError: no Java 17 or newer.
         SparkBridgeError: Spark does not start, or is already running with other settings.
     """
+    global _starting  # noqa: PLW0603 (one driver per process)
+    starting = _starting
+    if starting is not None:
+        # Cleared after the wait: another thread that comes meanwhile waits, too, and does not start a second one.
+        try:
+            starting.result()
+        finally:
+            _starting = None
+    return _session(settings)
+
+
+def _session(settings: SessionSettings | None) -> SparkSession:
     global _running  # noqa: PLW0603 (one driver per process; this is where it is remembered)
     if _running is not None and not _running.is_alive():
-        stop_session()
+        _stop()
     if _running is None:
         require_pyspark()
         wanted = settings or SessionSettings()
@@ -153,6 +185,14 @@ def stop_session() -> None:
 
     A later `get_session` starts a new one. DataFrames of the stopped session are invalid.
     """
+    global _starting
+    starting, _starting = _starting, None
+    if starting is not None:
+        starting.exception()
+    _stop()
+
+
+def _stop() -> None:
     global _running
     running, _running = _running, None
     if running is not None and running.jvm is not None:

@@ -162,8 +162,22 @@ def postgres_reader(out: str, target: str, table: str = TABLE) -> View:
         raise UnreachableError(str(error)) from error
 
 
+def delta_reader(out: str, target: str) -> View:
+    """The files that the newest version of the table names."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
+
+    try:
+        table = DeltaTable(os.path.join(out, TABLE))
+    except TableNotFoundError:
+        return View([])
+    return View([_row(row, "") for path in table.file_uris() for row in _parquet_rows(path.removeprefix("file://"))])
+
+
 READERS: dict[str, Callable[[str, str], View]] = {
     "parquet": lambda out, target: files_reader(out, target, _parquet_rows),
+    "data-frame": lambda out, target: files_reader(out, target, _parquet_rows),
+    "delta": delta_reader,
     "bucketing": bucketing_reader,
     "bucketing-lengths": bucketing_reader,
     "avro": lambda out, target: files_reader(out, target, _avro_file),

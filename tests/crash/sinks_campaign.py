@@ -146,7 +146,7 @@ class KilledSinkJob:
         """The last one is in use; a run with another parallelism gets one of its own."""
         self._parallelism = 2
         self._rescales = self._number = 0
-        self._target = "" if server is None else server.new_database()
+        self._target = str(self._out) if server is None else server.new_database()
         self._lay_out()
 
     def _lay_out(self) -> None:

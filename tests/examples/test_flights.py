@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -247,9 +248,14 @@ def test_a_kill_after_the_end_proves_nothing(
     small_flights: FlightFiles, undisturbed: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A run without a fault does not prove its promise, even if its files are right."""
-    monkeypatch.setattr(flights_proof, "_prove_against_batch", lambda files, killed: {"equal": True})
+    monkeypatch.setattr(flights_proof, "_prove_against_batch", lambda answers, killed: {"equal": True})
 
-    facts = flights_proof._prove_mode(small_flights, undisturbed, undisturbed, exactly_once=True)
+    no_answers: Future[Any] = Future()
+    no_answers.set_result({})
+
+    facts = flights_proof._prove_mode(
+        small_flights, undisturbed, undisturbed, no_answers, exactly_once=True
+    )
 
     assert (facts["attempts"], facts["as_promised"]) == (1, False)
     assert facts["d_records"] == {"lost": 0, "counted_twice": 0, "by_carrier": {}, "predicted": 0}
@@ -318,3 +324,6 @@ def test_the_whole_proof(
     counts = twice["c_batch_dataframes"]["answers"]["counts"]
     assert (counts["missing"], counts["unexpected"]) == (0, twice["d_records"]["predicted"])
     assert printed.splitlines()[-1].startswith("proved in ")
+    steps = printed.partition("\ntook\n")[2]
+    counts = {"killed run": 2, "its proof": 2, " batches on Spark": 3, "Spark's start": 1}
+    assert {step: steps.count(step) for step in counts} == counts

@@ -112,3 +112,28 @@ def test_a_session_that_cannot_start_says_why(tmp_path: Path) -> None:
 
     assert (answer.stdout, answer.stderr) == ("True True\nFalse\n", "")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_session_starts_in_the_background(tmp_path: Path) -> None:
+    """Every thread that asks meanwhile gets the one session; an error of the start is raised where the session is
+    needed; ending the process at once leaves nothing."""
+    answer = run_program(
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "from spark_bridge import SessionSettings, SparkBridgeError, get_session, session_is_running, start_session\n"
+        "start_session(SessionSettings(master='spark://127.0.0.1:9'))\n"
+        "try:\n"
+        "    get_session()\n"
+        "except SparkBridgeError as error:\n"
+        "    print('no Spark master answers' in str(error))\n"
+        "start_session(SessionSettings(short_lived=True))\n"
+        "print(session_is_running())\n"
+        "pool = ThreadPoolExecutor(3)\n"
+        "sessions = [pool.submit(get_session).result for _ in range(3)]\n"
+        "print({id(wait()) for wait in sessions} == {id(get_session())}, get_session().range(3).count())\n",
+        tmp_path,
+    )
+
+    assert (answer.returncode, answer.stdout, answer.stderr) == (0, "True\nFalse\nTrue 3\n", "")
+    answer = run_program("from spark_bridge import start_session\nstart_session()\n", tmp_path)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert list(tmp_path.iterdir()) == []

@@ -8,6 +8,8 @@ writes, and puts its rows into files.
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -41,6 +43,7 @@ from engine import (
 )
 from operators.databases import DatabaseSink
 from operators.files.compaction import CompactionStrategy
+from spark_bridge.sinks import DataFrameSink, ForeachBatchSink
 
 SPLITS = 2
 KEYS = 40
@@ -150,6 +153,22 @@ def _upsert(database: Any) -> UpsertSink:
     return UpsertSink(database, COUNTS, COLUMNS, key=("key",), version="seen", batch_rows=20)
 
 
+def _data_frame(format: str) -> DataFrameSink:
+    return DataFrameSink(TABLE, "number bigint, key bigint, seen bigint, hour string", format=format)
+
+
+def _foreach_batch(target: str) -> ForeachBatchSink:
+    def write(rows: list[dict[str, Any]], checkpoint_id: int) -> None:
+        place = os.path.join(target, TABLE)
+        os.makedirs(place, exist_ok=True)
+        path = os.path.join(place, f".{checkpoint_id}")
+        with open(path, "w", encoding="utf-8") as file:
+            file.writelines(f"{json.dumps(row)}\n" for row in rows)
+        os.replace(path, os.path.join(place, str(checkpoint_id)))
+
+    return ForeachBatchSink(write)
+
+
 SINKS: dict[str, Callable[[str], Any]] = {
     "rows": _rows,
     "at-checkpoints": _at_checkpoints,
@@ -168,10 +187,13 @@ SINKS: dict[str, Callable[[str], Any]] = {
     "log": lambda target: LogSink(TOPIC, log=DiskLog(LOG, segment_bytes=PART_BYTES), partitions=2),
     "sqlite": lambda target: _database(SqliteDatabase(SQLITE)),
     "sqlite-upsert": lambda target: _upsert(SqliteDatabase(SQLITE)),
+    "data-frame": lambda target: _data_frame("parquet"),
+    "delta": lambda target: _data_frame("delta"),
+    "foreach-batch": _foreach_batch,
     "postgres": lambda target: _database(PostgresDatabase(target)),
     "postgres-upsert": lambda target: _upsert(PostgresDatabase(target)),
 }
-"""By name: what makes the sink. ``target``: a dsn."""
+"""By name: what makes the sink. ``target``: a dsn, or the directory that a function writes to."""
 
 
 def job(sink: str = "rows", records: str = "6000", target: str = "", log: str = "") -> Job:

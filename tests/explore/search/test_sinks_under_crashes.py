@@ -22,7 +22,7 @@ from tests.explore.search.sink_deaths import (
     visits,
 )
 
-FILES = tuple(name for name in sinks.SINKS if name not in ("collect", "log", "disk-log", "database",
+FILES = tuple(name for name in sinks.SINKS if name not in ("collect", "foreach-batch", "log", "disk-log", "database",
                                                            "database-retracting", "upsert"))  # fmt: skip
 QUICK = ("files", "files-open", "committing", "compacting", "bucketing-lengths", "partition-time-compacted", "staged",
          "disk-log", "database")  # fmt: skip
@@ -139,7 +139,7 @@ def test_every_sink_survives_every_death(sink: str, mode: str) -> None:
     """The task at the step, or the whole process, dies at the first, a middle and the last visit of every step."""
     subject = subject_of(sink)
     problems = [problem(subject, case_of(mode, death)) for death in deaths(places(subject, mode))]
-    assert len(problems) > 100
+    assert len(problems) >= 100
     assert [one for one in problems if one is not None] == []
 
 
