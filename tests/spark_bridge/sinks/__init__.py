@@ -1,0 +1,1 @@
+"""The sinks of the bridge: strict rows, Delta tables, functions of each checkpoint."""
