@@ -490,14 +490,13 @@ class _Dispatcher:
     def __call__(self, event: Any) -> None:
         kind = event.__class__
         handlers = self.by_kind.get(kind)
-        is_element = self._hears_more and (kind is Send or kind is Receive)
-        if is_element and event.kind == RECORDS and event.channel not in self._heard:
-            handlers = None
         if handlers is not None:
-            try:
-                for handler in handlers:
-                    handler(event)
-            except Exception as error:
-                raise _InvariantFailed(f"an invariant failed at {event}: {error!r}") from error
+            is_element = self._hears_more and (kind is Send or kind is Receive)
+            if not is_element or event.kind != RECORDS or event.channel in self._heard:
+                try:
+                    for handler in handlers:
+                        handler(event)
+                except Exception as error:
+                    raise _InvariantFailed(f"an invariant failed at {event}: {error!r}") from error
         for other in self.others:
             other(event)

@@ -304,6 +304,8 @@ class Explorer:
                 self._subject, case, invariants, world=world, instruments=[trace.append], bounds=self._order.bounds
             )
             digest = trace_digest(trace)
+            # The run, which refers to itself, keeps its instrument: without the events less is left to be collected.
+            trace.clear()
             whole = whole or number % CHUNK_RUNS == 0
             return _Made(finished, invariants, digest, Footprint.of(finished, digest) if whole else None)
         finally:
