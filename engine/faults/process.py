@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -57,6 +57,17 @@ _MOST_NOTED = 10_000
 """Visits of so many opportunities are kept before they are counted."""
 
 
+def _weights(faults: Iterable[Fault]) -> Weights:
+    """As usual, but exact faults count the visits of their points one by one."""
+    exact = sorted({fault.point for fault in faults if fault.point is not None})
+    return _weights_at(tuple(exact)) if exact else _USUAL
+
+
+@lru_cache(1024)  # Visits are kept by their weights, and the cases of a search have the same points again and again.
+def _weights_at(exact: tuple[str, ...]) -> Weights:
+    return Weights({**_WEIGHTS, **dict.fromkeys(exact, 1 + _MOST_NOTED)})
+
+
 class RaisedOnPurposeError(Exception):
     """The exception that a fault makes a user's function raise."""
 
@@ -81,9 +92,7 @@ class ProcessFaults:
             if fault.point is not None:
                 self._at_points.setdefault((fault.point, fault.phase), []).append(at)
         self._by_chance = Opportunities(KINDS, (), mix, struck, details=self._details)
-        # Exact faults count the visits of their point one by one.
-        exact = {fault.point: 1 + _MOST_NOTED for fault in self._faults if fault.point is not None}
-        self.visited = NotedVisits(Weights({**_WEIGHTS, **exact}) if exact else _USUAL)
+        self.visited = NotedVisits(_weights(self._faults))
         self.is_wary = False
         """Whether to be told of each visit at once."""
         self.last_actor: str | None = None
@@ -222,6 +231,8 @@ class ProcessFaults:
     def _use(self, at: int) -> Fault:
         self._used[at] = True
         self._struck.note(self._faults[at])
+        # Visits count one by one as long as a fault waits for them. (Steps that tasks already have keep their weight.)
+        self.visited.weights = _weights(one for one, used in zip(self._faults, self._used, strict=True) if not used)
         return self._faults[at]
 
     def _is_meant(self, at: int, actor: str) -> bool:
