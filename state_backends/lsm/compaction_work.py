@@ -104,7 +104,7 @@ class CompactionWork(BackgroundWork):
         """Whether the entries may be merged as matrices, if they are of one width: nothing is dropped or changed."""
         options = self._files.options
         return (
-            options.compaction_filter is None
+            not options.compaction_filter
             and options.compression == "none"
             and not any(file.deletes for file in self.task.inputs)
             and sum(file.entries for file in self.task.inputs) >= fixed_width.FEWEST_ENTRIES
@@ -140,7 +140,8 @@ class CompactionWork(BackgroundWork):
 
     def _cleaned(self, pieces: Iterator[Columns]) -> Iterator[Columns]:
         """The merged entries, without those that the filter drops and without tombstones that hide nothing."""
-        ask = self._files.options.compaction_filter
+        # A filter is false while it would keep every row: that of a store without time-to-live.
+        ask = self._files.options.compaction_filter or None
         drops = self.task.is_bottom and (ask is not None or any(file.tombstones for file in self.task.inputs))
         for keys, values in pieces:
             if ask is not None:

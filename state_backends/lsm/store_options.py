@@ -9,8 +9,9 @@ from state_backends.base import StateArgumentError
 
 CompactionFilter = Callable[[bytes, bytes], bytes | None]
 """Compactions call it with each live (key, value). If it returns the same object, the entry stays; ``None`` drops the
-entry; other bytes replace the value. Its answer must not depend on anything that differs between runs. Open snapshots
-and scans keep the files that they began with, so they never see its effect."""
+entry; other bytes replace the value. Its answer must not depend on anything that differs between runs. A filter that is
+false (``bool()``) when a compaction begins is not asked in it, and entries of one width are merged as arrays. Open
+snapshots and scans keep the files that they began with, so they never see its effect."""
 
 COMPACTION_STYLES = ("levelled", "universal", "none")
 COMPRESSIONS = ("none", "zlib")

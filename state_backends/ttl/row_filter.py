@@ -41,6 +41,10 @@ class TtlRowFilter:
         if config.cleanup_in_compaction:
             self._in_compaction[key] = (kind is StateKind.LIST, config)
 
+    def __bool__(self) -> bool:
+        """For compaction: whether any row may be dropped."""
+        return bool(self._in_compaction)
+
     def __call__(self, key: bytes, value: bytes) -> bytes | None:
         """For compaction: the part of a row that is kept now."""
         known = self._in_compaction.get(key[GROUP_BYTES:PART_BYTES])

@@ -6,18 +6,20 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import starmap
+from typing import Any
 from zlib import crc32
 
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from state_backends.base import BackgroundWork, CorruptStateError
+from state_backends.base import BackgroundWork, CorruptStateError, StateTtlConfig, ValueStateDescriptor
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, FileSystem, MemoryFileSystem
 from state_backends.lsm import LsmOptions, LsmStore, bloom, compaction_work, fixed_width, sst
 from state_backends.lsm.block import encode_block
 from state_backends.lsm.bloom import build_filter, build_filter_at_once
 from state_backends.lsm.fixed_width import key_hashes
 from tests.state_backends.lsm.support import content, names, open_store
+from tests.state_backends.ttl.support import Clock, backend
 
 np = pytest.importorskip("numpy")
 
@@ -120,6 +122,25 @@ def test_options_that_arrays_do_not_serve(options: dict[str, object]) -> None:
     entries = [[(b"%04d" % number, b"value") for number in range(start, 60, 6)] for start in range(6)]
 
     assert written(entries, 1, 60, **options) == written(entries, NEVER, 60, **options)
+
+
+@pytest.mark.parametrize("ttl", [None, StateTtlConfig(1_000)])
+def test_state_that_cannot_expire_is_merged_as_arrays(
+    monkeypatch: pytest.MonkeyPatch, ttl: StateTtlConfig | None
+) -> None:
+    """A keyed backend asks for no row in compactions, until a state with time-to-live is declared."""
+    calls: list[str] = []
+    monkeypatch.setattr(compaction_work, "merged_fixed", _noting(calls, "merged_fixed", compaction_work.merged_fixed))
+    keyed: Any = backend("lsm", Clock())
+    state = keyed.value_state(ValueStateDescriptor("counts", ttl=ttl))
+    with arrays_from(1):
+        for count in (100, 200):
+            state.update_many(range(50), [count] * 50)
+            keyed._access.opened.flush()
+        keyed._access.opened.compact_all()
+
+    assert state.get_many(list(range(50))) == [200] * 50
+    assert calls == ([] if ttl else ["merged_fixed"])
 
 
 def test_a_range_that_is_deleted() -> None:
