@@ -77,7 +77,7 @@ class SecondTime(AckingFunction):
         ctx.ack(record)
 
 
-def job(function: AckingFunction, results: CollectedResults, source: Any = None) -> Job:
+def job_with(function: AckingFunction, results: CollectedResults, source: Any = None) -> Job:
     """numbers -> function -> out; each arrow is a channel."""
     made = Job("acking-functions")
     numbers = made.source(source or SequenceSource(0, 100), name="numbers")
@@ -87,7 +87,7 @@ def job(function: AckingFunction, results: CollectedResults, source: Any = None)
 
 def run(function: AckingFunction, results: CollectedResults, kills: tuple[str, ...] = (), source: Any = None) -> Any:
     """Run the job with acking; links take 1 us, records time out after 1 to 2 ms."""
-    result = job(function, results, source).run(
+    result = job_with(function, results, source).run(
         mode="acking", acking={"timeout": "1ms"}, cost={"link_latency": "1us"}, kills=list(kills)
     )
     return result.execution

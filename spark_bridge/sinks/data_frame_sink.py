@@ -3,7 +3,7 @@
 Each subtask writes the rows of a checkpoint to one Parquet file in the directory of the table, before the checkpoint
 completes; a Delta table does not show files that its log does not name. Then one commit adds the file under the
 application transaction (writer and subtask, checkpoint id). So a driver, executors, and other writers of the table see
-a checkpoint whole or not at all, and once.
+what a subtask wrote in a checkpoint whole or not at all, and once.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ GROUPS = {
     "committers": ("committer", "compacting"),
     "tables and logs": ("partitioned", "partitioned-compacting", "staged", "log"),
     "databases": ("sqlite", "sqlite-upsert"),
+    "tables for Spark": ("data-frame", "delta", "foreach-batch"),
     "a server": ("postgres", "postgres-upsert"),
 }
 BRIEF = ("--records", "1200", "--most-kills", "2")

@@ -28,6 +28,7 @@ from tests.house.project import ROOT
 EXAMPLES = ROOT / "examples"
 
 NO_JOB = {
+    "acking_functions.py": "a program; it runs its jobs itself, in mode acking",
     "end_to_end.py": "a program; its sinks are in sinks.py",
     "end_to_end_sinks.py": "part of end_to_end.py",
     "flights.py": "needs the data of a year of flights",
@@ -48,6 +49,8 @@ NOT_EVALUATED = {
     },
     "scenarios/processing_timers.py": {"out": "the virtual clock"},
     "partition_commit.py": {"table-partition-committer": "PartitionCommitterSpec"},
+    "sinks.py sink=delta": {"out": "MemoryDeltaSink"},
+    "sinks.py sink=foreach-batch": {"out": "BatchesById"},
     "sinks.py sink=partitions": {"out-partition-committer": "PartitionCommitterSpec"},
     "sinks.py sink=partitions-compacted": {"out-partition-committer": "CompactCoordinatorSpec"},
     "sinks.py sink=partition-time": {"out-partition-committer": "PartitionCommitterSpec"},
