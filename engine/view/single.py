@@ -64,7 +64,7 @@ def notices(data: Mapping[str, Any]) -> list[dict[str, str]]:
         found.append(
             f"A long run: {before:,} events before what is shown here and {after:,} after it are left out. The page"
             " keeps the time around the first failure, its checkpoint and its restore; without a failure it keeps the"
-            " end. Tables and totals are of the whole run."
+            " end. The checkpoint table is of the whole run; series and the trails of the ledger are of this part."
         )
     if not any(row[2] == "record" for row in data["actions"]):
         found.append("No record is in this part of the run.")
