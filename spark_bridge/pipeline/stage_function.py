@@ -21,7 +21,6 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, cast
 
@@ -146,11 +145,12 @@ class _Partition:
             # A partition without rows has a subtask nevertheless: it takes part in the checkpoint.
             mine = [stage.subtasks[number].index]
         for subtask in mine:
-            run = partial(self._run_subtask, subtask, [row for row in waiting if row.subtask == subtask])
+            # Nothing of the subtask happens before its rows are asked for.
+            rows = row_batches(self._run_subtask(subtask, [row for row in waiting if row.subtask == subtask]))
             if self._order.takes_turns and writes_elsewhere(self._plan.vertices[self._plan.subtasks[subtask].vertex]):
-                yield from row_batches(in_turn(self._order.batch, subtask, run))
+                yield from in_turn(self._order.batch, subtask, rows)
             else:
-                yield from row_batches(run())
+                yield from rows
 
     def _passed_on(self, row: StageRow) -> StageRow:
         return StageRow(self._target(row.subtask, row.sequence), row.subtask, row.channel, row.sequence, row.payload)

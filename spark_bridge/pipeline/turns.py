@@ -13,21 +13,20 @@ Rules.
 
 from __future__ import annotations
 
-import os
-import pickle
 import posixpath
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import TypeVar
+from typing import TYPE_CHECKING
 
 from engine.elements.operator import Operator
 from engine.graph.plan import OperatorPlan, VertexPlan
 from operators.sources import SourceOperator
 from spark_bridge.pipeline.subtask_batch import BatchOrder
-from state_backends.files import LocalFileSystem
+from state_backends.files import LocalFileSystem, write_atomically
 from state_backends.snapshots import CheckpointStorage
 
-RowT = TypeVar("RowT")
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 TURNS_DIR_NAME = "turns"
 
@@ -44,28 +43,35 @@ def _writes(operator: OperatorPlan, made: Operator) -> bool:
     return commits or not (operator.chained_outputs or operator.edge_outputs)
 
 
-def in_turn(order: BatchOrder, subtask: int, run: Callable[[], Iterable[RowT]]) -> list[RowT]:
-    """The rows of a subtask in a batch: of an attempt before, or those of ``run``. Waits for its turn."""
-    storage = CheckpointStorage(LocalFileSystem(), order.storage_dir, order.plan.job_name)
+def in_turn(order: BatchOrder, subtask: int, run: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """The rows of a subtask in a batch: of an attempt before, or those of ``run``, which begins when its turn comes."""
+    import pyarrow as pa
+
+    files = LocalFileSystem()
+    storage = CheckpointStorage(files, order.storage_dir, order.plan.job_name)
     directory = posixpath.join(storage.working_dir, TURNS_DIR_NAME, str(subtask))
     kept = posixpath.join(directory, f"{order.incarnation}-{order.attempt}")
-    turn = LocalFileSystem().wait_for_directory(directory)
+    turn = files.wait_for_directory(directory)
     try:
-        with suppress(FileNotFoundError), open(kept, "rb") as file:
-            rows: list[RowT] = pickle.load(file)
-            return rows
-        rows = list(run())
-        _keep(directory, kept, rows)
+        if files.exists(kept):
+            return list(pa.ipc.open_stream(files.read_bytes(kept)))
+        rows = list(run)
+        if rows:  # a subtask that has ended gives none, and writes nothing
+            _keep(files, directory, kept, rows)
         return rows
     finally:
         turn.release()
 
 
-def _keep(directory: str, path: str, rows: list[RowT]) -> None:
-    older = [name for name in os.listdir(directory) if name[:1].isdigit()]
-    with open(f"{path}.inprogress", "wb") as file:
-        pickle.dump(rows, file)
-    os.replace(f"{path}.inprogress", path)
+def _keep(files: LocalFileSystem, directory: str, path: str, rows: list[pa.RecordBatch]) -> None:
+    import pyarrow as pa
+
+    older = [name for name in files.list_dir(directory) if name[:1].isdigit()]
+    stream = pa.BufferOutputStream()
+    with pa.ipc.new_stream(stream, rows[0].schema) as writer:
+        for batch in rows:
+            writer.write_batch(batch)
+    write_atomically(files, path, stream.getvalue().to_pybytes())
     for name in older:
         with suppress(FileNotFoundError):
-            os.unlink(posixpath.join(directory, name))
+            files.delete(posixpath.join(directory, name))

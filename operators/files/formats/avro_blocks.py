@@ -1,4 +1,4 @@
-"""Avro object container files: a header, then blocks of records, each with a marker behind it (extra ``avro``).
+"""Avro object container files: a header, then blocks of records, each with a marker after it (extra ``avro``).
 
 Rules (Avro 1.11 specification, "Object Container Files"; Flink: ``AvroKeyValueSinkWriter``, ``AvroInputFormat``)
 -----------------------------------------------------------------------------------------------------------------
