@@ -107,6 +107,12 @@ class OutputAheadError(StorageError):
     exit_code = 23
 
 
+class OverloadError(WeirError):
+    """More records come than the job can handle: its queue grows for ever, and no restart changes that."""
+
+    exit_code = 26
+
+
 class JobChangedError(WeirError):
     """The job does not fit the state it shall be restored from; the message says uid by uid what is missing."""
 

@@ -22,6 +22,7 @@ from engine.elements.errors import ForbiddenCallError, KeyTypeMismatchError, Use
 from state_backends.base import KeyTypeError
 
 if TYPE_CHECKING:
+    from engine.elements.outside_world import OutsideWorld
     from engine.elements.record_tracking import RecordTracking
     from engine.observe.provenance import Lineage
     from state_backends.api import KeyedStateBackend, OperatorStateBackend
@@ -70,6 +71,8 @@ class OperatorContext(Protocol):
     """Whether the restored state is of a snapshot that the job was started from. The run that took it may have
     committed into another output directory."""
     metrics: OperatorMetrics
+    world: OutsideWorld | None
+    """The clock and the chances outside of the job; ``None`` where no time passes, as in batches on Spark."""
     tracking: RecordTracking | None
     """Tracks the records of the task in mode ``acking``; ``None`` in other modes."""
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from engine.elements.batch import Batch
+from engine.elements.outside_world import OutsideWorld
 from state_backends.files import FileSystem
 
 
@@ -18,6 +19,10 @@ class SourceContext(Protocol):
 
     name: str
     attempt: int
+
+    @property
+    def world(self) -> OutsideWorld | None:
+        """The clock and the chances outside of the job; ``None`` where no time passes."""
 
     def file_system(self) -> FileSystem:
         """The file system of the job."""

@@ -5,6 +5,12 @@ the results with means and plots; ``case_grid``, ``case_processes``, ``row_measu
 
 from __future__ import annotations
 
+from engine.elements.arrival_processes import (
+    ArrivalProcess as ArrivalProcess,
+    Periodic as Periodic,
+    Poisson as Poisson,
+    Trace as Trace,
+)
 from engine.elements.laws import (
     Constant as Constant,
     Empirical as Empirical,
@@ -18,3 +24,4 @@ from engine.elements.laws import (
 from engine.study.study_file import StudyIdentity as StudyIdentity
 from engine.study.study_table import StudyTable as StudyTable, read_study as read_study, row_text as row_text
 from engine.study.sweep import sweep as sweep
+from operators.sources import Arrivals as Arrivals

@@ -15,9 +15,13 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
+from engine.elements.errors import OverloadError
+
 CaseT = TypeVar("CaseT")
-Outcome = tuple[Any, str | None]
-"""What the work returned, and the error instead of it."""
+Outcome = tuple[Any, tuple[str, str] | None]
+"""What the work returned; instead of it, the status of the case and the error."""
+
+FAILED, OVERLOADED = "failed", "overloaded"
 
 
 def each_in_its_process(
@@ -51,7 +55,7 @@ def each_in_its_process(
                     outcome = connection.recv()
                 except EOFError:
                     process.join()
-                    outcome = None, f"its process died (exit code {process.exitcode})"
+                    outcome = None, (FAILED, f"its process died (exit code {process.exitcode})")
                 connection.close()
                 process.join()
                 yield number, outcome
@@ -70,5 +74,6 @@ def _work(work: Callable[[Any], Any], case: Any, connection: Connection[Any, Any
     try:
         outcome: Outcome = work(case), None
     except Exception as error:
-        outcome = None, f"{type(error).__name__}: {error}"
+        status = OVERLOADED if isinstance(error.__cause__ or error, OverloadError) else FAILED
+        outcome = None, (status, f"{type(error).__name__}: {error}")
     connection.send(outcome)

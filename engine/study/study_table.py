@@ -18,7 +18,8 @@ _TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1, "ns"))
 
 
 class StudyTable:
-    """Rows of one study: its arguments, ``status`` (``ok`` or ``failed``), ``error``, and what it measured."""
+    """Rows of one study: its arguments, ``status`` (``ok``, ``failed`` or ``overloaded``), ``error``, and what it
+    measured."""
 
     def __init__(
         self, name: str, arguments: Sequence[str], rows: Sequence[Row], study: Callable[..., Any] | None = None
@@ -43,7 +44,7 @@ class StudyTable:
 
     @property
     def failed(self) -> list[Row]:
-        """The rows of cases that raised an error or died."""
+        """The rows of cases that raised an error, were overloaded, or died."""
         return [row for row in self._rows if row["status"] != "ok"]
 
     @property

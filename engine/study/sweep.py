@@ -15,7 +15,7 @@ from typing import Any
 from engine import __version__
 from engine.elements.errors import ConfigurationError, check_whole
 from engine.study.case_grid import checked, describe, grid, key_of, plain
-from engine.study.case_processes import Outcome, each_in_its_process
+from engine.study.case_processes import FAILED, Outcome, each_in_its_process
 from engine.study.row_measures import measures_of
 from engine.study.study_file import ResultsFile, Row, StudyIdentity
 from engine.study.study_table import StudyTable
@@ -45,7 +45,8 @@ def sweep(
     ``progress``  is called with the number of cases that have ended, the number of all, and the row;
     ``identity``  tells this study from others, instead of its name and its program text.
 
-    A case that raises an error, or whose process dies, becomes a row with ``status`` ``failed`` and the error.
+    A case that raises an error, or whose process dies, becomes a row with ``status`` ``failed`` and the error; one with
+    more arrivals than the job can handle a row with ``overloaded``.
 
     Raises :class:`ConfigurationError` for cases that cannot be run, and for a study whose result changes from run to
     run, and :class:`StorageError` when ``out`` holds results of another study or version.
@@ -82,9 +83,10 @@ def _in_order(cases: Sequence[Mapping[str, Any]], rows: Mapping[str, Row]) -> li
     return [*(rows[key] for key in keys), *(row for key, row in rows.items() if key not in keys)]
 
 
-def _row(case: Mapping[str, Any], measures: Mapping[str, Any] | None, error: str | None) -> Row:
-    if measures is None:
-        return {**plain(case), "status": "failed", "error": error}
+def _row(case: Mapping[str, Any], measures: Mapping[str, Any] | None, failure: tuple[str, str] | None) -> Row:
+    if failure is not None or measures is None:
+        status, error = failure or (FAILED, "")
+        return {**plain(case), "status": status, "error": error}
     return {**plain(case), "status": "ok", "error": None, **measures}
 
 

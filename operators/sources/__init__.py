@@ -1,10 +1,12 @@
 """Sources: ``source_operator`` runs a source in turns and keeps its positions, ``source_context`` connects it with its
 operator; ``in_memory`` holds the sources that need no file: a collection, a sequence of ints, a generator function.
+``arrivals`` brings records at times of their own;
 ``function_source`` is made of a function with state, ``spout_source`` calls a program back.
 """
 
 from __future__ import annotations
 
+from operators.sources.arrivals import Arrivals as Arrivals, ArrivalsOperator as ArrivalsOperator
 from operators.sources.function_source import (
     FunctionSource as FunctionSource,
     SourceFunction as SourceFunction,

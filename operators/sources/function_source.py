@@ -107,6 +107,7 @@ class FunctionSourceOperator(SourceOperator):
     """Reads from the function."""
 
     takes_turns = False
+    opens_splits = False
 
     def __init__(self, source: FunctionSource, watermark_strategy: WatermarkStrategy | None = None) -> None:
         super().__init__(source, watermark_strategy)

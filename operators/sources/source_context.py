@@ -16,6 +16,7 @@ from typing import Any
 
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
+from engine.elements.outside_world import OutsideWorld
 from engine.elements.source import SourceCheckpointListener
 from state_backends.files import FileSystem
 
@@ -30,8 +31,12 @@ class OperatorSourceContext:
         self.name = operator.context.name
         self.attempt = operator.context.attempt
 
-    def file_system(self) -> FileSystem:
+    @property
+    def world(self) -> OutsideWorld | None:
         """See :class:`engine.elements.source.SourceContext`, as for the other methods."""
+        return self._operator.context.world
+
+    def file_system(self) -> FileSystem:
         return self._operator.context.file_system()
 
     def processing_time_ns(self) -> int:

@@ -86,6 +86,8 @@ class SourceOperator(Operator):
 
     takes_turns = True
     """Whether splits are read side by side, or one after the other."""
+    opens_splits = True
+    """Whether it opens the splits of its source."""
 
     def __init__(
         self,
@@ -433,7 +435,7 @@ def _joined(pieces: list[Batch]) -> Batch:
 def source_of(factory: object) -> Source | None:
     """The source that opens the splits for the operators of this factory; ``None`` if it does not make source
     operators."""
-    if isinstance(factory, partial) and factory.func is SourceOperator:
+    if isinstance(factory, partial) and getattr(factory.func, "opens_splits", False):
         opener: Source = factory.args[0]
         return opener
     return getattr(factory, "opens", None)
@@ -442,6 +444,6 @@ def source_of(factory: object) -> Source | None:
 def reading_from(factory: Any, source: Source) -> OperatorFactory:
     """The same source operators with another source that opens splits and reads them in its own way."""
     if isinstance(factory, partial):
-        return partial(SourceOperator, source, *factory.args[1:], **factory.keywords)
+        return partial(factory.func, source, *factory.args[1:], **factory.keywords)
     made: OperatorFactory = factory.opening(source)
     return made

@@ -9,7 +9,7 @@ from engine.elements.operator import Operator
 from engine.graph.plan import ExecutionPlan, OperatorPlan
 from engine.runtime.config import RunConfig
 from operators.async_io import AsyncWaitOperator
-from operators.sources import source_of
+from operators.sources import ArrivalsOperator, source_of
 
 _ALIGNED = ("aligned", "exactly-once")
 _WITHOUT = "run the job without --on"
@@ -47,6 +47,8 @@ def _problem(operator: OperatorPlan, made: Operator) -> str | None:
         return f"waits for answers while time passes, and none passes in a batch: use map, or {_WITHOUT}"
     if made.one_process is not None:
         return made.one_process
+    if isinstance(made, ArrivalsOperator):
+        return f"waits for times of arrival, and no time passes in a batch: use GeneratorSource, or {_WITHOUT}"
     source = source_of(operator.factory)
     if getattr(getattr(source, "inner", source), "group", None) is not None:
         return "commits offsets to a consumer group, and a source hears of no completed checkpoint: leave group= out"

@@ -14,6 +14,7 @@ from typing import Any
 
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator, OperatorMetrics, TwoInputOperator
+from engine.elements.outside_world import OutsideWorld
 from state_backends.api import OperatorStateBackend
 from state_backends.base import STRING, KeyType, key_group_range_for_index
 from state_backends.files import FileSystem, MemoryFileSystem
@@ -127,6 +128,7 @@ class FakeContext:
         self.checkpointing_enabled = checkpointing_enabled
         self.publish_at_once = False
         self.tracking = None
+        self.world: OutsideWorld | None = None
         self.starts_from_another_run = False
         self.losses: list[str] = []
         self.coordinated = coordinated

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.elements.batch import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS, Batch
+from engine.elements.outside_world import OutsideWorld
 from engine.explore.opinion.elements import Element, Mark, NotModelled, Order, Record
 from engine.explore.opinion.function_steps import Watermarks
 from state_backends.files import FileSystem
@@ -52,6 +53,10 @@ class _Context:
 
     def __init__(self, name: str, files: FileSystem, read: Input) -> None:
         self.name, self._files, self._read = name, files, read
+
+    @property
+    def world(self) -> OutsideWorld:
+        raise NotModelled("its records come at times of their own")
 
     def file_system(self) -> FileSystem:
         return self._files

@@ -39,6 +39,7 @@ from engine.elements.errors import (
     JobGraphError,
     MissingDependencyError,
     OutputAheadError,
+    OverloadError,
     StorageError,
     WeirError,
 )
@@ -82,6 +83,7 @@ NO_RESTART_HELPS = (
     FinalCheckpointError,
     DataLossError,
     OutputAheadError,
+    OverloadError,
     ReplayLimitError,
     UnacknowledgedError,
     AcknowledgementError,

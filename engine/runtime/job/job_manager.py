@@ -44,6 +44,7 @@ from engine.runtime.storage import CheckpointFiles, LocalFiles, RestoredJob
 from engine.runtime.tasks import (
     AttemptHook,
     BarrierProcessed,
+    DrawnWorld,
     OperatorEvent,
     ServiceTimes,
     SourceProgress,
@@ -127,6 +128,7 @@ class JobManager:
                 hook=hook,
                 provenance=provenance,
                 tracking=acking,
+                world=DrawnWorld(choices.draw, lambda: self.job.started_ns),
                 service=ServiceTimes(config.service, plan, choices.draw) if config.service else None,
             ),
             config,

@@ -13,6 +13,7 @@ from engine.runtime.tasks.attempt import (
     lone_task as lone_task,
     replaced_task as replaced_task,
 )
+from engine.runtime.tasks.drawn_world import DrawnWorld as DrawnWorld
 from engine.runtime.tasks.environment import (
     AttemptHook as AttemptHook,
     BarrierProcessed as BarrierProcessed,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.checkpoint.coordinator import TaskId
 from engine.elements.errors import StateError
+from engine.elements.outside_world import OutsideWorld
 from engine.graph.partitioner import KeyTypeAgreement
 from engine.graph.plan import ChannelPlan, ExecutionPlan, SubtaskPlan, VertexPlan
 from engine.observe.provenance import Provenance
@@ -164,6 +165,8 @@ class TaskEnvironment:
     """Is told the causes of records; absent when the run keeps no ledger."""
     tracking: RunTracking | None = None
     """Absent when records are not tracked."""
+    world: OutsideWorld | None = None
+    """Outside of the job; absent where no time passes."""
     service: ServiceTimes | None = None
     """Absent when no operator has a law of its service time."""
     _key_types: dict[int, KeyTypeAgreement] = field(default_factory=dict, init=False)

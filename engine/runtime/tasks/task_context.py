@@ -63,6 +63,7 @@ class TaskOperatorContext:
         output: ChainOutput,
     ) -> None:
         environment = place.environment
+        self.world = environment.world
         self.tracking = tracking
         self.plan = plan
         self.uid = plan.uid
