@@ -64,7 +64,7 @@ class SparkDataflow:
 
     def run(self, frame: DataFrame, order: StageOrder) -> DataFrame:
         self._order = order.batch
-        order = replace(order, tell=self._attempts().add, takes_turns=self._speculates())
+        order = replace(order, tell=self._attempts().add)
         return self._mapped(frame, order, stage_function(order))
 
     def close(self, frame: DataFrame, order: ClosingOrder) -> DataFrame:
@@ -97,11 +97,6 @@ class SparkDataflow:
         return run_function(
             spec.fn, frame, store, label=label, result_schema=spec.result_schema, period_column=spec.period_column
         )
-
-    def _speculates(self) -> bool:
-        """Whether Spark runs a slow task twice at the same time."""
-        setting = self.source_rows.sparkSession.sparkContext.getConf().get("spark.speculation")
-        return str(setting).lower() == "true"
 
     def _attempts(self) -> Accumulator[Sent]:
         if self._sent is None:

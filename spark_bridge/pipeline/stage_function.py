@@ -55,8 +55,7 @@ _MOST_BYTES = 16 * 1024 * 1024
 @dataclass(frozen=True, slots=True)
 class StageOrder:
     """What every partition of a stage gets. ``types``: the classes of the job that state may contain. ``tell``: is told
-    what each attempt at a subtask has sent. ``takes_turns``: attempts at one subtask may meet, see :mod:`.turns`. After
-    a first pass: ``stored``, by partition, the file with its rows, empty
+    what each attempt at a subtask has sent. After a first pass: ``stored``, by partition, the file with its rows, empty
     for none; ``results``, by subtask, what the function of its transform has given."""
 
     batch: BatchOrder
@@ -66,7 +65,6 @@ class StageOrder:
     subtask_of: dict[tuple[int, int], int]
     """The index of a subtask by its vertex and number."""
     tell: Callable[[Sent], None] | None = None
-    takes_turns: bool = False
     stored: tuple[str, ...] = ()
     results: Mapping[int, tuple[PeriodResults, ...]] = field(default_factory=dict)
 
@@ -147,7 +145,7 @@ class _Partition:
         for subtask in mine:
             # Nothing of the subtask happens before its rows are asked for.
             rows = row_batches(self._run_subtask(subtask, [row for row in waiting if row.subtask == subtask]))
-            if self._order.takes_turns and writes_elsewhere(self._plan.vertices[self._plan.subtasks[subtask].vertex]):
+            if writes_elsewhere(self._plan.vertices[self._plan.subtasks[subtask].vertex]):
                 yield from in_turn(self._order.batch, subtask, rows)
             else:
                 yield from rows

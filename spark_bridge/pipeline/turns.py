@@ -1,4 +1,4 @@
-"""Two attempts at one subtask at the same time, as Spark makes them on purpose when it speculates.
+"""Two attempts at one subtask at the same time: Spark speculates, or has given up a worker that still writes.
 
 Rules.
 * A subtask that only keeps state runs as often as Spark likes: its working files are of one attempt, and snapshots are

@@ -19,6 +19,8 @@ from pathlib import Path
 
 ELLIPSIS = "…"
 _PAGE_DIRECTORY = "/tmp/try"
+_PATIENCE_SECONDS = 600
+"""A command never takes so long, on whatever machine: it hangs."""
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _OF_THE_MACHINE = (
     (re.compile(r"\(Python [\d.]+\)"), "(Python)"),
@@ -131,7 +133,7 @@ def run_command(text: str, directory: Path, root: Path) -> list[str]:
 def _run(arguments: list[str], directory: Path, root: Path) -> subprocess.CompletedProcess[str]:
     environment = {"PYTHONPATH": str(root), "COLUMNS": "80", "LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin"}
     return subprocess.run(
-        arguments, cwd=directory, env=environment, capture_output=True, text=True, check=False, timeout=120
+        arguments, cwd=directory, env=environment, capture_output=True, text=True, check=False, timeout=_PATIENCE_SECONDS
     )
 
 

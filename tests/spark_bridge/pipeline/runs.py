@@ -14,6 +14,8 @@ from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.storage import open_storage
 from spark_bridge.pipeline import BatchExecution
 from spark_bridge.pipeline.batch_driver import BatchDriver
+from spark_bridge.pipeline.stage_function import StageOrder
+from spark_bridge.pipeline.turns import writes_elsewhere
 from tests.spark_bridge.pipeline.local_stages import LocalStages
 
 MOST_BATCHES = 60
@@ -25,6 +27,12 @@ class StoppedError(BaseException):
 
 def config(records: int = 150, **options: Any) -> RunConfig:
     return RunConfig(checkpoint_interval=CheckpointInterval(records=records), **options)
+
+
+def writes(order: StageOrder) -> bool:
+    """Whether a subtask of this stage may write anything but its state."""
+    vertices = order.batch.plan.vertices
+    return any(writes_elsewhere(vertices[one.vertex]) for one in order.stage.subtasks)
 
 
 def simulated(job: Job, directory: Path, settings: RunConfig, *, killed_at_ns: int | None = None) -> ExecutionResult:
