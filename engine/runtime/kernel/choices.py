@@ -14,6 +14,7 @@ Each reads the stream ``schedule`` its own way and records it in the same form. 
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
@@ -90,27 +91,32 @@ class ChoiceLog(Sequence[Choice]):
 
 
 _STEP, _FACTOR, _OTHER_FACTOR = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_BLOCK, _BLOCKS_WITHOUT_NUMPY = 128, 1_000
+"""So many numbers are made at once. numpy makes them ten times as fast; to load it takes as long as these blocks do."""
 
 
 class _SplitMix64:
     """Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators (OOPSLA 2014), the 64-bit mixer."""
 
-    __slots__ = ("ahead", "state")
+    __slots__ = ("_blocks", "ahead", "state")
 
     def __init__(self, seed: str, stream: str) -> None:
         digest = blake2b(f"{seed}\0{stream}".encode(), digest_size=8).digest()
         self.state = int.from_bytes(digest, "big")
         self.ahead: list[int] = []
         """Numbers made already that come before those of ``state``, the first one last."""
+        self._blocks = 0
 
     def below(self, bound: int) -> int:
         return ((self.ahead.pop() if self.ahead else self._next()) * bound) >> 64
 
     def go_ahead(self) -> list[int]:
-        """Make the next numbers of 64 bits, and give ``ahead``: enough to be worth the calls of numpy; one without."""
-        steps = _steps_ahead()
+        """Make the next numbers of 64 bits, and give ``ahead``."""
+        steps = _steps_ahead() if "numpy" in sys.modules or self._blocks > _BLOCKS_WITHOUT_NUMPY else None
         if steps is None:
-            self.ahead.append(self._next())
+            self._blocks += 1
+            self.ahead[:] = [self._next() for _ in range(_BLOCK)]
+            self.ahead.reverse()
             return self.ahead
         # Arrays of unsigned numbers wrap around, as the masks in `_next` do.
         states = steps + np.uint64(self.state)
@@ -129,9 +135,9 @@ class _SplitMix64:
 
 @lru_cache(maxsize=1)
 def _steps_ahead() -> np.ndarray[Any, Any] | None:
-    """What the next 128 states are beyond the present one, the farthest first; ``None`` without numpy."""
+    """What the next states are beyond the present one, the farthest first; ``None`` without numpy."""
     try:
-        return np.arange(128, 0, -1, dtype=np.uint64) * np.uint64(_STEP)
+        return np.arange(_BLOCK, 0, -1, dtype=np.uint64) * np.uint64(_STEP)
     except ModuleNotFoundError:
         return None
 

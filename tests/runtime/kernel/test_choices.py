@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, strategies as st
@@ -169,11 +170,14 @@ def test_the_log_reads_like_a_list(draws: list[tuple[str, int]], at: int) -> Non
         log[len(choices)]
 
 
-@pytest.mark.parametrize("has_numpy", [True, False])
-def test_picks_are_the_draws_of_the_schedule(has_numpy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether many are made ahead or one at a time, and with draws in between: longer than what is made ahead."""
-    if not has_numpy:
+@pytest.mark.parametrize("numpy", ["loaded", "loaded on the way", "missing"])
+def test_picks_are_the_draws_of_the_schedule(numpy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However numbers are made ahead, and with draws in between: more than are made at once."""
+    if numpy == "missing":
         monkeypatch.setattr(choices, "_steps_ahead", lambda: None)
+    elif numpy == "loaded on the way":
+        monkeypatch.setattr(choices, "sys", SimpleNamespace(modules={}))
+        monkeypatch.setattr(choices, "_BLOCKS_WITHOUT_NUMPY", 1)
     picking, drawing = ChoiceRecorder("7"), ChoiceRecorder("7")
     event = (0, 0, "run", None, None)
     for number in range(400):
