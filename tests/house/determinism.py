@@ -130,7 +130,9 @@ def _apply_pragmas(findings: list[Finding], source: str, path: str) -> list[Find
 
 
 def _pragmas(source: str) -> list[tuple[int, str]]:
-    found = []
+    found: list[tuple[int, str]] = []
+    if _PRAGMA not in source:
+        return found
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT and token.string.startswith(_PRAGMA):
             found.append((token.start[0], token.string.removeprefix(_PRAGMA).strip()))

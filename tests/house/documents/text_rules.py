@@ -83,7 +83,8 @@ def _stubs(source: str, tree: ast.Module, path: str) -> Iterator[Finding]:
 
 
 def _tests_without_claim(tree: ast.Module, path: str) -> Iterator[Finding]:
-    for node in ast.walk(tree):
+    classes = (node for node in tree.body if isinstance(node, ast.ClassDef))
+    for node in (node for holder in (tree, *classes) for node in holder.body):
         if not isinstance(node, ast.FunctionDef) or not node.name.startswith("test_"):
             continue
         if not ast.get_docstring(node):
