@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 ELLIPSIS = "…"
 _PAGE_DIRECTORY = "/tmp/try"
@@ -132,9 +133,8 @@ def run_command(text: str, directory: Path, root: Path) -> list[str]:
 
 def _run(arguments: list[str], directory: Path, root: Path) -> subprocess.CompletedProcess[str]:
     environment = {"PYTHONPATH": str(root), "COLUMNS": "80", "LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin"}
-    return subprocess.run(
-        arguments, cwd=directory, env=environment, capture_output=True, text=True, check=False, timeout=_PATIENCE_SECONDS
-    )
+    options: dict[str, Any] = {"capture_output": True, "text": True, "check": False, "timeout": _PATIENCE_SECONDS}
+    return subprocess.run(arguments, cwd=directory, env=environment, **options)
 
 
 def is_shown(shown: list[str], printed: list[str]) -> bool:
