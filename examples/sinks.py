@@ -45,6 +45,7 @@ from engine import (
     TableCompaction,
     UpsertSink,
     WatermarkStrategy,
+    table_sink,
 )
 from operators.table.partitions import MemoryMetastore
 from spark_bridge.sinks import DataFrameSink, ForeachBatchSink, MemoryDeltaLog
@@ -103,6 +104,11 @@ def _listed(*columns: str) -> MetastorePolicy:
 
 
 _TYPES = {"key": str, "count": int}
+_AVRO_TABLE = {
+    "connector": "filesystem", "path": "rows", "format": "avro", "partition.keys": "key", "auto-compaction": "true",
+    "compaction.file-size": "100 b", "sink.shuffle-by-partition.enable": "true",
+    "sink.partition-commit.policy.kind": "success-file",
+}  # fmt: skip
 
 
 def _parquet() -> ParquetFormat:
@@ -148,9 +154,7 @@ SINKS: Mapping[str, Callable[[], Any]] = {
         "rows", partition_by=("key",), commit=PartitionCommit(), compaction=TableCompaction(60)
     ),
     "partition-time": lambda: PartitionedFileSink(
-        "rows",
-        partition_by=("day", "hour"),
-        commit=_hourly((SuccessFilePolicy(), _listed("day", "hour"))),
+        "rows", partition_by=("day", "hour"), commit=_hourly((SuccessFilePolicy(), _listed("day", "hour")))
     ),
     "partition-time-compacted": lambda: PartitionedFileSink(
         "rows",
@@ -158,6 +162,7 @@ SINKS: Mapping[str, Callable[[], Any]] = {
         commit=_hourly((_listed("day", "hour"), SuccessFilePolicy())),
         compaction=TableCompaction(100),
     ),
+    "table-avro-compacted": lambda: table_sink(_AVRO_TABLE, {"key": "STRING", "count": "INT"}),
     "staged": lambda: StagedFileSink("rows", partition_by=("key",)),
     "overwrite": lambda: StagedFileSink("rows", partition_by=("key",), overwrite=True, policies=[SuccessFilePolicy()]),
     "log": lambda: LogSink("rows"),
@@ -181,7 +186,7 @@ tests."""
 
 TAKES_DICTS = (
     "parquet", "avro", "orc", "bucketing-avro", "data-frame", "delta", "partitions", "partitions-compacted", "staged",
-    "overwrite",
+    "overwrite", "table-avro-compacted",
 )  # fmt: skip
 BY_TIME = ("partition-time", "partition-time-compacted")
 
@@ -219,9 +224,7 @@ def _times(made: Job, records: int) -> Stream:
             parallelism=1,
         )
         streams.append(
-            clicks.assign_timestamps_and_watermarks(
-                strategy, name=f"{name}-times", uid=f"{name}-times", parallelism=1
-            )
+            clicks.assign_timestamps_and_watermarks(strategy, name=f"{name}-times", uid=f"{name}-times", parallelism=1)
         )
     return streams[0].union(streams[1])
 

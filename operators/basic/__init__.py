@@ -65,6 +65,7 @@ from operators.basic.simple_sinks import (
     CollectSink as CollectSink,
     CountedRecords as CountedRecords,
     CountingSink as CountingSink,
+    DiscardSink as DiscardSink,
     PrintSink as PrintSink,
     SinkOperator as SinkOperator,
 )

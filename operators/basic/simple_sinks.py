@@ -215,30 +215,45 @@ class PrintSink:
     """Writes ``repr(record)``, one per line; with parallelism, each line begins with ``subtask> `` counted from 1 (as
     Flink does).
 
-    Printed lines cannot be taken back, so after a failure records appear again.
+    Printed lines cannot be taken back, so after a failure records appear again. ``identifier`` is put before each line.
     """
 
     name = "print"
 
-    def __init__(self, write: Callable[[str], Any] | None = None) -> None:
-        self._write = write
+    def __init__(self, write: Callable[[str], Any] | None = None, *, identifier: str = "") -> None:
+        self._write, self._identifier = write, identifier
 
     def create_operator(self) -> Operator:
-        return _Print(self._write)
+        return _Print(self._write, self._identifier)
 
 
 class _Print(SinkOperator):
     one_process = _IN_MEMORY
 
-    def __init__(self, write: Callable[[str], Any] | None) -> None:
-        self._write = write
+    def __init__(self, write: Callable[[str], Any] | None, identifier: str) -> None:
+        self._write, self._identifier = write, identifier
 
     def process_batch(self, batch: Batch) -> None:
         context = self.context
-        prefix = f"{context.subtask + 1}> " if context.parallelism > 1 else ""
+        parts = [self._identifier, str(context.subtask + 1) if context.parallelism > 1 else ""]
+        prefix = f"{':'.join(filter(None, parts))}> " if any(parts) else ""
         # Looked up each time: a copy of an operator cannot contain a stream, and the caller of the job may replace it.
         write = self._write or sys.stdout.write
         write("".join([f"{prefix}{value!r}\n" for value in batch.values]))
+
+
+class DiscardSink:
+    """Takes records and does nothing with them (Flink: ``DiscardingSink``)."""
+
+    name = "discard"
+
+    def create_operator(self) -> Operator:
+        return _Discard()
+
+
+class _Discard(SinkOperator):
+    def process_batch(self, batch: Batch) -> None:
+        pass
 
 
 class CountedRecords:

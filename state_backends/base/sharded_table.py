@@ -32,7 +32,10 @@ from typing import Any, Protocol
 from state_backends.base.key_groups import KeyGroupRange, foreign_key
 
 IMMUTABLE_TYPES = frozenset(
-    [type(None), bool, int, float, str, bytes, datetime.date, datetime.datetime, datetime.timedelta, decimal.Decimal]
+    [
+        type(None), bool, int, float, str, bytes, datetime.date, datetime.datetime, datetime.time, datetime.timedelta,
+        decimal.Decimal,
+    ]
 )
 """Exact types of immutable objects, which a snapshot may share."""
 

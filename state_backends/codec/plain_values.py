@@ -2,7 +2,7 @@
 
 A ``{"$kind": …}`` stands for a value that JSON does not have: ``$tuple``, ``$bytes`` (hexadecimal), ``$float``
 (``nan``, ``inf``), ``$dict`` (pairs, when a key is no text), ``$type`` (a registered type, as its registration
-writes it) and, for the built-in ones, ``$date``, ``$datetime``, ``$timedelta``, ``$decimal``.
+writes it) and, for the built-in ones, ``$date``, ``$datetime``, ``$timedelta``, ``$decimal``, ``$time``.
 """
 
 from __future__ import annotations
@@ -93,6 +93,7 @@ _PLAIN: dict[type, Callable[[Any], Any]] = {
     datetime.date: lambda value: {"$date": value.isoformat()},
     datetime.timedelta: lambda value: {"$timedelta": [value.days, value.seconds, value.microseconds]},
     decimal.Decimal: lambda value: {"$decimal": str(value)},
+    datetime.time: lambda value: {"$time": value.isoformat()},
 }
 
 
@@ -125,6 +126,7 @@ _SHOWN: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "$decimal": lambda value: str(value["$decimal"]),
     "$date": lambda value: str(value["$date"]),
     "$datetime": lambda value: str(value["$datetime"]),
+    "$time": lambda value: str(value["$time"]),
     "$timedelta": lambda value: str(datetime.timedelta(*value["$timedelta"])),
     "$type": lambda value: f"<type {value['$type']} version {value['version']}: {shown(value['state'])}>",
 }

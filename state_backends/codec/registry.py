@@ -2,7 +2,7 @@
 
 A class is registered with a small number and a version. Files have the number instead of the name, so
 you may rename a class. With the version, state written by an older program can be brought to the
-present form. Built in are ``date``, ``datetime``, ``timedelta`` and ``Decimal``.
+present form. Built in are ``date``, ``datetime``, ``timedelta``, ``Decimal`` and ``time``.
 """
 
 from __future__ import annotations
@@ -218,6 +218,16 @@ def _datetime_from_state(state: list[Any], version: int) -> datetime.datetime:
     return datetime.datetime(*fields).replace(tzinfo=_timezone_from_state(zone), fold=fold)
 
 
+def _time_to_state(time: datetime.time) -> list[Any]:
+    fields = [time.hour, time.minute, time.second, time.microsecond]
+    return [*fields, time.fold, _timezone_to_state(time.tzinfo)]
+
+
+def _time_from_state(state: list[Any], version: int) -> datetime.time:
+    *fields, fold, zone = state
+    return datetime.time(*fields).replace(tzinfo=_timezone_from_state(zone), fold=fold)
+
+
 def _timedelta_to_state(span: datetime.timedelta) -> list[int]:
     return [span.days, span.seconds, span.microseconds]
 
@@ -227,6 +237,7 @@ _BUILT_IN: tuple[tuple[int, type, ToState, FromState], ...] = (
     (2, datetime.datetime, _datetime_to_state, _datetime_from_state),
     (3, datetime.timedelta, _timedelta_to_state, lambda state, version: datetime.timedelta(*state)),
     (4, decimal.Decimal, str, lambda state, version: decimal.Decimal(state)),
+    (5, datetime.time, _time_to_state, _time_from_state),
 )
 
 default_registry = TypeRegistry()

@@ -70,7 +70,7 @@ def files_reader(out: str, target: str, rows_of: Callable[[str], Iterable[dict[s
     return View([_row(row, place) for place, path in _files(directory) for row in rows_of(path)])
 
 
-def partitions_reader(out: str, target: str) -> View:
+def partitions_reader(out: str, target: str, rows_of: Callable[[str], Iterable[dict[str, Any]]] = _lines) -> View:
     """The same; complete are partitions with a success file, and those in the metastore."""
     directory = Path(out, TABLE)
     complete = {path.parent.name.removeprefix("hour=") for path in directory.glob("hour=*/_SUCCESS")}
@@ -78,7 +78,7 @@ def partitions_reader(out: str, target: str) -> View:
     if os.path.exists(catalogue):
         for (spec,) in _query(catalogue, "partitions", "SELECT spec FROM partitions"):
             complete.add(dict(json.loads(spec))["hour"])
-    return View(files_reader(out, target).rows, frozenset(complete))
+    return View(files_reader(out, target, rows_of).rows, frozenset(complete))
 
 
 def overwritten_reader(out: str, target: str) -> View:
@@ -186,6 +186,7 @@ READERS: dict[str, Callable[[str, str], View]] = {
     "bucketing-sequence": lambda out, target: written_reader(out, target, sequence_records),
     "partitioned": partitions_reader,
     "partitioned-compacting": partitions_reader,
+    "table-orc": lambda out, target: partitions_reader(out, target, _orc_rows),
     "staged": overwritten_reader,
     "log": log_reader,
     "sqlite": sqlite_reader,

@@ -21,7 +21,7 @@ from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, StorageError, check_whole
 from operators.files.formats import AvroRecords, RowFormat
 from operators.files.writing import (
-    AvroPartWriter,
+    BlockPartWriter,
     PartFile,
     RecordError,
     RecoverableStream,
@@ -66,24 +66,19 @@ class Writer(Protocol):
         """The records of a part, cut to its valid length. Raises ``StorageError`` when it is torn."""
 
 
-class LineWriter:
-    """The lines of a row format: ``JsonLinesRowFormat()``, ``CsvRowFormat()``, ``TextRowFormat()`` (Flink:
-    ``StringWriter``)."""
+class _DirectWriter:
+    """Base of writers that gather nothing: each record is in the file at once."""
 
-    def __init__(self, format: RowFormat) -> None:
-        if is_bulk(format) or not callable(getattr(format, "encode", None)):
-            raise ConfigurationError(f"LineWriter takes lines, such as JsonLinesRowFormat(), not {format!r}")
-        self.format = format
+    def __init__(self) -> None:
         self._position = 0
-        self._write: Callable[[bytes], None]
+        self._write_part: Callable[[bytes], None]
 
     def open(self, write: Callable[[bytes], None]) -> None:
-        self._write = write
+        self._write_part = write
 
-    def write(self, record: Any) -> None:
-        line = (self.format.encode(record) + line_end_of(self.format)).encode()
-        self._write(line)
-        self._position += len(line)
+    def _put(self, data: bytes) -> None:
+        self._write_part(data)
+        self._position += len(data)
 
     def flush(self) -> None:
         pass
@@ -93,6 +88,20 @@ class LineWriter:
 
     def close(self) -> None:
         pass
+
+
+class LineWriter(_DirectWriter):
+    """The lines of a row format: ``JsonLinesRowFormat()``, ``CsvRowFormat()``, ``TextRowFormat()`` (Flink:
+    ``StringWriter``)."""
+
+    def __init__(self, format: RowFormat) -> None:
+        if is_bulk(format) or not callable(getattr(format, "encode", None)):
+            raise ConfigurationError(f"LineWriter takes lines, such as JsonLinesRowFormat(), not {format!r}")
+        super().__init__()
+        self.format = format
+
+    def write(self, record: Any) -> None:
+        self._put((self.format.encode(record) + line_end_of(self.format)).encode())
 
     def duplicate(self) -> LineWriter:
         return LineWriter(self.format)
@@ -112,7 +121,7 @@ class AvroWriter:
         check_whole("block_bytes", block_bytes)
         self._records = AvroRecords(schema, codec)
         self._block_bytes = block_bytes
-        self._part: AvroPartWriter
+        self._part: BlockPartWriter
         self._written = 0
 
     def open(self, write: Callable[[bytes], None]) -> None:
@@ -120,7 +129,7 @@ class AvroWriter:
             write(data)
             self._written += len(data)
 
-        self._part = AvroPartWriter(self._records, self._block_bytes, counted)
+        self._part = BlockPartWriter(self._records, self._block_bytes, counted)
 
     def write(self, record: Any) -> None:
         self._part.add([self._records.encode(record)], 0, 1)
@@ -145,7 +154,7 @@ class AvroWriter:
         return avro_lines(path, content)
 
 
-class SequenceWriter:
+class SequenceWriter(_DirectWriter):
     """A sequence of records: any values that state can hold, each with its length and checksum (in the manner of
     Hadoop's ``SequenceFile``; Flink: ``SequenceFileWriter``).
 
@@ -153,30 +162,13 @@ class SequenceWriter:
     and the value in msgpack, as in state.
     """
 
-    def __init__(self) -> None:
-        self._position = 0
-        self._write: Callable[[bytes], None]
-
     def open(self, write: Callable[[bytes], None]) -> None:
-        self._write = write
+        super().open(write)
         self._put(SEQUENCE_MAGIC)
-
-    def _put(self, data: bytes) -> None:
-        self._write(data)
-        self._position += len(data)
 
     def write(self, record: Any) -> None:
         data = default_codec().encode(record)
         self._put(len(data).to_bytes(4, "big") + crc32(data).to_bytes(4, "big") + data)
-
-    def flush(self) -> None:
-        pass
-
-    def get_pos(self) -> int:
-        return self._position
-
-    def close(self) -> None:
-        pass
 
     def duplicate(self) -> SequenceWriter:
         return SequenceWriter()

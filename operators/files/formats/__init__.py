@@ -27,6 +27,7 @@ from operators.files.formats.file_formats import (
     LineFormat as LineFormat,
     LineParser as LineParser,
     TextFormat as TextFormat,
+    check_encoding as check_encoding,
 )
 from operators.files.formats.file_listing import (
     checked_paths as checked_paths,

@@ -79,9 +79,7 @@ class AvroRecords:
         self._parsed = self._avro.parse_schema(json.loads(text))
         self.marker = blake2b(f"{codec} {text}".encode(), digest_size=_MARKER_BYTES).digest()
         meta = {"avro.codec": codec.encode(), "avro.schema": text.encode()}
-        entries = b"".join(
-            _long(len(key)) + key.encode() + _long(len(value)) + value for key, value in meta.items()
-        )
+        entries = b"".join(_long(len(key)) + key.encode() + _long(len(value)) + value for key, value in meta.items())
         self.header = _MAGIC + _long(len(meta)) + entries + _long(0) + self.marker
 
     def __reduce__(self) -> tuple[type[AvroRecords], tuple[Any, str]]:
@@ -127,6 +125,17 @@ class AvroRecords:
         except Exception as error:
             raise ValueError(f"the record does not fit the schema: {' '.join(str(error).split())}") from error
         return out.getvalue()
+
+    def decode(self, data: bytes) -> Any:
+        """The record of exactly these bytes. Raises ``ValueError``."""
+        content = io.BytesIO(data)
+        try:
+            record = self._avro.schemaless_reader(content, self._parsed, None)
+        except Exception as error:
+            raise ValueError(f"the bytes are no record of the schema: {error}") from error
+        if content.read(1):
+            raise ValueError("the bytes are no record of the schema: there are more after it")
+        return record
 
     def block(self, records: list[bytes]) -> bytes:
         """A block of encoded records."""

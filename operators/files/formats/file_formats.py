@@ -10,10 +10,12 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from itertools import repeat
 from typing import Any, Literal, Protocol
 
 from engine.elements.errors import ConfigurationError
+from operators.files.formats.row_formats import check_csv_signs
 
 
 class LineError(ValueError):
@@ -78,15 +80,19 @@ class _TextParser:
 
 
 class JsonLinesFormat:
-    """Each line is one JSON value; blank lines are skipped. ``NaN`` and infinities, which are not JSON, are refused."""
+    """Each line is one JSON value; blank lines are skipped. ``NaN`` and infinities, which are not JSON, are refused.
+
+    ``exact``  whether a number with a fraction or an exponent becomes a ``Decimal``, with all its digits.
+    """
 
     has_header = False
 
-    def __init__(self, encoding: str = "utf-8") -> None:
+    def __init__(self, encoding: str = "utf-8", *, exact: bool = False) -> None:
         self.encoding = check_encoding(encoding)
+        self._exact = exact
 
     def parser(self, header: str | None) -> LineParser:
-        return _JsonLinesParser()
+        return _JsonLinesParser(Decimal if self._exact else float)
 
 
 def _refuse_constant(constant: str) -> Any:
@@ -102,10 +108,13 @@ _SEPARATOR = object()
 class _JsonLinesParser:
     __slots__ = ("_block_decoders", "_raw_decode")
 
-    def __init__(self) -> None:
-        self._raw_decode = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode
+    def __init__(self, number: Callable[[str], Any]) -> None:
+        # The decoder's own way to read floats is the quickest.
+        given = None if number is float else number
+        self._raw_decode = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=given).raw_decode
         self._block_decoders = [
-            (word, json.JSONDecoder(parse_constant={word: _SEPARATOR}.__getitem__).raw_decode) for word in _SEPARATORS
+            (word, json.JSONDecoder(parse_constant={word: _SEPARATOR}.__getitem__, parse_float=given).raw_decode)
+            for word in _SEPARATORS
         ]
 
     def parse_block(self, lines: list[str]) -> list[Any] | None:
@@ -162,7 +171,8 @@ class CsvFormat:
     ``types``        column -> function of the text (``int``, ``float``, any callable); other columns stay text;
     ``header``       whether the first line names the columns;
     ``record``       ``"dict"`` (column -> value) or ``"tuple"``;
-    ``null_values``  texts that become ``None`` in every column instead of being converted.
+    ``null_values``  texts that become ``None`` in every column instead of being converted;
+    ``quote``        the sign around fields with delimiters in them.
 
     A quoted field may hold delimiters and doubled quotes, but no line break: a file with such a field is
     refused with an error that names the line, since a reader must be able to start at any line.
@@ -176,6 +186,7 @@ class CsvFormat:
         header: bool = True,
         record: Literal["dict", "tuple"] = "dict",
         delimiter: str = ",",
+        quote: str = '"',
         null_values: Sequence[str] = (),
         encoding: str = "utf-8",
     ) -> None:
@@ -186,7 +197,7 @@ class CsvFormat:
         self.types = dict(types or {})
         self.has_header = header
         self.record = record
-        self.delimiter = delimiter
+        self.delimiter, self.quote = delimiter, quote
         self.null_values = tuple(null_values)
         self.encoding = check_encoding(encoding)
         self._check()
@@ -205,8 +216,7 @@ class CsvFormat:
             # Otherwise every line would be malformed, and skipped if that is the setting.
             if not callable(convert):
                 raise ConfigurationError(f"types[{name!r}] is {convert!r}; it must be a function of the text, as int")
-        if type(self.delimiter) is not str or len(self.delimiter) != 1 or self.delimiter in '"\r\n':
-            raise ConfigurationError(f"delimiter must be one character, got {self.delimiter!r}")
+        check_csv_signs(self.delimiter, self.quote)
 
     def parser(self, header: str | None) -> LineParser:
         """A parser for a file with this header. Raises ``LineError`` when a column is missing in it."""
@@ -214,7 +224,7 @@ class CsvFormat:
             assert self.columns is not None
             return _CsvParser(self, self.columns, self.columns)
         try:
-            [present] = _strict_rows([header], self.delimiter)
+            [present] = _strict_rows([header], self.delimiter, self.quote)
         except csv.Error as error:
             raise LineError(f"the header is {_explain(str(error))}") from None
         if len(set(present)) != len(present):
@@ -228,9 +238,9 @@ class CsvFormat:
         return _CsvParser(self, tuple(present), columns)
 
 
-def _strict_rows(lines: list[str], delimiter: str) -> list[list[str]]:
+def _strict_rows(lines: list[str], delimiter: str, quote: str) -> list[list[str]]:
     # Strict: an open quote at the end, and text after a closing quote, are errors instead of guesses.
-    return list(csv.reader(lines, delimiter=delimiter, strict=True))
+    return list(csv.reader(lines, delimiter=delimiter, quotechar=quote, strict=True))
 
 
 _PIECE_LINES = 256
@@ -247,6 +257,7 @@ class _CsvParser:
         "_empty_record",
         "_nulls",
         "_picked",
+        "_quote",
         "_width",
     )
 
@@ -255,7 +266,7 @@ class _CsvParser:
         self._width = len(present)
         self._picked = [present.index(name) for name in columns]
         self._converters = [spec.types.get(name) for name in columns]
-        self._delimiter = spec.delimiter
+        self._delimiter, self._quote = spec.delimiter, spec.quote
         # A line of empty fields is still a record, even with tabs or spaces as delimiters.
         self._blanks = " \t\r".replace(spec.delimiter, "")
         self._nulls = dict.fromkeys(spec.null_values)
@@ -292,8 +303,8 @@ class _CsvParser:
         """The texts of each column that is read, or ``None`` when not every line has all fields."""
         delimiter, width, count = self._delimiter, self._width, len(lines)
         text = f"{delimiter}\n{delimiter}".join(lines)
-        if '"' in text or "\r" in text or len(text) > csv.field_size_limit():
-            rows = _strict_rows(lines, delimiter)
+        if self._quote in text or "\r" in text or len(text) > csv.field_size_limit():
+            rows = _strict_rows(lines, delimiter, self._quote)
             # Fewer rows than lines: a quoted field ran over a line break.
             if len(rows) != count or {width} != set(map(len, rows)):
                 return None
@@ -317,7 +328,7 @@ class _CsvParser:
         if not line.strip(self._blanks):
             return ()
         try:
-            [row] = _strict_rows([line], self._delimiter)
+            [row] = _strict_rows([line], self._delimiter, self._quote)
         except csv.Error as error:
             raise LineError(_explain(str(error))) from None
         if len(row) != self._width:

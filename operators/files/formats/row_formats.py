@@ -89,26 +89,37 @@ def _json_default(value: object) -> str:
     raise TypeError(f"{type(value).__name__} is not JSON; turn it into something that is before the sink")
 
 
-class CsvRowFormat:
-    """One CSV row per line, ``None`` as an empty field, no header (a bucket is the concatenation of its
-    files).
+def check_csv_signs(delimiter: object, quote: object) -> None:
+    """Raises ``ConfigurationError`` unless both are single characters, and not the same."""
+    for name, sign in (("delimiter", delimiter), ("quote", quote)):
+        if type(sign) is not str or len(sign) != 1 or sign in "\r\n":
+            raise ConfigurationError(f"{name} must be one character, got {sign!r}")
+    if delimiter == quote:
+        raise ConfigurationError(f"delimiter must be one character, got {delimiter!r}, which is the quote")
 
-    ``columns`` selects and orders the fields of dict records; records that are tuples or lists need none.
+
+class CsvRowFormat:
+    """One CSV row per line, no header (a bucket is the concatenation of its files).
+
+    ``columns`` selects and orders the fields of dict records; records that are tuples or lists need none. ``None`` is
+    written as ``null``, a field with a delimiter in it between two ``quote`` signs.
     """
 
-    def __init__(self, columns: Sequence[str] | None = None, *, delimiter: str = ",") -> None:
+    def __init__(
+        self, columns: Sequence[str] | None = None, *, delimiter: str = ",", quote: str = '"', null: str = ""
+    ) -> None:
         if isinstance(columns, str) or (columns is not None and not columns):
             raise ConfigurationError(f"columns must be a sequence of names, got {columns!r}")
-        if type(delimiter) is not str or len(delimiter) != 1 or delimiter in '"\r\n':
-            raise ConfigurationError(f"delimiter must be one character, got {delimiter!r}")
+        check_csv_signs(delimiter, quote)
         self._columns = None if columns is None else tuple(columns)
-        self._delimiter = delimiter
+        self._delimiter, self._quote, self._null = delimiter, quote, null
         self._line = ""
-        self._writer = csv.writer(self, delimiter=delimiter, lineterminator="")
+        self._writer = csv.writer(self, delimiter=delimiter, quotechar=quote, lineterminator="")
 
     def __reduce__(self) -> tuple[partial[CsvRowFormat], tuple[Sequence[str] | None]]:
         # The job travels to other processes; the writer does not.
-        return partial(CsvRowFormat, delimiter=self._delimiter), (self._columns,)
+        signs = {"delimiter": self._delimiter, "quote": self._quote, "null": self._null}
+        return partial(CsvRowFormat, **signs), (self._columns,)
 
     def write(self, text: str) -> int:
         """Called by the CSV writer with the text of a row."""
@@ -126,6 +137,8 @@ class CsvRowFormat:
                 raise ValueError(f"the record has no column {error.args[0]!r}; it has {has}") from error
         elif not isinstance(record, (tuple, list)):
             raise TypeError(f"a CSV row is a tuple, a list or a dict, not {type(record).__name__}")
+        if self._null and None in record:
+            record = [self._null if value is None else value for value in record]
         self._writer.writerow(record)
         if "\n" in self._line or "\r" in self._line:
             raise ValueError("a field has a line break, and a row must be one line")

@@ -1,6 +1,6 @@
 """Files as sources. Jobs use ``file_source``. ``split_enumerator`` and ``split_coordinator`` hand out ``splits``;
 ``enumerated_source_operator`` reads them through ``line_reader``, ``stream_formats``, ``parquet_source``,
-``avro_source`` or ``orc_source``.
+``avro_source`` or ``orc_source``, which share ``record_formats``.
 """
 
 from __future__ import annotations

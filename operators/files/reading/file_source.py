@@ -16,6 +16,7 @@ Rules
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
@@ -83,6 +84,7 @@ class FileSource:
     ``compression``          ``"auto"`` goes by the end of the name: ``.gz``, ``.bz2``, ``.xz``, ``.zst``;
     ``assignment``           ``"static"`` or ``"pull"``, see the module;
     ``monitor_interval_ms``  look for new files in intervals of virtual time, and never end; only with ``"pull"``;
+    ``matching``             a regular expression for whole paths: other files are left out;
     ``assigner``             the order of assignment: ``"lifo"``, the split that was added last comes first (Flink), or
                              ``"fifo"``; only with ``"pull"``.
 
@@ -100,6 +102,7 @@ class FileSource:
         assignment: Assignment | None = None,
         monitor_interval_ms: int | None = None,
         assigner: Literal["lifo", "fifo"] = "lifo",
+        matching: str | None = None,
     ) -> None:
         is_one = isinstance(format, BulkInputFormat) or is_stream_format(format) or hasattr(format, "parser")
         if isinstance(format, type) or not is_one:
@@ -130,6 +133,10 @@ class FileSource:
                 f" {type(format).__name__} the next record cannot be found"
             )
         check_compression(compression)
+        try:
+            self._matching = None if matching is None else re.compile(matching)
+        except (re.error, TypeError) as error:
+            raise ConfigurationError(f"matching is {matching!r}, which is no regular expression: {error}") from None
         self._paths = checked_paths(paths)
         self._format = format
         self._on_malformed: OnMalformed = on_malformed
@@ -149,7 +156,19 @@ class FileSource:
     def splits(self, context: SourceContext) -> Sequence[str]:
         """The ids of the splits of all files. Raises ``ConfigurationError`` when there are no files."""
         fs = context.file_system()
-        return [split for path in list_files(fs, self._paths) for split in self._ids(fs, path)]
+        return [split for path in self._files(fs) for split in self._ids(fs, path)]
+
+    def _files(self, fs: FileSystem, *, may_be_missing: bool = False) -> list[str]:
+        files, matching = list_files(fs, self._paths, may_be_missing=may_be_missing), self._matching
+        if matching is None:
+            return files
+        kept = [path for path in files if matching.fullmatch(path)]
+        if not kept and not may_be_missing:
+            raise ConfigurationError(
+                f"none of the {len(files)} files at {', '.join(map(repr, self._paths))} matches {matching.pattern!r};"
+                f" the first is {files[0]!r}\n  the expression stands for the whole path: begin it with .* if need be"
+            )
+        return kept
 
     def _ids(self, fs: FileSystem, path: str) -> list[str]:
         size = self._split_bytes
@@ -177,7 +196,7 @@ class FileSource:
         """
         fs = context.file_system()
         found: list[FileSourceSplit] = []
-        for path in list_files(fs, self._paths, may_be_missing=self.monitor_interval_ms is not None):
+        for path in self._files(fs, may_be_missing=self.monitor_interval_ms is not None):
             try:
                 found += self._splits_of(fs, path, is_cut=is_first)
             except FileNotFoundError:

@@ -12,7 +12,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO, Literal, NamedTuple
 from zlib import crc32
 
@@ -21,8 +21,8 @@ from engine.elements.columns import ColumnBatch, ColumnError, checked_columns
 from engine.elements.errors import ConfigurationError, StateError
 from engine.elements.source import SourceContext
 from operators.files.formats import CorruptFileError, import_pyarrow
+from operators.files.reading.record_formats import BLOCK_POSITION, prepared_record
 from operators.files.reading.splits import FileSplitReader, SplitRange, position_behind
-from state_backends.base import number, row, whole
 
 _FOOTER_TAIL = 8
 """Length of the metadata, and ``PAR1``."""
@@ -42,7 +42,9 @@ class ParquetInputFormat:
     ``record``      ``"columns"`` for batches of columns (needs numpy), ``"dict"`` or ``"tuple"`` for rows;
     ``timestamps``  the column with event times in ms, with ``record="columns"``;
     ``types``       required types of columns: ``BIGINT``, ``DOUBLE``, ``BOOLEAN``, ``STRING`` or ``BYTES``. A file
-                    with another type is refused, but a DOUBLE may be whole numbers.
+                    with another type is refused, but a DOUBLE may be whole numbers;
+    ``prepared``    for rows of any types: is called with each record as a dict of Arrow's values, and returns what is
+                    emitted; a ``ValueError`` names the file.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class ParquetInputFormat:
         record: Literal["columns", "dict", "tuple"] = "columns",
         timestamps: str | None = None,
         types: Mapping[str, str] | None = None,
+        prepared: Callable[[dict[str, Any]], Any] | None = None,
     ) -> None:
         if isinstance(columns, str):
             raise ConfigurationError(f"columns={columns!r}: give a list of names")
@@ -65,8 +68,9 @@ class ParquetInputFormat:
         self.record = record
         self.timestamps = timestamps
         self.types = dict(types or {})
+        self.prepared = prepared
 
-    position_shape = staticmethod(row(number, whole, whole))
+    position_shape = staticmethod(BLOCK_POSITION)
 
     def cut(self, file: BinaryIO, path: str, split_bytes: int) -> list[tuple[int, int | None]]:
         """Ranges of row groups, of at least ``split_bytes`` bytes each except the last."""
@@ -194,6 +198,8 @@ class ParquetSplitReader(FileSplitReader):
         except (pyarrow.ArrowException, OSError) as error:
             raise CorruptFileError(self._path, "Parquet", f"row group {index}: {error}") from error
         names = self._format.columns or table.column_names
+        if self._format.prepared is not None:
+            return table.select(list(names))
         plain = {name: self._typed(_plain(table.column(name), name, self._path, pyarrow), name) for name in names}
         if self._format.record != "columns":
             return pyarrow.table(plain)
@@ -235,6 +241,8 @@ class ParquetSplitReader(FileSplitReader):
         if isinstance(table, ColumnBatch):
             return table.between(start, stop)
         rows = table.slice(start, stop - start).to_pylist()
+        if (prepared := self._format.prepared) is not None:
+            return Batch([prepared_record(prepared, row, self._path, "Parquet") for row in rows])
         if self._format.record == "tuple":
             return Batch([tuple(row.values()) for row in rows])
         return Batch(rows)

@@ -39,6 +39,7 @@ from operators.files.writing import (
     line_end_of,
     split_lines,
 )
+from state_backends.base import KeyType
 from state_backends.files import FileSystem
 
 if TYPE_CHECKING:
@@ -100,6 +101,11 @@ class FileSink:
         self.resumes = resumes
         self.sync = True
         """See :class:`RecoverableWriter`."""
+        self.parallelism: int | None = None
+        """How many writers there must be, ``None`` = as the job says."""
+        self.key: Callable[[Any], str] | None = None
+        """Records of one key go to one writer; ``None`` = as they come."""
+        self.key_type: KeyType | None = None
 
     @property
     def part_files(self) -> str:

@@ -1,17 +1,14 @@
 """Files that become visible all at once. ``recoverable_writer`` is the port, and ``part_files`` writes encoded records
-to it; ``bulk_formats``, ``parquet_format``, ``avro_format`` and ``orc_format`` write several at once. ``bucket`` and
-``subtask_buckets`` keep open and pending parts. ``bucket_assigners`` and ``rolling_policies`` say where a record goes
-and when a part ends. After a restore ``directory_reconciliation`` handles the files of failed attempts.
-``partition_names`` and ``unique_names`` make names.
+to it; ``bulk_formats``, ``parquet_format``, ``avro_format`` (on ``block_format``) and ``orc_format`` write several at
+once. ``bucket`` and ``subtask_buckets`` keep open and pending parts. ``bucket_assigners`` and ``rolling_policies`` say
+where a record goes and when a part ends. After a restore ``directory_reconciliation`` handles the files of failed
+attempts. ``partition_names`` and ``unique_names`` make names.
 """
 
 from __future__ import annotations
 
-from operators.files.writing.avro_format import (
-    AvroFormat as AvroFormat,
-    AvroPartWriter as AvroPartWriter,
-    avro_lines as avro_lines,
-)
+from operators.files.writing.avro_format import AvroFormat as AvroFormat, avro_lines as avro_lines
+from operators.files.writing.block_format import BlockFormat as BlockFormat, BlockPartWriter as BlockPartWriter
 from operators.files.writing.bucket import (
     BUCKET_STATE as BUCKET_STATE,
     Bucket as Bucket,

@@ -8,7 +8,7 @@ cannot stay open over a checkpoint.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from engine.elements.errors import ConfigurationError, StorageError, check_whole
@@ -53,6 +53,17 @@ class OrcFormat:
     def open_writer(self, write: Callable[[bytes], None]) -> OrcPartWriter:
         """A writer of one file."""
         return OrcPartWriter(self, write)
+
+    def merge_files(self, contents: Iterable[bytes], write: Callable[[bytes], None]) -> None:
+        """Write one file with the records of all, for compaction."""
+        orc, writer = import_orc(), self.open_writer(write)
+        for content in contents:
+            source = orc.ORCFile(io.BytesIO(content))
+            for stripe in range(source.nstripes):
+                rows, at = source.read_stripe(stripe).cast(self.schema), 0
+                while at < rows.num_rows:
+                    at = writer.add(rows, at, rows.num_rows)
+        writer.finish()
 
     def lines_of(self, path: str, content: bytes) -> list[str]:
         """The records of a whole file as JSON. Raises ``StorageError`` when it is torn."""

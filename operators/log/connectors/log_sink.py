@@ -21,8 +21,9 @@ counts them in ``numTransactionsPublishedAgain``. It never skips records.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
+from typing import Any
 
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, OutputAheadError, check_whole
@@ -59,6 +60,7 @@ class LogSink:
                      which is gone when the process ends;
     ``partitions``   of the topic, which the sink creates if it does not exist;
     ``partition``    chooses the partition of a record; by default a subtask writes to its own number, modulo;
+    ``value``        ``record -> value``: what the log gets; by default the record itself;
     ``retries``      how often the sink repeats a request without an answer before the task fails;
     ``transactional_id_prefix``  replaces the uid, if another run of the same job writes to the same log;
     ``transaction_timeout_ns``, ``timeout_warning_ratio``, ``ignore_failures_after_transaction_timeout``: see
@@ -74,6 +76,7 @@ class LogSink:
         log: TransactionLog | DiskLog | None = None,
         partitions: int = 1,
         partition: PartitionFunction | None = None,
+        value: Callable[[Any], Any] | None = None,
         delivery: str = EXACTLY_ONCE,
         transaction_timeout_ns: int = DEFAULT_MAX_TIMEOUT_NS,
         timeout_warning_ratio: float | None = None,
@@ -98,7 +101,9 @@ class LogSink:
             raise ConfigurationError(f"transactional_id_prefix is {transactional_id_prefix!r}: a name without '/'")
         check_timeouts(transaction_timeout_ns, timeout_warning_ratio)
         self.prefix = transactional_id_prefix
-        self.topic, self.partitions, self.partition = topic, partitions, partition
+        self.topic, self.partitions, self.partition, self.value = topic, partitions, partition, value
+        self.parallelism: int | None = None
+        """How many subtasks there must be, ``None`` = as the job says."""
         self.delivery, self.retries, self.newer_commits = delivery, retries, newer_commits
         self.transaction_timeout_ns, self.timeout_warning_ratio = transaction_timeout_ns, timeout_warning_ratio
         self.ignores_timeouts = ignore_failures_after_transaction_timeout

@@ -19,11 +19,12 @@ Rules.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from engine.elements.batch import Batch
-from engine.elements.errors import ConfigurationError, DataLossError, check_whole
+from engine.elements.errors import ConfigurationError, DataLossError, UserFunctionError, check_whole
 from engine.elements.source import SourceCheckpointListener, SourceContext, SplitReader
 from operators.log.disk import (
     DiskLog,
@@ -55,7 +56,8 @@ class LogSource:
     ``start_at_ms`` replaces ``start``: begin with the first batch appended at this time or later;
     ``bounded``     whether a split ends where the log ended when it was first opened. An unbounded source polls every
                     ``poll_ms`` of virtual time, for ever;
-    ``group``       the group that offsets are committed to, ``None`` = no group.
+    ``group``       the group that offsets are committed to, ``None`` = no group;
+    ``value``       ``value -> record``; by default the value itself.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class LogSource:
         bounded: bool = True,
         poll_ms: int = DEFAULT_POLL_MS,
         group: str | None = None,
+        value: Callable[[Any], Any] | None = None,
     ) -> None:
         path = log.path if isinstance(log, DiskLog) else log
         check_log_path(path)
@@ -80,7 +83,7 @@ class LogSource:
         check_whole("poll_ms", poll_ms)
         if group is not None:
             check_name("consumer group", group)
-        self.group = group
+        self.group, self._value = group, value
         self.path, self.topic, self._isolation = path, topic, isolation
         self._partitions = None if partitions is None else tuple(partitions)
         self._start = start if isinstance(start, str) else dict(start)
@@ -149,7 +152,16 @@ class LogSource:
                 f"source {context.name!r} cannot go on: {error}\n  what it has not read is lost; fix: have the log keep"
                 " more than a job can fall behind, or start the job anew in another storage directory"
             ) from error
-        return _LogSplitReader(reader, end, self._poll_ns)
+        return _LogSplitReader(
+            reader, end, self._poll_ns, partial(self._record_of, split, context) if self._value else None
+        )
+
+    def _record_of(self, split: str, context: SourceContext, value: Any) -> Any:
+        assert self._value is not None
+        try:
+            return self._value(value)
+        except Exception as error:
+            raise UserFunctionError(context.name, f"value, of {split}", value, context.attempt, error) from error
 
     def _first_offset(self, number: int, extent: Extent, where: str) -> int:
         if self._start_at_ms is not None:
@@ -165,16 +177,18 @@ class LogSource:
 
 
 class _LogSplitReader:
-    __slots__ = ("_end", "_poll_ns", "_reader")
+    __slots__ = ("_end", "_poll_ns", "_reader", "_record_of")
 
-    def __init__(self, reader: PartitionReader, end: int | None, poll_ns: int) -> None:
-        self._reader, self._end, self._poll_ns = reader, end, poll_ns
+    def __init__(
+        self, reader: PartitionReader, end: int | None, poll_ns: int, record_of: Callable[[Any], Any] | None
+    ) -> None:
+        self._reader, self._end, self._poll_ns, self._record_of = reader, end, poll_ns, record_of
 
     def read(self, max_records: int) -> Batch | None:
         values, times_ms = self._reader.read(max_records, self._end)
         if not values and self._end is not None and self._reader.is_at(self._end):
             return None
-        return Batch(values, times_ms)
+        return Batch(values if self._record_of is None else list(map(self._record_of, values)), times_ms)
 
     def position(self) -> Any:
         return (self._reader.offset, self._reader.crc, self._end)

@@ -92,6 +92,8 @@ class KafkaSink:
         self.value, self.key, self.partition, self.partitions = value, key, partition, partitions
         self.prefix, self.transaction_timeout_ms = transactional_id_prefix, transaction_timeout_ms
         self.answer_timeout_s, self.retries = answer_timeout_ms / 1000, retries
+        self.parallelism: int | None = None
+        """How many subtasks there must be, ``None`` = as the job says."""
 
     def create_operator(self) -> Operator:
         """One operator of one subtask. Raises :class:`engine.elements.errors.MissingDependencyError`."""

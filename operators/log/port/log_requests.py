@@ -21,10 +21,12 @@ _Ts = TypeVarTuple("_Ts")
 
 class RequestSettings(Protocol):
     """``partitions`` of the topic; ``partition``: chooses a record's partition, ``None`` = by the subtask's number;
-    ``retries``: how often a request without an answer is repeated."""
+    ``value``: what the log gets of a record, ``None`` = itself; ``retries``: how often a request without an answer is
+    repeated."""
 
     partitions: int
     partition: PartitionFunction | None
+    value: Callable[[Any], Any] | None
     retries: int
 
 
@@ -50,10 +52,11 @@ class Requests:
         """The values of a batch, by the partition that they go to."""
         spec, operator = self._spec, self._operator
         choose, count = spec.partition, spec.partitions
+        values = batch.values if spec.value is None else list(map(self._value_of, batch.values))
         if choose is None:
-            return {operator.context.subtask % count: batch.values}
+            return {operator.context.subtask % count: values}
         chosen: dict[int, list[Any]] = {}
-        for value in batch.values:
+        for value in values:
             try:
                 number = choose(value, count)
                 if type(number) is not int or not 0 <= number < count:
@@ -62,3 +65,10 @@ class Requests:
                 raise operator.user_error("partition function", value, error) from error
             chosen.setdefault(number, []).append(value)
         return chosen
+
+    def _value_of(self, record: Any) -> Any:
+        assert self._spec.value is not None
+        try:
+            return self._spec.value(record)
+        except Exception as error:
+            raise self._operator.user_error("value", record, error) from error

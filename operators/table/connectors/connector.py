@@ -6,10 +6,12 @@ The option ``connector`` names the factory that creates them; see ``factories`` 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from engine.elements.errors import ConfigurationError
+from operators.table.connectors.column_formats import AvroTableFormat, OrcTableFormat, ParquetTableFormat
 from operators.table.connectors.connector_options import ConfigOption, Options
 from operators.table.connectors.factories import (
     ConnectorFactory,
@@ -21,12 +23,11 @@ from operators.table.connectors.factories import (
     formats,
 )
 from operators.table.connectors.filesystem_connector import FileSystemConnector
-from operators.table.connectors.table_formats import (
-    CsvTableFormat,
-    JsonTableFormat,
-    ParquetTableFormat,
-    TextTableFormat,
-)
+from operators.table.connectors.log_connectors import KafkaConnector, LogConnector
+from operators.table.connectors.plain_connectors import BlackholeConnector, DatagenConnector, PrintConnector
+from operators.table.connectors.raw_format import RawTableFormat
+from operators.table.connectors.table_formats import CsvTableFormat, JsonTableFormat, TextTableFormat
+from operators.table.types import NestedType, data_type
 
 CONNECTOR = ConfigOption("connector", "text", "who makes the source or the sink", required=True)
 FORMAT = ConfigOption("format", "text", "how records are written in files", required=True)
@@ -37,7 +38,7 @@ def table_source(options: Mapping[str, Any], schema: Mapping[str, str]) -> Any:
     """A source of the records of a table, as dicts in the order of ``schema``; for ``Job.source``.
 
     ``options``  such as ``{"connector": "filesystem", "path": "/data/t", "format": "csv"}``;
-    ``schema``   column -> ``BIGINT``, ``DOUBLE``, ``BOOLEAN``, ``STRING`` or ``BYTES``.
+    ``schema``   column -> the name of its type, such as ``BIGINT`` or ``DECIMAL(10, 2)``: :mod:`operators.table.types`.
 
     Raises a ``ConfigurationError`` that lists every error in the options.
     """
@@ -74,14 +75,14 @@ def _resolved(
         raise ConfigurationError(f"the options of a table are a dict, got {type(given).__name__}")
     connector = connectors.find(_name(given, CONNECTOR, connectors))
     format = formats.find(_name(given, FORMAT, formats)) if connector.takes_format() else None
-    options = Options(given, _declared(connector, format), f"the {connector.identifier} table")
     columns = checked_schema(schema)
+    options = Options(given, _declared(connector, format, columns), f"the {connector.identifier} table")
     keys = options[PARTITION_KEYS.key] or ()
     unknown = [key for key in keys if key not in columns]
     options.refuse([f"partition.keys has {key!r}, which is no column of the schema" for key in unknown])
     options.refuse(
-        [f"partition.keys has {key!r}, which is BYTES: there is no text for a path" for key in keys
-         if columns[key] == "BYTES"]
+        [f"partition.keys has {key!r}, which is {columns[key]}: there is no text for a path" for key in keys
+         if columns[key] == "BYTES" or isinstance(data_type(columns[key]), NestedType)]
     )  # fmt: skip
     table = TableDefinition(options, columns, keys)
     if not table.physical:
@@ -99,8 +100,14 @@ def _name(given: Mapping[str, Any], option: ConfigOption, registry: Registry[Any
     return value
 
 
-def _declared(connector: ConnectorFactory, format: FormatFactory | None) -> list[ConfigOption]:
-    declared = [CONNECTOR, *connector.options()]
+def _declared(
+    connector: ConnectorFactory, format: FormatFactory | None, columns: Iterable[str] = ("#",)
+) -> list[ConfigOption]:
+    """All options of a table. One with a ``#`` in its name exists once for each column."""
+    declared = [CONNECTOR]
+    for option in connector.options():
+        many = columns if "#" in option.key else ("",)
+        declared += [replace(option, key=option.key.replace("#", column)) for column in many]
     if format is not None:
         declared += [FORMAT, PARTITION_KEYS, *format.options()]
     elif all(option.key != PARTITION_KEYS.key for option in declared):
@@ -108,6 +115,14 @@ def _declared(connector: ConnectorFactory, format: FormatFactory | None) -> list
     return declared
 
 
-register_connector(FileSystemConnector())
-for _format in (CsvTableFormat(), JsonTableFormat(), TextTableFormat(), ParquetTableFormat()):
+_CONNECTORS: tuple[ConnectorFactory, ...] = (
+    FileSystemConnector(), DatagenConnector(), PrintConnector(), BlackholeConnector(), LogConnector(), KafkaConnector(),
+)  # fmt: skip
+_FORMATS: tuple[FormatFactory, ...] = (
+    CsvTableFormat(), JsonTableFormat(), TextTableFormat(), RawTableFormat(), ParquetTableFormat(), AvroTableFormat(),
+    OrcTableFormat(),
+)  # fmt: skip
+for _connector in _CONNECTORS:
+    register_connector(_connector)
+for _format in _FORMATS:
     register_format(_format)

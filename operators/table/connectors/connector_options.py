@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from engine.elements.errors import ConfigurationError, shorten
-from engine.elements.suggestions import nearest
+from engine.elements.suggestions import nearest, neighbours
 
 Kind = Literal["text", "boolean", "number", "duration", "size", "list", "choice", "object"]
 
@@ -171,13 +171,17 @@ class Options:
         self.refuse(problems)
 
     def _unknown(self, key: object) -> str:
-        close = nearest(str(key), self._declared)
+        close = neighbours(str(key), self._declared)
         if close:
-            return f"there is no option {key!r}; did you mean {close!r}?"
+            return f"there is no option {key!r}; did you mean {' or '.join(map(repr, close))}?"
         return f"there is no option {key!r}; there are {', '.join(self._declared)}"
 
     def __getitem__(self, key: str) -> Any:
         return self._given[key] if key in self._given else self._declared[key].default
+
+    def declares(self, key: str) -> bool:
+        """Whether the table has this option."""
+        return key in self._declared
 
     def is_given(self, key: str) -> bool:
         """Whether the user has given this option."""

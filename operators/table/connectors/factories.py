@@ -18,16 +18,11 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from engine.elements.errors import ConfigurationError
 from engine.elements.suggestions import nearest
-from operators.columns import COLUMN_TYPES
 from operators.table.connectors.connector_options import ConfigOption, Options
+from operators.table.types import DataType, TypeNameError, data_type
 
 Schema = dict[str, str]
-"""Columns in order, each of a type of :data:`operators.columns.stateless_columns.COLUMN_TYPES`."""
-
-_KNOWN_AS = {
-    "INT": "BIGINT", "INTEGER": "BIGINT", "SMALLINT": "BIGINT", "LONG": "BIGINT", "FLOAT": "DOUBLE", "BOOL": "BOOLEAN",
-    "VARCHAR": "STRING", "CHAR": "STRING", "TEXT": "STRING", "STR": "STRING", "BINARY": "BYTES", "VARBINARY": "BYTES",
-}  # fmt: skip
+"""Columns in order, each with the name of its type (:mod:`operators.table.types`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +38,11 @@ class TableDefinition:
         """The columns in the files: all except the partition columns."""
         return {name: kind for name, kind in self.schema.items() if name not in self.partition_keys}
 
+    @property
+    def physical_types(self) -> dict[str, DataType]:
+        """Their types."""
+        return {name: data_type(kind) for name, kind in self.physical.items()}
+
 
 class FormatFactory(Protocol):
     """Makes the input and output formats of a table's files."""
@@ -57,6 +57,9 @@ class FormatFactory(Protocol):
 
     def output_format(self, table: TableDefinition) -> Any:
         """A format that ``FileSink`` takes, for such dicts."""
+
+    # Optional: message_format(table), an object with encode(row) -> bytes and decode(bytes) -> row, for connectors that
+    # carry a row in a message of its own, such as ``kafka``.
 
 
 class ConnectorFactory(Protocol):
@@ -136,10 +139,8 @@ def checked_schema(schema: object) -> Schema:
     for name, kind in columns.items():
         if not isinstance(name, str) or not name:
             raise ConfigurationError(f"the name of a column is a text that is not empty, got {name!r}")
-        upper = kind.strip().upper() if isinstance(kind, str) else ""
-        if upper not in COLUMN_TYPES:
-            meant = _KNOWN_AS.get(upper.partition("(")[0]) or nearest(upper, COLUMN_TYPES)
-            hint = f"; did you mean {meant}?" if meant else ""
-            raise ConfigurationError(f"column {name!r} has type {kind!r}; types are {', '.join(COLUMN_TYPES)}{hint}")
-        checked[name] = upper
+        try:
+            checked[name] = data_type(kind if isinstance(kind, str) else "").name
+        except TypeNameError as error:
+            raise ConfigurationError(f"column {name!r} has type {kind!r}: {error}") from None
     return checked

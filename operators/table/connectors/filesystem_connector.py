@@ -26,18 +26,27 @@ from operators.table.connectors.factories import FormatFactory, TableDefinition
 from operators.table.connectors.table_source import TableFileSource, values_of_partition
 from operators.table.partitions import (
     CUSTOM,
+    METASTORE,
     SUCCESS_FILE,
     CommitPolicy,
     DefaultPartitionTimeExtractor,
     PartitionCommit,
     PartitionedFileSink,
+    SqliteMetastore,
     TableCompaction,
     commit_policies,
+    partition_key,
     policy_kinds,
 )
 from operators.table.staging import StagedFileSink
+from state_backends.base import STRING
 
 _MINUTE_MS = 60_000
+_METASTORE_FILE = "metastore.sqlite"
+
+SINK_PARALLELISM = ConfigOption(
+    "sink.parallelism", "number", "how many subtasks write; as many as the job says if none"
+)
 
 _ROLLING = (
     ConfigOption("sink.rolling-policy.file-size", "size", "close a part that is larger", 128 << 20),
@@ -48,6 +57,7 @@ _ROLLING = (
 _COMPACTION = (
     ConfigOption("auto-compaction", "boolean", "put the small files of each checkpoint together", False),
     ConfigOption("compaction.file-size", "size", "up to which size; that of a part if it is not given"),
+    ConfigOption("compaction.parallelism", "number", "how many subtasks compact; as many as write if it is not given"),
 )
 _COMMIT = (
     ConfigOption(
@@ -56,8 +66,11 @@ _COMMIT = (
     ),
     ConfigOption("sink.partition-commit.delay", "duration", "how long after that time", 0),
     ConfigOption("sink.partition-commit.watermark-time-zone", "text", "of the times of partitions", "UTC"),
-    ConfigOption("sink.partition-commit.policy.kind", "text", "what is done: success-file, custom, or both with ','"),
+    ConfigOption("sink.partition-commit.policy.kind", "text", "what is done: success-file, metastore, custom"),
     ConfigOption("sink.partition-commit.policy.class", "object", "the policy 'custom': an object, or 'module:name'"),
+    ConfigOption("sink.partition-commit.policy.class.parameters", "list", "texts that such a class is called with"),
+    ConfigOption("metastore.path", "text", "the SQLite file of the policy metastore", _METASTORE_FILE),
+    ConfigOption("metastore.table", "text", "the table's name in it; its path if it is not given"),
     ConfigOption("sink.partition-commit.success-file.name", "text", "the file that success-file makes", "_SUCCESS"),
     ConfigOption(
         "partition.time-extractor.kind", "choice", "who says which time a partition is for", "default",
@@ -68,6 +81,7 @@ _COMMIT = (
     ConfigOption("partition.time-extractor.timestamp-formatter", "text", "pattern letters, such as 'yyyyMMdd'"),
 )  # fmt: skip
 _SOURCE = (
+    ConfigOption("source.path.regex-pattern", "text", "which files are read: an expression for their whole paths"),
     ConfigOption("source.monitor-interval", "duration", "look for new files so often, and never end"),
     ConfigOption(
         "source.assignment", "choice", "whether splits are dealt out at the start or pulled", None, ("static", "pull")
@@ -85,7 +99,10 @@ _SOURCE = (
 _STREAMING, _BATCH = "streaming", "batch"
 _COMMIT_KEYS = tuple(option.key for option in _COMMIT)
 _EXTRACTOR_KEYS = tuple(key for key in _COMMIT_KEYS if key.startswith("partition.time-extractor"))
-_NEEDED_KINDS = {"sink.partition-commit.policy.class": CUSTOM, "sink.partition-commit.success-file.name": SUCCESS_FILE}
+_NEEDED_KINDS = {
+    "sink.partition-commit.policy.class": CUSTOM, "sink.partition-commit.policy.class.parameters": CUSTOM,
+    "sink.partition-commit.success-file.name": SUCCESS_FILE, "metastore.path": METASTORE, "metastore.table": METASTORE,
+}  # fmt: skip
 
 
 class FileSystemConnector:
@@ -105,6 +122,10 @@ class FileSystemConnector:
             *_SOURCE,
             ConfigOption("sink.overwrite", "boolean", "partitions that are written lose what they had", False),
             ConfigOption("sink.staging", "text", "where a batch is written first; hidden in the table by default"),
+            SINK_PARALLELISM,
+            ConfigOption(
+                "sink.shuffle-by-partition.enable", "boolean", "whether each partition is written by one subtask", False
+            ),
             ConfigOption("sync-on-flush", "boolean", "whether bytes are on the disk before they are relied on", True),
             *_ROLLING,
             *_COMPACTION,
@@ -128,16 +149,23 @@ class FileSystemConnector:
             problems.append("'source.monitor-interval' needs 'source.assignment' = 'pull': leave that out")
         if options["source.split-size"] == 0:
             problems.append("'source.split-size' is 0; leave it out to have one split for each file")
+        on_malformed = options["source.on-malformed"]
+        lenient = f"{format.identifier}.ignore-parse-errors"
+        if options.declares(lenient) and options[lenient]:
+            if options.is_given("source.on-malformed") and on_malformed != "skip":
+                problems.append(f"{lenient!r} and 'source.on-malformed' = {on_malformed!r} contradict each other")
+            on_malformed = "skip"
         options.refuse(problems)
         return TableFileSource(
             options["path"],
             format.input_format(table),
             table,
-            on_malformed=options["source.on-malformed"],
+            on_malformed=on_malformed,
             split_bytes=options["source.split-size"],
             compression=options["source.compression"],
             assignment=options["source.assignment"],
             monitor_interval_ms=monitor_ms,
+            matching=options["source.path.regex-pattern"],
         )
 
     # --- sinks --------------------------------------------------------------------------------------------
@@ -159,6 +187,7 @@ class FileSystemConnector:
                 staging=options["sink.staging"],
             )
             staged.check_partition = partial(values_of_partition, table=table)
+            _spread(staged, table)
             return staged
         bulk, compacts = is_bulk(written), options["auto-compaction"]
         policy = TableRollingPolicy(
@@ -171,6 +200,7 @@ class FileSystemConnector:
         if not table.partition_keys:
             sink = FileSink(options["path"], format=written, rolling_policy=policy, bucket_check_interval_ms=check_ms)
             sink.sync = options["sync-on-flush"]
+            _spread(sink, table)
             return sink
         partitioned = PartitionedFileSink(
             options["path"],
@@ -184,7 +214,16 @@ class FileSystemConnector:
         )
         partitioned.writer.check_partition = partial(values_of_partition, table=table)
         partitioned.writer.sync = options["sync-on-flush"]
+        _spread(partitioned.writer, table)
         return partitioned
+
+
+def _spread(writer: FileSink | StagedFileSink, table: TableDefinition) -> None:
+    """Say how many subtasks write, and which of them which records."""
+    writer.parallelism = table.options[SINK_PARALLELISM.key]
+    if table.options["sink.shuffle-by-partition.enable"]:
+        writer.key = partition_key(table.partition_keys, table.options["partition.default-name"])
+        writer.key_type = STRING
 
 
 def _without_partitions(options: Options, partition_keys: Sequence[str]) -> Iterable[str]:
@@ -195,6 +234,8 @@ def _without_partitions(options: Options, partition_keys: Sequence[str]) -> Iter
 def _contradictions(options: Options, partition_keys: Sequence[str]) -> Iterable[str]:
     is_batch = options["execution.runtime-mode"] == _BATCH
     yield from _without_partitions(options, partition_keys)
+    if options["sink.shuffle-by-partition.enable"] and not partition_keys:
+        yield "'sink.shuffle-by-partition.enable' needs 'partition.keys': without partitions there is nothing to go by"
     if options["sink.overwrite"] and not is_batch:
         yield (
             "'sink.overwrite' is for batches: a stream never has all rows of a partition, so it cannot replace it; "
@@ -206,8 +247,7 @@ def _contradictions(options: Options, partition_keys: Sequence[str]) -> Iterable
         unused = [option.key for option in (*_ROLLING, *_COMPACTION)]
         for key in options.given_among([*unused, "sync-on-flush"]):
             yield f"{key!r} is for streams: a batch publishes one file for each task and partition, at its end"
-        kept = ("sink.partition-commit.policy.kind", "sink.partition-commit.policy.class",
-                "sink.partition-commit.success-file.name")  # fmt: skip
+        kept = ("sink.partition-commit.policy.kind", *_NEEDED_KINDS)
         for key in options.given_among(one for one in _COMMIT_KEYS if one not in kept):
             yield f"{key!r} is for streams: the partitions of a batch are committed at its end"
     if not partition_keys:
@@ -220,11 +260,19 @@ def _contradictions(options: Options, partition_keys: Sequence[str]) -> Iterable
             f"{given[0]!r} does nothing without 'sink.partition-commit.policy.kind', such as 'success-file': "
             "to commit a partition is to apply policies"
         )
-    if not options["auto-compaction"] and options.is_given("compaction.file-size"):
-        yield "'compaction.file-size' does nothing without 'auto-compaction' = 'true'"
+    yield from _contradictions_in_compaction(options)
+    yield from _contradictions_in_commit(options)
+
+
+def _contradictions_in_compaction(options: Options) -> Iterable[str]:
+    if not options["auto-compaction"]:
+        for key in options.given_among(("compaction.file-size", "compaction.parallelism")):
+            yield f"{key!r} does nothing without 'auto-compaction' = 'true'"
     if options["compaction.file-size"] == 0:
         yield "'compaction.file-size' is 0; leave it out to have files of the size of a part"
-    yield from _contradictions_in_commit(options)
+    for key in (SINK_PARALLELISM.key, "compaction.parallelism"):
+        if options[key] == 0:
+            yield f"{key!r} is 0; leave it out to have the parallelism of the job"
 
 
 def _contradictions_in_commit(options: Options) -> Iterable[str]:
@@ -249,7 +297,10 @@ def _compaction(options: Options) -> TableCompaction | None:
     if not options["auto-compaction"]:
         return None
     given_bytes = options["compaction.file-size"]
-    return TableCompaction(options["sink.rolling-policy.file-size"] if given_bytes is None else given_bytes)
+    return TableCompaction(
+        options["sink.rolling-policy.file-size"] if given_bytes is None else given_bytes,
+        parallelism=options["compaction.parallelism"],
+    )
 
 
 def _policies(options: Options) -> tuple[CommitPolicy, ...]:
@@ -259,7 +310,10 @@ def _policies(options: Options) -> tuple[CommitPolicy, ...]:
     return commit_policies(
         kinds,
         success_file_name=options["sink.partition-commit.success-file.name"],
-        custom=_object(options, "sink.partition-commit.policy.class"),
+        metastore=SqliteMetastore(options["metastore.path"]),
+        table=options["metastore.table"] or options["path"],
+        creates_table=True,
+        custom=_object(options, "sink.partition-commit.policy.class", "sink.partition-commit.policy.class.parameters"),
     )
 
 
@@ -282,10 +336,16 @@ def _commit(options: Options) -> PartitionCommit | None:
     )
 
 
-def _object(options: Options, key: str) -> Any:
-    """An object, or the one that a text ``module:name`` names: an object, or a class, which is called."""
+def _object(options: Options, key: str, parameters_key: str | None = None) -> Any:
+    """An object, or the one that a text ``module:name`` names: an object, or a class, which is called with the texts in
+    ``parameters_key``."""
     value = options[key]
+    parameters = () if parameters_key is None else options[parameters_key] or ()
     if not isinstance(value, str):
+        if parameters:
+            options.refuse(
+                [f"{parameters_key!r} is for a class that {key!r} names as 'module:name', not for an object"]
+            )
         return value
     module, _, name = value.partition(":")
     try:
@@ -294,4 +354,13 @@ def _object(options: Options, key: str) -> Any:
         raise ConfigurationError(
             f"{key!r} is {value!r}, which cannot be found: {error}\n  write it as 'module:name', or give the object"
         ) from error
-    return found() if isinstance(found, type) else found
+    if not isinstance(found, type):
+        if parameters:
+            options.refuse([f"{parameters_key!r} is for a class, and {value!r} is an object already"])
+        return found
+    try:
+        return found(*parameters)
+    except TypeError as error:
+        raise ConfigurationError(
+            f"{key!r} is {value!r}, which cannot be called with {parameters!r}: {error}"
+        ) from error

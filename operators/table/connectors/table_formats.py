@@ -1,88 +1,63 @@
-"""The formats of tables: CSV, JSON Lines, text and Parquet, read and written by a schema.
+"""The formats of tables whose files have lines: CSV, JSON Lines and text, read and written by a schema.
 
 Rules
 -----
 * A record is a dict with the physical columns of the table, in the schema's order. ``None`` is a null.
 * A value that does not have its column's type is malformed; the error names file, line, column and value. Types are
   not guessed: ``"7"`` is not a BIGINT in JSON, nor ``7.0`` in CSV. A whole number is a DOUBLE, though.
-* A source can read what the sink writes: nulls in CSV are empty fields on both sides.
+* A source can read what the sink writes: nulls in CSV are the same text on both sides.
+* The format's ``ignore-parse-errors`` leaves malformed lines out and counts them, in ``numRecordsMalformed``.
 """
 
 from __future__ import annotations
 
-import re
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from engine.elements.errors import ConfigurationError, shorten
+from engine.elements.errors import ConfigurationError
 from operators.files.formats import (
     CsvFormat,
     CsvRowFormat,
     JsonLinesFormat,
     JsonLinesRowFormat,
     LineError,
+    LineFormat,
     LineParser,
     RowFormat,
     TextFormat,
     TextRowFormat,
 )
-from operators.files.reading import ParquetInputFormat
 from operators.table.connectors.connector_options import ConfigOption, Options
-from operators.table.connectors.factories import Schema, TableDefinition
+from operators.table.connectors.factories import TableDefinition
+from operators.table.connectors.table_rows import CheckedRowFormat, Types, typed_column
+from operators.table.types import DataType, has_part, is_map_without_text_keys
 
-_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
-_GREATEST_DOUBLE = int(sys.float_info.max)
-_RANGES = {"BIGINT": (_LEAST, _MOST), "DOUBLE": (-_GREATEST_DOUBLE, _GREATEST_DOUBLE)}
-"""The limits of whole numbers."""
-_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
-
-
-def _bigint(text: str) -> int:
-    if _INTEGER.fullmatch(text) is None or not _LEAST <= int(text) <= _MOST:
-        raise ValueError("a BIGINT is a whole number of 64 bits")
-    return int(text)
+IGNORE_PARSE_ERRORS = "ignore-parse-errors"
+_IGNORE_MEANING = "whether malformed records are left out and counted, instead of an error"
+_ISO = "iso-8601"
 
 
-def _double(text: str) -> float:
-    if "_" in text or text != text.strip():
-        raise ValueError("a DOUBLE is a decimal number")
-    return float(text)
+def parses_leniently(identifier: str) -> ConfigOption:
+    """The option of a format that leaves malformed records out."""
+    return ConfigOption(f"{identifier}.{IGNORE_PARSE_ERRORS}", "boolean", _IGNORE_MEANING, False)
 
 
-def _boolean(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError("a BOOLEAN is true or false")
-    return text.lower() == "true"
-
-
-_FROM_TEXT: dict[str, Callable[[str], Any]] = {"BIGINT": _bigint, "DOUBLE": _double, "BOOLEAN": _boolean, "STRING": str}
-_PYTHON: dict[str, tuple[type, ...]] = {
-    "BIGINT": (int,), "DOUBLE": (float, int), "BOOLEAN": (bool,), "STRING": (str,), "BYTES": (bytes,),
-}  # fmt: skip
-
-
-def value_of_text(text: str, kind: str) -> Any:
-    """A text as a value of a column's type. Raises ``ValueError``."""
-    if kind not in _FROM_TEXT:
-        raise ValueError(f"there is no text for {kind}")
-    return _FROM_TEXT[kind](text)
-
-
-def _converter(kind: str) -> Callable[[str], Any]:
+def _converter(kind: DataType) -> Callable[[str], Any]:
     def convert(text: str) -> Any:
-        return value_of_text(text, kind)
+        return kind.of_text(text)
 
     # An error names the type by this name.
-    convert.__name__ = kind
+    convert.__name__ = kind.name
     return convert
 
 
-def _refuse_bytes(schema: Schema, format: str) -> None:
-    for name, kind in schema.items():
-        if kind == "BYTES":
+def refuse_map_keys(types: Types, format: str) -> None:
+    """Raises ``ConfigurationError`` for a map whose keys are no texts."""
+    for name, kind in types.items():
+        if has_part(kind, is_map_without_text_keys):
             raise ConfigurationError(
-                f"column {name!r} is BYTES, which format {format!r} cannot hold; use format 'parquet', or a STRING"
+                f"column {name!r} is {kind.name}, and the keys of a MAP in format {format!r} are STRING\n"
+                "  declare it so, or use format 'parquet' or 'orc'"
             )
 
 
@@ -90,27 +65,6 @@ def _refuse_encoding(options: Options, key: str) -> None:
     encoding = options[key]
     if encoding.lower().replace("_", "-") not in ("utf-8", "utf8"):
         options.refuse([f"{key!r} is {encoding!r}, for reading only: sinks write UTF-8, which would be read as that"])
-
-
-def typed_column(name: str, values: Sequence[Any], kind: str) -> list[Any]:
-    """Values of a column of that type; a DOUBLE takes ints. Raises ``LineError`` that names column and value."""
-    allowed = _PYTHON[kind]
-    found = dict.fromkeys(map(type, values))
-    for one in found:
-        if one is not type(None) and one not in allowed:
-            wrong = next(value for value in values if type(value) is one)
-            raise LineError(f"column {name!r}: {wrong!r} is no {kind}")
-    if int in found:
-        least, most = _RANGES[kind]
-        for value in [one for one in values if type(one) is int and not least <= one <= most]:
-            raise LineError(_out_of_range(name, value, kind))
-        if kind == "DOUBLE":
-            return [float(value) if type(value) is int else value for value in values]
-    return list(values)
-
-
-def _out_of_range(name: str, value: int, kind: str) -> str:
-    return f"column {name!r}: {shorten(value)} is no {kind}: it does not fit 64 bits"
 
 
 class CsvTableFormat:
@@ -121,42 +75,63 @@ class CsvTableFormat:
     def options(self) -> Sequence[ConfigOption]:
         return (
             ConfigOption("csv.field-delimiter", "text", "the character between two fields", ","),
+            ConfigOption("csv.quote-character", "text", "the character around fields with delimiters in them", '"'),
             ConfigOption("csv.header", "boolean", "whether the first line of each file names its columns", False),
-            ConfigOption("csv.null-literal", "object", "the text that stands for null; sinks write an empty one", ""),
+            ConfigOption("csv.null-literal", "object", "the text that stands for null", ""),
             ConfigOption("csv.encoding", "text", "of the files that are read; sinks write UTF-8", "utf-8"),
+            parses_leniently("csv"),
         )
 
     def input_format(self, table: TableDefinition) -> CsvFormat:
-        columns = table.physical
-        _refuse_bytes(columns, self.identifier)
-        null = table.options["csv.null-literal"]
+        columns, options = table.physical_types, table.options
+        self._check(table)
+        null = options["csv.null-literal"]
         return CsvFormat(
             tuple(columns),
-            types={name: _converter(kind) for name, kind in columns.items() if kind != "STRING"},
-            header=table.options["csv.header"],
-            delimiter=table.options["csv.field-delimiter"],
+            types={name: _converter(kind) for name, kind in columns.items() if kind.name != "STRING"},
+            header=options["csv.header"],
+            delimiter=options["csv.field-delimiter"],
+            quote=options["csv.quote-character"],
             null_values=() if null is None else (null,),
-            encoding=table.options["csv.encoding"],
+            encoding=options["csv.encoding"],
         )
 
     def output_format(self, table: TableDefinition) -> RowFormat:
-        columns, options = table.physical, table.options
-        _refuse_bytes(columns, self.identifier)
-        # (An input format says so itself.)
-        delimiter = options["csv.field-delimiter"]
-        if len(delimiter) != 1 or delimiter in '"\r\n':
-            options.refuse([f"'csv.field-delimiter' is {delimiter!r}: it takes one character, other than a quote"])
-        if options["csv.header"] or options["csv.null-literal"] not in ("", None):
-            options.refuse(
-                [f"{key!r} is for reading only: sinks write no header, and null as an empty field"
-                 for key in options.given_among(("csv.header", "csv.null-literal"))]
-            )  # fmt: skip
+        columns, options = table.physical_types, table.options
+        self._check(table)
+        if options["csv.header"]:
+            options.refuse(["'csv.header' is for reading only: sinks write no header"])
         _refuse_encoding(options, "csv.encoding")
-        return CheckedRowFormat(CsvRowFormat(tuple(columns), delimiter=delimiter), columns, _as_csv)
+        rows = CsvRowFormat(
+            tuple(columns),
+            delimiter=options["csv.field-delimiter"],
+            quote=options["csv.quote-character"],
+            null=options["csv.null-literal"] or "",
+        )
+        texts = {name: kind.to_text for name, kind in columns.items() if kind.plain_type in (None, bool)}
+        return CheckedRowFormat(rows, columns, texts)
 
+    def message_format(self, table: TableDefinition) -> LineMessages:
+        return LineMessages(self.input_format(table), self.output_format(table))
 
-def _as_csv(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: str(value).lower() if type(value) is bool else value for name, value in row.items()}
+    def _check(self, table: TableDefinition) -> None:
+        refuse_map_keys(table.physical_types, self.identifier)
+        options = table.options
+        delimiter, quote, null = (
+            options[f"csv.{name}"] for name in ("field-delimiter", "quote-character", "null-literal")
+        )
+        problems = [
+            f"'csv.{name}' is {sign!r}: it takes one character, other than {other}"
+            for name, sign, other in (
+                ("field-delimiter", delimiter, "a quote"), ("quote-character", quote, "the delimiter"),
+            )
+            if len(sign) != 1 or sign in "\r\n" or delimiter == quote
+        ]  # fmt: skip
+        if null is not None and (type(null) is not str or any(sign in null for sign in (delimiter, quote, "\r", "\n"))):
+            problems.append(
+                f"'csv.null-literal' is {null!r}: it takes a text without delimiters, quotes and line breaks"
+            )
+        options.refuse(problems)
 
 
 class JsonTableFormat:
@@ -169,15 +144,35 @@ class JsonTableFormat:
             ConfigOption(
                 "json.fail-on-missing-field", "boolean", "whether a field that is missing is malformed, not null", False
             ),
-        )
+            ConfigOption(
+                "json.timestamp-format.standard", "choice", "how times are written: '2013-01-31 05:17:00' or with a T",
+                "sql", ("sql", _ISO),
+            ),
+            parses_leniently("json"),
+        )  # fmt: skip
 
     def input_format(self, table: TableDefinition) -> TypedJsonFormat:
-        _refuse_bytes(table.physical, self.identifier)
-        return TypedJsonFormat(table.physical, may_be_missing=not table.options["json.fail-on-missing-field"])
+        refuse_map_keys(table.physical_types, self.identifier)
+        return TypedJsonFormat(
+            table.physical_types, may_be_missing=not table.options["json.fail-on-missing-field"], iso=_is_iso(table)
+        )
 
     def output_format(self, table: TableDefinition) -> RowFormat:
-        _refuse_bytes(table.physical, self.identifier)
-        return CheckedRowFormat(JsonLinesRowFormat(), table.physical)
+        types, iso = table.physical_types, _is_iso(table)
+        refuse_map_keys(types, self.identifier)
+        converters = {name: _to_json(kind, iso) for name, kind in types.items() if kind.plain_type is None}
+        return CheckedRowFormat(JsonLinesRowFormat(), types, converters)
+
+    def message_format(self, table: TableDefinition) -> LineMessages:
+        return LineMessages(self.input_format(table), self.output_format(table))
+
+
+def _is_iso(table: TableDefinition) -> bool:
+    return bool(table.options["json.timestamp-format.standard"] == _ISO)
+
+
+def _to_json(kind: DataType, iso: bool) -> Callable[[Any], Any]:
+    return lambda value: kind.to_json(value, iso=iso)
 
 
 class TextTableFormat:
@@ -192,12 +187,23 @@ class TextTableFormat:
         return TypedTextFormat(_only_column(table.physical), table.options["text.encoding"])
 
     def output_format(self, table: TableDefinition) -> RowFormat:
-        column = _only_column(table.physical)
+        _only_column(table.physical)
         _refuse_encoding(table.options, "text.encoding")
-        return CheckedRowFormat(TextRowFormat(), table.physical, lambda row: row[column])
+        return CheckedRowFormat(_OneColumn(), table.physical_types, {})
 
 
-def _only_column(schema: Schema) -> str:
+class _OneColumn:
+    """Writes the text in the one column of a row."""
+
+    def __init__(self) -> None:
+        self._lines = TextRowFormat()
+
+    def encode(self, record: Any) -> str:
+        [text] = record.values()
+        return self._lines.encode(text)
+
+
+def _only_column(schema: dict[str, str]) -> str:
     if list(schema.values()) != ["STRING"]:
         raise ConfigurationError(
             "format 'text' is for one STRING column beside the partition columns; the schema has "
@@ -206,77 +212,53 @@ def _only_column(schema: Schema) -> str:
     return next(iter(schema))
 
 
-class ParquetTableFormat:
-    """Format ``parquet``."""
-
-    identifier = "parquet"
-
-    def options(self) -> Sequence[ConfigOption]:
-        return (
-            ConfigOption(
-                "parquet.compression", "choice", "of the files that are written", "snappy",
-                ("snappy", "zstd", "gzip", "none"),
-            ),
-            ConfigOption("parquet.row-group-rows", "number", "rows of a row group that is written", 1 << 16),
-        )  # fmt: skip
-
-    def input_format(self, table: TableDefinition) -> ParquetInputFormat:
-        return ParquetInputFormat(tuple(table.physical), record="dict", types=table.physical)
-
-    def output_format(self, table: TableDefinition) -> Any:
-        from operators.files.writing import ParquetFormat
-
-        kinds = {"BIGINT": "int64", "DOUBLE": "float64", "BOOLEAN": "bool", "STRING": "string", "BYTES": "binary"}
-        return ParquetFormat(
-            {name: kinds[kind] for name, kind in table.physical.items()},
-            compression=table.options["parquet.compression"],
-            row_group_rows=table.options["parquet.row-group-rows"],
-        )
-
-
 class TypedJsonFormat(JsonLinesFormat):
     """JSON objects with the columns of a schema; other fields are left out."""
 
-    def __init__(self, schema: Schema, *, may_be_missing: bool) -> None:
-        super().__init__()
-        self._schema, self._may_be_missing = schema, may_be_missing
+    def __init__(self, types: Types, *, may_be_missing: bool, iso: bool = False) -> None:
+        super().__init__(exact=any(has_part(kind, _is_decimal) for kind in types.values()))
+        self._types, self._may_be_missing, self._iso = types, may_be_missing, iso
 
     def parser(self, header: str | None) -> LineParser:
-        return _TypedParser(super().parser(header), self._schema, self._may_be_missing)
+        return _TypedParser(super().parser(header), self._types, self._may_be_missing, self._iso)
+
+
+def _is_decimal(kind: DataType) -> bool:
+    return kind.name.startswith("DECIMAL")
 
 
 class TypedTextFormat(TextFormat):
-    """Lines as dicts with one column."""
+    """Lines as dicts with one column. ``value``: what the column has for a line."""
 
-    def __init__(self, column: str, encoding: str) -> None:
+    def __init__(self, column: str, encoding: str, value: Callable[[str], Any] | None = None) -> None:
         super().__init__(encoding)
-        self._column = column
+        self._column, self._value = column, value
 
     def parser(self, header: str | None) -> LineParser:
-        return _TextParser(super().parser(header), self._column)
+        return _TextParser(super().parser(header), self._column, self._value)
 
 
 class _TextParser:
-    def __init__(self, lines: LineParser, column: str) -> None:
-        self._lines, self._column = lines, column
+    def __init__(self, lines: LineParser, column: str, value: Callable[[str], Any] | None) -> None:
+        self._lines, self._column, self._value = lines, column, value
 
     def parse_block(self, lines: list[str]) -> list[Any] | None:
-        column = self._column
-        return [{column: line} for line in self._lines.parse_block(lines) or ()]
+        column, values = self._column, self._lines.parse_block(lines) or ()
+        return [{column: one} for one in (values if self._value is None else map(self._value, values))]
 
     def parse_line(self, line: str) -> tuple[Any, ...]:
-        return tuple({self._column: one} for one in self._lines.parse_line(line))
+        return tuple(self.parse_block([line]) or ())
 
 
 class _TypedParser:
-    def __init__(self, objects: LineParser, schema: Schema, may_be_missing: bool) -> None:
-        self._objects, self._schema, self._may_be_missing = objects, schema, may_be_missing
+    def __init__(self, objects: LineParser, types: Types, may_be_missing: bool, iso: bool) -> None:
+        self._objects, self._types, self._may_be_missing, self._iso = objects, types, may_be_missing, iso
 
     def parse_block(self, lines: list[str]) -> list[Any] | None:
         objects = self._objects.parse_block(lines)
         if objects is None:
             return None
-        names = tuple(self._schema)
+        names = tuple(self._types)
         columns = self._columns(objects)
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
@@ -285,39 +267,36 @@ class _TypedParser:
             if type(one) is not dict:
                 raise LineError(f"{one!r} is no JSON object")
             if not self._may_be_missing:
-                for name in self._schema:
+                for name in self._types:
                     if name not in one:
                         raise LineError(f"column {name!r}: the object has no such field; it has {', '.join(one)}")
-        return [typed_column(name, [one.get(name) for one in objects], kind) for name, kind in self._schema.items()]
+        return [
+            typed_column(name, [one.get(name) for one in objects], kind, iso=self._iso)
+            for name, kind in self._types.items()
+        ]
 
     def parse_line(self, line: str) -> tuple[Any, ...]:
         objects = self._objects.parse_line(line)
         if not objects:
             return ()
-        return (dict(zip(self._schema, (column[0] for column in self._columns(list(objects))), strict=True)),)
+        return (dict(zip(self._types, (column[0] for column in self._columns(list(objects))), strict=True)),)
 
 
-class CheckedRowFormat:
-    """Writes dicts that have exactly the columns of a schema."""
+class LineMessages:
+    """Rows of a table as single messages, each the line that a file would have."""
 
-    def __init__(
-        self, rows: RowFormat, schema: Schema, prepared: Callable[[dict[str, Any]], Any] = lambda row: row
-    ) -> None:
-        self._rows, self._schema, self._prepared = rows, schema, prepared
+    def __init__(self, reading: LineFormat, writing: RowFormat) -> None:
+        self._writing = writing
+        self._parser = reading.parser(None)
+        self._encoding = reading.encoding
 
-    def encode(self, record: Any) -> str:
-        schema = self._schema
-        if not isinstance(record, Mapping) or record.keys() != schema.keys():
-            found = f"is {type(record).__name__}"
-            if isinstance(record, Mapping):
-                found = f"has {', '.join(map(str, record))}"
-            raise ValueError(f"a row of the table is a dict with {', '.join(schema)}; this one {found}")
-        row = {}
-        for name, kind in schema.items():
-            value = record[name]
-            if value is not None and type(value) not in _PYTHON[kind]:
-                raise ValueError(f"column {name!r}: {value!r} is no {kind}")
-            if type(value) is int and not _RANGES[kind][0] <= value <= _RANGES[kind][1]:
-                raise ValueError(_out_of_range(name, value, kind))
-            row[name] = value
-        return self._rows.encode(self._prepared(row))
+    def encode(self, row: Any) -> bytes:
+        """The message of a row. Raises ``ValueError``."""
+        return self._writing.encode(row).encode()
+
+    def decode(self, message: bytes) -> Any:
+        """The row of a message. Raises ``ValueError``."""
+        rows = self._parser.parse_line(message.decode(self._encoding))
+        if len(rows) != 1:
+            raise LineError("the message is blank")
+        return rows[0]

@@ -10,7 +10,7 @@ from engine.elements.source import SourceContext, SplitReader
 from operators.files.reading import FileSource, split_range
 from operators.files.writing import PartitionPathError, partition_values
 from operators.table.connectors.factories import TableDefinition
-from operators.table.connectors.table_formats import value_of_text
+from operators.table.types import data_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +23,7 @@ def values_of_partition(path: str, table: TableDefinition) -> dict[str, Any]:
     for key, text in zip(table.partition_keys, texts, strict=True):
         kind = table.schema[key]
         try:
-            values[key] = None if text is None else value_of_text(text, kind)
+            values[key] = None if text is None else data_type(kind).of_text(text)
         except ValueError as error:
             raise PartitionPathError(
                 f"partition column {key!r} is declared {kind}, and the path says {text!r}: {error}"

@@ -34,4 +34,5 @@ from operators.table.partitions.partitioning import (
     NoPartitionError as NoPartitionError,
     PartitionColumns as PartitionColumns,
     check_columns as check_columns,
+    partition_key as partition_key,
 )

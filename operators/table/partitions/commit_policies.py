@@ -104,21 +104,27 @@ class SuccessFilePolicy:
 
 
 class MetastorePolicy:
-    """Creates or updates the partition's entry of ``table`` in ``metastore``."""
+    """Creates or updates the partition's entry of ``table`` in ``metastore``.
+
+    ``creates``  whether a table that is not listed is listed when the job starts, with the sink's partition columns.
+    """
 
     kind = METASTORE
 
-    def __init__(self, metastore: Metastore, table: str) -> None:
+    def __init__(self, metastore: Metastore, table: str, *, creates: bool = False) -> None:
         if not callable(getattr(metastore, "put_partition", None)):
             raise ConfigurationError(
                 f"metastore is a {type(metastore).__name__}; it must have put_partition(), as SqliteMetastore has"
             )
         self.metastore = metastore
         self.table = table
+        self.creates = creates
 
     def open(self, path_of: PathOf, columns: Sequence[str]) -> CommitPolicy:
         """See ``CommitPolicy``: the table must be partitioned by the same columns."""
         metastore = self.metastore.resolved(path_of)
+        if self.creates:
+            metastore.ensure_table(self.table, columns)
         listed = metastore.partition_columns(self.table)
         if not listed:
             raise ConfigurationError(
@@ -140,8 +146,9 @@ class MetastorePolicy:
     def fresh(self) -> CommitPolicy:
         """The policy for another simulation: with a metastore in memory that has the same table without partitions."""
         metastore = MemoryMetastore()
-        metastore.create_table(self.table, self.metastore.partition_columns(self.table))
-        return MetastorePolicy(metastore, self.table)
+        if not self.creates:
+            metastore.create_table(self.table, self.metastore.partition_columns(self.table))
+        return MetastorePolicy(metastore, self.table, creates=self.creates)
 
     def announced(self, files: FileSystem, table_path: str) -> list[str]:
         """The listed partitions, as paths below that of the table."""
@@ -160,11 +167,13 @@ def commit_policies(
     success_file_name: str = "_SUCCESS",
     metastore: Metastore | None = None,
     table: str = "",
+    creates_table: bool = False,
     custom: CommitPolicy | None = None,
 ) -> tuple[CommitPolicy, ...]:
     """The policies that ``kinds`` names, such as ``"metastore,success-file"``, in that order.
 
-    ``metastore``  the catalogue of the table; a plain table of files has none;
+    ``metastore``  the catalogue of the table, which it may have to be entered in first (``creates_table``); a plain
+                   table of files has none;
     ``custom``     stands for the kind ``custom``.
 
     Raises :class:`ConfigurationError` for a kind that is unknown, repeated, or lacks its metastore or object.
@@ -180,7 +189,7 @@ def commit_policies(
                     "policy kind 'metastore' is for tables of a catalogue with a metastore; this is a plain table of"
                     " files\n  use 'success-file', or give the table a metastore, such as SqliteMetastore(path)"
                 )
-            policies.append(MetastorePolicy(metastore, table))
+            policies.append(MetastorePolicy(metastore, table, creates=creates_table))
         elif name == SUCCESS_FILE:
             policies.append(SuccessFilePolicy(success_file_name))
         elif name == CUSTOM:

@@ -40,6 +40,9 @@ class Metastore(Protocol):
     def resolved(self, path_of: PathOf) -> Metastore:
         """The same, with relative paths taken from the run's output directory."""
 
+    def ensure_table(self, table: str, partition_columns: Sequence[str]) -> None:
+        """List a table unless it is listed already; idempotent."""
+
     def partition_columns(self, table: str) -> tuple[str, ...]:
         """The columns by which ``table`` is partitioned; none for a plain table."""
 
@@ -67,6 +70,9 @@ class MemoryMetastore:
     def create_table(self, table: str, partition_columns: Sequence[str] = ()) -> None:
         """List a table; an existing one keeps its partitions."""
         self._tables[table] = tuple(partition_columns)
+
+    def ensure_table(self, table: str, partition_columns: Sequence[str]) -> None:
+        self._tables.setdefault(table, tuple(partition_columns))
 
     def resolved(self, path_of: PathOf) -> Metastore:
         """See ``Metastore``; it has no path."""
@@ -119,12 +125,18 @@ class SqliteMetastore:
 
         Raises :class:`StorageError`.
         """
+        self._list(table, partition_columns, "UPDATE SET partition_columns = excluded.partition_columns")
+
+    def ensure_table(self, table: str, partition_columns: Sequence[str]) -> None:
+        """See ``Metastore``: create the file too if it does not exist. Raises :class:`StorageError`."""
+        self._list(table, partition_columns, "NOTHING")
+
+    def _list(self, table: str, partition_columns: Sequence[str], if_known: str) -> None:
         with self._transaction(creates=True) as connection:
             for statement in _SCHEMA.split(";"):
                 connection.execute(statement)
             connection.execute(
-                "INSERT INTO tables VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET partition_columns = excluded"
-                ".partition_columns",
+                f"INSERT INTO tables VALUES (?, ?) ON CONFLICT (name) DO {if_known}",
                 (table, json.dumps(list(partition_columns))),
             )
 

@@ -216,8 +216,9 @@ class CompactSpec:
 
     name = "compactor"
 
-    def __init__(self, path: str, format: Format, ns_per_byte: int) -> None:
+    def __init__(self, path: str, format: Format, ns_per_byte: int, parallelism: int | None) -> None:
         self._path, self._format, self._ns_per_byte = path, format, ns_per_byte
+        self.parallelism = parallelism
 
     def create_operator(self) -> Operator:
         return CompactOperator(self._path, self._format, self._ns_per_byte)

@@ -40,16 +40,25 @@ class TableCompaction:
     """Compaction of the small files of each checkpoint, before readers see them.
 
     ``target_size_bytes``  the size up to which files are merged;
-    ``ns_per_byte``        virtual time that the compactors take.
+    ``ns_per_byte``        virtual time that the compactors take;
+    ``parallelism``        how many compactors there are, ``None`` = as many as writers.
 
     Raises :class:`ConfigurationError`.
     """
 
-    def __init__(self, target_size_bytes: int = DEFAULT_TARGET_SIZE_BYTES, *, ns_per_byte: int = 0) -> None:
+    def __init__(
+        self,
+        target_size_bytes: int = DEFAULT_TARGET_SIZE_BYTES,
+        *,
+        ns_per_byte: int = 0,
+        parallelism: int | None = None,
+    ) -> None:
         check_whole("target_size_bytes", target_size_bytes)
         check_whole("ns_per_byte", ns_per_byte, 0)
         self.target_size_bytes = target_size_bytes
+        check_whole("parallelism", parallelism, or_none=True)
         self.ns_per_byte = ns_per_byte
+        self.parallelism = parallelism
 
 
 class WriterSpec(FileSink):
@@ -168,12 +177,12 @@ class PartitionedFileSink:
             written = stream.via(self.writer, **options)
             coordinator = CompactCoordinatorSpec(self.compaction.target_size_bytes)
             units = written.global_().via(coordinator, **part_options(options, "compact-coordinator")).broadcast()
-            compactors = CompactSpec(self.path, self.writer.format, self.compaction.ns_per_byte)
-            parallel = {key: options[key] for key in ("parallelism",) if key in options}
+            count = self.compaction.parallelism or options.get("parallelism") or self.writer.parallelism
+            compactors = CompactSpec(self.path, self.writer.format, self.compaction.ns_per_byte, count)
             if self.commit is None:
-                units.sink(compactors, **part_options(options, "compactor"), **parallel)
+                units.sink(compactors, **part_options(options, "compactor"))
                 return
-            written = units.via(compactors, **part_options(options, "compactor"), **parallel)
+            written = units.via(compactors, **part_options(options, "compactor"))
         elif self.commit is None:
             stream.sink(self.writer, **options)
             return

@@ -204,6 +204,12 @@ def _check_static(partition: tuple[str, ...], static: Mapping[str, object], colu
             raise ConfigurationError(f"partition column {missing[0]!r} is none of the columns {', '.join(columns)}")
 
 
+def partition_key(columns: Sequence[str], default_name: str) -> Callable[[Any], str]:
+    """A function of a record, which is a dict: the path of its partition."""
+    paths = PartitionColumns(None, columns, None, default_name)
+    return lambda record: paths.paths_of([record])[0]
+
+
 class PartitionAssigner(BucketAssigner):
     """The partition of a record, which is a dict, as its bucket.
 

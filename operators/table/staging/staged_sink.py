@@ -62,6 +62,7 @@ from operators.table.staging.moves import (
 from operators.table.staging.staging_writers import StagingWriter
 from state_backends.base import (
     CHECKSUM,
+    KeyType,
     flag,
     list_of,
     optional,
@@ -138,6 +139,11 @@ class StagedFileSink:
         self.check_partition: Callable[[str], object] | None = None
         """Raises an error for the path of a partition that the table's description does not allow."""
         self.partition_columns()
+        self.parallelism: int | None = None
+        """How many writers there must be, ``None`` = as the job says."""
+        self.key: Callable[[Any], str] | None = None
+        """Records of one key go to one writer; ``None`` = as they come."""
+        self.key_type: KeyType | None = None
 
     def partition_columns(self) -> PartitionColumns:
         """Separates the columns in the path from the others."""
@@ -166,6 +172,7 @@ class StagingWriters:
 
     def __init__(self, sink: StagedFileSink) -> None:
         self.sink = sink
+        self.parallelism, self.key, self.key_type = sink.parallelism, sink.key, sink.key_type
 
     @property
     def part_files(self) -> str:

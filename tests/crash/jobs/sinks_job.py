@@ -40,6 +40,7 @@ from engine import (
     TableCompaction,
     UpsertSink,
     WatermarkStrategy,
+    table_sink,
 )
 from operators.databases import DatabaseSink
 from operators.files.compaction import CompactionStrategy
@@ -126,9 +127,7 @@ def _orc(target: str) -> FileSink:
 
 
 def _bucketing(use_truncate: bool, writer: Any = None) -> BucketingSink:
-    return BucketingSink(
-        TABLE, bucketer=_bucket, batch_size_bytes=PART_BYTES, use_truncate=use_truncate, writer=writer
-    )
+    return BucketingSink(TABLE, bucketer=_bucket, batch_size_bytes=PART_BYTES, use_truncate=use_truncate, writer=writer)
 
 
 def _partitioned(compaction: TableCompaction | None) -> PartitionedFileSink:
@@ -139,6 +138,17 @@ def _partitioned(compaction: TableCompaction | None) -> PartitionedFileSink:
         policies=(MetastorePolicy(SqliteMetastore(METASTORE), TABLE), SuccessFilePolicy()),
     )
     return PartitionedFileSink(TABLE, partition_by=("hour",), commit=commit, compaction=compaction)
+
+
+def _orc_table(target: str) -> Any:
+    options = {
+        "connector": "filesystem", "path": TABLE, "format": "orc", "partition.keys": "hour", "auto-compaction": "true",
+        "compaction.file-size": PART_BYTES, "sink.partition-commit.policy.kind": "metastore,success-file",
+        "sink.partition-commit.trigger": "partition-time", "sink.partition-commit.delay": HOUR_MS,
+        "partition.time-extractor.timestamp-pattern": "2020-05-03 $hour:00:00", "metastore.path": METASTORE,
+        "metastore.table": TABLE,
+    }  # fmt: skip
+    return table_sink(options, {"number": "INT", "key": "SMALLINT", "seen": "INT", "hour": "STRING"})
 
 
 def _staged(target: str) -> StagedFileSink:
@@ -183,6 +193,7 @@ SINKS: dict[str, Callable[[str], Any]] = {
     "bucketing-sequence": lambda target: _bucketing(False, SequenceWriter()),
     "partitioned": lambda target: _partitioned(None),
     "partitioned-compacting": lambda target: _partitioned(TableCompaction(PART_BYTES)),
+    "table-orc": _orc_table,
     "staged": _staged,
     "log": lambda target: LogSink(TOPIC, log=DiskLog(LOG, segment_bytes=PART_BYTES), partitions=2),
     "sqlite": lambda target: _database(SqliteDatabase(SQLITE)),

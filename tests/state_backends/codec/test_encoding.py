@@ -96,6 +96,8 @@ def test_equal_keys_of_different_types_encode_apart() -> None:
         datetime.datetime(2024, 10, 27, 2, 30, fold=1),
         datetime.date(1, 1, 1),
         datetime.timedelta(-1, 1, 1),
+        datetime.time(5, 17, 0, 1),
+        datetime.time(23, 59, fold=1, tzinfo=datetime.timezone(datetime.timedelta(minutes=-90))),
         decimal.Decimal("1.50"),
         decimal.Decimal("NaN123"),
         decimal.Decimal("-0E+7"),

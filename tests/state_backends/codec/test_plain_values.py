@@ -17,7 +17,7 @@ from state_backends.codec.registry import type_mark
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.text() | st.binary()
-    | st.dates() | st.datetimes() | st.decimals(allow_nan=False) | st.timedeltas(),
+    | st.dates() | st.datetimes() | st.decimals(allow_nan=False) | st.timedeltas() | st.times(),
     lambda inner: st.lists(inner) | st.lists(inner).map(tuple) | st.dictionaries(st.text() | st.integers(-5, 5), inner),
     max_leaves=8,
 )  # fmt: skip
@@ -58,6 +58,7 @@ def test_different_values_look_different() -> None:
         (decimal.Decimal("1.50"), "1.50"),
         (datetime.date(2013, 1, 2), "2013-01-02"),
         (datetime.timedelta(hours=3), "3:00:00"),
+        (datetime.time(5, 17), "05:17:00"),
         (UnregisteredValue(40, 2, [1, "x"]), "<type 40 version 2: [1, 'x']>"),
     ],
 )

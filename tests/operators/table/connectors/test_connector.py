@@ -182,6 +182,7 @@ def test_options_reach_what_they_are_about() -> None:
         table() | PARTITIONED | {
             "sink.partition-commit.policy.kind": "success-file,custom", "sink.partition-commit.delay": "1 h",
             "sink.partition-commit.policy.class": "operators.table.partitions.commit_policies:SuccessFilePolicy",
+            "sink.partition-commit.policy.class.parameters": "_OWN",
             "sink.partition-commit.trigger": "partition-time", "sink.partition-commit.success-file.name": "_DONE",
             "partition.time-extractor.timestamp-pattern": "$day $hour:00:00", "partition.default-name": "none",
         },
@@ -189,7 +190,7 @@ def test_options_reach_what_they_are_about() -> None:
     )  # fmt: skip
     assert isinstance(partitioned, PartitionedFileSink)
     assert partitioned.commit is not None
-    assert [getattr(one, "name", None) for one in partitioned.commit.policies] == ["_DONE", "_SUCCESS"]
+    assert [getattr(one, "name", None) for one in partitioned.commit.policies] == ["_DONE", "_OWN"]
     assert partitioned.commit.delay_ms == 3_600_000
     staged = table_sink(table() | {"execution.runtime-mode": "batch", "sink.staging": "/s"}, SCHEMA)
     assert isinstance(staged, StagedFileSink)
@@ -329,7 +330,24 @@ COMMIT = {"sink.partition-commit.policy.kind": "success-file"}
              "sink.partition-commit.trigger": "partition-time"},
             "'partition.time-extractor.class' need each other",
         ),
-        ({**PARTITIONED, "sink.partition-commit.policy.kind": "metastore"}, "this is a plain table of files"),
+        ({**PARTITIONED, **COMMIT, "metastore.path": "m"}, "'metastore.path' does nothing unless 'metastore' is in"),
+        ({"sink.shuffle-by-partition.enable": "true"}, "'sink.shuffle-by-partition.enable' needs 'partition.keys'"),
+        ({"sink.parallelism": 0}, "'sink.parallelism' is 0; leave it out"),
+        ({**PARTITIONED, "compaction.parallelism": 2}, "'compaction.parallelism' does nothing without"),
+        (
+            {**PARTITIONED, "sink.partition-commit.policy.kind": "custom",
+             "sink.partition-commit.policy.class.parameters": "_X", "sink.partition-commit.policy.class":
+             SuccessFilePolicy()},
+            "policy.class.parameters' is for a class",
+        ),
+        (
+            {**PARTITIONED, "sink.partition-commit.policy.kind": "custom",
+             "sink.partition-commit.policy.class.parameters": "_X;_Y", "sink.partition-commit.policy.class":
+             "operators.table.partitions.commit_policies:SuccessFilePolicy"},
+            "which cannot be called with",
+        ),
+        ({"format": "csv", "csv.quote-character": ","}, "'csv.quote-character' is ',': it takes one character"),
+        ({"format": "csv", "csv.null-literal": "a,b"}, "'csv.null-literal' is 'a,b': it takes a text without"),
         ({**PARTITIONED, "sink.partition-commit.policy.kind": "x"}, "policy kind 'x' is unknown"),
         (
             {**PARTITIONED, "sink.partition-commit.policy.kind": "custom",
@@ -419,12 +437,16 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
-        ({"n": "INT"}, "column 'n' has type 'INT'; types are .*; did you mean BIGINT?"),
+        ({"n": "INTEGER"}, "column 'n' has type 'INTEGER': types are .*; did you mean INT?"),
         ({"n": "VARCHAR(20)"}, "did you mean STRING?"),
+        ({"n": "DECIMAL(3, 4)"}, r"DECIMAL\(3, 4\) must have 1 to 38 digits, up to all after the point"),
+        ({"n": "TIMESTAMP(9)"}, "is finer than a microsecond"),
+        ({"n": "ARRAY<INT"}, "it ends where '>' is expected"),
+        ({"n": "ROW<a INT, a INT>"}, "a ROW has the field 'a' twice"),
+        ({"n": "MAP<INT, INT>"}, "the keys of a MAP in format 'json' are STRING"),
         ({"n": 5}, "column 'n' has type 5"),
         ({"": "STRING"}, "the name of a column is a text that is not empty"),
         ({}, "a schema is a dict from column to type"),
-        ({"n": "BYTES"}, "column 'n' is BYTES, which format 'json' cannot hold"),
     ],
 )
 def test_schemas_that_make_no_sense(schema: Any, message: str) -> None:
@@ -434,10 +456,11 @@ def test_schemas_that_make_no_sense(schema: Any, message: str) -> None:
 
 
 def test_bytes_are_in_no_path() -> None:
-    """There is no text for them."""
+    """There is no text for them, and none for nested values."""
     for made in (table_source, table_sink):
-        with pytest.raises(ConfigurationError, match=r"partition\.keys has 'b', which is BYTES"):
-            made(table("parquet") | {"partition.keys": "b"}, {"n": "BIGINT", "b": "BYTES"})
+        for kind in ("BYTES", "ARRAY<INT>"):
+            with pytest.raises(ConfigurationError, match=f"partition.keys has 'b', which is {kind}"):
+                made(table("parquet") | {"partition.keys": "b"}, {"n": "BIGINT", "b": kind})
 
 
 UNITS = [("ms", 1), ("s", 1000), ("min", 60_000), ("h", 3_600_000), ("D", 86_400_000)]

@@ -1,0 +1,313 @@
+"""Tables with all types in all formats: rows come back, misfits and damage are told, or are left out on request."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.checkpoint.restore import FixedDelayRestart
+from engine.elements.errors import ConfigurationError, MalformedRecordError, UserFunctionError
+from engine.graph.job import Job
+from engine.runtime.execution import JOB_MANAGER
+from operators.files.formats import CorruptFileError
+from operators.sources import CollectionSource, Pause
+from operators.table.connectors.connector import table_sink, table_source
+from state_backends.files import LocalFileSystem, MemoryFileSystem
+from tests.operators.files.reading.test_file_source import file_system
+from tests.operators.harness import Harness
+from tests.operators.sources.test_in_memory import SourceWorld, drain
+from tests.operators.table.connectors.test_connector import ordered, read, table, write
+from tests.runtime.support import US, every, execution
+
+UTC = datetime.UTC
+SCHEMA = {
+    "id": "INT", "tiny": "TINYINT", "small": "SMALLINT", "share": "FLOAT", "price": "DECIMAL(38, 6)", "data": "BYTES",
+    "day": "DATE", "at": "TIMESTAMP(3)", "seen": "TIMESTAMP_LTZ(6)", "time": "TIME(3)", "counts": "ARRAY<INT>",
+    "prices": "MAP<STRING, DECIMAL(4, 1)>", "inner": "ROW<x INT, days ARRAY<DATE>>",
+}  # fmt: skip
+FORMATS = ("json", "csv", "parquet", "avro", "orc")
+
+
+def _row(n: int) -> dict[str, Any]:
+    return {
+        "id": n, "tiny": -n, "small": n * 100, "share": n / 4,
+        "price": decimal.Decimal(n) * 10**30 + decimal.Decimal("0.000001"),
+        "data": bytes([n, 10, 255]), "day": datetime.date(1950 + n, 1, 31),
+        "at": datetime.datetime(1950 + n, 1, 2, 3, 4, 5, 6000),
+        "seen": datetime.datetime(1950 + n, 1, 2, 3, 4, 5, 6, tzinfo=UTC), "time": datetime.time(n % 24, 17, 0, 1000),
+        "counts": [n, None], "prices": {"é,\"": decimal.Decimal("1.5"), "b": None},
+        "inner": {"x": n, "days": [datetime.date(2013, 1, 1 + n % 28)]},
+    }  # fmt: skip
+
+
+ROWS = [dict.fromkeys(SCHEMA) | {"id": n} if n % 7 == 0 else _row(n) for n in range(40)]
+
+
+def _of(format: str) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    """ORC has no time of day."""
+    schema = {name: kind for name, kind in SCHEMA.items() if format != "orc" or name != "time"}
+    return schema, [{name: row[name] for name in schema} for row in ROWS]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_each_format_holds_each_type(format: str) -> None:
+    """Values come back with their types, nulls as nulls."""
+    schema, rows = _of(format)
+    fs = MemoryFileSystem()
+    write(table_sink(table(format=format), schema), rows, fs)
+    assert ordered(read(table(format=format), schema, fs)) == ordered(rows)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_typed_rows_are_written_once_whoever_dies(format: str) -> None:
+    """They go into a partitioned table whose small files are compacted."""
+    schema, rows = _of(format)
+    options = table(format=format) | {"partition.keys": "small", "auto-compaction": "true"}
+    rows = [row | {"small": row["id"] % 2} for row in rows]
+    fs = MemoryFileSystem()
+    job = Job("write", parallelism=2)
+    source = job.source(CollectionSource([*rows[:20], Pause(1), *rows[20:]]), name="rows").rebalance()
+    source.sink(table_sink(options, schema), name="table", uid="table")
+    kills = [("rows", 21 * US), (JOB_MANAGER, 1022 * US)]
+    settings = {"checkpoint_interval": every(ns=9 * US), "restart": FixedDelayRestart(None, 2 * US)}
+    execution(job, file_system=fs, kills=kills, **settings).run().raise_on_failure()
+    assert ordered(read(options, schema, fs)) == ordered(rows)
+
+
+PATH_TYPES = {
+    "tiny": ("TINYINT", -5), "price": ("DECIMAL(5, 2)", decimal.Decimal("1.50")),
+    "day": ("DATE", datetime.date(2013, 1, 1)),
+    "time": ("TIME", datetime.time(5, 17)), "at": ("TIMESTAMP(3)", datetime.datetime(2013, 1, 1, 5, 0, 0, 1000)),
+    "seen": ("TIMESTAMP_LTZ", datetime.datetime(2013, 1, 1, 5, tzinfo=UTC)), "share": ("FLOAT", 0.25),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("column", PATH_TYPES)
+def test_partition_values_have_types_too(column: str) -> None:
+    """Out of the path comes what went into it, also null."""
+    kind, value = PATH_TYPES[column]
+    schema, options = {"n": "INT", column: kind}, table() | {"partition.keys": column}
+    rows = [{"n": 1, column: value}, {"n": 2, column: None}]
+    fs = MemoryFileSystem()
+    write(table_sink(options, schema), rows, fs)
+    assert ordered(read(options, schema, fs)) == ordered(rows)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(
+    ("kind", "value", "message"),
+    [
+        ("INT", 2**31, "column 'c': 2147483648 is no INT: it does not fit 32 bits"),
+        ("DECIMAL(5, 2)", decimal.Decimal("1.555"), "column 'c': .* more than 2 digits after the point"),
+        ("TIMESTAMP(3)", datetime.datetime(2013, 1, 1, 0, 0, 0, 1), "column 'c': .* more than 3 digits"),
+        ("ARRAY<DATE>", ["2013-01-01"], "column 'c': '2013-01-01' is no DATE"),
+    ],
+)
+def test_a_misfit_is_refused_by_each_sink(format: str, kind: str, value: Any, message: str) -> None:
+    """Nothing of it is written, and nothing is rounded."""
+    with pytest.raises(UserFunctionError, match=message):
+        Harness(table_sink(table(format=format), {"c": kind}).create_operator()).process([{"c": value}])
+
+
+def test_orc_says_what_it_cannot_hold() -> None:
+    """Times of day, timestamps inside other types, and years that pyarrow would read as others."""
+    for kind, message in (("TIME", "ORC has no time of day"), ("ARRAY<TIMESTAMP>", "only as columns of their own")):
+        with pytest.raises(ConfigurationError, match=message):
+            table_sink(table(format="orc"), {"c": kind})
+    sink = table_sink(table(format="orc"), {"c": "TIMESTAMP"})
+    with pytest.raises(UserFunctionError, match="format 'orc' holds the years 1678 to 2261"):
+        Harness(sink.create_operator()).process([{"c": datetime.datetime(1500, 1, 1)}])
+
+
+@pytest.mark.parametrize("format", ["avro", "orc", "parquet"])
+def test_a_damaged_file_is_told_or_left_out(format: str) -> None:
+    """With the file, and its block, stripe or row group; blocks and stripes can be left out and counted."""
+    rows, schema, fs = [{"n": f"{n:060}"} for n in range(400)], {"n": "STRING"}, MemoryFileSystem()
+    options = table(format=format) | (
+        {"avro.codec": "deflate"} if format == "avro" else {f"{format}.compression": "none"}
+    )
+    write(table_sink(options, schema), rows, fs)
+    [path, *_] = fs.walk_files("/t")
+    content = bytearray(fs.read_bytes(path))
+    damaged = slice(-40, -20) if format == "avro" else slice(8, len(content) - 800)
+    content[damaged] = b"\xff" * len(content[damaged])
+    place = SourceWorld(file_system({path: bytes(content)}))
+    with pytest.raises(CorruptFileError, match=path):
+        drain(table_source(options, schema).open_split(path, None, place))
+    if format != "parquet":
+        skipping = table_source(options | {f"{format}.on-corrupt": "skip"}, schema)
+        assert len(drain(skipping.open_split(path, None, place))) < 200
+        assert sum(place.counters.values()) >= 1
+
+
+@pytest.mark.parametrize("format", ["avro", "orc", "parquet"])
+def test_a_file_of_other_types_is_told(format: str) -> None:
+    """It is no damage, so it is not left out."""
+    fs = MemoryFileSystem()
+    write(table_sink(table(format=format), {"n": "INT"}), [{"n": 300}], fs)
+    [path] = fs.walk_files("/t")
+    more = {} if format == "parquet" else {f"{format}.on-corrupt": "skip"}
+    source = table_source(table(format=format) | more, {"n": "TINYINT"})
+    with pytest.raises(CorruptFileError, match="column 'n': 300 is no TINYINT: it does not fit 8 bits"):
+        drain(source.open_split(path, None, SourceWorld(fs)))
+
+
+@pytest.mark.parametrize(("format", "content"), [("json", b'{"n":"1"}\n{"n":1}\n{"n":300}\n'), ("csv", b"x\n1\n300\n")])
+def test_parse_errors_are_left_out_and_counted(format: str, content: bytes) -> None:
+    """Only on request; a contradiction with source.on-malformed is refused."""
+    schema, options = {"n": "TINYINT"}, table(format=format)
+    place = SourceWorld(file_system({"/t/a": content}))
+    with pytest.raises(MalformedRecordError, match="/t/a:1: column 'n'"):
+        drain(table_source(options, schema).open_split("/t/a", None, place))
+    lenient = options | {f"{format}.ignore-parse-errors": "true"}
+    assert drain(table_source(lenient, schema).open_split("/t/a", None, place)) == [{"n": 1}]
+    assert place.counters == {"numRecordsMalformed": 2}
+    with pytest.raises(ConfigurationError, match="contradict each other"):
+        table_source(lenient | {"source.on-malformed": "side_output"}, schema)
+
+
+def test_json_times_are_in_sql_or_iso_and_numbers_keep_their_digits() -> None:
+    """Each standard refuses the other's texts. A DECIMAL may be a number, which is not read as a double."""
+    schema = {"at": "TIMESTAMP(3)", "p": "DECIMAL(30, 20)", "x": "DOUBLE"}
+    iso = table() | {"json.timestamp-format.standard": "ISO-8601"}
+    fs = MemoryFileSystem()
+    row = {
+        "at": datetime.datetime(2013, 1, 1, 5),
+        "p": decimal.Decimal("1.5").quantize(decimal.Decimal("1e-20")),
+        "x": 0.5,
+    }
+    write(table_sink(iso, schema), [row], fs)
+    [path] = fs.walk_files("/t")
+    assert fs.read_bytes(path) == b'{"at":"2013-01-01T05:00:00","p":"1.50000000000000000000","x":0.5}\n'
+    with pytest.raises(MalformedRecordError, match="is written as 2013-01-31 05:17:00"):
+        drain(table_source(table(), schema).open_split(path, None, SourceWorld(fs)))
+    place = SourceWorld(file_system({"/t/a": b'{"p":0.12345678901234567891,"x":0.1}\n'}))
+    [found] = drain(table_source(iso, schema).open_split("/t/a", None, place))
+    assert (found["p"], found["x"]) == (decimal.Decimal("0.12345678901234567891"), 0.1)
+
+
+def test_csv_signs_are_the_same_on_both_sides() -> None:
+    """Another quote, another delimiter, another null."""
+    schema, fs = {"a": "STRING", "n": "INT"}, MemoryFileSystem()
+    options = table(format="csv") | {
+        "csv.quote-character": "'", "csv.field-delimiter": ";", "csv.null-literal": "NULL"
+    }  # fmt: skip
+    rows = [{"a": 'it\'s; "x"', "n": None}, {"a": "", "n": 1}]
+    write(table_sink(options, schema), rows, fs)
+    assert ordered(read(options, schema, fs)) == ordered(rows)
+    assert b"'it''s; \"x\"';NULL\n" in b"".join(map(fs.read_bytes, fs.walk_files("/t")))
+
+
+# --- raw --------------------------------------------------------------------------------------------------
+
+RAW: list[tuple[str, list[Any], dict[str, str], bytes]] = [
+    ("SMALLINT", [1, -2], {}, b"\0\1\xff\xfe"),
+    ("INT", [1], {"raw.endianness": "little-endian"}, b"\1\0\0\0"),
+    ("DOUBLE", [0.5], {}, b"\x3f\xe0\0\0\0\0\0\0"),
+    ("BOOLEAN", [True, False], {}, b"\1\0"),
+    ("STRING", ["é", ""], {"raw.charset": "latin-1"}, b"\xe9\n\n"),
+    ("BYTES", [b"\xff\0", b""], {}, b"\xff\0\n\n"),
+]
+
+
+@pytest.mark.parametrize(("kind", "values", "more", "content"), RAW)
+def test_a_raw_file_is_its_values(kind: str, values: list[Any], more: dict[str, str], content: bytes) -> None:
+    """Byte for byte, and back."""
+    options, schema, fs = table(format="raw") | more, {"v": kind}, MemoryFileSystem()
+    rows = [{"v": value} for value in values]
+    sink = table_sink(options, schema)
+    write(sink, rows, fs)
+    assert sorted(b"".join(map(fs.read_bytes, fs.walk_files("/t")))) == sorted(content)
+    assert ordered(read(options, schema, fs)) == ordered(rows)
+    assert sorted(line for lines in sink.read_output(fs, "/t").values() for line in lines) == sorted(
+        map(sink.format.encode, rows)
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "message"),
+    [("INT", None, "format 'raw' has no null"), ("STRING", "a\nb", "has a line break"), ("INT", "1", "'1' is no INT")],
+)
+def test_a_raw_file_has_values_that_can_be_read_back(kind: str, value: Any, message: str) -> None:
+    """Others are refused; so is a schema with more columns, or with types without bytes of their own."""
+    with pytest.raises(UserFunctionError, match=message):
+        Harness(table_sink(table(format="raw"), {"v": kind}).create_operator()).process([{"v": value}])
+    for schema in ({"v": "INT", "w": "INT"}, {"v": "DATE"}):
+        with pytest.raises(ConfigurationError, match="format 'raw' is for one column of type"):
+            table_source(table(format="raw"), schema)
+
+
+# --- where rows go ----------------------------------------------------------------------------------------
+
+
+def test_a_partition_is_written_by_one_subtask_on_request() -> None:
+    """Otherwise each subtask writes a part of each partition."""
+    rows = [{"n": n, "day": f"d{n // 2 % 2}"} for n in range(40)]
+    counts = []
+    for shuffled in ("false", "true"):
+        fs = MemoryFileSystem()
+        options = table() | {
+            "partition.keys": "day",
+            "sink.shuffle-by-partition.enable": shuffled,
+            "sink.parallelism": 3,
+        }
+        job = Job("write", parallelism=2)
+        sink = table_sink(options, {"n": "INT", "day": "STRING"})
+        job.source(CollectionSource(rows, splits=2), name="rows").rebalance().sink(sink, name="table")
+        execution(job, file_system=fs).run().raise_on_failure()
+        parts = [path.rpartition("/")[2].split("-")[1] for path in fs.walk_files("/t/day=d0")]
+        counts.append(len(set(parts)))
+    assert counts == [3, 1]
+
+
+def test_compactors_are_as_many_as_they_are_said_to_be() -> None:
+    """Their number is not that of the writers."""
+    options = table() | {
+        "partition.keys": "day",
+        "auto-compaction": True,
+        "compaction.parallelism": 1,
+        "sink.parallelism": 2,
+    }
+    job = Job("write", parallelism=3)
+    rows = job.source(CollectionSource([{"n": 1, "day": "d"}]), name="rows").rebalance()
+    rows.sink(table_sink(options, {"n": "INT", "day": "STRING"}), name="table")
+    graph = job.graph
+    found = {graph.name_of(at): graph.node(at).parallelism for at in graph.topological_order()}
+    assert found == {"rows": 3, "table": 2, "table-compact-coordinator": 1, "table-compactor": 1}
+
+
+def test_files_are_chosen_by_an_expression_for_their_paths() -> None:
+    """An expression that chooses none is told with a path that it could have chosen."""
+    fs = file_system({"/t/a.json": b'{"n":1}\n', "/t/b.txt": b"x"})
+    options = table() | {"source.path.regex-pattern": r".*\.json"}
+    assert read(options, {"n": "INT"}, fs) == [{"n": 1}]
+    for pattern, message in (
+        ("x", r"none of the 2 files at '/t' matches 'x'; the first is '/t/a"),
+        ("(", "no regular"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            table_source(options | {"source.path.regex-pattern": pattern}, {"n": "INT"}).splits(SourceWorld(fs))
+
+
+@pytest.mark.parametrize("mode", ["streaming", "batch"])
+def test_partitions_are_entered_in_a_metastore_by_options(mode: str, tmp_path: Path) -> None:
+    """The SQLite file and the table in it are made when the job starts; a second job adds to them."""
+    options = {
+        "connector": "filesystem", "path": "t", "format": "json", "partition.keys": "day",
+        "execution.runtime-mode": mode,
+        "sink.partition-commit.policy.kind": "metastore",
+    }  # fmt: skip
+    for n in range(2):
+        job = Job("write")
+        rows = job.source(CollectionSource([{"n": n, "day": f"d{n}"}]), name="rows")
+        rows.sink(table_sink(options | {"path": f"t{n}", "metastore.table": "t"}, {"n": "INT", "day": "STRING"}))
+        settings: dict[str, Any] = {"file_system": LocalFileSystem(), "output_dir": str(tmp_path)}
+        execution(job, **settings).run().raise_on_failure()
+    with sqlite3.connect(tmp_path / "metastore.sqlite") as connection:
+        found = connection.execute('SELECT "table", spec FROM partitions ORDER BY spec').fetchall()
+    assert found == [("t", '[["day", "d0"]]'), ("t", '[["day", "d1"]]')]
