@@ -6,6 +6,7 @@ its header or footer. A file with another one is another file, and refused.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -68,7 +69,7 @@ def prepared_record(prepared: Callable[[dict[str, Any]], Any], record: dict[str,
         raise CorruptFileError(path, kind, f"a record does not fit the table: {error}") from error
 
 
-class BlockReader(FileSplitReader):
+class BlockReader(FileSplitReader, ABC):
     """Reads the blocks of one split in order. ``counter``: counts blocks that were left out."""
 
     counter = ""
@@ -82,14 +83,14 @@ class BlockReader(FileSplitReader):
         self._records: list[Any] = []
         self._taken = 0
 
+    @abstractmethod
     def _next_block(self) -> tuple[int, Callable[[], list[dict[str, Any]]]] | None:
         """Place of the next block, and a function that reads its records; ``None`` after the last one. The function
         raises :class:`CorruptFileError` for records that cannot be read: the block after them can be found."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _resume_at(self, block: int) -> None:
         """Let ``block`` be the next one."""
-        raise NotImplementedError
 
     def _restore(self, position: Any, what: str) -> None:
         """Go on after ``position``. ``what`` says in the error how another file is recognized."""

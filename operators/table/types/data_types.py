@@ -21,6 +21,7 @@ import math
 import re
 import struct
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,7 +32,7 @@ _DECIMAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
 _GREATEST_DOUBLE = int(sys.float_info.max)
 
 
-class DataType:
+class DataType(ABC):
     """A type of a column. ``None``, the null, is handled by the caller.
 
     ``name``  as it is written in a schema, such as ``DECIMAL(10, 2)``.
@@ -47,9 +48,9 @@ class DataType:
         """The error for a value that has not the type."""
         return ValueError(f"{shorten(value)} is no {self.name}{why and f': {why}'}")
 
+    @abstractmethod
     def checked(self, value: Any) -> Any:
         """The value as records hold it. Raises ``ValueError``."""
-        raise NotImplementedError(self.name)
 
     def holds_as_they_are(self, values: Sequence[Any]) -> bool:
         """Whether all values out of JSON, or nulls, are good as they are. A quick look: it may say no of good ones."""
@@ -67,17 +68,17 @@ class DataType:
         """A checked value as a text, in CSV or in a path."""
         return str(value)
 
+    @abstractmethod
     def of_text(self, text: str) -> Any:
         """The value that a text stands for. Raises ``ValueError``."""
-        raise NotImplementedError(self.name)
 
+    @abstractmethod
     def arrow(self, pa: Any) -> Any:
         """The type of Arrow, for Parquet and ORC."""
-        raise NotImplementedError(self.name)
 
+    @abstractmethod
     def avro(self, place: str) -> Any:
         """The schema of Avro. ``place``: a name for records in it."""
-        raise NotImplementedError(self.name)
 
 
 class WholeType(DataType):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import decimal
 import json
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,9 +21,9 @@ class NestedType(DataType):
 
     parts: tuple[DataType, ...]
 
+    @abstractmethod
     def _each(self, value: Any, of: Callable[[DataType, Any], Any]) -> Any:
         """The value with ``of`` applied to its parts, nulls apart."""
-        raise NotImplementedError(self.name)
 
     def checked(self, value: Any) -> Any:
         return self._each(value, lambda kind, one: kind.checked(one))
