@@ -133,8 +133,8 @@ def run_command(text: str, directory: Path, root: Path) -> list[str]:
 
 def _run(arguments: list[str], directory: Path, root: Path) -> subprocess.CompletedProcess[str]:
     environment = {"PYTHONPATH": str(root), "COLUMNS": "80", "LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin"}
-    options: dict[str, Any] = {"capture_output": True, "text": True, "check": False, "timeout": _PATIENCE_SECONDS}
-    return subprocess.run(arguments, cwd=directory, env=environment, **options)
+    options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": _PATIENCE_SECONDS}
+    return subprocess.run(arguments, check=False, cwd=directory, env=environment, **options)
 
 
 def is_shown(shown: list[str], printed: list[str]) -> bool:
