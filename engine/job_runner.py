@@ -15,10 +15,12 @@ from engine.faults.fault_plan import FaultPlan
 from engine.graph.job import Job
 from engine.graph.run_settings import Settings, Surroundings
 from engine.observe.cut_oracle import CutOracle
+from engine.observe.latencies import Latencies
 from engine.report import RunResult
 from engine.runtime.config import SETTINGS, JobSettings, RunConfig, SparkCluster, config_of, parse_where
 from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.storage import open_storage
+from operators.sources import Arrivals, source_of
 from state_backends.snapshots import CheckpointStorage
 
 _GROUPS = {one.owner for one in SETTINGS.values() if one.owner}
@@ -34,6 +36,7 @@ _TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
     "kills": ((list, tuple), "kills=['count[1]@3ms']"),
     "instruments": ((list, tuple), "instruments=[MessageCounter()]"),
     "audit": ((bool,), "audit=True"),
+    "latency": ((bool,), "latency=True"),
 }
 """Of the surroundings that are easily mistaken: a text is a sequence of letters, too."""
 
@@ -59,6 +62,7 @@ def run(job: Job, settings: Settings) -> RunResult:
     if cluster is not None:
         return RunResult(_run_on(cluster, job, config, around), job.plan(), config, oracle)
     faults = FaultPlan.parse(around.pop("kills", ()))
+    latencies = _latencies(job, config, around)
     restore = around.pop("restore", False)
     with _opened(around.pop("storage", None), job.name, config.inline_state_bytes, restore) as (storage, incarnation):
         output_dir = os.fspath(around.pop("output_dir", "."))
@@ -67,7 +71,20 @@ def run(job: Job, settings: Settings) -> RunResult:
             **around,
         )  # fmt: skip
         faults.install(execution)
-        return RunResult(execution.run().raise_on_failure(), job.plan(), config, oracle)
+        return RunResult(execution.run().raise_on_failure(), job.plan(), config, oracle, latencies)
+
+
+def _latencies(job: Job, config: RunConfig, around: dict[str, Any]) -> Latencies | None:
+    """Where the latency of records goes; by default it is measured if records come at times of their own."""
+    wanted = around.pop("latency", None)
+    if wanted and "provenance" in around:
+        raise ConfigurationError("run: latency=True and provenance=... both follow each record; leave one of them out")
+    if wanted is None and "provenance" not in around and not config.protocol.tracks_records:
+        wanted = any(isinstance(source_of(one.factory), Arrivals) for _, one in job.plan().operators())
+    if not wanted:
+        return None
+    around["provenance"] = latencies = Latencies()
+    return latencies
 
 
 def _run_on(cluster: SparkCluster, job: Job, config: RunConfig, around: dict[str, Any]) -> ExecutionResult:

@@ -197,6 +197,10 @@ class CountingReader:
             self.number += len(batch)
         return batch
 
+    @property
+    def due_ns(self) -> int | None:
+        return getattr(self._reader, "due_ns", None)
+
     def position(self) -> Any:
         return (self._reader.position(), self.number)
 

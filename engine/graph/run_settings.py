@@ -38,6 +38,9 @@ class Surroundings(TypedDict, total=False):
     """Is told the causes of each record, such as an effect ledger."""
     audit: bool
     """Whether each completed checkpoint is judged, for the verdict of the result."""
+    latency: bool
+    """Whether the latency of each record is measured; each record is then a batch of its own. By default it is, in a
+    job with :class:`engine.study.Arrivals`."""
 
 
 # From here on written by `python -m tests.runtime.config.typed_settings`.

@@ -1,10 +1,11 @@
 """Metrics of a run under Flink's names: of the job, of each task, of each operator in each subtask.
 
 Flink's documentation ("Metrics", section "System metrics") lists the names with their units; ours mean the same,
-with virtual time in place of the wall clock. :func:`job_metrics` and :func:`operator_metrics` make them from plain
-numbers, such as those of a result.
+with virtual time in place of the wall clock. The functions here make them from plain numbers, such as those of a
+result.
 
-As on Flink, the metrics of a task start again with each attempt; those of the job and the counters do not.
+As on Flink, the metrics of a task start again with each attempt; those of the job, the counters and the times of a task
+do not.
 """
 
 from __future__ import annotations
@@ -71,6 +72,16 @@ def job_metrics(
         "lastCheckpointRestoreTimestamp": None if last_restore_ns is None else last_restore_ns // _NS_PER_MS,
     }
     return {name: value for name, value in values.items() if value is not None}
+
+
+def time_metrics(busy_ns: int, back_pressured_ns: int, idle_ns: int) -> dict[str, int]:
+    """How a task has passed its time, all attempts together: in ms, and in ms of each second."""
+    ran_ns = max(1, busy_ns + back_pressured_ns + idle_ns)
+    found = {}
+    for name, time_ns in (("busy", busy_ns), ("backPressured", back_pressured_ns), ("idle", idle_ns)):
+        found[f"accumulate{name[0].upper()}{name[1:]}TimeMs"] = time_ns // _NS_PER_MS
+        found[f"{name}TimeMsPerSecond"] = round(1_000 * time_ns / ran_ns)
+    return found
 
 
 def operator_metrics(counters: Mapping[tuple[str, int], Mapping[str, int]]) -> dict[str, dict[str, int]]:

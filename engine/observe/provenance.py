@@ -11,11 +11,11 @@ Rules for the runtime, which calls it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from engine.observe.trace_events import TraceEvent
+    from engine.observe.trace_events import Instrument
     from state_backends.base import KeyType
 
 Cause = Any
@@ -34,25 +34,28 @@ INPUT, OUTPUT = "input", "output"
 
 class OperatorFacts(NamedTuple):
     """One operator of a task. ``role``: its role for effects; ``exposes``: when readers see the records of a sink;
-    ``key_type``: declared type of its keys."""
+    ``key_type``: declared type of its keys; ``is_last``: whether no other operator gets records from it."""
 
     uid: str
     name: str
     role: str
     exposes: str = AT_ONCE
     key_type: KeyType | None = None
+    is_last: bool = False
 
 
 class TaskFacts(NamedTuple):
-    """One task in one attempt."""
+    """One task in one attempt. ``now_ns``: tells virtual time."""
 
     task: str
+    vertex: str
     subtask: int
     parallelism: int
     max_parallelism: int
     attempt: int
     incarnation: int
     operators: tuple[OperatorFacts, ...]
+    now_ns: Callable[[], int]
 
 
 class Lineage(Protocol):
@@ -78,8 +81,9 @@ class TaskProvenance(Protocol):
     def lineage(self, uid: str) -> Lineage:
         """For the operator of that uid."""
 
-    def read(self, uid: str, split: str) -> None:
-        """A source is about to emit the next record of a split; the task handles that record from now on."""
+    def read(self, uid: str, split: str, due_ns: int | None) -> None:
+        """A source is about to emit the next record of a split; the task handles that record from now on. ``due_ns``:
+        when it was due, if the source knows a time for it."""
 
     def handles(self, cause: Cause, keys: Sequence[Any] | None, records: int) -> None:
         """Records of one cause have come to the head of the chain. ``keys``: theirs, on a keyed stream."""
@@ -113,8 +117,10 @@ class Provenance(Protocol):
     def task(self, facts: TaskFacts) -> TaskProvenance:
         """A task is built."""
 
-    def in_flight(self, checkpoint_id: int, side: str, edge: str, sender: int, receiver: int) -> Sequence[Cause]:
-        """The causes of records in flight of a checkpoint, in the order in which they were stored."""
+    def in_flight(self, checkpoint_id: int, side: str, edge: str, sender: int, receiver: int) -> Sequence[Cause] | None:
+        """The causes of records in flight of a checkpoint, in the order in which they were stored; ``None``: they are
+        not known."""
 
-    def observe(self, event: TraceEvent) -> None:
-        """An event of the trace."""
+    @property
+    def observe(self) -> Instrument | None:
+        """Takes the events of the trace, if they are wanted."""

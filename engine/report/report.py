@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from engine.checkpoint.coordinator import CheckpointStatus
-from engine.observe.metrics import MetricsSnapshot, job_metrics, operator_metrics
+from engine.observe.metrics import MetricsSnapshot, job_metrics, operator_metrics, time_metrics
 from engine.report.checkpoint_table import checkpoint_table
 from engine.report.verdict import Verdict, breaks_promise, exit_code_of
 
@@ -114,7 +114,14 @@ def build_report(
 
 def metrics_of(result: ExecutionResult, plan: ExecutionPlan) -> MetricsSnapshot:
     """The metrics at the end of a run, under Flink's names, without an instrument."""
-    tasks = {task.name: {"numRecordsIn": task.records_in, "numRecordsOut": task.records_out} for task in result.tasks}
+    tasks = {
+        task.name: {
+            "numRecordsIn": task.records_in,
+            "numRecordsOut": task.records_out,
+            **time_metrics(task.times.busy_ns, task.times.back_pressured_ns, task.times.idle_ns),
+        }
+        for task in result.tasks
+    }
     statistics = result.checkpoints
     completed = [row for row in statistics.rows() if row.status is CheckpointStatus.COMPLETED]
     latest = completed[-1] if completed else None

@@ -8,8 +8,9 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from engine.elements.errors import EXIT_UNKNOWN
+from engine.elements.errors import EXIT_UNKNOWN, ConfigurationError
 from engine.observe.cut_oracle import CutOracle
+from engine.observe.latencies import Latencies
 from engine.report.report import metrics_of
 from engine.report.result_table import ResultTable
 from engine.report.units import plural
@@ -30,6 +31,9 @@ _SLOWEST = ("alignment_ns", "start_delay_ns", "sync_ns", "async_ns")
 """Of a checkpoint: the greatest of its subtasks."""
 
 
+_PERCENTILES = (50, 90, 99, 99.9)
+
+
 @dataclass(frozen=True)
 class RunResult:
     """The result of one run. Times are virtual; those with ``at`` in their name count from the start of the run.
@@ -42,6 +46,8 @@ class RunResult:
     config: RunConfig
     oracle: CutOracle | None = None
     """Has judged each completed checkpoint, if the run was audited."""
+    latencies: Latencies | None = None
+    """The latency of each record, if it was measured."""
 
     def __repr__(self) -> str:
         return f"{repr(self.execution).replace('ExecutionResult', 'RunResult', 1)}"
@@ -138,6 +144,25 @@ class RunResult:
         for scope, groups in (("task", snapshot.tasks), ("operator", snapshot.operators)):
             rows += [(scope, of, name, value) for of, values in groups.items() for name, value in values.items()]
         return ResultTable("metrics", ("scope", "of", "name", "value"), rows)
+
+    @cached_property
+    def latency(self) -> ResultTable:
+        """How long records took. A row of kind ``event`` is of a sink: from when a source record was due until it got
+        there. A row of kind ``sojourn`` is of a vertex: from when a record was sent to it until it was handled; in a
+        source from when the record was due until it was sent. Percentiles are exact to 0.1 %.
+
+        Raises :class:`ConfigurationError` when it was not measured.
+        """
+        if self.latencies is None:
+            raise ConfigurationError("latency was not measured; run the job with job.run(latency=True)")
+        rows = []
+        for kind, histograms in (("event", self.latencies.events), ("sojourn", self.latencies.sojourns)):
+            for of, one in histograms.items():
+                times = [one.percentile(percent) for percent in _PERCENTILES]
+                mean = None if one.mean is None else round(one.mean)
+                rows.append((kind, of, one.count, mean, *times, one.greatest if one.count else None))
+        names = [f"p{percent:g}_ns".replace(".", "_") for percent in _PERCENTILES]
+        return ResultTable("latency", ("kind", "of", "records", "mean_ns", *names, "max_ns"), rows)
 
     @property
     def collected(self) -> list[Any]:

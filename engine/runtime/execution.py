@@ -163,7 +163,8 @@ class Execution:
         self.choices = ChoiceRecorder(config.seed) if choices is None else choices
         self._restore = restore
         self._progress_every = _PROGRESS_EVERY_EVENTS
-        self._instrument = _joined(instruments if provenance is None else (*instruments, provenance.observe))
+        observe = None if provenance is None else provenance.observe
+        self._instrument = _joined(instruments if observe is None else (*instruments, observe))
         self.kernel = Kernel(START_NS, self.choices if config.seeded_schedule else None)
         if storage is None:
             storage = CheckpointStorage(

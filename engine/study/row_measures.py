@@ -7,6 +7,8 @@ from math import fsum
 from typing import Any
 
 from engine.elements.errors import ConfigurationError
+from engine.observe.histogram import Histogram
+from engine.observe.latencies import Latencies
 from engine.report import RunResult
 
 _OF_CHECKPOINTS = ("end_to_end_ns", "alignment_ns", "checkpointed_bytes", "full_bytes", "persisted_bytes")
@@ -57,8 +59,19 @@ def _of_run(result: RunResult) -> dict[str, Any]:
         stem, _, unit = column.rpartition("_")
         found[f"{stem}_mean_{unit}"] = fsum(values) / len(values) if values else None
         found[f"{stem}_p99_{unit}"] = percentile(values, 99) if values else None
+    if result.latencies is not None:
+        found |= _latency(result.latencies)
     # Two runs are the same run if they have made the same choices.
     return {**found, "choices": result.execution.choices.digest()}
+
+
+def _latency(latencies: Latencies) -> dict[str, Any]:
+    """Of all sinks together."""
+    together = Histogram()
+    for one in latencies.events.values():
+        together.merge(one)
+    percentiles = {f"latency_p{percent}_ns": together.percentile(percent) for percent in (50, 99)}
+    return {"latency_mean_ns": together.mean, **percentiles}
 
 
 def percentile(ordered: list[Any], percent: int) -> Any:

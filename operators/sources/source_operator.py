@@ -106,8 +106,9 @@ class SourceOperator(Operator):
         self._emitter: WatermarkEmitter | None = None
         self._repeat_watermark = False
         self._completed: CompletedPositions | None = None
-        self.on_read: Callable[[str], None] | None = None
-        """Called with the split of records before they are emitted, if it is set."""
+        self.on_read: Callable[[str, int | None], None] | None = None
+        """Called with the split of records before they are emitted, if it is set, and when they were due, if their
+        reader knows that (``due_ns``)."""
         self.begin_at: Mapping[str, tuple[Any, bool]] = {}
         """Where to begin without a checkpoint, by split: a position, and whether nothing is left to read. Set it before
         ``open``."""
@@ -361,7 +362,7 @@ class SourceOperator(Operator):
         elif batch.size:
             split.asked_again = False
             if self.on_read is not None:
-                self.on_read(split.id)
+                self.on_read(split.id, getattr(reader, "due_ns", None))
             if not alone:
                 split.turn_left -= batch.size
                 if split.turn_left == 0:

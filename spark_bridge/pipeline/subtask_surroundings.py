@@ -20,7 +20,6 @@ class SubtaskSurroundings:
     """``report``: where the outcome of the task goes."""
 
     name = "batch"
-    full_outputs = 0
 
     def __init__(self, kernel: Kernel, report: SubtaskReport) -> None:
         self._kernel = kernel
@@ -83,6 +82,9 @@ class SubtaskSurroundings:
         """The events of a batch are delivered at its end anyway."""
 
     # -- the sender of its inputs -------------------------------------------------------------------------------------
+
+    def output_filled(self) -> None:
+        """Inputs are never full."""
 
     def credit_returned(self) -> None:
         """Inputs are never full."""

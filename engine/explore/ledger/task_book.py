@@ -77,7 +77,7 @@ class TaskBook:
     def lineage(self, uid: str) -> OperatorLineage:
         return OperatorLineage(self, uid)
 
-    def read(self, uid: str, split: str) -> None:
+    def read(self, uid: str, split: str, due_ns: int | None) -> None:
         origin = self._ledger.origin(Origin(uid, split, is_source=True))
         number = self.read_up_to.get(origin, 0)
         self.read_up_to[origin] = number + 1

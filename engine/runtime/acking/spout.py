@@ -89,7 +89,7 @@ class Spout:
 
     # -- sending --------------------------------------------------------------------------------------------------
 
-    def _reads(self, split: str) -> None:
+    def _reads(self, split: str, due_ns: int | None) -> None:
         self._read_from = split
 
     def _emit_new(self, batch: Batch) -> None:

@@ -102,7 +102,7 @@ class Channel(OutputQueue):
         self.queued_records = queued = self.queued_records + count
         if queued >= self.capacity and not self.full:
             self.full = True
-            self.sender.full_outputs += 1
+            self.sender.output_filled()
         is_direct = self._at_once and self._direct and self.incoming_records < self.input_credit
         if is_direct and self.index not in self._records_of:
             # The short way through both halves, for records that are not traced, over a link that takes no time.
@@ -341,7 +341,7 @@ class Channel(OutputQueue):
         self._restore_outgoing_marker()
         if self.queued_records >= self.capacity:
             self.full = True
-            self.sender.full_outputs += 1
+            self.sender.output_filled()
 
     def _restored_number(self, batch: Batch) -> int:
         count = batch.size

@@ -44,8 +44,9 @@ class Sender(Protocol):
     """The task that sends on a channel."""
 
     name: str
-    full_outputs: int
-    """How many of its outputs have no credit."""
+
+    def output_filled(self) -> None:
+        """An output has no credit any more."""
 
     def credit_returned(self) -> None:
         """An output that had no credit has some again."""
@@ -174,7 +175,7 @@ class OutputQueue(ABC):
         """``sender`` sends from now on."""
         self.sender = sender
         if self.full:
-            sender.full_outputs += 1
+            sender.output_filled()
 
     def put_event(self, event: Event) -> None:
         """Send an event other than a barrier; needs no credit."""
@@ -221,7 +222,7 @@ class OutputQueue(ABC):
         if is_full != self.full:
             self.full = is_full
             if is_full:
-                self.sender.full_outputs += 1
+                self.sender.output_filled()
             else:
                 self.sender.credit_returned()
         self.pump()

@@ -18,9 +18,10 @@ from typing import Protocol
 from engine.checkpoint.coordinator import TaskId
 from engine.runtime.channels import RecordWriter
 from engine.runtime.storage import TaskSnapshot
-from engine.runtime.tasks import TaskLife, TaskPlace
+from engine.runtime.tasks import TaskLife, TaskPlace, TaskTimes
 
 _NOTHING = (0, 0)
+_NO_TIME = TaskTimes()
 
 
 class CountedTask(Protocol):
@@ -35,6 +36,10 @@ class CountedTask(Protocol):
     @property
     def records_in(self) -> int:
         """Records taken from all inputs."""
+
+    @property
+    def times_ns(self) -> TaskTimes:
+        """How it has passed the time of its attempt."""
 
     @property
     def committed_records(self) -> int | None:
@@ -55,6 +60,8 @@ class TaskReport:
     """Its last one: that of the run, or an older one if it lived on while others were deployed anew."""
     total_records_in: int = 0
     total_records_out: int = 0
+    times: TaskTimes = _NO_TIME
+    """How it has passed its time, in all attempts together."""
 
 
 class RecordCounts:
@@ -62,6 +69,7 @@ class RecordCounts:
 
     def __init__(self, tasks: Mapping[TaskId, CountedTask]) -> None:
         self._tasks = tasks
+        self._past_times: dict[TaskId, TaskTimes] = {}
         self._past: dict[TaskId, tuple[int, int]] = {}
         """Records in and out of earlier attempts."""
         self._taken_over: dict[TaskId, tuple[int, int]] = {}
@@ -97,6 +105,7 @@ class RecordCounts:
             if task is None:
                 continue
             self._past[task_id] = _sum(self._past.get(task_id, _NOTHING), self._of_attempt(task))
+            self._past_times[task_id] = self._past_times.get(task_id, _NO_TIME).plus(task.times_ns)
             if task.place.vertex.is_source:
                 begun_at, committed = self._begins_at.get(task_id, 0), task.committed_records
                 behind = read_at.get(task_id, 0) if committed is None else begun_at + committed
@@ -120,7 +129,8 @@ class RecordCounts:
         place, own = task.place, self._of_attempt(task)
         total = _sum(self._past.get(place.task_id, _NOTHING), own)
         state = task.life.state
-        return TaskReport(place.name, place.vertex.name, place.plan.subtask, *own, state, place.attempt, *total)
+        times = self._past_times.get(place.task_id, _NO_TIME).plus(task.times_ns)
+        return TaskReport(place.name, place.vertex.name, place.plan.subtask, *own, state, place.attempt, *total, times)
 
     def _of_attempt(self, task: CountedTask) -> tuple[int, int]:
         before_in, before_out = self._taken_over.get(task.place.task_id, _NOTHING)

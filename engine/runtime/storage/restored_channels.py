@@ -85,7 +85,7 @@ def restore_channels(
     if not result.any:
         return result
 
-    def told(side: str, edge: str) -> Callable[[tuple[int, int]], Sequence[Cause]] | None:
+    def told(side: str, edge: str) -> Callable[[tuple[int, int]], Sequence[Cause] | None] | None:
         if provenance is None:
             return None
         return lambda pair: provenance.in_flight(metadata.checkpoint_id, side, edge, *pair)
@@ -171,7 +171,7 @@ class _Edge:
     def spread(
         self,
         pieces: Mapping[tuple[int, int], list[RecordColumns]],
-        causes_of: Callable[[tuple[int, int]], Sequence[Cause]] | None,
+        causes_of: Callable[[tuple[int, int]], Sequence[Cause] | None] | None,
     ) -> Iterable[tuple[tuple[int, int], list[Batch]]]:
         """The pieces that each new pair reads. ``causes_of``: of the records of an old pair, in their order."""
         if not pieces:
@@ -246,8 +246,10 @@ class _Edge:
         return targets
 
 
-def _traced(columns: Iterable[RecordColumns], causes: Sequence[Cause]) -> Iterator[Batch]:
-    """The records with the cause of each."""
+def _traced(columns: Sequence[RecordColumns], causes: Sequence[Cause] | None) -> Iterator[Batch]:
+    """The records with the cause of each, ``None`` where it is not known."""
+    if causes is None:
+        causes = [None] * sum(len(one.values) for one in columns)
     first = 0
     for one in columns:
         count = len(one.values)

@@ -62,12 +62,14 @@ def _names(vertex: VertexPlan) -> list[str]:
 class ServiceTime:
     """The service time of one task. ``draw``: from a stream of its own."""
 
-    __slots__ = ("_draw", "_factor", "_fixed_ns", "_laws")
+    __slots__ = ("_draw", "_factor", "_fixed_ns", "_laws", "busy_ns")
 
     def __init__(self, laws: list[Law], draw: Callable[[int], int]) -> None:
         self._laws = laws
         self._draw = draw
         self._fixed_ns, self._factor = 0, 1.0
+        self.busy_ns = 0
+        """What the records so far have taken together."""
 
     def begin(self, task: ServedTask, factor: float) -> None:
         """Draw the time of the first record. ``factor``: that of a straggler; the cost model's time comes on top."""
@@ -85,4 +87,5 @@ class ServiceTime:
 
     def _served(self, task: ServedTask, receive: Receiver, batch: Batch) -> None:
         receive(batch)
+        self.busy_ns += task.record_cost_ns
         self.next(task)

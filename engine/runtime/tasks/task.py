@@ -34,6 +34,7 @@ from engine.runtime.tasks.task_context import TaskOperatorContext
 from engine.runtime.tasks.task_end import TaskEnd
 from engine.runtime.tasks.task_life import FINISHED, RUNNING, TaskLife
 from engine.runtime.tasks.task_timers import TaskTimers
+from engine.runtime.tasks.task_work import TaskTimes, TaskWork
 
 Mail = tuple[str, tuple[Any, ...]]
 """A method of the task or of its part, and its arguments."""
@@ -89,6 +90,7 @@ class Task:
         self.end = TaskEnd(self, place, life, chain, timers, checkpointing, self.writers, back_edges)
         self.gate: CheckpointedInputGate
         self.full_outputs = 0
+        self.work = TaskWork(environment.kernel, life)
         self.records_out = 0
         self.takes_single_records = False
         """Whether operators get one record at a time, since they spend time on records."""
@@ -162,10 +164,17 @@ class Task:
             self._woken = True
             self._kernel.schedule(self._kernel.now_ns, "run", self)
 
+    def output_filled(self) -> None:
+        """One output channel has no credit any more."""
+        self.full_outputs += 1
+        if self.full_outputs == 1:
+            self.work.pressed(self._spent_until_ns)
+
     def credit_returned(self) -> None:
         """One full output channel has credit again."""
         self.full_outputs -= 1
         if not self.full_outputs:
+            self.work.relieved()
             self.wake()
 
     def run(self, _payload: None = None) -> None:
@@ -295,6 +304,7 @@ class Task:
     def spend(self, virtual_ns: int) -> None:
         """The last step of the task takes ``virtual_ns``."""
         self._spent_until_ns = self.busy_until_ns + virtual_ns
+        self.work.spent_ns += virtual_ns
 
     # -- events in the stream -----------------------------------------------------------------------------------
 
@@ -433,6 +443,13 @@ class Task:
     def records_in(self) -> int:
         """Records taken from all inputs."""
         return sum([channel.received_records for channel in self.inputs])
+
+    @property
+    def times_ns(self) -> TaskTimes:
+        """How it has passed the time of its attempt."""
+        if self._service is not None:
+            return self.work.times(self._service.busy_ns)
+        return self.work.times(self.records_in * self.record_cost_ns)
 
     @property
     def committed_records(self) -> int | None:

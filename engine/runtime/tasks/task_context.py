@@ -40,10 +40,11 @@ class Counters:
 class OperatorHost(Protocol):
     """The task of an operator, and the mail for it."""
 
-    full_outputs: int
-
     def spend(self, virtual_ns: int) -> None:
         """Its last step takes so long."""
+
+    def output_filled(self) -> None:
+        """One output has no credit any more."""
 
     def credit_returned(self) -> None:
         """One full output has credit again."""
@@ -289,7 +290,7 @@ class TaskOperatorContext:
         """See the contract. For the task it is one more output without credit."""
         if not self.holds_input:
             self.holds_input = True
-            self._task.full_outputs += 1
+            self._task.output_filled()
 
     def release_input(self) -> None:
         if self.holds_input:

@@ -32,6 +32,9 @@ class TaskLife:
         self.state = CREATED
         self.disowned = False
         """Whether the job manager has declared the task dead: its further actions are ignored."""
+        self.ran_ns = 0
+        """How long it was running, once it does so no more."""
+        self.runs_since_ns = 0
         self._place = place
         self._inputs = inputs
         self._chain = chain
@@ -50,6 +53,11 @@ class TaskLife:
 
     def enter(self, state: str, cause: Exception | None = None) -> None:
         """The task is in another state from now on."""
+        now = self._place.kernel.now_ns
+        if state == RUNNING:
+            self.runs_since_ns = now
+        elif self.state == RUNNING:
+            self.ran_ns = now - self.runs_since_ns
         self.state = state
         self.trace_state(state, cause)
         if self._tracking is not None and state in (FAILED, CANCELED):

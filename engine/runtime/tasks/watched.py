@@ -133,12 +133,14 @@ class WatchedChain:
         assert environment.provenance is not None
         facts = TaskFacts(
             place.name,
+            place.vertex.name,
             place.plan.subtask,
             place.vertex.parallelism,
             place.vertex.max_parallelism,
             place.attempt,
             environment.incarnation,
             tuple(map(_facts, operators, plans)),
+            place.kernel.clock_ns,
         )
         chain = cls(place, environment.provenance.task(facts), facts)
         for operator, one in zip(operators, facts.operators, strict=True):
@@ -177,9 +179,10 @@ class WatchedChain:
 
 def _facts(operator: Operator, plan: OperatorPlan) -> OperatorFacts:
     role, exposes = PLAIN, AT_ONCE
+    is_last = not plan.chained_outputs and not plan.edge_outputs
     if isinstance(operator, SourceOperator):
         role = SOURCE
-    elif not plan.chained_outputs and not plan.edge_outputs:
+    elif is_last:
         # A sink that keeps its count, say, in the state commits nothing; it goes back with the checkpoint.
         kind = type(operator)
         role = SINK
@@ -191,4 +194,4 @@ def _facts(operator: Operator, plan: OperatorPlan) -> OperatorFacts:
         role = KEYED
     elif type(operator).snapshot_state is not Operator.snapshot_state:
         role = STATE
-    return OperatorFacts(plan.uid, plan.name, role, exposes, plan.key_type)
+    return OperatorFacts(plan.uid, plan.name, role, exposes, plan.key_type, is_last)

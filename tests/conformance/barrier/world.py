@@ -33,6 +33,9 @@ class Sender:
     def __init__(self) -> None:
         self.full_outputs = 0
 
+    def output_filled(self) -> None:
+        self.full_outputs += 1
+
     def credit_returned(self) -> None:
         self.full_outputs -= 1
 

@@ -67,6 +67,9 @@ class Sender:
         """The timer of the outputs (kernel event)."""
         self.channel.barrier_timeout(checkpoint_id)
 
+    def output_filled(self) -> None:
+        self.full_outputs += 1
+
     def credit_returned(self) -> None:
         self.full_outputs -= 1
 

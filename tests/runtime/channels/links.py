@@ -50,6 +50,9 @@ class End:
         self.drained = 0
         self.has_announcements = True
 
+    def output_filled(self) -> None:
+        self.full_outputs += 1
+
     def credit_returned(self) -> None:
         self.full_outputs -= 1
         self.credit_returns += 1
