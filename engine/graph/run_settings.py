@@ -10,6 +10,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
+    from engine.elements.failure_laws import Failures
     from engine.elements.laws import Law
     from engine.observe.provenance import Provenance
     from engine.observe.trace_events import Instrument
@@ -63,6 +64,25 @@ class CostOptions(TypedDict, total=False):
     """Time to begin a file in checkpoint storage. State of up to inline_state_bytes is in no file."""
     storage_bytes_per_s: int | str | None
     """Bandwidth of checkpoint storage, per task. ``None`` = unlimited."""
+    storage_delay: str | Law | None
+    """Time beyond that to begin a file in checkpoint storage, at random: a law such as pareto:1ms:2.5. ``None`` =
+    none."""
+    shared_storage_bytes_per_s: int | str | None
+    """Bandwidth of checkpoint storage for all tasks together. ``None`` = unlimited."""
+    virtual_state: float
+    """Factor on the bytes of state in checkpoint storage: what it weighs, while its files stay small."""
+    sync: str
+    """Time that the synchronous part of a snapshot takes a task."""
+    detection: str
+    """Time from the death of a task until the job manager misses it, such as a heartbeat timeout."""
+    deployment: str
+    """Time to deploy tasks after a failure, beyond the restart delay."""
+    deployment_per_task: str
+    """The same for each task that is deployed."""
+    restore_bytes_per_s: int | str | None
+    """Speed at which a task reads its state from checkpoint storage. ``None`` = it takes no time."""
+    local_restore_bytes_per_s: int | str | None
+    """Speed at which a task reads the copy of its state beside it. ``None`` = it takes no time."""
     stragglers: Mapping[str, float]
     """Factor on the record costs of a subtask, vertex or operator."""
     slow_links: Mapping[str, str]
@@ -119,11 +139,14 @@ class Settings(Surroundings, total=False):
     seeded_schedule: bool
     """Whether the seed decides the order of tasks within an instant, or the order in which they were woken."""
     restart: str | None
-    """After a failure: none, fixed:3:10ms, exponential:10ms:1s:2 or rate:2:1m:10ms. ``None`` = fixed:3:10ms; none
-    in mode none."""
+    """After a failure: none, fixed:3:10ms, exponential:10ms:1s:2 or rate:2:1m:10ms. ``None`` = fixed:3:10ms, with
+    failures fixed:10000:10ms; none in mode none."""
     service: Mapping[str, str | Law]
     """Time that an operator takes for a record, beyond cost.record, by the name of a subtask, vertex or operator: a
     law such as exponential:100ms."""
+    failures: str | Failures | Sequence[Failures]
+    """Failures at random times: laws of the time between two, each with a target: task, host, job manager or
+    storage."""
     inline_state_bytes: int | str
     """State up to this size is stored inside the checkpoint's metadata."""
     allow_non_restored_state: bool

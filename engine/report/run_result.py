@@ -31,6 +31,10 @@ _SLOWEST = ("alignment_ns", "start_delay_ns", "sync_ns", "async_ns")
 """Of a checkpoint: the greatest of its subtasks."""
 
 
+_RECOVERY_COLUMNS = (
+    "attempt", "checkpoint_id", "restored_at_ns", "lost_ns", "tasks", "down_ns", "read_ns", "recovery_ns",
+    "remote_bytes", "local_bytes",
+)  # fmt: skip
 _PERCENTILES = (50, 90, 99, 99.9)
 
 
@@ -121,8 +125,10 @@ class RunResult:
 
     @cached_property
     def recoveries(self) -> ResultTable:
-        """The restarts after failures: when the tasks were deployed again, from which checkpoint, and how much virtual
+        """The restarts after failures: from which checkpoint, when the tasks were deployed again, and how much virtual
         time before that the checkpoint had been triggered (``lost_ns``: from the start of the run if there was none).
+        ``down_ns`` is from the failure to the deployment, ``read_ns`` the time that the slowest task reads state after
+        that, and ``recovery_ns`` both together; ``remote_bytes`` and ``local_bytes`` are what all tasks read.
         """
         triggered = {row.checkpoint_id: row.triggered_at_ns for row in self.execution.checkpoints.rows()}
         started_ns = self.execution.started_ns
@@ -132,8 +138,12 @@ class RunResult:
                 line_ns = started_ns if restore.checkpoint_id is None else triggered.get(restore.checkpoint_id)
                 lost_ns = None if line_ns is None else restore.time_ns - line_ns
                 tasks = None if restore.tasks is None else len(restore.tasks)
-                rows.append((restore.attempt, restore.checkpoint_id, restore.time_ns - started_ns, lost_ns, tasks))
-        return ResultTable("recoveries", ("attempt", "checkpoint_id", "restored_at_ns", "lost_ns", "tasks"), rows)
+                down_ns = None if restore.failed_ns is None else restore.time_ns - restore.failed_ns
+                recovery_ns = None if down_ns is None else down_ns + restore.read_ns
+                times = (restore.time_ns - started_ns, lost_ns, tasks, down_ns, restore.read_ns, recovery_ns)
+                read = (restore.remote_bytes, restore.local_bytes)
+                rows.append((restore.attempt, restore.checkpoint_id, *times, *read))
+        return ResultTable("recoveries", _RECOVERY_COLUMNS, rows)
 
     @cached_property
     def metrics(self) -> ResultTable:

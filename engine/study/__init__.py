@@ -11,6 +11,7 @@ from engine.elements.arrival_processes import (
     Poisson as Poisson,
     Trace as Trace,
 )
+from engine.elements.failure_laws import Failures as Failures
 from engine.elements.laws import (
     Constant as Constant,
     Empirical as Empirical,

@@ -50,6 +50,7 @@ def _of_run(result: RunResult) -> dict[str, Any]:
         "source_records": result.source_records,
         "replayed_records": result.replayed_records,
         "lost_ns": sum(lost or 0 for lost in result.recoveries["lost_ns"]),
+        "recovery_ns": sum(recovery or 0 for recovery in result.recoveries["recovery_ns"]),
         "checkpoints": statistics.completed,
         "failed_checkpoints": statistics.failed,
     }

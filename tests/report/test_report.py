@@ -46,6 +46,8 @@ def test_metrics_have_flinks_names(killed: Run) -> None:
         assert metrics["job"][f"lastCheckpoint{name}"] == latest[field]
     assert metrics["tasks"]["sum -> out[0]"].keys() == {
         "numRecordsIn", "numRecordsOut", "checkpointAlignmentTime", "checkpointStartDelayNanos",
+        "busyTimeMsPerSecond", "backPressuredTimeMsPerSecond", "idleTimeMsPerSecond",
+        "accumulateBusyTimeMs", "accumulateBackPressuredTimeMs", "accumulateIdleTimeMs",
     }  # fmt: skip
 
 

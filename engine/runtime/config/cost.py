@@ -11,17 +11,9 @@ from dataclasses import dataclass
 from math import isfinite
 
 from engine.elements.errors import ConfigurationError
-from engine.elements.setting_fields import DURATION, Kind, by_name, setting, settle
-
-
-def _factor(text: str, what: str) -> float:
-    try:
-        return int(text) if text.strip().isdecimal() else float(text)
-    except ValueError:
-        raise ConfigurationError(f"{what} {text!r} is not a number") from None
-
-
-_FACTOR = Kind("FACTOR", _factor, str, (int, float))
+from engine.elements.laws import Law
+from engine.elements.setting_fields import DURATION, by_name, setting, settle
+from engine.runtime.config.kinds import FACTOR, LAW
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +31,31 @@ class CostModel:
     storage_bytes_per_s: int | None = setting(
         None, "Bandwidth of checkpoint storage, per task.", least=1, none="unlimited"
     )
+    storage_delay: Law | None = setting(
+        None, "Time beyond that to begin a file in checkpoint storage, at random: a law such as pareto:1ms:2.5.",
+        kind=LAW, none="none",
+    )
+    shared_storage_bytes_per_s: int | None = setting(
+        None, "Bandwidth of checkpoint storage for all tasks together.", least=1, none="unlimited"
+    )
+    virtual_state: float = setting(
+        1, "Factor on the bytes of state in checkpoint storage: what it weighs, while its files stay small.",
+        kind=FACTOR,
+    )
+    sync_ns: int = setting(0, "Time that the synchronous part of a snapshot takes a task.", least=0)
+    detection_ns: int = setting(
+        0, "Time from the death of a task until the job manager misses it, such as a heartbeat timeout.", least=0
+    )
+    deployment_ns: int = setting(0, "Time to deploy tasks after a failure, beyond the restart delay.", least=0)
+    deployment_per_task_ns: int = setting(0, "The same for each task that is deployed.", least=0)
+    restore_bytes_per_s: int | None = setting(
+        None, "Speed at which a task reads its state from checkpoint storage.", least=1, none="it takes no time"
+    )
+    local_restore_bytes_per_s: int | None = setting(
+        None, "Speed at which a task reads the copy of its state beside it.", least=1, none="it takes no time"
+    )
     stragglers: Mapping[str, float] = setting(
-        factory=dict, text="Factor on the record costs of a subtask, vertex or operator.", kind=by_name(_FACTOR)
+        factory=dict, text="Factor on the record costs of a subtask, vertex or operator.", kind=by_name(FACTOR)
     )
     slow_links: Mapping[str, int] = setting(
         factory=dict,
@@ -53,6 +68,8 @@ class CostModel:
         for name, factor in self.stragglers.items():
             if not (isfinite(factor) and factor >= 0):
                 raise ConfigurationError(f"cost model: straggler factor of {name!r} is {factor}, not 0 or more")
+        if not (isfinite(self.virtual_state) and self.virtual_state >= 0):
+            raise ConfigurationError(f"cost model: virtual_state is {self.virtual_state}; it must be 0 or more")
         for name, latency_ns in self.slow_links.items():
             if latency_ns < 0:
                 raise ConfigurationError(f"cost model: latency of {name!r} is {latency_ns} ns, below 0")
@@ -79,6 +96,25 @@ class CostModel:
         """How many records pass a channel of limited bandwidth in this time."""
         assert self.link_bytes_per_s is not None
         return elapsed_ns * self.link_bytes_per_s // (max(1, self.record_bytes) * 1_000_000_000)
+
+    @property
+    def has_storage_times(self) -> bool:
+        """Whether checkpoint storage takes more than latency and the bandwidth of each task."""
+        extra = (self.storage_delay, self.shared_storage_bytes_per_s)
+        return extra != (None, None) or self.virtual_state != 1 or self.has_restore_times
+
+    @property
+    def has_restore_times(self) -> bool:
+        """Whether reading state takes time."""
+        return (self.restore_bytes_per_s, self.local_restore_bytes_per_s) != (None, None)
+
+    def virtual_bytes(self, size_bytes: int) -> int:
+        """What so many bytes of state weigh."""
+        return size_bytes if self.virtual_state == 1 else round(size_bytes * self.virtual_state)
+
+    def deploy_ns(self, tasks: int) -> int:
+        """Virtual ns to deploy so many tasks."""
+        return self.deployment_ns + tasks * self.deployment_per_task_ns
 
     def storage_ns(self, files: int, size_bytes: int) -> int:
         """Virtual ns to begin ``files`` files in checkpoint storage and write ``size_bytes`` to them."""

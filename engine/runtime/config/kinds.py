@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.checkpoint.restore import RestartStrategy
 from engine.elements.durations import duration_text, parse_duration_ns
 from engine.elements.errors import ConfigurationError
+from engine.elements.failure_laws import Failures, parse_failures
 from engine.elements.laws import Law, parse_law
 from engine.elements.setting_fields import Kind
 from engine.runtime.config.restart_strategies import parse_restart, restart_text
@@ -50,6 +52,10 @@ class CheckpointInterval:
         return f"{self.records}rec" if self.time_ns is None else duration_text(self.time_ns)
 
 
+def _several(value: Failures | Sequence[Failures]) -> Sequence[Failures]:
+    return (value,) if isinstance(value, Failures) else value
+
+
 INTERVAL = Kind(
     "100ms|10000rec|none", lambda text, what: CheckpointInterval.parse(text), str, (CheckpointInterval,),
     "{name}='100ms', '10000rec' or None", takes_text=True,
@@ -59,6 +65,18 @@ RESTART = Kind(
     "{name}=NoRestart(), another strategy, or its text, such as 'fixed:3:10ms'", takes_text=True,
 )  # fmt: skip
 LAW = Kind("LAW", parse_law, str, (Law,), "{name}='exponential:100ms', or a law", takes_text=True)
+def _factor(text: str, what: str) -> float:
+    try:
+        return int(text) if text.strip().isdecimal() else float(text)
+    except ValueError:
+        raise ConfigurationError(f"{what} {text!r} is not a number") from None
+
+
+FACTOR = Kind("FACTOR", _factor, str, (int, float))
+FAILURES = Kind(
+    "LAW[@TARGET],…", parse_failures, lambda value: ",".join(map(str, _several(value))), (Failures, tuple, list),
+    "{name}=Failures(Exponential('6h')), or its text: 'exponential:6h'", takes_text=True,
+)  # fmt: skip
 SEED = Kind("TEXT", lambda text, what: text, str, (str, int))
 STATE_BACKEND = Kind(
     "NAME", lambda text, what: text, lambda value: value if isinstance(value, str) else value.name, (object,),

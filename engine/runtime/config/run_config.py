@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 
 from engine.checkpoint.restore import FixedDelayRestart, NoRestart, RestartStrategy
 from engine.elements.errors import ConfigurationError
+from engine.elements.failure_laws import Failures
 from engine.elements.laws import Law
 from engine.elements.setting_fields import by_name, setting, settle
 from engine.protocols.acking.settings import AckingSettings
 from engine.protocols.barriers import CheckpointProtocol
 from engine.protocols.protocol_names import protocol_named
 from engine.runtime.config.cost import CostModel
-from engine.runtime.config.kinds import INTERVAL, LAW, RESTART, SEED, STATE_BACKEND, CheckpointInterval
+from engine.runtime.config.kinds import FAILURES, INTERVAL, LAW, RESTART, SEED, STATE_BACKEND, CheckpointInterval
 from state_backends.api import StateBackend
 from state_backends.base import StateArgumentError
 from state_backends.named import state_backend_named
@@ -60,6 +61,8 @@ class DebloatSettings:
 
 DEFAULT_ALIGNED_TIMEOUT_NS = 10_000_000
 DEFAULT_RESTARTS = 3
+RESTARTS_WITH_FAILURES = 10_000
+"""A job that fails at random times fails often; but one that never gets on must end."""
 DEFAULT_RESTART_DELAY_NS = 10_000_000
 
 ALIGNED_TIMEOUT, UNALIGNED = "aligned-timeout", "unaligned"
@@ -132,7 +135,7 @@ class RunConfig:
     )
     restart: RestartStrategy | None = setting(
         None, "After a failure: none, fixed:3:10ms, exponential:10ms:1s:2 or rate:2:1m:10ms.", kind=RESTART,
-        none="fixed:3:10ms; none in mode none", none_text="default", option="restart",
+        none="fixed:3:10ms, with failures fixed:10000:10ms; none in mode none", none_text="default", option="restart",
         flink=("restart-strategy.type", "restart-strategy"),
         flink_default="exponential-delay with checkpoints, else none",
         why="three attempts are enough for a simulated failure, and a job that cannot run ends soon",
@@ -143,6 +146,12 @@ class RunConfig:
         text="Time that an operator takes for a record, beyond cost.record, by the name of a subtask, vertex or"
         " operator: a law such as exponential:100ms.",
         kind=by_name(LAW),
+    )
+    failures: Failures | tuple[Failures, ...] = setting(
+        (),
+        "Failures at random times: laws of the time between two, each with a target: task, host, job manager or"
+        " storage.",
+        kind=FAILURES,
     )
     inline_state_bytes: int = setting(
         20 * 1024, "State up to this size is stored inside the checkpoint's metadata.", least=0,
@@ -271,6 +280,11 @@ class RunConfig:
                 raise ConfigurationError(
                     f"{name} is {value!r} of type {type(value).__name__}; write {name}={kind.__name__}(...)"
                 )
+        several = (self.failures,) if isinstance(self.failures, Failures) else tuple(self.failures)
+        for one in several:
+            if not isinstance(one, Failures):
+                raise ConfigurationError(f"failures has {one!r}; each must be like Failures(Exponential('6h'))")
+        object.__setattr__(self, "failures", several)
         protocol = protocol_named(
             self.mode,
             checkpoints_after_tasks_finish=self.checkpoints_after_tasks_finish,
@@ -366,6 +380,11 @@ class RunConfig:
         return ChangelogStateBackend(backend.inner, materialization_interval_ms=interval_ms)
 
     @property
+    def failure_laws(self) -> tuple[Failures, ...]:
+        """The failures at random times."""
+        return (self.failures,) if isinstance(self.failures, Failures) else self.failures
+
+    @property
     def debloating(self) -> DebloatSettings | None:
         """How channels are kept short, ``None`` when they are not."""
         if self.debloat_target_ns is None:
@@ -395,6 +414,7 @@ class RunConfig:
         """A fresh restart strategy for one run."""
         if self.restart is not None:
             return self.restart
-        if self.protocol.takes_checkpoints or self.protocol.tracks_records:
-            return FixedDelayRestart(DEFAULT_RESTARTS, DEFAULT_RESTART_DELAY_NS)
+        if self.protocol.takes_checkpoints or self.protocol.tracks_records or self.failures:
+            most = RESTARTS_WITH_FAILURES if self.failures else DEFAULT_RESTARTS
+            return FixedDelayRestart(most, DEFAULT_RESTART_DELAY_NS)
         return NoRestart()

@@ -239,6 +239,7 @@ class Failover:
         if self._job.state != RUNNING:
             return
         self._job.state = RESTARTING
+        self._begins(error)
         self._deployer.cancel_tasks()
         self._restarting.clear()
         driver = self._deployer.driver
@@ -252,10 +253,31 @@ class Failover:
             self.fail_job(why, error)
         else:
             self._note_end(self._job.attempt, "", why)
-            self._kernel.schedule(now + delay_ns, "restart", self, self._failures)
+            self._kernel.schedule(now + self._down_ns(delay_ns, len(self._tasks)), "restart", self, self._failures)
+
+    def recovery_struck(self, error: Exception) -> None:
+        """A failure while all tasks are to be deployed anew: that begins again."""
+        assert self._job.state == RESTARTING, self._job.state
+        delay_ns = self._delay_ns(error)
+        if delay_ns is None:
+            self.fail_job(str(error), error)
+            return
+        down_ns = self._config.cost.detection_ns + self._down_ns(delay_ns, len(self._tasks))
+        self._kernel.schedule(self._kernel.now_ns + down_ns, "restart", self, self._failures)
+
+    def _down_ns(self, delay_ns: int, tasks: int) -> int:
+        """From the notice of a failure until so many tasks are deployed."""
+        return delay_ns + self._config.cost.deploy_ns(tasks)
+
+    def _begins(self, error: Exception | None) -> None:
+        """A failure ends the present attempt. One that has to be detected began before."""
+        if self._job.failed_ns is None:
+            detection_ns = self._config.cost.detection_ns if isinstance(error, TaskKilledError) else 0
+            self._job.failed_ns = self._kernel.now_ns - detection_ns
 
     def _fail_region(self, region: int, why: str, error: Exception) -> None:
         now, ids = self._kernel.now_ns, self._regions[region]
+        self._begins(error)
         attempt = self._tasks[ids[0]].life.attempt
         for task_id in ids:
             self._tasks[task_id].life.cancel()
@@ -268,7 +290,8 @@ class Failover:
             return
         self._note_end(attempt, " of 1 task" if len(ids) == 1 else f" of {len(ids)} tasks", why)
         self._restarting[region] = self._failures
-        self._kernel.schedule(now + delay_ns, "restart_region", self, (region, self._failures))
+        down_ns = self._down_ns(delay_ns, len(ids))
+        self._kernel.schedule(now + down_ns, "restart_region", self, (region, self._failures))
 
     def _delay_ns(self, error: Exception) -> int | None:
         self._failures += 1
@@ -382,6 +405,7 @@ class Failover:
                 task.life.disowned = True
         self._deployer.cancel_tasks()
         self._job.state = RECOVERING
+        self._begins(None)
         self._failures += 1
         self._restarting.clear()
         self._unsettled.forget()
@@ -391,7 +415,8 @@ class Failover:
             reason = CheckpointFailureReason.CHECKPOINT_COORDINATOR_SUSPEND
             died.statistics.on_failed(checkpoint_id, reason, now, "the job manager died")
         self._deployer.replace_coordinator()
-        self._kernel.schedule(now + self._config.master_recovery_ns, "recover", self, self._failures)
+        down_ns = self._down_ns(self._config.master_recovery_ns, len(self._tasks))
+        self._kernel.schedule(now + down_ns, "recover", self, self._failures)
 
     def recover(self, failure: int) -> None:
         """A new job manager takes over from the durable checkpoints (kernel event)."""

@@ -13,6 +13,7 @@ Theory of operation.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from engine.checkpoint.coordinator import (
@@ -35,8 +36,9 @@ from engine.runtime.config import RunConfig
 from engine.runtime.job.checkpoint_driver import CheckpointDriver, Unsettled
 from engine.runtime.job.end_of_input import EndOfInput
 from engine.runtime.job.failover import Failover, FinalCheckpointError, HeartbeatTimeoutError, TaskKilledError
-from engine.runtime.job.job_state import FINISHED, RECOVERING, RUNNING, STOPPED, JobProgress
+from engine.runtime.job.job_state import FINISHED, RECOVERING, RESTARTING, RUNNING, STOPPED, JobProgress
 from engine.runtime.job.operator_coordinators import OperatorCoordinators
+from engine.runtime.job.random_failures import RandomFailures
 from engine.runtime.job.requested_savepoints import Savepoints
 from engine.runtime.job.task_deployment import Region, TaskDeployment
 from engine.runtime.kernel import JOB_MANAGER, ChoiceRecorder, Kernel, Post, around_of
@@ -48,6 +50,7 @@ from engine.runtime.tasks import (
     OperatorEvent,
     ServiceTimes,
     SourceProgress,
+    StorageTimes,
     Task,
     TaskEnvironment,
     TaskLife,
@@ -129,6 +132,7 @@ class JobManager:
                 provenance=provenance,
                 tracking=acking,
                 world=DrawnWorld(choices.draw, lambda: self.job.started_ns),
+                storage_times=StorageTimes(config.cost, choices.draw) if config.cost.has_storage_times else None,
                 service=ServiceTimes(config.service, plan, choices.draw) if config.service else None,
             ),
             config,
@@ -164,6 +168,10 @@ class JobManager:
             unsettled=self._unsettled,
             deployer=self,
             draw=choices.draw,
+        )
+
+        self.random_failures = RandomFailures(
+            config.failure_laws, plan=plan, kernel=kernel, draw=choices.draw, job=self.job, struck=self
         )
 
     def _new_coordinator(self, statistics: CheckpointStatistics | None = None) -> CheckpointCoordinator:
@@ -214,6 +222,7 @@ class JobManager:
         self.job.started_ns = self.kernel.now_ns
         self.take_over(restored)
         self.deploy_all(restored, problems)
+        self.random_failures.begin()
 
     def take_over(self, restored: RestoredJob | None) -> None:
         """Begin with the contents of storage, up to ``restored``."""
@@ -263,11 +272,43 @@ class JobManager:
             self.coordinators.subtasks_reset(ids, checkpoint_id)
         self.deployment.start(tasks.values(), restored)
         self.coordinators.deployed(ids)
-        for task in tasks.values():
+        reading = {} if restored is None else self.deployment.read(tasks)
+        for task_id, read_ns in reading.items():
+            self.kernel.schedule(now + read_ns, "state_read", self, (task_id, self.job.attempt))
+        for task_id, task in tasks.items():
+            if task_id in reading:
+                continue
             # A task with restored records in flight does not run yet: it could not say which of them its state holds.
             if task.life.state == "finished" or (task.life.is_running and task.gate.is_recovered):
                 self._runs(task.life)
         self._begin_to_checkpoint()
+
+    def state_read(self, which: tuple[TaskId, int]) -> None:
+        """The time is over in which a task reads its restored state (kernel event): it runs from now on."""
+        task = self.tasks.get(which[0])
+        if task is not None and task.life.attempt == which[1] and task.gate.is_recovered:
+            self.task_recovered(task.life)
+
+    @property
+    def is_recovering(self) -> bool:
+        """Whether not all tasks run that should."""
+        return self.job.state != RUNNING or bool(self._not_running)
+
+    def tasks_struck(self, ids: Sequence[TaskId], cause: str, *, with_disk: bool = False) -> None:
+        """These tasks die at random; a recovery of all tasks begins anew. ``with_disk``: copies of their state, too."""
+        if with_disk:
+            self.local.lost(self.plan, ids)
+        if self.job.state == RESTARTING:
+            self.failover.recovery_struck(TaskKilledError(cause))
+            return
+        for task in [self.tasks[task_id] for task_id in ids if task_id in self.tasks]:
+            if task.life.is_running:
+                self.post.to_task(task, "kill", TaskKilledError(f"{task.name} was {cause}"))
+
+    def storage_struck(self) -> None:
+        """Checkpoint storage fails: so does every snapshot that is being written."""
+        for task in self.tasks.values():
+            task.checkpointing.storage_failed(OSError("checkpoint storage was struck by a failure"))
 
     def tasks_down(self, ids: Region) -> None:
         """These tasks are to be deployed anew."""

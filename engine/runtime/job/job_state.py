@@ -27,6 +27,8 @@ class JobProgress:
         self.attempt = 0
         self.deployment = 0
         self.started_ns = kernel.now_ns
+        self.failed_ns: int | None = None
+        """When the failure began that the job is recovering from."""
         self.error: Exception | None = None
         self.notes: list[str] = []
 

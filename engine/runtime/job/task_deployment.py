@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from engine.checkpoint.coordinator import TaskId
@@ -12,7 +12,7 @@ from engine.runtime.config import RunConfig
 from engine.runtime.job.job_state import JobProgress
 from engine.runtime.job.record_counts import RecordCounts
 from engine.runtime.storage import CheckpointFiles, RestoredJob
-from engine.runtime.tasks import CREATED, Task, TaskEnvironment, build_tasks
+from engine.runtime.tasks import CREATED, LOCAL, REMOTE, Task, TaskEnvironment, build_tasks
 
 Region = tuple[TaskId, ...]
 """Tasks in plan order."""
@@ -58,6 +58,14 @@ class Restore:
     time_ns: int
     problems: tuple[str, ...] = ()
     tasks: tuple[str, ...] | None = None
+    failed_ns: int | None = None
+    """When the failure began that ended the attempt before."""
+    read_ns: int = 0
+    """How long the slowest task read its state."""
+    remote_bytes: int = 0
+    """What all of them read from checkpoint storage."""
+    local_bytes: int = 0
+    """What they read from the copies beside them."""
 
 
 class TaskDeployment:
@@ -99,7 +107,8 @@ class TaskDeployment:
         else:
             tasks = common.tracking.replace_tasks(plan, environment, ids, self.tasks)
         names = None if everything else tuple(task.name for task in tasks.values())
-        self.restores.append(Restore(job.attempt, checkpoint_id, now, problems, names))
+        self.restores.append(Restore(job.attempt, checkpoint_id, now, problems, names, job.failed_ns))
+        job.failed_ns = None
         if common.instrument is not None:
             common.instrument(AttemptStarted(now, job.attempt, checkpoint_id))
         if everything:
@@ -122,6 +131,27 @@ class TaskDeployment:
                 # The other tasks are deployed nevertheless: each is in a process of its own.
                 with task.place.hook.alone():
                     self._start(task, restored)
+
+    def read(self, tasks: Mapping[TaskId, Task]) -> dict[TaskId, int]:
+        """Have tasks that were started take the time that it takes to read their state. Returns for how many ns each
+        of them does, if it is one that runs and does at all."""
+        environment, found = self.environment, dict[TaskId, int]()
+        remote = {task_id: task.restored_bytes(REMOTE) for task_id, task in tasks.items()}
+        local = {task_id: task.restored_bytes(LOCAL) for task_id, task in tasks.items()}
+        times, cost, now = environment.storage_times, environment.cost, environment.kernel.now_ns
+        if times is not None and cost.has_restore_times:
+            for task_id, task in tasks.items():
+                read_ns = times.read_ns(now, remote[task_id], local[task_id])
+                if read_ns and task.life.is_running:
+                    task.rest(read_ns)
+                    found[task_id] = read_ns
+        self.restores[-1] = replace(
+            self.restores[-1],
+            read_ns=max(found.values(), default=0),
+            remote_bytes=cost.virtual_bytes(sum(remote.values())),
+            local_bytes=cost.virtual_bytes(sum(local.values())),
+        )
+        return found
 
     def _start(self, task: Task, restored: RestoredJob | None) -> None:
         if restored is None:

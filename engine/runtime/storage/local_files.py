@@ -7,8 +7,9 @@ hold them; then they lie below the output directory of the run. None of them out
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
+from engine.checkpoint.coordinator import TaskId
 from engine.graph.plan import ExecutionPlan, SubtaskPlan, VertexPlan
 from state_backends.files import FileSystem, LocalFileSystem
 from state_backends.local import LocalRecoveryCounts, LocalStateStores
@@ -54,6 +55,12 @@ class LocalFiles:
         """All tasks are deployed: delete copies of other tasks, which are useless now."""
         if self.stores is not None:
             self.stores.retain(local_state_name(one, plan.vertices[one.vertex]) for one in plan.subtasks)
+
+    def lost(self, plan: ExecutionPlan, ids: Container[TaskId]) -> None:
+        """The disks of these tasks are gone, and the copies on them."""
+        if self.stores is not None:
+            left = (one for one in plan.subtasks if (one.vertex, one.subtask) not in ids)
+            self.stores.retain(local_state_name(one, plan.vertices[one.vertex]) for one in left)
 
     def sweep(self) -> None:
         """Delete the files of an earlier run. No task runs.

@@ -27,7 +27,9 @@ from engine.runtime.tasks.feedback_loops import check_loops as check_loops
 from engine.runtime.tasks.operator_chain import OperatorChain as OperatorChain
 from engine.runtime.tasks.service_times import ServiceTimes as ServiceTimes
 from engine.runtime.tasks.source_task import SourceTask as SourceTask
+from engine.runtime.tasks.storage_times import StorageTimes as StorageTimes
 from engine.runtime.tasks.task import Task as Task
+from engine.runtime.tasks.task_context import LOCAL as LOCAL, REMOTE as REMOTE
 from engine.runtime.tasks.task_life import CREATED as CREATED, RUNNING as RUNNING, TaskLife as TaskLife
 from engine.runtime.tasks.task_work import TaskTimes as TaskTimes
 from engine.runtime.tasks.tracking import TaskTracking as TaskTracking, TrackedSource as TrackedSource

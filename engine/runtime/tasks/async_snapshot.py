@@ -85,6 +85,9 @@ class WorkingTask(Protocol):
     def busy_until_ns(self) -> int:
         """The end of the time that its operators have spent so far."""
 
+    def spend(self, virtual_ns: int) -> None:
+        """The last step of the task takes so long."""
+
 
 @dataclass(slots=True, eq=False)
 class AsyncSnapshot:
@@ -144,6 +147,9 @@ class AsyncSnapshot:
             raise
         if self.chain.watched is not None:
             self.chain.watched.provenance.snapshot(self.barrier.checkpoint_id)
+        sync_ns = self.place.environment.cost.sync_ns
+        if sync_ns:
+            self.task.spend(sync_ns)
         self.sync_ended_ns = self.task.busy_until_ns
         self._schedule_step(self.sync_ended_ns - self.place.kernel.now_ns)
 
@@ -270,7 +276,18 @@ class AsyncSnapshot:
                 self.persisted_records += 0 if handle is None else handle.records
             elif self.local is not None:
                 piece.result = self.local.finished(piece.uid, piece.kind, piece.result)
-        self._schedule_step(self.place.environment.cost.storage_ns(*piece.streams.written.take()))
+        environment, written = self.place.environment, piece.streams.written.take()
+        times = environment.storage_times
+        if times is None:
+            self._schedule_step(environment.cost.storage_ns(*written))
+        else:
+            self._schedule_step(times.write_ns(self.place.kernel.now_ns, *written))
+
+    def storage_failed(self, error: Exception) -> None:
+        """Storage has failed while the snapshot is being written."""
+        if not self.cancelled:
+            self.cancel()
+            self._guard(self._failed, error)
 
     def _failed(self, error: Exception) -> None:
         if isinstance(error, StateError):
@@ -348,8 +365,8 @@ class AsyncSnapshot:
             alignment_ns=metrics.alignment_ns,
             sync_ns=self.sync_ended_ns - self.started_ns,
             async_ns=max(0, place.kernel.now_ns - self.sync_ended_ns),
-            checkpointed_bytes=persisted,
-            full_bytes=full,
+            checkpointed_bytes=place.environment.cost.virtual_bytes(persisted),
+            full_bytes=place.environment.cost.virtual_bytes(full),
             processed_bytes=metrics.bytes_processed_during_alignment,
             persisted_bytes=self.persisted_records * place.environment.cost.record_bytes,
         )

@@ -19,6 +19,7 @@ from engine.runtime.config import CostModel, DebloatSettings
 from engine.runtime.kernel import Around, Clock, Kernel, LinkHook, Post, RunHook, TaskHook, nothing_around
 from engine.runtime.storage import LocalFiles
 from engine.runtime.tasks.service_times import ServiceTimes
+from engine.runtime.tasks.storage_times import StorageTimes
 from engine.runtime.tasks.tracking import RunTracking
 from state_backends.api import StateBackend
 from state_backends.base import StateBackendError, value_class
@@ -167,6 +168,8 @@ class TaskEnvironment:
     """Absent when records are not tracked."""
     world: OutsideWorld | None = None
     """Outside of the job; absent where no time passes."""
+    storage_times: StorageTimes | None = None
+    """Absent when storage takes no more time than the plain cost model says."""
     service: ServiceTimes | None = None
     """Absent when no operator has a law of its service time."""
     _key_types: dict[int, KeyTypeAgreement] = field(default_factory=dict, init=False)

@@ -30,7 +30,7 @@ from engine.runtime.storage import RestoredOperator
 from engine.runtime.tasks.environment import TaskEnvironment, TaskPlace
 from engine.runtime.tasks.operator_chain import OperatorChain
 from engine.runtime.tasks.task_checkpoint import TaskCheckpointing
-from engine.runtime.tasks.task_context import TaskOperatorContext
+from engine.runtime.tasks.task_context import REMOTE, TaskOperatorContext
 from engine.runtime.tasks.task_end import TaskEnd
 from engine.runtime.tasks.task_life import FINISHED, RUNNING, TaskLife
 from engine.runtime.tasks.task_timers import TaskTimers
@@ -443,6 +443,11 @@ class Task:
     def records_in(self) -> int:
         """Records taken from all inputs."""
         return sum([channel.received_records for channel in self.inputs])
+
+    def restored_bytes(self, where: str) -> int:
+        """State and records in flight that were read to restore it, by where they were."""
+        in_flight = sum([channel.restored_records for channel in self.inputs]) if where == REMOTE else 0
+        return sum(context.read_bytes[where] for context in self.chain.contexts) + in_flight * self._record_bytes
 
     @property
     def times_ns(self) -> TaskTimes:

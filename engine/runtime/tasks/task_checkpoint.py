@@ -124,6 +124,11 @@ class TaskCheckpointing:
         if snapshot is not None:
             snapshot.channel_state_changed()
 
+    def storage_failed(self, error: Exception) -> None:
+        """Checkpoint storage has failed: snapshots that are being written do, too."""
+        for snapshot in list(self._running.values()):
+            snapshot.storage_failed(error)
+
     def capture_failed(self, checkpoint_id: int) -> None:
         """Not all barriers of an unaligned checkpoint will come. When its own abort is not reported (a cancel marker of
         a later one made it vanish), its snapshot is declined here, because it could never be finished."""

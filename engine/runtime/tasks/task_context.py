@@ -17,11 +17,22 @@ from state_backends.api import BackendEnvironment, KeyedStateBackend, OperatorSt
 from state_backends.base import StateSchemaError, key_group_range_for_index
 from state_backends.files import FileSystem
 from state_backends.local import TaskLocalRecovery
-from state_backends.snapshots import remote_only, restore_backend, safe_file_name
+from state_backends.snapshots import (
+    KeyedStateHandle,
+    OperatorStateHandle,
+    RestoreCandidate,
+    remote_only,
+    restore_backend,
+    safe_file_name,
+)
 
 if TYPE_CHECKING:
     from engine.runtime.tasks.task_life import TaskLife
     from engine.runtime.tasks.task_timers import TaskTimers
+
+
+REMOTE, LOCAL = "remote", "local"
+"""Where restored state was read: from checkpoint storage, or from the copy beside the task."""
 
 
 class Counters:
@@ -88,6 +99,8 @@ class TaskOperatorContext:
         self._place = place
         self._timers = timers
         self._local: TaskLocalRecovery | None = None
+        self.read_bytes = {REMOTE: 0, LOCAL: 0}
+        """Keyed and operator state that was read in the restore, by where it was."""
         self._output = output
         self._executor: TaskExecutor | None = None
         self._working_dirs: list[str] = []
@@ -172,10 +185,18 @@ class TaskOperatorContext:
         return restore_backend(
             remote_only(handles, reader) if local is None else local.keyed_candidates(self.uid, handles, reader),
             self._create_keyed_backend,
-            lambda backend, candidate: backend.restore(candidate.handles, candidate.reader),
+            self._read_keyed,
             self._dispose,
             report=None if local is None else local.report(self.uid, "keyed"),
         )
+
+    def _read_keyed(self, backend: KeyedStateBackend, candidate: RestoreCandidate[KeyedStateHandle]) -> None:
+        backend.restore(candidate.handles, candidate.reader)
+        self._count_read(candidate)
+
+    def _count_read(self, candidate: RestoreCandidate[Any]) -> None:
+        where = LOCAL if candidate.local_handles else REMOTE
+        self.read_bytes[where] += sum(handle.size_bytes for handle in candidate.handles)
 
     def _dispose(self, backend: KeyedStateBackend) -> None:
         assert self._executor is not None
@@ -268,9 +289,13 @@ class TaskOperatorContext:
         return restore_backend(
             remote_only(handles, reader) if local is None else local.operator_candidates(self.uid, handles, reader),
             lambda tried: OperatorStateBackend(),
-            lambda backend, candidate: backend.restore(candidate.handles, candidate.reader),
+            self._read_operator,
             report=None if local is None else local.report(self.uid, "operator"),
         )
+
+    def _read_operator(self, backend: OperatorStateBackend, candidate: RestoreCandidate[OperatorStateHandle]) -> None:
+        backend.restore(candidate.handles, candidate.reader)
+        self._count_read(candidate)
 
     def restored_checkpoint_id(self) -> int | None:
         """The checkpoint this attempt starts from."""

@@ -83,9 +83,9 @@ class TaskLife:
 
     def kill(self, cause: Exception) -> None:
         """Die at this very record (fault injection; mail)."""
-        self.fail(cause)
+        self.fail(cause, noticed_after_ns=self._place.environment.cost.detection_ns)
 
-    def fail(self, error: Exception, *, with_process: bool = False) -> None:
+    def fail(self, error: Exception, *, with_process: bool = False, noticed_after_ns: int = 0) -> None:
         """Stop at once and tell the job manager. ``with_process``: nothing is closed or deleted."""
         if not self.is_alive:
             return
@@ -96,7 +96,7 @@ class TaskLife:
             self._abandon()
         place = self._place
         report = (place.attempt, place.name, error)
-        place.kernel.schedule(place.kernel.now_ns, "task_failed", place.environment.master, report)
+        place.kernel.schedule(place.kernel.now_ns + noticed_after_ns, "task_failed", place.environment.master, report)
 
     def cancel(self) -> None:
         """Stop at once because the attempt is over."""

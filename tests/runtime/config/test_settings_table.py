@@ -16,6 +16,7 @@ from engine.checkpoint.restore import (
     RestartStrategy,
 )
 from engine.elements.errors import ConfigurationError
+from engine.elements.failure_laws import TARGETS, Failures
 from engine.elements.laws import Exponential, Pareto
 from engine.elements.setting_fields import DURATION, SIZE, SWITCH, WHOLE, Setting
 from engine.runtime.config import (
@@ -40,6 +41,7 @@ RESTARTS: st.SearchStrategy[RestartStrategy] = st.one_of(
         st.floats(0, 1), st.none() | st.integers(1, 99),
     ),
 )  # fmt: skip
+LAWS = st.builds(Exponential, SHORT_NS) | st.builds(Pareto, SHORT_NS, st.floats(1.1, 9))
 OF_THEIR_OWN: dict[str, st.SearchStrategy[Any]] = {
     "mode": st.sampled_from(["aligned", "unaligned", "at-least-once"]),
     "checkpoint_interval": st.one_of(
@@ -48,9 +50,10 @@ OF_THEIR_OWN: dict[str, st.SearchStrategy[Any]] = {
     "restart": RESTARTS,
     "cost.stragglers": st.dictionaries(NAMES, st.integers(0, 99) | st.floats(0, 99)),
     "cost.slow_links": st.dictionaries(NAMES, SHORT_NS),
-    "service": st.dictionaries(
-        NAMES, st.builds(Exponential, SHORT_NS) | st.builds(Pareto, SHORT_NS, st.floats(1.1, 9))
-    ),
+    "service": st.dictionaries(NAMES, LAWS),
+    "failures": st.lists(st.builds(Failures, LAWS, st.sampled_from(TARGETS), st.booleans())).map(tuple),
+    "cost.storage_delay": LAWS,
+    "cost.virtual_state": st.integers(0, 99) | st.floats(0, 99),
 }
 
 
