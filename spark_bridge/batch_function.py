@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from spark_bridge.batch_times import timed_batch
 from spark_bridge.crossing import DEFAULT_PARQUET_THRESHOLD_ROWS, collect_canonical, parse_schema, rows_on_spark
-from spark_bridge.errors import SparkBridgeError, SparkTransformError
+from spark_bridge.errors import RowMisfitError, SparkBridgeError, SparkTransformError
 from spark_bridge.jvm import is_connection_error, is_spark_error
 from spark_bridge.period_column import COLUMN_TYPE
 from spark_bridge.session import get_session, session_has_died, session_log_tail
@@ -55,7 +55,8 @@ def run_batch(
 
     Raises:
         SparkTransformError: `fn` failed, returned something else, or Spark failed on its result.
-        SparkBridgeError: the rows do not fit `schema`, or there is no Spark.
+        RowMisfitError: a row does not fit `schema`; the message names the batch, too.
+        SparkBridgeError: a table does not fit `schema`, or there is no Spark.
     """
     spark = session or get_session()
     try:
@@ -67,6 +68,8 @@ def run_batch(
             return run_function(
                 fn, frame, collect_canonical, label=label, result_schema=result_schema, period_column=period_column
             )
+    except RowMisfitError as error:
+        raise error.in_batch(label) from None
     except Exception as error:
         # Rows that do not fit have their own error; any other error comes from Spark while they crossed.
         if is_spark_error(error):

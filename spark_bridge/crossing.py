@@ -227,7 +227,9 @@ def _columns_of_mappings(rows: list[Any], names: list[str]) -> list[Sequence[Any
             missing = [name for name in names if name not in row]
             unknown = sorted(str(name) for name in row if name not in wanted)
             raise RowMisfitError(
-                position, f"it does not have the schema's columns: missing {missing}, unknown {unknown}"
+                position,
+                f"it does not have the schema's columns: missing {missing}, unknown {unknown}. "
+                "Add, rename or drop them before the batch, or change the schema.",
             )
     return [[row[name] for row in rows] for name in names]
 

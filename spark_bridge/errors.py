@@ -38,12 +38,18 @@ class RowMisfitError(SparkBridgeError):
     Attributes:
         row: its position in the batch, from 0.
         problem: the mistake in it, and its repair.
+        batch: the label of the batch, if it is known.
     """
 
-    def __init__(self, row: int, problem: str) -> None:
+    def __init__(self, row: int, problem: str, batch: str | None = None) -> None:
         self.row = row
         self.problem = problem
-        super().__init__(f"row {row}: {problem}")
+        self.batch = batch
+        super().__init__(f"{'' if batch is None else f'batch {batch!r}, '}row {row}: {problem}")
+
+    def in_batch(self, label: str) -> RowMisfitError:
+        """The same error, which names the batch."""
+        return RowMisfitError(self.row, self.problem, label)
 
 
 class SparkTransformError(SparkBridgeError):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_bridge.canonical import python_rows, sort_canonically
 from spark_bridge.crossing import RowSchema, arrow_table, check_result_columns, write_parquet
-from spark_bridge.errors import SparkBridgeError
+from spark_bridge.errors import RowMisfitError, SparkBridgeError
 from spark_bridge.period_column import results_by_period, with_period
 from spark_bridge.transform import CutRows, SparkTransform
 
@@ -68,7 +68,10 @@ class PeriodWriter:
     def _store(self, rows: list[Any], name: str, label: str) -> None:
         directory = os.path.join(self._directory, f"period-{len(self.closed)}")
         os.makedirs(directory)
-        table = arrow_table(rows, self._schema)
+        try:
+            table = arrow_table(rows, self._schema)
+        except RowMisfitError as error:
+            raise error.in_batch(f"{name}: {label}") from None
         for part, start in enumerate(range(0, len(rows), _PART_ROWS)):
             write_parquet(table.slice(start, _PART_ROWS), Path(directory), part)
         self.closed.append(ClosedPeriod(self._subtask, name, label, len(rows), directory))

@@ -149,8 +149,8 @@ def test_a_declared_result_passes(spark: Any) -> None:
 
 def test_rows_that_do_not_fit_are_not_the_functions_fault(spark: Any) -> None:
     """A bad row is reported as such, before the function runs."""
-    with pytest.raises(RowMisfitError, match=r"row 1: column 'delay': 'late'"):
-        run_batch(lambda frame: pytest.fail("must not run"), [("UA", 5), ("AA", "late")], SCHEMA)
+    with pytest.raises(RowMisfitError, match=r"batch 'month 3', row 1: column 'delay': 'late'"):
+        run_batch(lambda frame: pytest.fail("must not run"), [("UA", 5), ("AA", "late")], SCHEMA, label="month 3")
 
 
 def test_a_lost_connection_is_explained_by_the_death_of_spark(monkeypatch: pytest.MonkeyPatch, spark: Any) -> None:

@@ -16,7 +16,7 @@ from engine.elements.operator import Operator
 from engine.runtime.config import CostModel
 from engine.runtime.storage import open_storage
 from spark_bridge.cuts import Cut, Period, barrier_cut, event_time_cut, rows_cut
-from spark_bridge.errors import SparkBridgeError, SparkTransformError
+from spark_bridge.errors import RowMisfitError, SparkBridgeError, SparkTransformError
 from spark_bridge.pipeline import period_files, stage_function
 from spark_bridge.pipeline.batch_stages import BETWEEN_STAGES
 from spark_bridge.pipeline.period_files import PeriodWriter
@@ -227,6 +227,28 @@ def test_a_row_that_does_not_fit_is_an_error_with_operator_row_and_column(tmp_pa
     result, _ = in_batches(period_sums(schema="key string, time int"), tmp_path, config())
     assert isinstance(result.error, SparkBridgeError), result.error
     assert "column 'key': 0 of type int does not fit type string" in str(result.error)
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ({"key": "4"}, "column 'key': '4' of type str does not fit type int32 (str is another type). Convert"),
+        ({"kee": 4}, "missing ['key'], unknown ['kee']. Add, rename or drop them before the batch"),
+    ],
+)
+def test_a_form_that_changes_between_periods_is_told_with_period_types_and_repair(
+    row: Row, problem: str, tmp_path: Path
+) -> None:
+    """Rows of the first period fit, one of the second does not."""
+    writer = PeriodWriter(str(tmp_path), 0, LocalStages().flow.schema("key int"))
+    spec = spark_transform(key_sums, schema="key int", cut=rows_cut(9))
+    writer(spec, "sums", [CutRows("2013-01", [{"key": 1}, {"key": 2}])])
+
+    with pytest.raises(RowMisfitError) as caught:
+        writer(spec, "sums", [CutRows("2013-02", [{"key": 3}, row])])
+
+    assert str(caught.value).startswith("batch 'sums: 2013-02', row 1: ")
+    assert problem in str(caught.value)
 
 
 def test_no_function_runs_on_half_a_stage(tmp_path: Path) -> None:
