@@ -70,6 +70,9 @@ class OperatorContext(Protocol):
     starts_from_another_run: bool
     """Whether the restored state is of a snapshot that the job was started from. The run that took it may have
     committed into another output directory."""
+    restored_is_committed: bool
+    """Whether everything that the restored state lists has been committed, by the process that coordinates the job:
+    there is nothing to commit again."""
     metrics: OperatorMetrics
     world: OutsideWorld | None
     """The clock and the chances outside of the job; ``None`` where no time passes, as in batches on Spark."""

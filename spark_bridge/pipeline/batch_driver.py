@@ -205,6 +205,7 @@ class BatchDriver:
             resting=frozenset(self._ended - over),
             source_records=self._limit,
             is_adopted=self._is_adopted(),
+            is_committed=self._restored is not None and self._restored.checkpoint_id in self.committed,
             key_types={vertex: key_type for vertex, (key_type, _) in self._key_types.items()},
             sent=dict(self._sent),
             events=self._desk.take(),

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from engine.graph.plan import ExecutionPlan, VertexPlan
+from engine.graph.plan import ExecutionPlan, OperatorPlan, VertexPlan
 from spark_bridge.crossing import RowSchema
 from spark_bridge.errors import SparkBridgeError
 from spark_bridge.period_column import check_labels, joint_label
@@ -27,7 +27,8 @@ from spark_bridge.pipeline.stage_closing import STORED, ClosingOrder, StoredPart
 from spark_bridge.pipeline.stage_function import DRIVER, StageOrder, read_report
 from spark_bridge.pipeline.stages import stages_of, transform_of
 from spark_bridge.pipeline.subtask_batch import BatchOrder, SubtaskReport
-from spark_bridge.transform import SparkTransform
+from spark_bridge.sinks import ForeachBatchOperator
+from spark_bridge.transform import SparkTransform, SparkTransformOperator
 from state_backends.codec import RegisteredType
 from state_backends.files import LocalFileSystem
 from state_backends.snapshots import CheckpointStorage
@@ -138,16 +139,22 @@ def _calls(specs: Mapping[int, SparkTransform], closed: tuple[ClosedPeriod, ...]
 
 
 def without_functions(plan: ExecutionPlan) -> ExecutionPlan:
-    """What executors get of a plan. A function of DataFrames may hold some, and these cannot travel."""
+    """What executors get of a plan. Functions of DataFrames, and those of batches, may hold some: these cannot travel,
+    and only the driver calls them."""
 
     def stripped(vertex: VertexPlan) -> VertexPlan:
-        spec = transform_of(vertex)
-        if spec is None:
-            return vertex
-        factory = replace(spec, fn=_only_on_the_driver).create_operator
-        return replace(vertex, operators=(replace(vertex.operators[0], factory=factory), *vertex.operators[1:]))
+        return replace(vertex, operators=tuple(map(_without_function, vertex.operators)))
 
     return replace(plan, vertices=tuple(map(stripped, plan.vertices)))
+
+
+def _without_function(operator: OperatorPlan) -> OperatorPlan:
+    made = operator.factory()
+    if isinstance(made, SparkTransformOperator):
+        return replace(operator, factory=replace(made.spec, fn=_only_on_the_driver).create_operator)
+    if isinstance(made, ForeachBatchOperator):
+        return replace(operator, factory=made.sink.on_executors().create_operator)
+    return operator
 
 
 def _only_on_the_driver(frame: Any) -> Any:

@@ -59,6 +59,7 @@ class BatchOrder:
     ``over``           subtasks, by their index in the plan, that do not run: their vertex has ended before;
     ``resting``        subtasks whose data has ended, and that of others of their vertex has not: they take snapshots;
     ``is_adopted``     whether ``restored`` is of another run;
+    ``is_committed``   whether the driver has committed what ``restored`` lists;
     ``key_types``      by vertex: the type of the keys that go there, as far as it is known;
     ``source_records`` the most records that a subtask of a source emits in the batch;
     ``sent``           by index of a channel that gets every n-th record: those that it got in the batches before;
@@ -79,6 +80,7 @@ class BatchOrder:
     resting: frozenset[int]
     source_records: int
     is_adopted: bool = False
+    is_committed: bool = False
     key_types: Mapping[int, KeyType] = field(default_factory=dict)
     sent: Mapping[int, int] = field(default_factory=dict)
     events: Mapping[int, Sequence[tuple[int, Any]]] = field(default_factory=dict)
@@ -174,6 +176,7 @@ class SubtaskBatch:
             losses=self._losses,
             allow_non_restored_state=order.config.allow_non_restored_state,
             starts_from_another_run=order.is_adopted,
+            restored_is_committed=order.is_committed,
             sent=order.sent,
             work_takes_time=False,
         )

@@ -6,6 +6,8 @@ Rules.
 * A restore from checkpoint ``n`` commits all batches in its state. Each may be committed already, so the target
   compares the number of the checkpoint with the last one that it has taken from this subtask: **a commit is
   idempotent by its number**. A batch keeps the subtask that staged it, also when another one commits it.
+* Where another process has committed what the state lists (Spark: the driver, before the batch), a restore commits
+  nothing: only that process calls the target's ``commit``.
 * A target that has taken a later checkpoint than the one that is restored holds rows that will come again: an error.
 * What dead attempts have staged is in no state, and is never committed.
 """
@@ -59,6 +61,9 @@ class BatchSinkOperator(SinkOperator):
         context = self.context
         self._state = context.operator_backend().list_state("staged-batches", row(whole, whole, anything))
         self._target.open(self)
+        if context.restored_is_committed:
+            # In a batch of Spark: the driver has done all of this, and a function for the driver must not run here.
+            return
         if context.checkpointing_enabled:
             self._target.check_start(context.restored_checkpoint_id())
         for checkpoint_id, subtask, staged in sorted(self._state.get(), key=lambda one: one[:2]):

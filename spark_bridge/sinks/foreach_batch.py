@@ -23,7 +23,8 @@ class ForeachBatchSink:
 
     After a failure the function may get a batch again, with the same number and, if the job is deterministic, the same
     rows. So write under the number (a transaction, a directory, an upsert), and the effect is exactly-once. Rows wait
-    in state until then; the sink has one subtask.
+    in state until then; the sink has one subtask. With ``--on spark`` the function stays on the driver, and may hold
+    what cannot travel, such as a session.
     """
 
     name = "foreach-batch-sink"
@@ -43,8 +44,24 @@ class ForeachBatchSink:
     def partitioner(self) -> Partitioner:
         return GlobalPartitioner()
 
-    def create_operator(self) -> Operator:
-        return BatchSinkOperator(lambda: _FunctionTarget(self))
+    def create_operator(self) -> ForeachBatchOperator:
+        return ForeachBatchOperator(self)
+
+    def on_executors(self) -> ForeachBatchSink:
+        """The same without its function, which may hold what cannot travel: executors gather rows only."""
+        return ForeachBatchSink(_only_on_the_driver, schema=self.schema)
+
+
+def _only_on_the_driver(batch: Any, checkpoint_id: int) -> None:
+    raise AssertionError(f"executors gather rows; the driver has the function for checkpoint {checkpoint_id}")
+
+
+class ForeachBatchOperator(BatchSinkOperator):
+    """``sink``: what describes it."""
+
+    def __init__(self, sink: ForeachBatchSink) -> None:
+        super().__init__(lambda: _FunctionTarget(sink))
+        self.sink = sink
 
 
 class _FunctionTarget:

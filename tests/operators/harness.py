@@ -130,6 +130,7 @@ class FakeContext:
         self.tracking = None
         self.world: OutsideWorld | None = None
         self.starts_from_another_run = False
+        self.restored_is_committed = False
         self.losses: list[str] = []
         self.coordinated = coordinated
         self.sent: list[Any] = []

@@ -153,6 +153,8 @@ class TaskEnvironment:
     """Records that sinks can never commit, in the order of the reports, over all attempts of the run."""
     starts_from_another_run: bool = False
     """Whether the attempt starts from the snapshot that the job was started from, not from one of its own."""
+    restored_is_committed: bool = False
+    """Whether what the restored checkpoint lists has been committed, in this run."""
     allow_non_restored_state: bool = False
     """Whether operator state may be dropped that no operator asks for."""
     sent: Mapping[int, int] = field(default_factory=dict)

@@ -88,6 +88,7 @@ class TaskOperatorContext:
         self.checkpointing_enabled = environment.protocol.takes_checkpoints
         self.publish_at_once = environment.protocol.tracks_records
         self.starts_from_another_run = environment.starts_from_another_run
+        self.restored_is_committed = environment.restored_is_committed
         self.metrics: OperatorMetrics = Counters(environment.counters.setdefault((plan.uid, place.plan.subtask), {}))
         self.keyed: KeyedStateBackend | None = None
         self.operator: OperatorStateBackend | None = None
