@@ -28,6 +28,7 @@ from spark_bridge.oracle import (
     RowDifference as RowDifference,
     compare_multisets as compare_multisets,
 )
+from spark_bridge.registered import register as register
 from spark_bridge.session import (
     SessionSettings as SessionSettings,
     get_session as get_session,

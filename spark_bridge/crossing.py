@@ -182,7 +182,7 @@ def arrow_table(rows: Any, schema: RowSchema) -> Any:
     if isinstance(rows, pa.Table):
         return _cast_table(rows, schema)
     columns = _columns_of(list(rows), schema)
-    arrays = [_arrow_array(field, values) for field, values in zip(schema.arrow, columns, strict=True)]
+    arrays = [arrow_array(field, values) for field, values in zip(schema.arrow, columns, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema.arrow)
 
 
@@ -234,7 +234,7 @@ def _columns_of_mappings(rows: list[Any], names: list[str]) -> list[Sequence[Any
     return [[row[name] for row in rows] for name in names]
 
 
-def _arrow_array(field: Any, values: Sequence[Any]) -> Any:
+def arrow_array(field: Any, values: Sequence[Any]) -> Any:
     import pyarrow as pa
 
     misfit = first_misfit(field.type, values)

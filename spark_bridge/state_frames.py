@@ -1,100 +1,29 @@
-"""The keyed state in a checkpoint or savepoint as a DataFrame, to inspect and compare; and state from a DataFrame.
+"""Compares the keyed state of two checkpoints or savepoints, as DataFrames; and makes state from a DataFrame.
 
-A row is one entry: ``(operator, state, kind, subtask, key_group, key, namespace, value)``. Keys and values have any
-type, so each appears twice: as JSON text for reading (:mod:`state_backends.codec.plain_values` says how), and as
-the stored bytes (``key_bytes`` and so on), which are equal exactly when the values are, whatever their types.
+A registered ``weir.state`` source (:func:`spark_bridge.register`) reads a checkpoint as a DataFrame.
 """
 
 from __future__ import annotations
 
-import itertools
-import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spark_bridge.canonical import python_rows
-from spark_bridge.crossing import RowSchema, arrow_table, new_session_directory, parse_schema, write_parquet
 from spark_bridge.errors import SparkBridgeError
-from spark_bridge.session import get_session
 from state_backends.base import StateDescriptor, ValueStateDescriptor, check_keys
-from state_backends.codec import StateCodec, inspecting_codec, plain
-from state_backends.files import FileSystem, LocalFileSystem
 from state_backends.heap import HeapKeyedStateBackend
-from state_backends.offline import SnapshotContent, StateEntry
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
-STATE_SCHEMA = (
-    "operator string not null, state string not null, kind string not null, subtask int not null,"
-    " key_group int not null, key string not null, namespace string, value string not null,"
-    " key_bytes binary not null, namespace_bytes binary not null, value_bytes binary not null"
-)
-"""Columns of :func:`read_state`; ``namespace`` is null where there is none."""
-
-_ROWS_PER_CHUNK = 100_000
 _ROWS_PER_PUT = 10_000
 
 
-def read_state(
-    path: str,
-    *,
-    operator: str | None = None,
-    state: str | None = None,
-    file_system: FileSystem | None = None,
-    session: SparkSession | None = None,
-) -> DataFrame:
-    """The keyed state of a checkpoint or savepoint, verified to the last byte, in any form in which it was written.
-
-    The rows are copied to files that live as long as the session. The job's program is not needed: values of
-    its registered types appear as their registration writes them.
-
-    Args:
-        path: the snapshot's directory, or its ``_metadata``.
-        operator: only this uid.
-        state: only states of this name.
-        file_system: the one with the snapshot; None is the local one.
-
-    Raises:
-        StateBackendError: there is no such snapshot or operator, or a byte is damaged.
-    """
-    spark = session or get_session()
-    schema = parse_schema(STATE_SCHEMA)
-    codec = inspecting_codec()
-    content = SnapshotContent.at(LocalFileSystem() if file_system is None else file_system, path, codec)
-    directory = new_session_directory(spark)
-    rows = map(_row_of(codec), content.entries(operator, state))
-    for part, chunk in enumerate(_chunks(rows, schema)):
-        write_parquet(chunk, directory, part)
-    return spark.read.schema(schema.spark).parquet(str(directory))
-
-
-def _chunks(rows: Iterator[tuple[Any, ...]], schema: RowSchema) -> Iterator[Any]:
-    """Arrow tables of bounded size, at least one."""
-    yield arrow_table(list(itertools.islice(rows, _ROWS_PER_CHUNK)), schema)
-    while chunk := list(itertools.islice(rows, _ROWS_PER_CHUNK)):
-        yield arrow_table(chunk, schema)
-
-
-def _row_of(codec: StateCodec) -> Callable[[StateEntry], tuple[Any, ...]]:
-    encode = codec.encode
-
-    def row(entry: StateEntry) -> tuple[Any, ...]:
-        key, namespace, value = entry.key, entry.namespace, entry.value
-        texts = _text(key), None if namespace is None else _text(namespace), _text(value)
-        return (*entry[:5], *texts, encode(key), encode(namespace), encode(value))
-
-    return row
-
-
-def _text(value: Any) -> str:
-    return json.dumps(plain(value), ensure_ascii=False)
-
-
 def compare_state(before: DataFrame, after: DataFrame) -> DataFrame:
-    """The entries that differ between two snapshots, whatever parallelisms and backends wrote them.
+    """The entries of keyed state that differ between two snapshots, whatever parallelisms and backends wrote them.
 
-    Columns: ``change`` (added, removed, changed), ``operator``, ``state``, ``key``, ``namespace``, ``value_before``,
+    Both come from ``weir.state``, without a schema of your own. Columns: ``change`` (added, removed,
+    changed), ``operator``, ``state``, ``key``, ``namespace``, ``value_before``,
     ``value_after``.
     """
     from pyspark.sql import functions as F
@@ -106,7 +35,10 @@ def compare_state(before: DataFrame, after: DataFrame) -> DataFrame:
         time = F.when(F.col("kind") == "timers", F.col("value_bytes")).otherwise(F.lit(b""))
         kept = {"key": "key", "namespace": "namespace", "value": "value", "value_bytes": "bytes"}
         columns = [F.col(column).alias(f"{short}_{which}") for column, short in kept.items()]
-        return frame.withColumn("time_bytes", time).select(*name, *columns)
+        # Nulls, of entries without a namespace, would equal nothing.
+        namespace = F.coalesce("namespace_bytes", F.lit(b""))
+        named = frame.where(F.col("part") == "keyed").withColumns({"time_bytes": time, "namespace_bytes": namespace})
+        return named.select(*name, *columns)
 
     joined = side(before, "before").join(side(after, "after"), name, "full_outer")
     is_added, is_removed = F.col("bytes_before").isNull(), F.col("bytes_after").isNull()

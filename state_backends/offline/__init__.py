@@ -9,6 +9,9 @@ from state_backends.offline.reader import (
     SnapshotContent as SnapshotContent,
     StateEntry as StateEntry,
     differences as differences,
+    keyed_blocks as keyed_blocks,
+    keyed_state_names as keyed_state_names,
+    operator_elements as operator_elements,
     write_in_full as write_in_full,
 )
 from state_backends.offline.writer import SnapshotWriter as SnapshotWriter

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from state_backends.api import BackendEnvironment
-from state_backends.base import StateArgumentError
+from state_backends.api import BackendEnvironment, OperatorStateBackend
+from state_backends.base import KeyGroupRange, StateArgumentError
 from state_backends.codec import StateCodec, default_codec
 from state_backends.files import FileSystem, MemoryFileSystem
 from state_backends.named import state_backend_named
@@ -31,13 +31,17 @@ from state_backends.snapshots import (
     IncrementalKeyedStateHandle,
     KeyedStateHandle,
     OperatorSnapshot,
+    OperatorStateHandle,
+    OperatorStateMode,
     SnapshotOptions,
     SnapshotType,
     StateReader,
     StreamFactory,
+    describe_stream,
     locate_snapshot,
     run_to_completion,
 )
+from state_backends.store import StoreMeta
 
 
 class StateEntry(NamedTuple):
@@ -146,21 +150,58 @@ class SnapshotContent:
 
 
 def keyed_blocks(
-    handle: KeyedStateHandle, reader: StateReader, max_parallelism: int, codec: StateCodec
+    handle: KeyedStateHandle,
+    reader: StateReader,
+    max_parallelism: int,
+    codec: StateCodec,
+    key_groups: KeyGroupRange | None = None,
 ) -> Iterator[DecodedBlock]:
     """The entries of a keyed handle of any form, ordered by (key group, state, key).
 
+    :param key_groups: only these; of a handle in full form nothing else is read. ``None`` = all
     :raises CorruptStateError: when any byte is not as written
     :raises StateArgumentError: when the package that opens such files is not installed
     """
     if isinstance(handle, FullKeyedStateHandle):
         with reader.open(handle.stream) as file:
-            yield from FullSnapshotReader(file, handle, codec).blocks(handle.key_group_range)
+            yield from FullSnapshotReader(file, handle, codec).blocks(key_groups or handle.key_group_range)
         return
     where = CheckpointStorage(MemoryFileSystem(), "/", "offline").initialize_location(1)
     full = write_in_full(handle, reader, max_parallelism, codec, where.stream_factory("full"))
     if full is not None:
-        yield from keyed_blocks(full, where.reader(), max_parallelism, codec)
+        yield from keyed_blocks(full, where.reader(), max_parallelism, codec, key_groups)
+
+
+def keyed_state_names(
+    handle: KeyedStateHandle, reader: StateReader, max_parallelism: int, codec: StateCodec
+) -> list[str]:
+    """The names of the states with entries in a keyed handle, sorted. Errors as in :func:`keyed_blocks`."""
+    if isinstance(handle, FullKeyedStateHandle):
+        with reader.open(handle.stream) as file:
+            names = {state.name for state in FullSnapshotReader(file, handle, codec).header.states}
+    elif isinstance(handle, IncrementalKeyedStateHandle):
+        with reader.open(handle.meta) as file:
+            meta = StoreMeta.from_bytes(file.read(), describe_stream(handle.meta), codec)
+        names = {state.name for _, state in meta.states}
+    else:
+        names = {block.state.name for block in keyed_blocks(handle, reader, max_parallelism, codec)}
+    return sorted(names)
+
+
+def operator_elements(
+    handle: OperatorStateHandle, reader: StateReader, codec: StateCodec
+) -> Iterator[tuple[str, OperatorStateMode, list[Any]]]:
+    """The operator state of one subtask: name, mode and elements of each state, by name; of broadcast state the
+    elements are ``[key, value]``. Errors as in :func:`keyed_blocks`."""
+    backend = OperatorStateBackend(codec=codec)
+    backend.restore([handle], reader)
+    for name, where in sorted(handle.states.items()):
+        if where.mode is OperatorStateMode.BROADCAST:
+            yield name, where.mode, [list(entry) for entry in backend.broadcast_state(name).entries()]
+        elif where.mode is OperatorStateMode.UNION:
+            yield name, where.mode, backend.union_list_state(name).get()
+        else:
+            yield name, where.mode, backend.list_state(name).get()
 
 
 def write_in_full(

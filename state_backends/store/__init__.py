@@ -6,3 +6,4 @@ the meaning of the rows, which these files do not have.
 from __future__ import annotations
 
 from state_backends.store.keyed_backend import StoreKeyedStateBackend as StoreKeyedStateBackend
+from state_backends.store.meta import StoreMeta as StoreMeta

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,17 +13,11 @@ from engine.runtime.execution import Execution
 from engine.runtime.storage import SavepointRestore
 from operators.basic import CollectedResults, KeyedProcessContext, KeyedProcessFunction
 from operators.sources import SequenceSource
+from spark_bridge import register
 from spark_bridge.errors import SparkBridgeError
-from spark_bridge.state_frames import compare_state, put_state, read_state
-from state_backends.base import (
-    LONG,
-    STRING,
-    KeyTypeError,
-    ListStateDescriptor,
-    StateArgumentError,
-    ValueStateDescriptor,
-)
-from state_backends.files import MemoryFileSystem
+from spark_bridge.state_frames import compare_state, put_state
+from state_backends.base import LONG, STRING, KeyTypeError, ListStateDescriptor, ValueStateDescriptor
+from state_backends.files import LocalFileSystem, MemoryFileSystem
 from state_backends.offline import SnapshotWriter
 
 COUNT = ValueStateDescriptor("count")
@@ -39,34 +34,21 @@ class Totals(KeyedProcessFunction):
         return [(ctx.current_key, self.total.get())]
 
 
-def savepoint(files: MemoryFileSystem, counts: dict[str, Any]) -> str:
+def savepoint(directory: Path, counts: dict[str, Any]) -> str:
     """The path of a savepoint with a value per key."""
     writer = SnapshotWriter("words")
     backend = writer.keyed_operator("count", STRING)
     backend.value_state(COUNT).update_many(list(counts), list(counts.values()))
     backend.timer_service("alarm").event_time.register(["a", "a"], [None, None], [40, 50])
-    return writer.write(files, "/savepoints")
+    return writer.write(LocalFileSystem(), str(directory))
 
 
 @pytest.mark.spark
-def test_a_savepoint_is_a_dataframe_of_its_entries(spark: Any) -> None:
-    """One row per entry: where it is, as text and as bytes."""
-    files = MemoryFileSystem()
-    frame = read_state(savepoint(files, {"a": 1, "ü": (2, None)}), state="count", file_system=files, session=spark)
-
-    rows = {row["key"]: row for row in frame.collect()}
-    assert {key: row["value"] for key, row in rows.items()} == {'"a"': "1", '"ü"': '{"$tuple": [2, null]}'}
-    assert rows['"a"']["key_group"] == 81
-    assert (rows['"a"']["operator"], rows['"a"']["kind"], rows['"a"']["namespace"]) == ("count", "value", None)
-    assert bytes(rows['"a"']["value_bytes"]) == b"\x01"
-
-
-@pytest.mark.spark
-def test_two_savepoints_are_compared(spark: Any) -> None:
+def test_two_savepoints_are_compared(spark: Any, tmp_path: Path) -> None:
     """Added, removed and changed entries; two timers of one key are two entries, and the same."""
-    files = MemoryFileSystem()
-    paths = [savepoint(files, counts) for counts in ({"a": 1, "b": 2, "c": 3}, {"b": 2, "c": 4, "d": 5})]
-    before, after = (read_state(path, file_system=files, session=spark) for path in paths)
+    register(spark)
+    paths = [savepoint(tmp_path, counts) for counts in ({"a": 1, "b": 2, "c": 3}, {"b": 2, "c": 4, "d": 5})]
+    before, after = (spark.read.format("weir.state").load(path) for path in paths)
 
     rows = compare_state(before, after).collect()
     found = {(row["change"], row["key"], row["value_before"], row["value_after"]) for row in rows}
@@ -96,8 +78,7 @@ def test_a_job_starts_with_state_from_a_dataframe(spark: Any) -> None:
 
 @pytest.mark.spark
 def test_what_does_not_fit_is_refused(spark: Any) -> None:
-    """A missing column, a key that is null, keys of two types, another kind of state, an unknown operator."""
-    files = MemoryFileSystem()
+    """A missing column, a key that is null, keys of two types, another kind of state."""
     frame = spark.createDataFrame([(1, None, "x")], "k long, nothing long, v string")
     backend = SnapshotWriter("words").keyed_operator("count", STRING)
 
@@ -109,5 +90,3 @@ def test_what_does_not_fit_is_refused(spark: Any) -> None:
         put_state(frame, backend, COUNT, key="k", value="v")
     with pytest.raises(SparkBridgeError, match="fills value state only"):
         put_state(frame, backend, ListStateDescriptor("l"), key="k", value="v")
-    with pytest.raises(StateArgumentError, match="no operator has uid 'x'"):
-        read_state(savepoint(files, {"a": 1}), operator="x", file_system=files, session=spark)

@@ -1,4 +1,4 @@
-"""The page about Spark: its programs on sinks print what it says."""
+"""The page about Spark: its programs on tables and sinks print what it says."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from engine.cli import main
 from tests.house.project import ROOT
 
-_BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^```(python|text|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.parametrize("section", ["## Sinks"])
+@pytest.mark.parametrize("section", ["## Reading what Weir keeps", "## Sinks"])
 def test_programs_print_what_the_page_says(
     section: str, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -29,8 +31,13 @@ def test_programs_print_what_the_page_says(
     printed, compared = io.StringIO(), 0
     for language, block in _BLOCK.findall(text):
         if language == "python":
+            if (name := re.match(r"# (\w+\.py)\n", block)) is not None:
+                (tmp_path / name[1]).write_text(block, "utf-8")
             with contextlib.redirect_stdout(printed):
                 exec(block, names)
+        elif language == "sh":
+            made = CliRunner().invoke(main, block.split()[1:])
+            assert made.exit_code == 0, made.stderr
         else:
             assert printed.getvalue() == block
             printed, compared = io.StringIO(), compared + 1

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from engine.cli.inspection.checkpoint_reader import FoundCheckpoint, Selection, selected_operators
+from engine.cli.inspection.checkpoint_reader import Selection
 from engine.report.units import plural
+from engine.runtime.storage import FoundCheckpoint, selected_operators
 from state_backends.codec import inspecting_codec, plain, shown
 from state_backends.offline import EntryDifference, SnapshotContent, StateEntry, differences
 
@@ -24,7 +25,7 @@ def compare(before: FoundCheckpoint, after: FoundCheckpoint, selection: Selectio
     """
     contents = [_content(found) for found in (before, after)]
     if selection.uid is not None and not any(_has(content, selection.uid) for content in contents):
-        selected_operators(contents[0].metadata.operators, selection, before.directory)
+        selected_operators(contents[0].metadata.operators, selection.uid, before.directory)
     states: dict[tuple[str, str], dict[str, Any]] = {}
     for difference in differences(contents[0], contents[1]):
         entry = difference.after or difference.before

@@ -11,10 +11,9 @@ from __future__ import annotations
 import os
 import posixpath
 
-from engine.cli.inspection import find_checkpoint
 from engine.cli.runs.directory import REPORT_NAME, read_report
 from engine.cli.settings import place
-from engine.runtime.storage import SavepointRestore
+from engine.runtime.storage import SavepointRestore, find_checkpoint
 from state_backends.base import CorruptStateError
 from state_backends.snapshots import CheckpointStorage
 

@@ -8,12 +8,11 @@ from typing import Any, TypeVar
 
 import click
 
-from engine.cli.inspection import find_checkpoint
 from engine.cli.settings import CLAIM_MODES, absolute, decorated, place
 from engine.cli.shell import OneOf
 from engine.elements.errors import ConfigurationError
 from engine.runtime.execution import Execution
-from engine.runtime.storage import SavepointRestore
+from engine.runtime.storage import SavepointRestore, find_checkpoint
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 

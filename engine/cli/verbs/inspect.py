@@ -8,17 +8,11 @@ from typing import Any
 
 import click
 
-from engine.cli.inspection import (
-    Selection,
-    compare,
-    difference_lines,
-    find_checkpoint,
-    inspect_checkpoint,
-    inspection_lines,
-)
+from engine.cli.inspection import Selection, compare, difference_lines, inspect_checkpoint, inspection_lines
 from engine.cli.settings import place
 from engine.cli.shell import AtLeast
 from engine.elements.errors import EXIT_VALID, EXIT_VIOLATED
+from engine.runtime.storage import find_checkpoint
 
 _HELP = """Show the state in a checkpoint: per operator, subtask and key group. Every byte is verified first.
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.cli.inspection import find_checkpoint
 from engine.cli.runs import hold_directory
+from engine.runtime.storage import find_checkpoint
 from state_backends.files import LocalFileSystem, write_atomically
 from state_backends.snapshots import FileStateHandle, OperatorStateHandle, StateScope, SubtaskSnapshot, locate_snapshot
 from tests.cli.conftest import BRISK, Answer, Weir

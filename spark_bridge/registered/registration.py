@@ -1,0 +1,26 @@
+"""Makes the data sources known to a session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_bridge.session import require_pyspark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``weir.state``, ``weir.checkpoints`` and ``weir.trace`` known to a session. In SQL a name with a dot needs
+    backticks. Executors need Weir, as for a job.
+
+    Raises:
+        PySparkMissingError: PySpark or PyArrow is not installed, or too old.
+    """
+    require_pyspark()
+    from spark_bridge.registered.run_tables import CheckpointTable
+    from spark_bridge.registered.state_table import StateTable
+    from spark_bridge.registered.trace_table import TraceTable
+
+    for source in (StateTable, CheckpointTable, TraceTable):
+        spark.dataSource.register(source)
