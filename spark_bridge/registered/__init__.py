@@ -1,6 +1,6 @@
 """Data sources by which plain Spark reads what Weir keeps: ``register`` makes them known to a session. ``state_table``
-reads checkpoints and savepoints, ``run_tables`` the checkpoint table of a run, ``trace_table`` its trace. ``options``
-checks what users give; ``typed_columns`` turns stored values into columns.
+reads checkpoints and savepoints, ``run_tables`` the checkpoint table of a run, ``trace_table`` its trace,
+``log_table`` a log on disk. ``options`` checks what users give; ``typed_columns`` turns stored values into columns.
 """
 
 from __future__ import annotations

@@ -11,16 +11,17 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``weir.state``, ``weir.checkpoints`` and ``weir.trace`` known to a session. In SQL a name with a dot needs
-    backticks. Executors need Weir, as for a job.
+    """Make ``weir.state``, ``weir.checkpoints``, ``weir.trace`` and ``weir.log`` known to a session. In SQL a name with
+    a dot needs backticks. Executors need Weir, as for a job.
 
     Raises:
         PySparkMissingError: PySpark or PyArrow is not installed, or too old.
     """
     require_pyspark()
+    from spark_bridge.registered.log_table import LogTable
     from spark_bridge.registered.run_tables import CheckpointTable
     from spark_bridge.registered.state_table import StateTable
     from spark_bridge.registered.trace_table import TraceTable
 
-    for source in (StateTable, CheckpointTable, TraceTable):
+    for source in (StateTable, CheckpointTable, TraceTable, LogTable):
         spark.dataSource.register(source)

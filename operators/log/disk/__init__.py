@@ -16,6 +16,7 @@ from operators.log.disk.disk_transaction_log import DiskTransactionLog as DiskTr
 from operators.log.disk.log_reader import (
     Extent as Extent,
     PartitionReader as PartitionReader,
+    StableEnd as StableEnd,
     committed_records as committed_records,
     entries_of as entries_of,
     extent_of as extent_of,

@@ -53,6 +53,14 @@ class Extent(NamedTuple):
     at_or_after: int
 
 
+class RecordRun(NamedTuple):
+    """Records of one batch: the offset of the first, those after it follow without a gap; and their append time."""
+
+    first_offset: int
+    values: list[object]
+    time_ms: int
+
+
 class PartitionScan:
     """Reads the whole batches of a partition in order, up to its present end."""
 
@@ -129,6 +137,42 @@ def extent_of(fs: FileSystem, directory: str, where: str, at_ns: int | None = No
     return Extent(scan.earliest, end, transactions.stable_offset(end), end if at_or_after is None else at_or_after)
 
 
+class StableEnd:
+    """Follows a partition as it grows, up to where all is decided: to read what is new in steps that come out the same
+    when they are repeated. Each batch is looked at once.
+
+    A *position* is an offset, and the checksum of the batch before it, as of a :class:`PartitionReader`.
+    """
+
+    def __init__(self, fs: FileSystem, directory: str, where: str, position: tuple[int, int | None] | None) -> None:
+        """``position``: an earlier one, from which to go on; ``None`` = the beginning of what there is."""
+        offset, crc = (None, None) if position is None else position
+        # All that began before an earlier position is decided, so it need not be looked at again.
+        at = None if crc is None or offset is None else offset - 1
+        self._scan = PartitionScan(fs, directory, where, at)
+        self._transactions = PartitionTransactions()
+        self._ends: deque[tuple[int, int | None]] = deque()
+        """Of batches after the position."""
+        self.position: tuple[int, int | None] = (self._scan.earliest, None) if position is None else (*position,)
+
+    def look(self) -> None:
+        """Take in what was written since. Raises what :class:`PartitionReader` raises."""
+        while batches := self._scan.more():
+            for batch in batches:
+                self._transactions.take(batch)
+                if batch.end_offset > self.position[0]:
+                    self._ends.append((batch.end_offset, batch.crc))
+
+    def advance(self, most: int | None = None) -> tuple[int, int | None]:
+        """Move the position over decided batches, by at least one and at most about so many offsets; returns it."""
+        stable, start = self._transactions.stable_offset(self._scan.next_offset), self.position[0]
+        while self._ends and self._ends[0][0] <= stable:
+            if most is not None and self.position[0] > start and self._ends[0][0] - start > most:
+                break
+            self.position = self._ends.popleft()
+        return self.position
+
+
 class PartitionReader:
     """Hands out the records of a partition from an offset on, in order.
 
@@ -170,21 +214,26 @@ class PartitionReader:
         now. Raises :class:`DataLossError` when the log was cut short or replaced."""
         values: list[object] = []
         times_ms: list[int] = []
-        while len(values) < max_records:
-            if self._next == len(self._current) and not self._advance(before):
-                break
-            batch = self._current_batch
-            assert batch is not None, "there are records, so there is their batch"
-            stop = min(len(self._current), self._next + max_records - len(values))
-            if before is not None:
-                stop = min(stop, before - self._first)
-                if stop <= self._next:
-                    break
-            values += self._current[self._next : stop]
-            times_ms += [batch.at_ns // 1_000_000] * (stop - self._next)
-            self._next = stop
-            self.offset, self.crc = self._first + stop, batch.crc
+        while len(values) < max_records and (run := self.next_run(max_records - len(values), before)) is not None:
+            values += run.values
+            times_ms += [run.time_ms] * len(run.values)
         return values, times_ms
+
+    def next_run(self, max_records: int, before: int | None = None) -> RecordRun | None:
+        """The same of one batch, whose offsets have no gaps; ``None`` if there are none now."""
+        if self._next == len(self._current) and not self._advance(before):
+            return None
+        batch = self._current_batch
+        assert batch is not None, "there are records, so there is their batch"
+        stop = min(len(self._current), self._next + max_records)
+        if before is not None:
+            stop = min(stop, before - self._first)
+            if stop <= self._next:
+                return None
+        run = RecordRun(self._first + self._next, self._current[self._next : stop], batch.at_ns // 1_000_000)
+        self._next = stop
+        self.offset, self.crc = self._first + stop, batch.crc
+        return run
 
     def is_at(self, offset: int) -> bool:
         """Whether all records before ``offset`` are emitted or will never be."""
