@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from engine.elements.suggestions import nearest
 from operators.log.disk import PartitionReader, StableEnd, partition_directory, partitions_of, topics_of
 from spark_bridge.errors import SparkBridgeError
-from spark_bridge.registered.options import Options, file_system_of
+from spark_bridge.registered.source_options import SourceOptions, file_system_of
 from spark_bridge.registered.typed_columns import ROWS_PER_BATCH, Columns
 from state_backends.codec import inspecting_codec
 from state_backends.files import FileSystem
@@ -47,7 +47,7 @@ class LogTable(DataSource):
         return FORMAT
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        chosen = Options(FORMAT, options, ["path", "topic"], ["starting_offsets", "max_records"])
+        chosen = SourceOptions(FORMAT, options, ["path", "topic"], ["starting_offsets", "max_records"])
         file_system, self._path = chosen.place()
         self._topic = chosen.get("topic") or ""
         self._start = chosen.get("starting_offsets") or EARLIEST

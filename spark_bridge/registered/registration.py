@@ -20,8 +20,8 @@ def register(spark: SparkSession) -> None:
     require_pyspark()
     from spark_bridge.registered.log_table import LogTable
     from spark_bridge.registered.run_tables import CheckpointTable
-    from spark_bridge.registered.state_table import StateTable
+    from spark_bridge.registered.state_source import StateSource
     from spark_bridge.registered.trace_table import TraceTable
 
-    for source in (StateTable, CheckpointTable, TraceTable, LogTable):
+    for source in (StateSource, CheckpointTable, TraceTable, LogTable):
         spark.dataSource.register(source)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from spark_bridge.errors import SparkBridgeError
-from spark_bridge.registered.options import Options, file_system_of
+from spark_bridge.registered.source_options import SourceOptions, file_system_of
 from spark_bridge.registered.typed_columns import Columns
 from state_backends.base import parse_json, unseal_json
 from state_backends.files import FileSystem
@@ -49,7 +49,7 @@ class CheckpointTable(DataSource):
         return FORMAT
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        file_system, path = Options(FORMAT, options, ["path"], []).place()
+        file_system, path = SourceOptions(FORMAT, options, ["path"], []).place()
         self._path = file_of_run(FORMAT, file_system, path, "run.json")
         _history(file_system, self._path)
 

@@ -16,8 +16,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from engine.observe.trace_events import TRACE_VERSION, TraceEvent
 from spark_bridge.errors import SparkBridgeError
-from spark_bridge.registered.options import PARTITION_BYTES, Options, file_system_of
 from spark_bridge.registered.run_tables import file_of_run
+from spark_bridge.registered.source_options import PARTITION_BYTES, SourceOptions, file_system_of
 from spark_bridge.registered.typed_columns import ROWS_PER_BATCH, Columns
 from state_backends.files import FileSystem
 
@@ -54,7 +54,7 @@ class TraceTable(DataSource):
         return FORMAT
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        chosen = Options(FORMAT, options, ["path"], ["partition_bytes"])
+        chosen = SourceOptions(FORMAT, options, ["path"], ["partition_bytes"])
         file_system, path = chosen.place()
         self._path = file_of_run(FORMAT, file_system, path, "trace.jsonl")
         self._partition_bytes = chosen.count("partition_bytes", PARTITION_BYTES)

@@ -1,0 +1,1 @@
+"""The registered data sources, read as Spark reads them, mostly without a session."""

@@ -14,7 +14,7 @@ from engine import Job, SequenceSource
 from engine.elements.errors import WeirError
 from spark_bridge import register
 from spark_bridge.errors import SparkBridgeError
-from spark_bridge.registered.state_table import STATE_SCHEMA, StateRow, StateTable, _batch
+from spark_bridge.registered.state_source import STATE_SCHEMA, StateRow, StateSource, _batch
 from spark_bridge.registered.typed_columns import Columns
 from spark_bridge.sinks import schema_of
 from state_backends.base import LONG, CorruptStateError, ValueStateDescriptor
@@ -46,14 +46,14 @@ def test_state_of_any_backend(tmp_path: Path, backend: str) -> None:
     """Each entry once, under the key group and the subtask that own it; positions of sources as operator state."""
     sums().run(storage=tmp_path, checkpoint_interval="100rec", state_backend=backend, inline_state_bytes=0)
 
-    found = rows(StateTable, path=tmp_path)
+    found = rows(StateSource, path=tmp_path)
     keyed = {row["key"]: row["value"] for row in found if row["part"] == "keyed"}
     assert keyed == {str(key): str(sum(range(key, 400, 7))) for key in range(7)}
     splits = [row for row in found if row["state"] == "splits"]
     assert [(row["part"], row["kind"], row["key_group"], row["key"]) for row in splits] == [
         ("operator", "split", None, None)
     ] * 2
-    only = rows(StateTable, path=tmp_path, operator="sum", state="reduced")
+    only = rows(StateSource, path=tmp_path, operator="sum", state="reduced")
     assert only == [row for row in found if row["part"] == "keyed"]
 
 
@@ -67,22 +67,22 @@ def test_records_in_flight(tmp_path: Path) -> None:
     with_records = next(row for row in table if row.persisted_bytes)
     path = tmp_path / "sums" / f"chk-{with_records.checkpoint_id}"
 
-    found = rows(StateTable, path=path)
+    found = rows(StateSource, path=path)
     records = [row for row in found if row["part"] == "in flight"]
     assert len(records) == with_records.persisted_bytes // 100
     assert {row["kind"] for row in records} <= {"input", "output"}
     assert {row["state"] for row in records} == {None}
     assert all(int(row["value"]) >= 0 for row in records)
     assert {row["channel"]["receiver"] for row in records} <= {0, 1}
-    assert not any(row["part"] == "in flight" for row in rows(StateTable, path=path, state="reduced"))
+    assert not any(row["part"] == "in flight" for row in rows(StateSource, path=path, state="reduced"))
 
 
 def test_large_state_is_read_in_parts(tmp_path: Path) -> None:
     """A subtask's key groups go to several tasks, each entry to one; small parts share a task."""
     path = savepoint(tmp_path, 2_000)
 
-    whole, (one,) = rows(StateTable, path=path), tasks(StateTable, path=path)
-    parts = tasks(StateTable, path=path, partition_bytes=4_000)
+    whole, (one,) = rows(StateSource, path=path), tasks(StateSource, path=path)
+    parts = tasks(StateSource, path=path, partition_bytes=4_000)
     assert one == whole
     assert len(whole) == 2_002
     assert len(parts) == 5
@@ -96,7 +96,7 @@ def test_types_of_the_user(tmp_path: Path) -> None:
     path = savepoint(tmp_path, 3)
     schema = "value bigint, key bigint, operator string"
 
-    found = rows(StateTable, schema, path=path, state="square")
+    found = rows(StateSource, schema, path=path, state="square")
     assert sorted(found, key=lambda row: row["key"]) == [
         {"value": key * key, "key": key, "operator": "count"} for key in range(3)
     ]
@@ -193,7 +193,7 @@ def test_wrong_options(tmp_path: Path, options: dict[str, str], why: str) -> Non
         places["{there}"] = savepoint(tmp_path / "there", 3)
 
     with pytest.raises(WeirError, match=why):
-        StateTable({name: places.get(value, value) for name, value in options.items()})
+        StateSource({name: places.get(value, value) for name, value in options.items()})
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_wrong_options(tmp_path: Path, options: dict[str, str], why: str) -> Non
 def test_a_schema_that_does_not_fit(tmp_path: Path, schema: str, why: str) -> None:
     """Unknown columns, and other types for columns that are not stored values, are refused before a task starts."""
     with pytest.raises(SparkBridgeError, match=why):
-        tasks(StateTable, schema, path=savepoint(tmp_path, 1))
+        tasks(StateSource, schema, path=savepoint(tmp_path, 1))
 
 
 def test_a_damaged_file(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_a_damaged_file(tmp_path: Path) -> None:
     damaged.write_bytes(content)
 
     with pytest.raises(CorruptStateError, match=damaged.name):
-        rows(StateTable, path=tmp_path)
+        rows(StateSource, path=tmp_path)
 
 
 @pytest.mark.spark

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from engine.elements.suggestions import nearest
 from engine.runtime.storage import FoundCheckpoint, find_checkpoint, selected_operators
 from spark_bridge.errors import SparkBridgeError
-from spark_bridge.registered.options import PARTITION_BYTES, Options, file_system_of
+from spark_bridge.registered.source_options import PARTITION_BYTES, SourceOptions, file_system_of
 from spark_bridge.registered.typed_columns import ROWS_PER_BATCH, Columns
 from state_backends.base import KeyGroupRange
 from state_backends.codec import inspecting_codec
@@ -78,7 +78,7 @@ class StatePiece:
     key_groups: tuple[int, int] | None = None
 
 
-class StateTable(DataSource):
+class StateSource(DataSource):
     """Options: ``path``, a checkpoint, a savepoint, or a directory that stands for its newest one; ``operator``, a uid;
     ``state``, a name; ``partition_bytes``. A schema of the user declares the types of key, namespace and value.
 
@@ -90,7 +90,7 @@ class StateTable(DataSource):
         return FORMAT
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        chosen = Options(FORMAT, options, ["path"], ["operator", "state", "partition_bytes"])
+        chosen = SourceOptions(FORMAT, options, ["path"], ["operator", "state", "partition_bytes"])
         self._operator, self._state = chosen.get("operator"), chosen.get("state")
         self._partition_bytes = chosen.count("partition_bytes", PARTITION_BYTES)
         found = find_checkpoint(*chosen.place())

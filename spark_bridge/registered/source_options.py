@@ -14,7 +14,7 @@ PARTITION_BYTES = 32 << 20
 """How much of a file a partition reads, unless the option ``partition_bytes`` says otherwise."""
 
 
-class Options:
+class SourceOptions:
     """The checked options of one data source.
 
     :raises SparkBridgeError: one is missing, or has a name that the source does not know
