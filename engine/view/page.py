@@ -24,19 +24,27 @@ from engine.view.page_data import PAGE_FORMAT, PAGE_VERSION
 from state_backends.files import LocalFileSystem
 
 _LARGE_BYTES = 1_000_000
+_SCRIPTS = ("base", "run", "diagram", "graph", "tables", "curves", "files", "page")
+"""In this order: each uses the names of those before it. They are one script, for which the policy has one digest."""
 _SLOT = re.compile(r"@@([A-Z]+)@@")
 
 
 def page(title: str, data: Mapping[str, Any]) -> str:
-    """The page as text. ``data``: see ``assets/page.js``."""
-    style, script = _asset("page.css"), _asset("page.js")
+    """The page as text. ``data``: see ``assets/run.js`` and ``assets/page.js``."""
+    script = _script()
     form, block = _block({"format": PAGE_FORMAT, "version": PAGE_VERSION, **data})
     policy = (
         f"default-src 'none'; script-src {_digest(script)}; style-src 'unsafe-inline';"
         " img-src blob: data:; base-uri 'none'; form-action 'none'"
     )
-    slots = {"CSP": policy, "TITLE": escape(title), "STYLE": style, "SCRIPT": script, "FORM": form, "DATA": block}
+    styles = {"STYLE": _asset("page.css"), "PICTURES": _asset("pictures.css")}
+    slots = {"CSP": policy, "TITLE": escape(title), **styles, "SCRIPT": script, "FORM": form, "DATA": block}
     return _SLOT.sub(lambda found: slots[found[1]], _asset("page.html"))
+
+
+def framed(text: str, title: str, height: int) -> str:
+    """A page for the cell of a notebook: in a frame of its own, that holds its whole text. ``height``: in pixels."""
+    return f'<iframe srcdoc="{escape(text)}" width="100%" height="{height}" title="{escape(title)}"></iframe>'
 
 
 def check_place(path: str) -> None:
@@ -70,6 +78,12 @@ def _block(data: Mapping[str, Any]) -> tuple[str, str]:
 
 def _digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+@cache
+def _script() -> str:
+    parts = "\n".join(_asset(f"{name}.js") for name in _SCRIPTS)
+    return f'"use strict";\n(() => {{\n{parts}}})();\n'
 
 
 @cache

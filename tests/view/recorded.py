@@ -10,7 +10,7 @@ from engine.faults.fault import parse_fault
 from engine.faults.injector import FaultInjector
 from engine.observe.trace import TraceDigest
 from engine.runtime.config import CheckpointInterval, RunConfig
-from engine.runtime.execution import Execution
+from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.kernel import ChoiceRecorder
 from engine.view import Recorder, run_data
 from examples.teaching import counting
@@ -20,21 +20,33 @@ def recorded(
     job: Job | None = None, *faults: str, mode: str = "aligned", seed: str = "1", most: int = 60_000, **settings: Any
 ) -> tuple[Recorder, str]:
     """A run of a job (by default, of ``examples/teaching/counting.py``) with a recorder; and its trace digest."""
+    digest = TraceDigest()
+    return recorded_run(job, *faults, digest=digest, mode=mode, seed=seed, most=most, **settings)[0], digest.hexdigest()
+
+
+def recorded_run(
+    job: Job | None = None,
+    *faults: str,
+    digest: TraceDigest | None = None,
+    mode: str = "aligned",
+    seed: str = "1",
+    most: int = 60_000,
+    **settings: Any,
+) -> tuple[Recorder, ExecutionResult]:
+    """The same, with the result of the run."""
     made = counting.job() if job is None else job
     config = RunConfig(
         **{"mode": mode, "seed": seed, "batch_size": 1, "checkpoint_interval": CheckpointInterval.parse("2rec")}
         | settings
     )
-    recorder, digest = Recorder(Subject(lambda _: made, label=made.name), most=most), TraceDigest()
+    recorder = Recorder(Subject(lambda _: made, label=made.name), most=most)
     plan = recorder.of_run(made.plan(), "/nowhere")
     choices = ChoiceRecorder(config.seed)
     injector = FaultInjector([parse_fault(one) for one in faults], choices=choices)
-    execution = Execution(
-        plan, config, choices=choices, interference=injector, instruments=[recorder.observe, digest]
-    )
+    instruments = [recorder.observe, *([] if digest is None else [digest])]
+    execution = Execution(plan, config, choices=choices, interference=injector, instruments=instruments)
     injector.install(execution)
-    recorder.run(execution)
-    return recorder, digest.hexdigest()
+    return recorder, recorder.run(execution)
 
 
 def plain_digest(mode: str = "aligned", seed: str = "1") -> str:

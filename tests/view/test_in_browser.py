@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 
 from engine import CollectionSource, Job
+from engine.observe.cut_oracle import CutOracle
+from engine.report.checkpoint_table import checkpoint_table
+from engine.runtime.config import RunConfig
 from engine.view import RunFace, run_page, watch
 from operators.log.connectors import LogSink
-from tests.view.recorded import recorded
+from tests.view.recorded import recorded, recorded_run
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"]
@@ -97,6 +100,115 @@ def test_nothing_is_cut_off(browser: Any, crashed: Path, width: int, theme: str)
 
     assert opened.overflow() <= 0
     assert opened.page.evaluate("document.documentElement.dataset.theme") == theme
+    assert opened.problems == []
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page with every kind of picture: the one run of ``crashed``, with its checkpoints and with endings."""
+    path = tmp_path_factory.mktemp("page") / "judged.html"
+    endings = {"state": "finished", "events": 9, "faults": 1, "rows": "('a', 1)"}
+    listed = {"text": "2 endings, 1 wrong", "list": [endings | {"wrong": False}, endings | {"wrong": True}]}
+    recorder, result = recorded_run(None, "crash:count[0]@after:ack.send#2")
+    table = checkpoint_table(result.checkpoints, recorder.plan, RunConfig(mode="aligned"), CutOracle())
+    path.write_text(run_page("judged", recorder, RunFace("run", None, table), endings=listed), "utf-8")
+    return path
+
+
+def test_each_picture_can_be_saved(browser: Any, judged: Path, tmp_path: Path) -> None:
+    """Above each picture are buttons; the SVG stands alone, with the colours of the page, and the PNG is an image."""
+    opened = Opened(browser, judged, 1300, "light")
+    page = opened.page
+    buttons = page.locator("button[aria-label$=' as SVG']")
+    assert buttons.count() == page.locator(".picture, .chart").count() == 7
+
+    for number in range(buttons.count()):
+        with page.expect_download() as download:
+            buttons.nth(number).click()
+        path = tmp_path / f"{number}.svg"
+        download.value.save_as(path)
+        assert "var(" not in path.read_text("utf-8")
+        alone = browser.new_page()
+        alone.goto(f"file://{path}")
+        fills = alone.evaluate("[...document.querySelectorAll('text')].map((one) => getComputedStyle(one).fill)")
+        assert "rgb(27, 36, 48)" in fills or "rgb(86, 97, 111)" in fills
+        assert alone.evaluate("document.documentElement.tagName") == "svg"
+        alone.close()
+    with page.expect_download() as download:
+        page.locator("button[aria-label$=' as PNG']").first.click()
+    assert Path(download.value.path()).read_bytes().startswith(b"\x89PNG")
+    assert opened.problems == []
+
+
+_CUT_OFF = """[...document.querySelectorAll("main svg, main table, main pre, main p")].filter(
+    (one) => one.checkVisibility() && one.getBoundingClientRect().right > innerWidth + 1
+).map((one) => one.outerHTML.slice(0, 80))"""
+
+
+def test_on_paper(browser: Any, judged: Path) -> None:
+    """On paper the colours are light, rows around the step stand in pieces, tables are open, and nothing is cut off."""
+    opened = Opened(browser, judged, 1032, "dark")
+    page = opened.page
+    page.emulate_media(media="print", color_scheme="dark")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.evaluate("getComputedStyle(document.body).color") == "rgb(27, 36, 48)"
+    assert page.locator(".paper svg").count() >= 3
+    assert not page.locator(".chart").is_visible()
+    assert not page.locator(".player").is_visible()
+    assert page.locator("details:not([open])").count() == 0
+    assert page.evaluate(_CUT_OFF) == []
+
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.locator(".paper svg").count() == page.locator("details[open]").count() == 0
+    # Not hundreds of empty pages, as high as all rows together.
+    assert 2 <= page.pdf(prefer_css_page_size=True).count(b"/Type /Page\n") <= 30
+    assert opened.problems == []
+
+
+def test_a_job_without_records(browser: Any, tmp_path: Path) -> None:
+    """The page of a job that reads nothing opens, says so, and can be stepped through."""
+    job = Job("empty", max_parallelism=8)
+    job.source(CollectionSource([]), name="nothing").sink(LogSink("out"), name="out", chain=False)
+    path = tmp_path / "empty.html"
+    watch(job, batch_size=1).save(str(path))
+
+    opened = Opened(browser, path, 800, "light")
+    opened.page.keyboard.press("End")
+
+    assert "No record is in this part of the run." in opened.page.inner_text("main")
+    assert opened.step() > 0
+    assert opened.problems == []
+
+
+@pytest.mark.slow
+def test_a_thousand_subtasks(browser: Any, tmp_path: Path) -> None:
+    """They are grouped by vertex. A vertex opens where it acts, a few subtasks at a time, and closes again."""
+    job = Job("many", max_parallelism=1_024)
+    numbers = job.source(CollectionSource(list(range(40))), name="numbers", parallelism=10)
+    most = numbers.key_by(lambda one: one).reduce(max, name="most", parallelism=980)
+    most.sink(LogSink("most"), name="out", chain=False, parallelism=10)
+    path = tmp_path / "many.html"
+    watch(job, batch_size=1, output_dir=str(tmp_path)).save(str(path))
+
+    opened = Opened(browser, path, 1300, "light")
+    page = opened.page
+    heads = "[...document.querySelectorAll('.head text')].map((one) => one.textContent)"
+
+    assert page.evaluate(heads) == ["control", "numbers ×10", "most ×980", "out ×10"]
+    page.evaluate("weir.go(weir.runs[0].actions.findIndex(([, who]) => weir.runs[0].lanes[who] === 'most[500]'))")
+    page.get_by_role("button", name="Show subtasks of most").click()
+    shown = page.evaluate(heads)
+    assert len(shown) == 1 + 1 + 26 + 1
+    assert shown[2:4] == ["most[0–479]", "most[480]"]
+    assert shown[-3:-1] == ["most[503]", "most[504–979]"]
+    assert page.locator(".picture rect.task").count() == len(shown) - 1
+    page.get_by_role("button", name="Later subtasks of most").click()
+    assert "most[504]" in page.evaluate(heads)
+    page.get_by_role("button", name="Show most as one column").click()
+    assert len(page.evaluate(heads)) == 4
+    assert opened.overflow() <= 0
     assert opened.problems == []
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from engine import CollectionSource, Job
 from engine.runtime.config import CostModel
+from engine.view import recorder as recorder_module
 from engine.view.page_data import LOST, NORMAL, ORPHAN
 from operators.log.connectors import LogSink
 from tests.view.recorded import data_of, plain_digest, recorded
@@ -140,3 +141,20 @@ def test_a_job_without_records() -> None:
 
     assert not [row for row in data["actions"] if row[2] == "record"]
     assert data["series"]["read"] == [0] * len(data["series"]["read"])
+
+
+def test_ends_of_tasks_are_no_reason_to_read_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As each of many tasks ends, only its own channels are read: else a thousand tasks would cost a thousand times
+    all channels."""
+    job = Job("wide", max_parallelism=64)
+    numbers = job.source(CollectionSource(list(range(5))), name="numbers")
+    most = numbers.key_by(lambda one: one).reduce(max, name="most", parallelism=40)
+    most.sink(LogSink("out"), name="out", chain=False)
+    queue_of, read = recorder_module.queue_of, []
+    monkeypatch.setattr(recorder_module, "queue_of", lambda channel: read.append(1) or queue_of(channel))
+
+    recorder, _ = recorded(job)
+
+    channels = len(recorder.plan.channels)
+    assert len(recorder.samples) > 40
+    assert len(read) < 20 * channels

@@ -1,0 +1,41 @@
+/* --- tables ------------------------------------------------------------------------------------------------------- */
+function table(caption, heads, rows, numbers = []) {
+  const cell = (tag) => (text, at) => html(tag, { class: numbers.includes(at) ? "number" : null, scope: tag === "th" ? "col" : null }, text instanceof Node ? text : String(text ?? "–"));
+  return html("div", { class: "wide" }, html("table", {}, html("caption", { class: "soft" }, caption), html("thead", {}, html("tr", {}, heads.map(cell("th")))), html("tbody", {}, rows.map((row) => html("tr", {}, row.map(cell("td")))))));
+}
+function cellTables(run, other) {
+  const parts = [];
+  for (const [kind, title] of KINDS) {
+    const rows = [];
+    for (const [number, text] of run.values) {
+      const cell = run.cells[number];
+      if (cell[0] !== kind) continue;
+      const differs = other && kind !== "transaction" && kind !== "pressure" && other.value(cell) !== text;
+      rows.push([cell, text, run.changed.has(number), differs]);
+    }
+    if (other && kind !== "transaction" && kind !== "pressure") for (const [number, text] of other.values) {
+      const cell = other.cells[number];
+      if (cell[0] === kind && run.value(cell) === undefined) rows.push([cell, "–", false, true, text]);
+    }
+    if (!rows.length) continue;
+    const key = new Map(rows.map(([cell]) => [cell, cell.join(" ")]));
+    rows.sort((one, two) => (key.get(one[0]) < key.get(two[0]) ? -1 : 1));
+    parts.push(html("h3", {}, title), html("div", { class: "wide" }, html("table", { class: "cells" }, html("tbody", {}, rows.slice(0, LISTED).map(([cell, text, changed, differs]) =>
+      html("tr", { class: differs ? "differs" : changed ? "changed" : null }, html("td", {}, cell[1]), html("td", { class: "long" }, cell[2]), html("td", { class: "long" }, kind === "reader" ? (text === "–" ? "not seen" : text === "1" ? "once" : text) : text)))))));
+    if (rows.length > LISTED) parts.push(html("p", { class: "soft" }, `and ${count(rows.length - LISTED)} more`));
+  }
+  return parts.length ? parts : [html("p", { class: "soft" }, "no state yet")];
+}
+function checkpointTables(checkpoints) {
+  if (!checkpoints) return [];
+  const { counts, history, summary, configuration } = checkpoints, time = (ns) => (ns < 0 ? "–" : duration(ns - (checkpoints.started ?? 0)));
+  const parts = [html("p", {}, `Triggered ${counts.total}, in progress ${counts.in_progress}, completed ${counts.completed}, failed ${counts.failed}, restored ${counts.restored}.`),
+    html("p", { class: "soft" }, `Configuration: mode ${configuration.mode || "none"} (${configuration.protocol}), interval ${configuration.interval_records ? `${configuration.interval_records} records` : duration(configuration.interval)}, timeout ${duration(configuration.timeout)}, min pause ${duration(configuration.min_pause)}, max concurrent ${configuration.max_concurrent}, retained ${configuration.retained}.`)];
+  if (history.length) parts.push(table("History", ["ID", "Status", "Acknowledged", "Trigger Time", "Latest Acknowledgement", "End to End Duration", "Checkpointed Data Size", "Full Checkpoint Data Size", "Processed (persisted) in-flight data", "Orphans", "Why it failed"],
+    history.slice(0, LISTED).map((row) => [row.id + (row.is_savepoint ? " (savepoint)" : ""), row.status.toLowerCase(), `${row.num_acknowledged_subtasks}/${row.num_subtasks}`, time(row.trigger_timestamp), time(row.latest_ack_timestamp), duration(row.end_to_end_duration), size(row.checkpointed_size), size(row.state_size), `${size(row.processed_data)} (${size(row.persisted_data)})`, row.orphans, row.failure_message || ""]), [0, 2, 3, 4, 5, 6, 7, 8, 9]));
+  const names = { end_to_end_duration: ["End to End Duration", duration], checkpointed_size: ["Checkpointed Data Size", size], state_size: ["Full Checkpoint Data Size", size], processed_data: ["Processed in-flight data", size], persisted_data: ["Persisted in-flight data", size] };
+  parts.push(table("Summary over completed checkpoints", ["", "Minimum", "Average", "Maximum", "50 %", "90 %", "99 %", "99.9 %"], Object.entries(names).map(([key, [name, text]]) => [name, ...["min", "avg", "max", "p50", "p90", "p99", "p999"].map((one) => (summary[key][one] === null ? "–" : text(Math.round(summary[key][one]))))]), [1, 2, 3, 4, 5, 6, 7]));
+  for (const row of history.slice(0, 20)) parts.push(html("details", {}, html("summary", {}, `Checkpoint ${row.id}: by operator and subtask`), table("", ["Operator", "Subtask", "Status", "Acknowledged", "End to End Duration", "Checkpointed Data Size", "Sync Duration", "Async Duration", "Alignment Duration", "Start Delay", "Unaligned"],
+    Object.values(row.tasks).flatMap((task) => task.subtasks.slice(0, 64).map((one) => (one.status === "completed" ? [task.name, one.index, one.status, time(one.ack_timestamp), duration(one.end_to_end_duration), size(one.checkpointed_size), duration(one.checkpoint.sync), duration(one.checkpoint.async), duration(one.alignment.duration), duration(one.start_delay), one.unaligned_checkpoint ? "yes" : "no"] : [task.name, one.index, one.status, ...Array(8).fill("–")]))), [1, 3, 4, 5, 6, 7, 8, 9])));
+  return parts;
+}
