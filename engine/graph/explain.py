@@ -13,7 +13,7 @@ FEEDBACK_LEGEND = "~> channels back to the head of an iteration"
 
 def explain_text(plan: ExecutionPlan) -> str:
     """One block per vertex: its chain as a tree, with every network edge below the operator that feeds it."""
-    channels = _channel_counts(plan)
+    channels = channel_counts(plan)
     lines = [
         f"job {plan.job_name}: {_count(len(plan.vertices), 'vertex', 'vertices')}, "
         f"{_count(len(plan.subtasks), 'subtask')}, {_count(len(plan.channels), 'channel')}",
@@ -21,7 +21,7 @@ def explain_text(plan: ExecutionPlan) -> str:
     ]
     for vertex in plan.vertices:
         lines += ["", f"[{vertex.index}] {vertex.name}   {_parallelism_text(vertex)}"]
-        lines.append(f"    {_operator_text(vertex, vertex.operators[0])}")
+        lines.append(f"    {operator_text(vertex, vertex.operators[0])}")
         lines += [f"    {line}" for line in _tree(plan, vertex, channels)]
     return "\n".join(lines) + "\n"
 
@@ -43,23 +43,23 @@ def _branches(
     operator = vertex.operators[position]
     texts: list[tuple[str, int | None]] = []
     for tag, child in operator.chained_outputs:
-        texts.append((f"-> {_tag_text(tag)}{_operator_text(vertex, vertex.operators[child])}", child))
+        texts.append((f"-> {_tag_text(tag)}{operator_text(vertex, vertex.operators[child])}", child))
     for _, edge_index in operator.edge_outputs:
         edge = plan.edges[edge_index]
         target = f"[{edge.target_vertex}] {plan.vertices[edge.target_vertex].operators[0].name}"
-        texts.append((f"{'~>' if edge.is_feedback else '=>'} {target}   {_edge_text(edge, channels)}", None))
+        texts.append((f"{'~>' if edge.is_feedback else '=>'} {target}   {edge_text(edge, channels)}", None))
     return [(prefix, below == 0, *text) for below, text in enumerate(reversed(texts))]
 
 
 def explain_mermaid(plan: ExecutionPlan) -> str:
     """A flowchart: a subgraph per vertex, thin arrows inside a chain, thick arrows where channels are, dotted arrows
     where they lead back."""
-    channels = _channel_counts(plan)
+    channels = channel_counts(plan)
     lines = ["flowchart LR"]
     for vertex in plan.vertices:
         lines.append(f'  subgraph v{vertex.index}["{_parallelism_text(vertex)}"]')
         for operator in vertex.operators:
-            text = _mermaid_text(_operator_text(vertex, operator))
+            text = _mermaid_text(operator_text(vertex, operator))
             lines.append(f'    {_mermaid_id(vertex, operator.position)}["{text}"]')
         for operator in vertex.operators:
             for tag, child in operator.chained_outputs:
@@ -71,15 +71,17 @@ def explain_mermaid(plan: ExecutionPlan) -> str:
         source = _mermaid_id(plan.vertices[edge.source_vertex], edge.source_position)
         target = _mermaid_id(plan.vertices[edge.target_vertex], 0)
         arrow = "-.->" if edge.is_feedback else "==>"
-        lines.append(f'  {source} {arrow}|"{_mermaid_text(_edge_text(edge, channels))}"| {target}')
+        lines.append(f'  {source} {arrow}|"{_mermaid_text(edge_text(edge, channels))}"| {target}')
     return "\n".join(lines) + "\n"
 
 
-def _channel_counts(plan: ExecutionPlan) -> Counter[int]:
+def channel_counts(plan: ExecutionPlan) -> Counter[int]:
+    """Channels by the number of their edge."""
     return Counter(channel.edge for channel in plan.channels)
 
 
-def _operator_text(vertex: VertexPlan, operator: OperatorPlan) -> str:
+def operator_text(vertex: VertexPlan, operator: OperatorPlan) -> str:
+    """An operator in words: its name, and what is special about it."""
     notes = []
     if vertex.is_source and operator.position == 0:
         notes.append("source")
@@ -94,7 +96,8 @@ def _parallelism_text(vertex: VertexPlan) -> str:
     return f"parallelism {vertex.parallelism}, max {vertex.max_parallelism}"
 
 
-def _edge_text(edge: EdgePlan, channels: Counter[int]) -> str:
+def edge_text(edge: EdgePlan, channels: Counter[int]) -> str:
+    """An edge in words: its partitioner, and how many channels it has."""
     where = "feedback: " if edge.is_feedback else "input 2: " if edge.target_input else ""
     return f"{_tag_text(edge.side_tag)}{where}{edge.partitioner.name}, {_count(channels[edge.index], 'channel')}"
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
+from html import escape
 from typing import TYPE_CHECKING, Literal, Unpack
 
 from engine.elements.errors import JobGraphError
@@ -13,6 +14,7 @@ from engine.elements.operator import OperatorFactory
 from engine.elements.source import Source
 from engine.graph.expansion import expand
 from engine.graph.explain import explain_mermaid, explain_text
+from engine.graph.explain_svg import explain_svg
 from engine.graph.job_graph import ChainingStrategy, JobGraph, NodeRole
 from engine.graph.naming import name_problem
 from engine.graph.options import OperatorOptions, check_count, check_methods, check_options, check_type
@@ -75,6 +77,13 @@ class Job:
 
     def __repr__(self) -> str:
         return f"Job({self.name!r}, {len(self.graph.nodes())} operators)"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the picture of the plan; of a graph that cannot run, its problems."""
+        try:
+            return self.plan()._repr_html_()
+        except JobGraphError as error:
+            return f"<p>{escape(repr(self))}</p><pre>{escape(str(error))}</pre>"
 
     def source(
         self, source: Source, *, watermarks: WatermarkStrategy | None = None, **options: Unpack[OperatorOptions]
@@ -149,13 +158,15 @@ class Job:
         """
         return run_job(self, settings)
 
-    def explain(self, format: Literal["text", "mermaid"] = "text") -> str:
-        """The plan drawn as text, or as a Mermaid flowchart for a page."""
+    def explain(self, format: Literal["text", "mermaid", "svg"] = "text") -> str:
+        """The plan drawn as text, as a Mermaid flowchart for a page, or as a picture."""
         if format == "text":
             return explain_text(self.plan())
         if format == "mermaid":
             return explain_mermaid(self.plan())
-        raise JobGraphError(f"explain: there is no format {format!r}; use 'text' or 'mermaid'")
+        if format == "svg":
+            return explain_svg(self.plan())
+        raise JobGraphError(f"explain: there is no format {format!r}; use 'text', 'mermaid' or 'svg'")
 
 
 def _directory_problem(name: str) -> str | None:

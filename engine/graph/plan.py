@@ -150,6 +150,21 @@ class ExecutionPlan:
     def __post_init__(self) -> None:
         object.__setattr__(self, "has_loops", any(edge.is_feedback for edge in self.edges))
 
+    def __repr__(self) -> str:
+        """One line: vertices, subtasks and channels would fill screens."""
+        counted = (
+            (self.vertices, "vertex", "vertices"), (self.subtasks, "subtask", "subtasks"),
+            (self.channels, "channel", "channels"),
+        )  # fmt: skip
+        counts = [f"{len(some):,} {one if len(some) == 1 else more}" for some, one, more in counted]
+        return f"<ExecutionPlan of job {self.job_name!r}: {', '.join(counts)}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the picture."""
+        from engine.graph.explain_svg import explain_svg
+
+        return explain_svg(self)
+
     def with_max_parallelism(self, by_vertex: Mapping[int, int]) -> ExecutionPlan:
         """The plan with other numbers of key groups for some vertices; itself when there are none.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 from engine.explore.run import Subject
@@ -17,7 +16,7 @@ from engine.report.verdict import judge_run
 from engine.runtime.config import config_of
 from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.kernel import ChoiceRecorder
-from engine.view.page import write_page
+from engine.view.page import framed, write_page
 from engine.view.recorder import Recorder
 from engine.view.single import RunFace, run_page
 
@@ -34,8 +33,7 @@ class Watched:
         return f"<Watched {self.result!r}>"
 
     def _repr_html_(self) -> str:
-        frame = f'width="100%" height="{self.height}" title="A run of Weir"'
-        return f'<iframe srcdoc="{escape(self.text)}" {frame}></iframe>'
+        return framed(self.text, "A run of Weir", self.height)
 
     def save(self, path: str) -> None:
         """Write the page. Raises :class:`engine.elements.errors.ConfigurationError` when that is impossible."""

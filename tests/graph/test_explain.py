@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from xml.etree import ElementTree
+
 from hypothesis import given
 
+from engine import CollectionSource, Job
 from engine.graph.expansion import expand
 from engine.graph.explain import explain_mermaid, explain_text
+from engine.graph.explain_svg import explain_svg
 from engine.graph.job_graph import JobGraph
 from engine.graph.partitioner import HashPartitioner
 from engine.graph.plan import ExecutionPlan
 from state_backends.base import STRING
 from tests.graph.graphs import add_behind, add_sink, add_source, identity, valid_graphs
+
+_SVG = "{http://www.w3.org/2000/svg}"
 
 
 def small_plan() -> ExecutionPlan:
@@ -94,6 +100,39 @@ def test_everything_is_drawn(graph: JobGraph) -> None:
     assert sum("=> [" in line for line in tree) == len(plan.edges)
     assert mermaid.count("==>") == len(plan.edges)
     assert sum(line.endswith('"]') and "subgraph" not in line for line in mermaid.splitlines()) == len(plan.operators())
+
+
+@given(valid_graphs())
+def test_the_picture_has_every_vertex_and_edge(graph: JobGraph) -> None:
+    """The picture is well-formed, has a box for each vertex and a curve for each edge, and no box lies on another."""
+    plan = expand(graph, "job")
+    picture = ElementTree.fromstring(explain_svg(plan))
+
+    sides = ("x", "y", "width", "height")
+    boxes = [tuple(int(one.attrib[side]) for side in sides) for one in picture.iter(f"{_SVG}rect")]
+    curves = [one for one in picture.iter(f"{_SVG}path") if " C" in one.attrib["d"]]
+    assert len(boxes) == len(plan.vertices)
+    assert len(curves) == len(plan.edges)
+    for x, y, width, height in boxes:
+        assert x + width <= int(picture.attrib["width"])
+        assert y + height <= int(picture.attrib["height"])
+    assert not [
+        (one, two) for one in boxes for two in boxes
+        if one < two and one[0] < two[0] + two[2] and two[0] < one[0] + one[2]
+        and one[1] < two[1] + two[3] and two[1] < one[1] + one[3]
+    ]  # fmt: skip
+
+
+def test_a_job_in_a_notebook() -> None:
+    """A job and its plan show the picture, and one line as text; a graph that cannot run shows its problems."""
+    job = Job("pictured")
+    assert "<pre>job &#x27;pictured&#x27; cannot run: it has no source" in job._repr_html_()
+
+    job.source(CollectionSource([1]), name="<numbers>").print(name="out")
+
+    assert "&lt;numbers&gt; (source)" in job._repr_html_()
+    assert job.plan()._repr_html_() == job.explain("svg") == job._repr_html_()
+    assert repr(job.plan()) == "<ExecutionPlan of job 'pictured': 1 vertex, 1 subtask, 0 channels>"
 
 
 def test_undeclared_key_type() -> None:

@@ -401,7 +401,7 @@ def refused(call: Callable[[Job], Any]) -> str:
         (lambda j: numbers(j).via(OneRow), "via: its argument must be an object, not the class OneRow\n"),
         (lambda j: numbers(j).via(7), "via: 7 of type int makes no operator"),
         (lambda j: numbers(j).sink(Operator()), "sink: Operator is one operator, but every subtask"),
-        (lambda j: numbers(j).print().explain("svg"), "there is no format 'svg'; use 'text' or 'mermaid'"),
+        (lambda j: numbers(j).print().explain("png"), "there is no format 'png'; use 'text', 'mermaid' or 'svg'"),
         (lambda j: Job(""), "Job: name '' is blank"),
         (lambda j: Job("a/b"), "Job: name 'a/b' cannot be the name of a directory"),
         (lambda j: Job("a\\b"), "cannot be the name of a directory"),
