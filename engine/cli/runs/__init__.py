@@ -5,6 +5,7 @@ messages at its end. Verbs are made of these.
 from __future__ import annotations
 
 from engine.cli.runs.directory import (
+    REPORT_NAME as REPORT_NAME,
     claim_directory as claim_directory,
     failure_directory as failure_directory,
     next_run_directory as next_run_directory,
@@ -12,6 +13,7 @@ from engine.cli.runs.directory import (
     write_text as write_text,
 )
 from engine.cli.runs.driver import RunOrder as RunOrder, check_orders as check_orders, drive as drive
+from engine.cli.runs.earlier_run import EarlierRun as EarlierRun, earlier_run as earlier_run
 from engine.cli.runs.incarnations import used_incarnations as used_incarnations
 from engine.cli.runs.on_spark import (
     check_job as check_job,

@@ -61,7 +61,8 @@ class RunOrder:
     ``ledger``       the effects of each record are noted, and judged;
     ``table``        the tables of tasks and checkpoints are printed before the summary;
     ``on``           ``None`` = in the simulator, else where it runs;
-    ``html``         the file for the page of the run, ``None`` = no page.
+    ``html``         the file for the page of the run, ``None`` = no page;
+    ``perfetto``     the file for its trace in Perfetto's format, ``None`` = no such trace.
     """
 
     loaded: LoadedJob
@@ -82,6 +83,7 @@ class RunOrder:
     table: bool = False
     on: SparkCluster | None = None
     html: str | None = None
+    perfetto: str | None = None
 
     @property
     def savepoint_dir(self) -> str:
@@ -150,8 +152,8 @@ def _drive(order: RunOrder) -> int:
     around = surroundings(order, config, plan)
     page = _page(order)
     audit = _audit(plan, config, order)
-    with _trace_writer(trace_path) as writers:
-        instruments: list[Instrument] = [oracle, digest, watcher, *writers]
+    with _trace_writer(trace_path) as writers, _perfetto_writer(order.perfetto, plan) as more_writers:
+        instruments: list[Instrument] = [oracle, digest, watcher, *writers, *more_writers]
         if order.on is not None:
             write_report(order.output_dir, _running(order))
             with stdout_kept_clean(order.as_json), _next_when_ended(order, console):
@@ -380,3 +382,14 @@ def _trace_writer(path: str | None) -> Iterator[Sequence[Instrument]]:
         yield (writer,)
     finally:
         writer.close()
+
+
+@contextlib.contextmanager
+def _perfetto_writer(path: str | None, plan: ExecutionPlan) -> Iterator[Sequence[Instrument]]:
+    if path is None:
+        yield ()
+        return
+    from engine.view import perfetto_trace
+
+    with perfetto_trace(path, plan) as trace:
+        yield (trace,)

@@ -35,6 +35,7 @@ from engine.cli.settings.run_options import (
     html_option as html_option,
     modes as modes,
     parse_params as parse_params,
+    perfetto_option as perfetto_option,
     run_options as run_options,
     state_options as state_options,
 )

@@ -259,6 +259,11 @@ html_option = click.option(
     metavar="FILE",
     help="Write a page about the run to FILE: it opens offline, and steps through the run. Slow.",
 )
+perfetto_option = click.option(
+    "--perfetto",
+    metavar="FILE",
+    help="Write the run to FILE as a trace for ui.perfetto.dev: for runs too long for a page. Needs the extra trace.",
+)
 
 
 def decorated(command: CommandT, decorators: tuple[Callable[[CommandT], CommandT], ...]) -> CommandT:

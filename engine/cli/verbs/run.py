@@ -38,6 +38,7 @@ from engine.cli.settings import (
     is_url,
     load_job,
     parse_params,
+    perfetto_option,
     place,
     preset_option,
     run_options,
@@ -99,6 +100,7 @@ Examples:
 )
 @run_options
 @html_option
+@perfetto_option
 @on_option
 @click.option(
     "--explain",
@@ -133,6 +135,7 @@ def command(
     ledger: bool,
     on: str | None,
     html: str | None,
+    perfetto: str | None,
     **options: str | int | bool | None,
 ) -> int:
     given = given_settings(definitions, config_file, preset).with_options(options)
@@ -168,7 +171,7 @@ def command(
         )
     only_simulated = [
         ("--kill", kills), ("--fault", fault_texts), ("--paranoid", paranoid), ("--ledger", ledger),
-        ("--html", html),
+        ("--html", html), ("--perfetto", perfetto),
         ("--savepoint-at", savepoint_times), ("--stop-with-savepoint", stop_time),
     ]  # fmt: skip
     check_where(where, storage, only_simulated)
@@ -190,6 +193,7 @@ def command(
         table=table,
         on=where,
         html=html,
+        perfetto=perfetto,
     )
     with ExitStack() as stack:
         if storage is None:

@@ -1,108 +1,106 @@
-"""``weir view``: the page of a run that was made before, by making it again."""
+"""``weir view``: the page of a run that was made before, or its trace for Perfetto, by making it again."""
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import tempfile
-from typing import Any
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from engine.cli.cases import resolve, write_case_page
-from engine.cli.runs import RunOrder, drive
-from engine.cli.settings import RunOptions, load_job
+from engine.cli.cases import NamedRun, resolve, write_case_page
+from engine.cli.runs import REPORT_NAME, EarlierRun, RunOrder, drive, earlier_run
+from engine.cli.settings import html_option, load_job, perfetto_option
 from engine.cli.text import error_console, job_output_dropped, say
 from engine.elements.errors import EXIT_VALID, ConfigurationError
-from engine.faults.fault_plan import FaultPlan
-from engine.observe.trace_events import TRACE_VERSION
-from state_backends.base import unseal_json
+from engine.explore.failures import JSON_NAME
 
-_HELP = """Write a page about a run that was made before: it opens offline, and steps through the run.
+if TYPE_CHECKING:
+    from engine.explore.run import Violation
+
+DEFAULT_PAGE = "view.html"
+_HELP = f"""Write a page about a run that was made before: it opens offline, and steps through the run.
 
 RUN is the directory of a run (with its run.json), its trace, the directory of a failure report, or a replay token. A
-run is deterministic, so it is made again, in a directory of its own, and the page is of that.
+run is deterministic, so it is made again, in a directory of its own, and the page is of that. The page is
+{DEFAULT_PAGE} if neither --html nor --perfetto names a file.
 
 \b
 Examples:
   weir view out/wordcount/latest
   weir view out/wordcount/failures/1 --html failure.html
+  weir view out/wordcount/latest --perfetto wordcount.pftrace
   weir view weir2.xxxxxxxx --job here/wordcount.py
 """
-_REPORT = "run.json"
 
 
 @click.command("view", help=_HELP)
 @click.argument("run", metavar="RUN")
-@click.option("--html", metavar="FILE", default="view.html", show_default=True, help="The file for the page.")
+@html_option
+@perfetto_option
 @click.option("--job", "job_file", metavar="PATH", help="The job file, when it has changed or lies elsewhere.")
-def command(run: str, html: str, job_file: str | None) -> int:
-    directory = _directory_of_trace(run) if run.endswith(".jsonl") else run
-    if os.path.isfile(os.path.join(directory, _REPORT)):
-        return _again(directory, html, job_file)
-    from engine.explore.invariants import invariants_for
-    from engine.explore.run import run_case
-
+def command(run: str, html: str | None, perfetto: str | None, job_file: str | None) -> int:
+    html = DEFAULT_PAGE if html is None and perfetto is None else html
+    earlier = earlier_run(run)
+    if earlier is not None:
+        return _again(earlier, html, perfetto, job_file)
+    _check_is_failure(run)
     with job_output_dropped():
         named = resolve(run, job_file, ["view", run])
+        violations = _case_again(named, perfetto)
+    if html is not None:
         case = named.token.to_case(named.subject)
-        finished = run_case(named.subject, case, invariants_for(named.token.promise))
-    write_case_page(html, named.subject, case, finished.violations, [("soft", f"weir replay {run}")])
-    say(error_console(), f"page in {html}")
+        write_case_page(html, named.subject, case, violations, [("soft", f"weir replay {run}")])
+    _tell(html, perfetto)
     return EXIT_VALID
 
 
-def _again(directory: str, html: str, job_file: str | None) -> int:
-    report = _report(os.path.join(directory, _REPORT))
-    try:
-        given, file, params = report["run"]["options"], report["job"]["file"], report["job"]["params"]
-        faults, recorded = report["run"]["faults"], report["run"]["trace_digest"]
-    except KeyError as error:
-        raise ConfigurationError(
-            f"{directory}/{_REPORT}: the run has not ended, or is of another version ({error} is missing)\n"
-            "  fix: name the directory of a run that has ended"
-        ) from error
-    options = RunOptions.of(**{name: value for name, value in given.items() if name != "settings"})
-    options = RunOptions({**options.values, **given.get("settings", {})})
-    loaded = load_job(job_file or file, params, options.number("parallelism"), options.number("max_parallelism"))
-    kills = [text for text in faults if ":" not in text.partition("@")[0]]
-    plan = FaultPlan.parse(kills, [text for text in faults if text not in kills])
+def _case_again(named: NamedRun, perfetto: str | None) -> Sequence[Violation]:
+    from engine.explore.invariants import invariants_for
+    from engine.explore.run import run_case
+    from engine.view import perfetto_trace
+
+    case = named.token.to_case(named.subject)
+    with ExitStack() as stack:
+        parallelism: Any = case.config.get("parallelism")
+        plan = named.subject.plan(parallelism)
+        traces = [] if perfetto is None else [stack.enter_context(perfetto_trace(perfetto, plan))]
+        return run_case(named.subject, case, invariants_for(named.token.promise), instruments=traces).violations
+
+
+def _again(earlier: EarlierRun, html: str | None, perfetto: str | None, job_file: str | None) -> int:
+    options = earlier.options
+    loaded = load_job(
+        job_file or earlier.job_file, earlier.params, options.number("parallelism"), options.number("max_parallelism")
+    )
     with tempfile.TemporaryDirectory(prefix="weir-view-") as place:
-        code = drive(RunOrder(loaded, options, plan, place, False, None, html=html))
-        made = _report(os.path.join(place, _REPORT))["run"].get("trace_digest")
-    if made != recorded:
+        code = drive(RunOrder(loaded, options, earlier.faults, place, False, None, html=html, perfetto=perfetto))
+        made = earlier_run(place)
+    if made is None or made.trace_digest != earlier.trace_digest:
         say(error_console(), "note: the run is another one than before: the job file, Weir or the input has changed")
-    say(error_console(), f"page in {html}. Next: open {shlex.quote(html)} in a browser")
+    _tell(html, perfetto)
     return code
 
 
-def _report(path: str) -> dict[str, Any]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            report: dict[str, Any] = unseal_json(file.read())
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"{path}: is damaged ({error})\n  fix: name the directory of another run") from error
-    return report
+def _tell(html: str | None, perfetto: str | None) -> None:
+    console = error_console()
+    if perfetto is not None:
+        say(console, f"trace in {perfetto}. Next: open it at https://ui.perfetto.dev")
+    if html is not None:
+        say(console, f"page in {html}. Next: open {shlex.quote(html)} in a browser")
 
 
-def _directory_of_trace(path: str) -> str:
-    """The directory of a run, by its trace. Raises :class:`ConfigurationError` when the file is no whole trace of this
-    version."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            lines = file.read().splitlines()
-        version = json.loads(lines[0])["trace_version"]
-        json.loads(lines[-1])
-    except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be read ({error.strerror})\n  fix: name a trace, or a run") from error
-    except (ValueError, LookupError, TypeError) as error:
+def _check_is_failure(run: str) -> None:
+    """Raise :class:`ConfigurationError` for a path that is nothing to view."""
+    if os.path.isdir(run) and not os.path.isfile(os.path.join(run, JSON_NAME)):
         raise ConfigurationError(
-            f"{path}: is no trace of Weir, or was cut off ({error})\n  fix: name the directory of the run"
-        ) from error
-    if version != TRACE_VERSION:
-        raise ConfigurationError(
-            f"{path}: is a trace of version {version}, and this is a Weir that reads {TRACE_VERSION}\n"
-            "  fix: make the run again with this Weir"
+            f"{run}: holds no {REPORT_NAME} and no {JSON_NAME}\n"
+            "  fix: name the directory of a run, or of a failure report: weir view out/JOB/latest"
         )
-    return os.path.dirname(os.path.abspath(path))
+    if os.sep in run and not os.path.exists(run):
+        raise ConfigurationError(
+            f"{run}: does not exist\n  fix: name the directory of a run, its trace, or a replay token"
+        )
