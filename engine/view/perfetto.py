@@ -86,7 +86,7 @@ class PerfettoTrace:
         self._spans: dict[tuple[int, int], int] = {}
         """Checkpoints under way, by attempt and id, with their tracks."""
         self._now = 0
-        self._handlers: dict[type, Callable[[Any], None]] = {
+        self._handlers: dict[type[Any], Callable[[Any], None]] = {
             RunStarted: self._run_started,
             AttemptStarted: self._attempt_started,
             TaskState: self._task_state,
