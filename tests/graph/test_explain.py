@@ -130,7 +130,7 @@ def test_a_job_in_a_notebook() -> None:
 
     job.source(CollectionSource([1]), name="<numbers>").print(name="out")
 
-    assert "&lt;numbers&gt; (source)" in job._repr_html_()
+    assert "&lt;numbers&gt; (source" in job._repr_html_()
     assert job.plan()._repr_html_() == job.explain("svg") == job._repr_html_()
     assert repr(job.plan()) == "<ExecutionPlan of job 'pictured': 1 vertex, 1 subtask, 0 channels>"
 

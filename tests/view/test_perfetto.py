@@ -84,7 +84,7 @@ def test_blocked_channels_are_spans(traced: tuple[_Read, list[TraceEvent]]) -> N
     assert spans == sorted(one.time_ns - START_NS for one in events if isinstance(one, ChannelBlocked))
     ends = [time for time, track, _ in read.of("SLICE_END") if track[-1].startswith("blocked: from ")]
     assert {one.time_ns - START_NS for one in events if isinstance(one, ChannelResumed)} <= set(ends)
-    assert {track[0] for _, track, event in read.of("SLICE_BEGIN") if event.name == "blocked"} == {"count[0]"}
+    assert {track[0] for _, track, event in read.of("SLICE_BEGIN") if event.name == "blocked"} >= {"count[0]"}
 
 
 def test_a_checkpoint_is_a_flow(traced: tuple[_Read, list[TraceEvent]]) -> None:

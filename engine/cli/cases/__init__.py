@@ -7,6 +7,7 @@ from __future__ import annotations
 from engine.cli.cases.case_pages import write_case_page as write_case_page
 from engine.cli.cases.failing import OpenedRun as OpenedRun, open_run as open_run
 from engine.cli.cases.named_run import (
+    NamedRun as NamedRun,
     load_subject as load_subject,
     load_subject_and_scenario as load_subject_and_scenario,
     resolve as resolve,

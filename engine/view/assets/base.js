@@ -15,7 +15,7 @@ function made(element, attributes, children) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat().filter((one) => one !== null && one !== undefined));
+  element.append(...children.flat(Infinity).filter((one) => one !== null && one !== undefined));
   return element;
 }
 const duration = (ns) => {
