@@ -27,9 +27,10 @@ MOST_SECONDS = 180.0
 """An executor takes the small job within this time, or the cluster has none to give."""
 
 
-def check_executors(session: SparkSession, directories: Sequence[str], name: str, job: object) -> None:
-    """Ask all executors. ``directories``: the driver puts a file of this ``name`` into each, and executors must see it.
-    ``job``: must be loadable there; it may be pickled already.
+def check_executors(session: SparkSession, directories: Sequence[str], name: str, driver: int, job: object) -> None:
+    """Ask all executors. ``directories``: the driver puts a file of this ``name`` into each, and executors must see it;
+    all drivers of a job give one name, so that the file of one that has died does not stay. ``driver``: the number of
+    this one. ``job``: must be loadable there; it may be pickled already.
 
     Raises :class:`ExecutorError` when one cannot run the job, :class:`SparkBridgeError` when none answers.
     """
@@ -38,7 +39,7 @@ def check_executors(session: SparkSession, directories: Sequence[str], name: str
     packed: bytes = job if isinstance(job, bytes) else cloudpickle.dumps(job)  # type: ignore[no-untyped-call]
     cloudpickle.register_pickle_by_value(executor_facts)  # type: ignore[no-untyped-call]
     try:
-        with _files(directories, name) as files:
+        with _files(directories, name, driver) as files:
             facts = _asked(session, files, packed)
     finally:
         cloudpickle.unregister_pickle_by_value(executor_facts)  # type: ignore[no-untyped-call]
@@ -101,9 +102,10 @@ def few_cores(plan: ExecutionPlan, cores: int) -> str | None:
 
 
 @contextmanager
-def _files(directories: Sequence[str], name: str) -> Iterator[dict[str, str]]:
+def _files(directories: Sequence[str], name: str, driver: int) -> Iterator[dict[str, str]]:
     """Files of the driver, by path, with their text."""
-    files, file_system = {posixpath.join(one, name): f"{name} in {one}\n" for one in directories}, LocalFileSystem()
+    files = {posixpath.join(one, name): f"driver {driver} in {one}\n" for one in directories}
+    file_system = LocalFileSystem()
     try:
         for path, text in files.items():
             file_system.make_dirs(posixpath.dirname(path))

@@ -218,7 +218,8 @@ def spark_execution(
         session = get_session(None if master is None else SessionSettings(master=master))
         directories = [posixpath.join(storage.job_dir, WORKING_DIR_NAME), output_dir]
         try:
-            check_executors(session, directories, f".weir-probe-{incarnation}", (without_functions(driver.plan), types))
+            probe = f".weir-probe-{posixpath.basename(storage.job_dir)}"
+            check_executors(session, directories, probe, incarnation, (without_functions(driver.plan), types))
         except Exception as error:
             raise told(error, session_log_tail) from None
         if (note := few_cores(driver.plan, cores_of(session))) is not None:

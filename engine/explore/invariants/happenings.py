@@ -61,9 +61,12 @@ def _counts_twice(view: CaseView) -> bool:
 
 
 def _commits(view: CaseView) -> bool:
-    """Whether some sink commits, after a checkpoint completes, the output that it covers."""
-    sinks = view.world.sinks.values()
-    return _takes(view) and any(getattr(sink, "delivery", EXACTLY_ONCE) == EXACTLY_ONCE for sink in sinks)
+    """Whether some sink commits, after a checkpoint completes, the output that it covers, and its commits are told."""
+    told = {uid for uid, _ in histories_of(view.world)}
+    return _takes(view) and any(
+        getattr(sink, "delivery", EXACTLY_ONCE) == EXACTLY_ONCE and (uid in told or hasattr(sink, "transactions"))
+        for uid, sink in view.world.sinks.items()
+    )
 
 
 def _may_strike(view: CaseView, target: str) -> bool:

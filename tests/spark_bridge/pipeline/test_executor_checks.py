@@ -112,9 +112,12 @@ def test_files_that_an_executor_does_not_share(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("spark")
 def test_real_executors(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They pass, but not with a module that only the driver has, nor without a shared directory. Nothing is left."""
+    """They pass, but not with a module that only the driver has, nor without a shared directory. Nothing is left, of a
+    driver that died in its check neither."""
     directories = [str(tmp_path / "state"), str(tmp_path / "out")]
-    check_executors(spark, directories, ".weir-probe-1", (len, Path))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".weir-probe").write_text(f"driver 1 in {directories[1]}\n")
+    check_executors(spark, directories, ".weir-probe", 2, (len, Path))
     assert [os.listdir(one) for one in directories] == [[], []]
 
     module = ModuleType("only_on_the_driver")
@@ -124,12 +127,12 @@ def test_real_executors(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(
         ExecutorError, match=r"cannot load the job: ModuleNotFoundError: No module named 'only_on_the_dr"
     ):
-        check_executors(spark, directories, ".weir-probe-1", job)
+        check_executors(spark, directories, ".weir-probe", 2, job)
 
     @contextmanager
-    def elsewhere(_directories: Any, _name: str) -> Iterator[dict[str, str]]:
+    def elsewhere(_directories: Any, _name: str, _driver: int) -> Iterator[dict[str, str]]:
         yield {"/no/such/place/probe": "x"}
 
     monkeypatch.setattr(executor_checks, "_files", elsewhere)
     with pytest.raises(ExecutorError, match=r"does not share /no/such/place with the driver: .*No such file"):
-        check_executors(spark, directories, ".weir-probe-1", len)
+        check_executors(spark, directories, ".weir-probe", 2, len)

@@ -18,27 +18,27 @@ from tests.spark_bridge.pipeline import jobs
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 JOB = """
-import time
+import os, time
 from engine import CollectionSource, FileSink, Job
 
 
 def slowly(number):
-    time.sleep(0.01)
+    time.sleep(float(os.environ.get("PAUSE_S", "0")))
     return number
 
 
 job = Job("slow", parallelism=2)
-numbers = job.source(CollectionSource(range(600), splits=2), name="numbers")
+numbers = job.source(CollectionSource(range(3000), splits=2), name="numbers")
 numbers.map(slowly).key_by(lambda number: number % 7).reduce(max).sink(FileSink("rows"))
 """
 PATIENCE_SECONDS = 240
 
 
-def weir(directory: Path, *arguments: str) -> subprocess.Popen[str]:
+def weir(directory: Path, *arguments: str, pause_s: float = 0.0) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "engine.cli", *arguments],
         cwd=directory,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PAUSE_S": str(pause_s)},
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -74,7 +74,9 @@ def test_a_run_that_is_ended_in_a_batch(
 ) -> None:
     """In the middle of its third batch; then it goes on, here in the simulator, to all rows, each once."""
     (tmp_path / "slow.py").write_text(JOB)
-    run = weir(tmp_path, "run", "slow.py", "--on", "spark", "--storage", "state", "--checkpoint-interval", "100rec")
+    order = ("run", "slow.py", "--on", "spark", "--storage", "state", "--checkpoint-interval", "100rec")
+    # The rows that are left after the second batch take twelve seconds more: also a slow test meets it at work.
+    run = weir(tmp_path, *order, pause_s=0.01)
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not (tmp_path / "state/slow/chk-2/_metadata").exists():
         assert run.poll() is None, run.communicate()[1]
@@ -91,4 +93,4 @@ def test_a_run_that_is_ended_in_a_batch(
     again = weir(tmp_path, "resume", "state", "--on", "simulator")
     _, said = again.communicate(timeout=PATIENCE_SECONDS)
     assert again.returncode == 0, said
-    assert sum(jobs.committed(tmp_path / "state" / "out" / "rows").values()) == 600
+    assert sum(jobs.committed(tmp_path / "state" / "out" / "rows").values()) == 3000
