@@ -72,7 +72,7 @@ class SparkPool(Generic[ChunkT]):
             ) from None
         self._context = session.sparkContext
         try:
-            check_executors(session, [], "", packed)
+            check_executors(session, [], "", 0, packed)
         except Exception as error:
             raise self._told(error) from None
         self._tag = f"weir-search-{os.getpid()}-{next(_numbers)}"

@@ -49,9 +49,9 @@ class Latencies:
         self.untimed: dict[str, int] = {}
         self._stored: dict[int, dict[tuple[str, str, int, int], list[Cause]]] = defaultdict(dict)
 
-    def task(self, facts: TaskFacts) -> TaskLatencies:
+    def task(self, facts: TaskFacts, now_ns: Callable[[], int]) -> TaskLatencies:
         """See the contract, as for the other methods."""
-        return TaskLatencies(self, facts)
+        return TaskLatencies(self, facts, now_ns)
 
     def in_flight(self, checkpoint_id: int, side: str, edge: str, sender: int, receiver: int) -> Sequence[Cause] | None:
         return self._stored[checkpoint_id].get((side, edge, sender, receiver))
@@ -66,9 +66,9 @@ class TaskLatencies:
     """The times of one task in one attempt; implements :class:`engine.observe.provenance.TaskProvenance`, and the
     lineage of its operators."""
 
-    def __init__(self, run: Latencies, facts: TaskFacts) -> None:
+    def __init__(self, run: Latencies, facts: TaskFacts, now_ns: Callable[[], int]) -> None:
         self._run = run
-        self._now_ns: Callable[[], int] = facts.now_ns
+        self._now_ns = now_ns
         self._sojourn = run.sojourns.setdefault(facts.vertex, Histogram())
         self._ends = {one.uid: one.name for one in facts.operators if one.is_last}
         for name in self._ends.values():

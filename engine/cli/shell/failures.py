@@ -40,6 +40,7 @@ EXIT_CODES = """\
 23 a sink has committed more than what the job would go on from
 24 the state of an operator is not what the operator writes
 25 Spark: it does not start, its executors cannot run the job, or it gave up
+26 more records come than the job can handle
 130 interrupted (Ctrl-C)             143 terminated (SIGTERM)"""
 
 

@@ -17,7 +17,7 @@ all processes of a run, one after the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from engine.explore.ledger.ledger_entries import (
     OUTPUT,
@@ -72,7 +72,7 @@ class EffectLedger:
 
     # --- the port -----------------------------------------------------------------------------------------------
 
-    def task(self, facts: TaskFacts) -> TaskBook:
+    def task(self, facts: TaskFacts, now_ns: Callable[[], int]) -> TaskBook:
         for operator in facts.operators:
             self.names[operator.uid] = operator.name
             if operator.role == SINK and operator.exposes == AT_ONCE:

@@ -140,9 +140,8 @@ class WatchedChain:
             place.attempt,
             environment.incarnation,
             tuple(map(_facts, operators, plans)),
-            place.kernel.clock_ns,
         )
-        chain = cls(place, environment.provenance.task(facts), facts)
+        chain = cls(place, environment.provenance.task(facts, place.kernel.clock_ns), facts)
         for operator, one in zip(operators, facts.operators, strict=True):
             operator.lineage = chain.provenance.lineage(one.uid)
             if isinstance(operator, SourceOperator):

@@ -53,6 +53,7 @@ NOT_EVALUATED = {
     "sinks.py sink=foreach-batch": {"out": "BatchesById"},
     "sinks.py sink=partitions": {"out-partition-committer": "PartitionCommitterSpec"},
     "sinks.py sink=partitions-compacted": {"out-partition-committer": "CompactCoordinatorSpec"},
+    "sinks.py sink=table-avro-compacted": {"out-partition-committer": "CompactCoordinatorSpec"},
     "sinks.py sink=partition-time": {"out-partition-committer": "PartitionCommitterSpec"},
     "sinks.py sink=partition-time-compacted": {"out-partition-committer": "CompactCoordinatorSpec"},
 }
