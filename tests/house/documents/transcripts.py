@@ -92,6 +92,8 @@ def commands(page: str) -> Iterator[Command]:
                 if command is not None:
                     yield command
                 command = Command(text[2:], block.line + offset)
+            elif command is not None and command.text.endswith("\\") and not command.printed:
+                command.text = f"{command.text[:-1].rstrip()} {text.strip()}"
             elif command is not None:
                 command.printed.append(text)
         if command is not None:
