@@ -52,8 +52,16 @@ class CheckpointInterval:
         return f"{self.records}rec" if self.time_ns is None else duration_text(self.time_ns)
 
 
-def _several(value: Failures | Sequence[Failures]) -> Sequence[Failures]:
-    return (value,) if isinstance(value, Failures) else value
+def several_failures(value: Failures | Sequence[Failures]) -> tuple[Failures, ...]:
+    """All failures of the setting, which may be a single one."""
+    return (value,) if isinstance(value, Failures) else tuple(value)
+
+
+def _factor(text: str, what: str) -> float:
+    try:
+        return int(text) if text.strip().isdecimal() else float(text)
+    except ValueError:
+        raise ConfigurationError(f"{what} {text!r} is not a number") from None
 
 
 INTERVAL = Kind(
@@ -65,16 +73,10 @@ RESTART = Kind(
     "{name}=NoRestart(), another strategy, or its text, such as 'fixed:3:10ms'", takes_text=True,
 )  # fmt: skip
 LAW = Kind("LAW", parse_law, str, (Law,), "{name}='exponential:100ms', or a law", takes_text=True)
-def _factor(text: str, what: str) -> float:
-    try:
-        return int(text) if text.strip().isdecimal() else float(text)
-    except ValueError:
-        raise ConfigurationError(f"{what} {text!r} is not a number") from None
-
-
 FACTOR = Kind("FACTOR", _factor, str, (int, float))
 FAILURES = Kind(
-    "LAW[@TARGET],…", parse_failures, lambda value: ",".join(map(str, _several(value))), (Failures, tuple, list),
+    "LAW[@TARGET],…", parse_failures, lambda value: ",".join(map(str, several_failures(value))),
+    (Failures, tuple, list),
     "{name}=Failures(Exponential('6h')), or its text: 'exponential:6h'", takes_text=True,
 )  # fmt: skip
 SEED = Kind("TEXT", lambda text, what: text, str, (str, int))

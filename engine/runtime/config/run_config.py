@@ -18,7 +18,16 @@ from engine.protocols.acking.settings import AckingSettings
 from engine.protocols.barriers import CheckpointProtocol
 from engine.protocols.protocol_names import protocol_named
 from engine.runtime.config.cost import CostModel
-from engine.runtime.config.kinds import FAILURES, INTERVAL, LAW, RESTART, SEED, STATE_BACKEND, CheckpointInterval
+from engine.runtime.config.kinds import (
+    FAILURES,
+    INTERVAL,
+    LAW,
+    RESTART,
+    SEED,
+    STATE_BACKEND,
+    CheckpointInterval,
+    several_failures,
+)
 from state_backends.api import StateBackend
 from state_backends.base import StateArgumentError
 from state_backends.named import state_backend_named
@@ -280,7 +289,7 @@ class RunConfig:
                 raise ConfigurationError(
                     f"{name} is {value!r} of type {type(value).__name__}; write {name}={kind.__name__}(...)"
                 )
-        several = (self.failures,) if isinstance(self.failures, Failures) else tuple(self.failures)
+        several = several_failures(self.failures)
         for one in several:
             if not isinstance(one, Failures):
                 raise ConfigurationError(f"failures has {one!r}; each must be like Failures(Exponential('6h'))")
@@ -382,7 +391,7 @@ class RunConfig:
     @property
     def failure_laws(self) -> tuple[Failures, ...]:
         """The failures at random times."""
-        return (self.failures,) if isinstance(self.failures, Failures) else self.failures
+        return several_failures(self.failures)
 
     @property
     def debloating(self) -> DebloatSettings | None:

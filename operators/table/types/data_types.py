@@ -81,6 +81,18 @@ class DataType(ABC):
         """The schema of Avro. ``place``: a name for records in it."""
 
 
+class TextualType(DataType):
+    """A type whose values are texts in JSON, the same as in CSV."""
+
+    def to_json(self, value: Any, *, iso: bool = False) -> str:
+        return self.to_text(value)
+
+    def of_json(self, value: Any, *, iso: bool = False) -> Any:
+        if type(value) is not str:
+            raise self.wrong(value)
+        return self.of_text(value)
+
+
 class WholeType(DataType):
     """``TINYINT``, ``SMALLINT``, ``INT``, ``BIGINT``: whole numbers of 8, 16, 32 and 64 bits."""
 
@@ -253,21 +265,13 @@ class StringType(DataType):
         return "string"
 
 
-class BytesType(DataType):
+class BytesType(TextualType):
     """``BYTES``."""
 
     def checked(self, value: Any) -> bytes:
         if type(value) is not bytes:
             raise self.wrong(value)
         return value
-
-    def to_json(self, value: bytes, *, iso: bool = False) -> str:
-        return self.to_text(value)
-
-    def of_json(self, value: Any, *, iso: bool = False) -> bytes:
-        if type(value) is not str:
-            raise self.wrong(value)
-        return self.of_text(value)
 
     def to_text(self, value: bytes) -> str:
         return base64.b64encode(value).decode()

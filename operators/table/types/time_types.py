@@ -16,28 +16,20 @@ import datetime
 import re
 from typing import Any
 
-from operators.table.types.data_types import DataType
+from operators.table.types.data_types import TextualType
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _TIME = re.compile(r"\d\d:\d\d(:\d\d(\.\d{1,9})?)?", re.ASCII)
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\d)([ T])(\d\d:\d\d:\d\d)(\.\d{1,9})?(Z|[+-]\d\d:\d\d)?", re.ASCII)
 
 
-class DateType(DataType):
+class DateType(TextualType):
     """``DATE``: a ``datetime.date``."""
 
     def checked(self, value: Any) -> datetime.date:
         if type(value) is not datetime.date:
             raise self.wrong(value)
         return value
-
-    def to_json(self, value: datetime.date, *, iso: bool = False) -> str:
-        return value.isoformat()
-
-    def of_json(self, value: Any, *, iso: bool = False) -> datetime.date:
-        if type(value) is not str:
-            raise self.wrong(value)
-        return self.of_text(value)
 
     def of_text(self, text: str) -> datetime.date:
         if _DATE.fullmatch(text) is None:
@@ -51,7 +43,7 @@ class DateType(DataType):
         return {"type": "int", "logicalType": "date"}
 
 
-class _FractionType(DataType):
+class _FractionType(TextualType):
     """A type with ``p`` digits of a second's fraction."""
 
     def __init__(self, name: str, digits: int) -> None:
@@ -85,14 +77,6 @@ class TimeType(_FractionType):
             raise self.wrong(value)
         time: datetime.time = self._fits(value)
         return time
-
-    def to_json(self, value: datetime.time, *, iso: bool = False) -> str:
-        return self.to_text(value)
-
-    def of_json(self, value: Any, *, iso: bool = False) -> datetime.time:
-        if type(value) is not str:
-            raise self.wrong(value)
-        return self.of_text(value)
 
     def to_text(self, value: datetime.time) -> str:
         return value.isoformat(self._shown(value))
