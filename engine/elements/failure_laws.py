@@ -23,8 +23,9 @@ class Failures:
     ``law``              of the time from one failure to the next one, in the whole job: a renewal process;
     ``target``           one ``task`` dies; a ``host`` with all subtasks of one index; the ``job manager``; or the
                          ``storage`` fails every snapshot that is being written. Which task or host is drawn evenly;
-    ``during_recovery``  whether they strike while the job recovers from an earlier one, which then begins anew. If
-                         not, such a failure does not happen, and the time to the next one counts from then.
+    ``during_recovery``  whether they strike while the job recovers from an earlier one: a restart of all tasks then
+                         begins anew; tasks that are down in another recovery cannot die. If not, such a failure does
+                         not happen, and the time to the next one counts from then.
     """
 
     law: Law
