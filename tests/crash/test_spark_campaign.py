@@ -18,7 +18,7 @@ def test_drivers_die_five_times_at_each_point(tmp_path: Path) -> None:
     code, words = program("-m", "tests.crash.spark_campaign", "--directory", str(tmp_path), "--each", "5")
 
     assert code == 0, words
-    seen = counts(words.splitlines()[-1])
+    seen = counts(words)
     assert all(seen[point] >= 5 for point in (IN_A_STAGE, *POINTS))
     assert seen["looks"] > 1_000
     assert seen["views"] >= 20
