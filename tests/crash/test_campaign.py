@@ -17,7 +17,7 @@ def campaign(directory: Path, *options: str) -> tuple[int, str]:
 
 def counts(words: str) -> dict[str, int]:
     """The last line of a campaign that says nothing but counts; what Spark warns of may come after it."""
-    told = [line for line in words.splitlines() if re.fullmatch(r"(\w+=\S+ ?)+", line)]
+    told = [line for line in words.splitlines() if re.fullmatch(r"([^\s=]+=\S+ ?)+", line)]
     pairs = [pair.split("=") for pair in told[-1].split()]
     return {name: int(float(value)) for name, value in pairs if name != "seed"}
 
