@@ -35,6 +35,8 @@ PATIENCE_SECONDS = 240
 
 
 def weir(directory: Path, *arguments: str, pause_s: float = 0.0) -> subprocess.Popen[str]:
+    # A test run that a script has started with `&` ignores SIGINT, and so would its children.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     return subprocess.Popen(
         [sys.executable, "-m", "engine.cli", *arguments],
         cwd=directory,
