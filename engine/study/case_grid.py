@@ -72,8 +72,12 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def key_of(arguments: Arguments) -> str:
-    """One text for equal arguments."""
-    return json.dumps(plain(arguments), sort_keys=True)
+    """One text for equal arguments; a column of a file may hold 1 as 1.0."""
+    whole = {
+        name: int(value) if isinstance(value, float) and value.is_integer() else value
+        for name, value in plain(arguments).items()
+    }
+    return json.dumps(whole, sort_keys=True)
 
 
 def describe(arguments: Arguments) -> str:

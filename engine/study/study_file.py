@@ -19,6 +19,8 @@ from engine.elements.errors import MissingDependencyError, StorageError
 
 SCHEMA, SCHEMA_VERSION = "weir-sweep", 1
 _METADATA = b"weir"
+_AS_JSON = "as_json"
+"""In the header of a Parquet file: the columns whose values are of several types."""
 
 Row = dict[str, Any]
 
@@ -187,13 +189,26 @@ def _read_parquet(path: str) -> tuple[dict[str, Any], list[Row]]:
     except (arrow.ArrowException, KeyError, ValueError, OSError):
         _foreign(path)
     _check_schema(path, header)
-    return header, table.to_pylist()
+    rows = table.to_pylist()
+    for name in header.pop(_AS_JSON, ()):
+        for row in rows:
+            row[name] = json.loads(row[name])
+    return header, rows
 
 
 def _write_parquet(path: str, header: Mapping[str, Any], rows: Sequence[Row]) -> None:
     arrow = _arrow(path)
     names = list(dict.fromkeys(name for row in rows for name in row))
-    columns = {name: _column(arrow, [row.get(name) for row in rows]) for name in names}
+    columns, as_json = dict[str, Any](), list[str]()
+    for name in names:
+        values = [row.get(name) for row in rows]
+        try:
+            columns[name] = arrow.array(values)
+        except (arrow.ArrowInvalid, arrow.ArrowTypeError):
+            # Numbers in one case and texts in another: read again, each is what it was, so its case has its row.
+            columns[name] = arrow.array(list(map(json.dumps, values)))
+            as_json.append(name)
+    header = {**header, _AS_JSON: as_json}
     table = arrow.table(columns).replace_schema_metadata({_METADATA: json.dumps(header).encode()})
     unfinished = f"{path}.unfinished"
     with open(unfinished, "wb") as file:
@@ -201,11 +216,3 @@ def _write_parquet(path: str, header: Mapping[str, Any], rows: Sequence[Row]) ->
         file.flush()
         os.fsync(file.fileno())
     os.replace(unfinished, path)
-
-
-def _column(arrow: Any, values: list[Any]) -> Any:
-    try:
-        return arrow.array(values)
-    except (arrow.ArrowInvalid, arrow.ArrowTypeError):
-        # Numbers in one case and texts in another.
-        return arrow.array([None if value is None else str(value) for value in values])

@@ -103,6 +103,19 @@ def test_an_interrupted_sweep_goes_on(tmp_path: Path, ending: str) -> None:
     assert sorted(row["x"] for row in read_study(out)) == [0, 1, 2, 3, 4, 6]
 
 
+@pytest.mark.parametrize("values", [[1, 2.5], ["1", 1, "2m"], [None, True, 0.5]])
+def test_a_case_is_found_by_arguments_of_any_types(values: list[Any], tmp_path: Path) -> None:
+    """Numbers, texts and nothing in one column: each case has its row in the file, as it was given."""
+
+    def study(x: object) -> dict[str, str]:
+        return {"value": repr(x)}
+
+    first = sweep(study, x=values, out=tmp_path / "out.parquet")
+    again = sweep(study, x=values, out=tmp_path / "out.parquet")
+    assert [row["value"] for row in again] == [row["value"] for row in first] == list(map(repr, values))
+    assert [row["x"] for row in read_study(tmp_path / "out.parquet")] == values
+
+
 def test_a_row_that_was_cut_off_is_run_again(tmp_path: Path) -> None:
     """A crash in the middle of a write leaves a part of a line."""
     out = tmp_path / "out.jsonl"
