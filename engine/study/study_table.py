@@ -22,12 +22,13 @@ class StudyTable:
     measured."""
 
     def __init__(
-        self, name: str, arguments: Sequence[str], rows: Sequence[Row], study: Callable[..., Any] | None = None
+        self, name: str, arguments: Sequence[str], rows: Sequence[Row], run: Callable[[int], Any] | None = None
     ) -> None:
+        """``run``: runs the case of the row of this number."""
         self.name = name
         self.arguments = tuple(arguments)
         self._rows = list(rows)
-        self._study = study
+        self._run = run
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -106,10 +107,9 @@ class StudyTable:
 
         Raises :class:`ConfigurationError` for a table that was read from a file.
         """
-        if self._study is None:
+        if self._run is None:
             raise ConfigurationError(f"study {self.name} was read from a file; call its function with the arguments")
-        row = self._rows[number]
-        return self._study(**{name: row[name] for name in self.arguments})
+        return self._run(number)
 
     def table(self) -> ResultTable:
         """All rows as one table."""
@@ -144,10 +144,13 @@ class StudyTable:
         lines = self._groups(() if by is None else self._arguments(by))
         figure, axes = _figure(self.name)
         factor, unit = _scale(measure, [row.get(measure) for row in self._rows])
+        labels = list(dict.fromkeys(row[x] for row in self._rows))
+        # A label has one place for all lines, also for one whose runs failed there.
+        places = dict(zip(labels, _positions(labels), strict=True))
         for key, rows in lines.items():
             points = StudyTable(self.name, self.arguments, rows)._groups((x,))
             means = [(label, mean) for (label,), group in points.items() if (mean := _mean(group, measure)) is not None]
-            numbers = _positions([label for label, _ in means])
+            numbers = [places[label] for label, _ in means]
             values = [mean.mean / factor for _, mean in means]
             label = f"{by} = {key[0]}" if by else None
             (line,) = axes.plot(numbers, values, marker="o", label=label)
@@ -155,8 +158,8 @@ class StudyTable:
             high = [mean.high / factor for _, mean in means if mean.high is not None]
             if len(low) == len(means):
                 axes.fill_between(numbers, low, high, alpha=0.2, color=line.get_color(), linewidth=0)
-            if numbers != [label for label, _ in means]:
-                axes.set_xticks(numbers, [str(label) for label, _ in means])
+        if labels != list(places.values()):
+            axes.set_xticks(list(places.values()), list(map(str, labels)))
         axes.set_xlabel(x)
         axes.set_ylabel(f"{measure.removesuffix('_ns').removesuffix('_bytes')}{unit}")
         axes.set_ylim(bottom=0)

@@ -74,7 +74,8 @@ def sweep(
                 progress(done, len(everything), row)
         if file is not None:
             file.finish(_in_order(everything, rows))
-    return StudyTable(identity.study, tuple(everything[0]), _in_order(everything, rows)[: len(everything)], study)
+    found = _in_order(everything, rows)[: len(everything)]
+    return StudyTable(identity.study, tuple(everything[0]), found, lambda number: study(**everything[number]))
 
 
 def _in_order(cases: Sequence[Mapping[str, Any]], rows: Mapping[str, Row]) -> list[Row]:

@@ -125,3 +125,14 @@ def test_a_plot_has_a_line_for_each_value() -> None:
     assert [list(line.get_ydata()) for line in axes.lines] == [[1, 2, 3], [10, 20, 30]]
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["factor = 1", "factor = 10"]
     assert not axes.collections
+
+
+def test_a_text_has_one_place_for_all_lines() -> None:
+    """Also for a line that has no result there."""
+    pytest.importorskip("matplotlib")
+    cases = [(x, by) for x in ("1m", "2m", "5m") for by in ("a", "b")]
+    rows = [{"x": x, "by": by, "status": "ok", "value": 1.0 if (x, by) != ("1m", "b") else None} for x, by in cases]
+    (axes,) = StudyTable("places", ("x", "by"), rows).plot("value", x="x", by="by").axes
+
+    assert [list(line.get_xdata()) for line in axes.lines] == [[0, 1, 2], [1, 2]]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1m", "2m", "5m"]

@@ -68,11 +68,12 @@ def test_a_case_that_raises_or_dies_is_a_row() -> None:
 
 
 def test_cases_may_be_listed() -> None:
-    """Instead of a grid; a law is told by its text."""
+    """Instead of a grid; a law is told by its text, and is a law again when its case runs again."""
     cases: list[Mapping[str, Any]] = [{"law": Exponential("2ms"), "n": 1}, {"law": Exponential("3ms"), "n": 2}]
     table = sweep(lambda law, n: law.mean_ns * n, cases=cases)
 
     assert [(row["law"], row["value"]) for row in table] == [("exponential:2ms", 2e6), ("exponential:3ms", 6e6)]
+    assert table.rerun(1) == 6e6
 
 
 @pytest.mark.parametrize("ending", ["parquet", "jsonl"])
