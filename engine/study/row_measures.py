@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import fsum
 from typing import Any
 
@@ -14,23 +14,26 @@ from engine.report import RunResult
 _OF_CHECKPOINTS = ("end_to_end_ns", "alignment_ns", "checkpointed_bytes", "full_bytes", "persisted_bytes")
 
 
-def measures_of(returned: object) -> dict[str, Any]:
-    """By name. Raises :class:`ConfigurationError` when the study has returned something else."""
+def measures_of(returned: object, taken: Collection[str] = ()) -> dict[str, Any]:
+    """By name. Raises :class:`ConfigurationError` when the study has returned something else, or a measure whose name
+    is ``taken`` by another column of the row."""
     if isinstance(returned, RunResult):
         return _of_run(returned)
     if isinstance(returned, (int, float)) and not isinstance(returned, bool):
         return {"value": returned}
     if isinstance(returned, Mapping) and returned:
-        return {_name(name): _value(name, value) for name, value in returned.items()}
+        return {_name(name, taken): _value(name, value) for name, value in returned.items()}
     raise ConfigurationError(
         f"the study returned {returned!r} of type {type(returned).__name__}; return the result of job.run(...), a"
         " number, or a dict of numbers by name"
     )
 
 
-def _name(name: object) -> str:
+def _name(name: object, taken: Collection[str]) -> str:
     if not isinstance(name, str):
         raise ConfigurationError(f"the study returned a measure named {name!r}; names are texts")
+    if name in taken:
+        raise ConfigurationError(f"the study returned a measure named {name!r}, which a row has already; rename it")
     return name
 
 

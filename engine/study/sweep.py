@@ -14,7 +14,7 @@ from typing import Any
 
 from engine import __version__
 from engine.elements.errors import ConfigurationError, check_whole
-from engine.study.case_grid import checked, describe, grid, key_of, plain
+from engine.study.case_grid import RESERVED, checked, describe, grid, key_of, plain
 from engine.study.case_processes import FAILED, Outcome, each_in_its_process
 from engine.study.row_measures import measures_of
 from engine.study.study_file import ResultsFile, Row, StudyIdentity
@@ -105,7 +105,7 @@ def _outcomes(study: Study, cases: Sequence[dict[str, Any]], jobs: int) -> Itera
     else than its arguments, such as the clock, is refused."""
 
     def run(case: Mapping[str, Any]) -> Any:
-        return measures_of(study(**case))
+        return measures_of(study(**case), (*case, *RESERVED))
 
     if not cases:
         return

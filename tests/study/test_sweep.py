@@ -131,7 +131,7 @@ def test_a_study_that_is_not_determined_by_its_arguments_is_refused() -> None:
     """The clock decides its result; the error names the measure."""
 
     def clock(x: int) -> dict[str, Any]:
-        return {"x": x, "now": time.monotonic_ns()}
+        return {"twice": 2 * x, "now": time.monotonic_ns()}
 
     with pytest.raises(ConfigurationError, match=r"study 'clock' is not determined .* run twice with x=1.* now = "):
         sweep(clock, x=[1, 2])
@@ -210,7 +210,10 @@ def test_sweeps_that_cannot_be_run_are_refused(arguments: dict[str, Any], messag
 
 @pytest.mark.parametrize(
     ("returned", "message"),
-    [(None, "the study returned None of type NoneType"), ({1: 2}, "named 1"), ({"x": []}, "returned x=[] of type")],
+    [
+        (None, "the study returned None of type NoneType"), ({1: 2}, "named 1"), ({"y": []}, "returned y=[] of type"),
+        ({"x": 3}, "a measure named 'x', which a row has already"), ({"status": 3}, "a measure named 'status'"),
+    ],
 )
 def test_what_is_no_measure_is_an_error_of_the_case(returned: object, message: str) -> None:
     """A study returns a result, a number or numbers by name."""
