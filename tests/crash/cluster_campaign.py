@@ -78,15 +78,17 @@ class Killer:
     after the first checkpoint of the driver, or in every fourth process after its start.
     """
 
-    def __init__(self, cluster: StandaloneCluster, draw: random.Random, kills: Counter[str], each: int) -> None:
-        self._cluster, self._draw, self._kills, self._each = cluster, draw, kills, each
+    def __init__(
+        self, cluster: StandaloneCluster, draw: random.Random, kills: Counter[str], wanted: Counter[str]
+    ) -> None:
+        self._cluster, self._draw, self._kills, self._wanted = cluster, draw, kills, wanted
         self._next_s: float | None = None
         self._checkpoint, self._seen_s, self._batch_s = "", 0.0, 2.0
 
     @property
     def missing(self) -> list[str]:
         """The kinds of which more must die."""
-        return [one for one in VICTIMS if self._kills[one] < self._each]
+        return [one for one in VICTIMS if self._kills[one] < self._wanted[one]]
 
     def holder(self) -> int | None:
         """An executor that is to die in the middle of a stage; ``None``: none this time."""
@@ -173,8 +175,8 @@ class KilledClusterJob(KilledSparkJob):
         return ending
 
 
-def campaign(each: int, seed: str, directory: Path, properties: dict[str, str]) -> Tally:
-    """Kill so many executors, workers and drivers.
+def campaign(wanted: Counter[str], seed: str, directory: Path, properties: dict[str, str]) -> Tally:
+    """Kill so many of each kind of victim.
 
     Raises :class:`CampaignFailedError` at the first job that came to another end, or showed something wrong; its
     directory is kept.
@@ -184,7 +186,7 @@ def campaign(each: int, seed: str, directory: Path, properties: dict[str, str]) 
     with ExitStack() as stack:
         cluster = stack.enter_context(StandaloneCluster(2, memory="512m", options=MASTER))
         kept = stack.enter_context(closing(KeptSpark(cluster.url, {**PROPERTIES, **properties})))
-        killer = Killer(cluster, draw, tally.kills, each)
+        killer = Killer(cluster, draw, tally.kills, wanted)
         while killer.missing:
             place = directory / f"job-{tally.jobs}"
             try:
@@ -201,12 +203,14 @@ def main() -> int:
     about = (__doc__ or "").split("\n", 1)[0]
     parser = argparse.ArgumentParser(prog="python -m tests.crash.cluster_campaign", description=about)
     parser.add_argument("--each", type=int, default=10, help="how many of each to kill [10]")
+    parser.add_argument("--victim", action="append", choices=VICTIMS, help="what to kill; repeatable [all]")
     parser.add_argument("--seed", default="0")
     parser.add_argument("--property", action="append", default=[], metavar="NAME=VALUE", help="of Spark; repeatable")
     parser.add_argument("--directory", help="where [a temporary directory in memory]")
     options = parser.parse_args()
     properties = dict(one.split("=", 1) for one in options.property)
-    return carried_out(options, lambda directory: campaign(options.each, options.seed, directory, properties))
+    wanted = Counter(dict.fromkeys(options.victim or VICTIMS, options.each))
+    return carried_out(options, lambda directory: campaign(wanted, options.seed, directory, properties))
 
 
 if __name__ == "__main__":
