@@ -91,7 +91,8 @@ def is_part_of_expected(rows: dict[str, list[str]]) -> bool:
 @pytest.mark.parametrize(
     ("kept", "kill", "every"),
     [
-        pytest.param("nothing", True, 1),
+        pytest.param("nothing", True, 4),
+        pytest.param("nothing", True, 1, marks=pytest.mark.slow),
         pytest.param("some", False, 3),
         pytest.param("some", False, 1, marks=pytest.mark.slow),
         pytest.param("everything", False, 1, marks=pytest.mark.slow),

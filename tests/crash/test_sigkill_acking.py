@@ -65,6 +65,7 @@ def check(run: KilledAckedRun, kills: int) -> None:
     assert max(written.values()) <= kills + 1
 
 
+@pytest.mark.slow
 def test_every_record_is_there_when_the_process_was_killed_twice(tmp_path: Path) -> None:
     """The start is killed after some commits, and the resume after some more."""
     run = KilledAckedRun(tmp_path, 5_000)

@@ -20,6 +20,8 @@ GROUPS = {
     "tables for Spark": ("data-frame", "delta", "foreach-batch"),
     "a server": ("postgres", "postgres-upsert"),
 }
+QUICK = ("file sinks", "committers", "databases", "a server")
+"""The others take five to ten seconds more each."""
 BRIEF = ("--records", "1200", "--most-kills", "2")
 
 
@@ -36,7 +38,9 @@ def test_the_groups_are_all_sinks() -> None:
     assert sorted(sink for group in GROUPS.values() for sink in group) == sorted(SINKS)
 
 
-@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize(
+    "group", [pytest.param(group, marks=[] if group in QUICK else [pytest.mark.slow]) for group in GROUPS]
+)
 def test_each_sink_is_killed(group: str, tmp_path: Path) -> None:
     """At least one process of each sink is killed; readers saw no wrong view, and in the end every row was there."""
     if group == "a server":

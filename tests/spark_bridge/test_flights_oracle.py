@@ -159,6 +159,7 @@ def interpolated(values: list[int], share: float) -> float:
     return (above - place) * values[below] + (place - below) * values[above]
 
 
+@pytest.mark.slow
 def test_months_one_by_one_equal_months_together(
     route_report: RouteReport, months: dict[int, Any], february: list[dict[str, Any]], expected_routes: Any
 ) -> None:

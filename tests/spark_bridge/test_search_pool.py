@@ -65,8 +65,8 @@ def test_what_fails_on_an_executor_is_told(spark: Any) -> None:
 def test_a_search_that_ends_early_stops_its_tasks(spark: Any) -> None:
     """Nothing of it runs on, and the session serves the next one."""
     tracker = spark.sparkContext.statusTracker()
-    with SparkPool(spark, partial(_spans, 20_000, 1_000, 0)) as pool:
-        first = next(pool.in_order(iter([(number * 3, 3) for number in range(9)])))
+    with SparkPool(spark, partial(_spans, 2_000, 1_000, 0)) as pool:
+        first = next(pool.in_order(iter([(number * 3, 3) for number in range(60)])))
         assert len(tracker.getActiveJobsIds()) > 0
     assert first == (0, 3)
     end = time.monotonic() + 30

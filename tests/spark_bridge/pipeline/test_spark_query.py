@@ -82,6 +82,7 @@ def test_partitions_without_rows_take_part_and_errors_come_back_as_they_are(tmp_
     assert sorted(int(line) for _, line in jobs.committed(tmp_path / "out")) == [0, 1, 3, 6, 10]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("spark")
 def test_two_writers_of_each_sink_share_its_place_on_spark(tmp_path: Path) -> None:
     """Two processes write to one log, one database and one table at a time, with incremental snapshots of their keyed
@@ -111,6 +112,7 @@ def test_two_writers_of_each_sink_share_its_place_on_spark(tmp_path: Path) -> No
     assert any((tmp_path / "state" / "shop" / "shared").iterdir()), "no snapshot was incremental"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("spark")
 def test_generators_run_in_workers_whose_modules_the_collector_passes_over(tmp_path: Path) -> None:
     """The driver makes no record, however many there are; and PySpark collects garbage after every task."""
