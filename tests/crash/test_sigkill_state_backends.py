@@ -76,7 +76,7 @@ def test_killed_between_and_behind_checkpoints(backend: str, local_recovery: boo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(("backend", "local_recovery"), FORMS)
 def test_killed_at_seeded_instants(backend: str, local_recovery: bool, seed: int, tmp_path: Path) -> None:
     """Up to five kills a run: right after a start, and after any checkpoint that was not reached before."""

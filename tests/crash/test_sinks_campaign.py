@@ -56,15 +56,15 @@ def test_each_sink_is_killed(group: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("sink", SINKS)
 def test_each_sink_is_killed_many_times(sink: str, tmp_path: Path) -> None:
-    """Thirty kills each, with resumes, other parallelism, full disks, and a server that dies before commits."""
+    """Twelve kills each, with resumes, other parallelism, full disks, and a server that dies before commits."""
     if sink.startswith("postgres"):
         needs_server()
-    seen = campaign(tmp_path, (sink,), "--kills", "30", "--seed", "many")
+    seen = campaign(tmp_path, (sink,), "--kills", "12", "--seed", "many")
 
-    assert seen["kills_of_resumes"] >= 5
-    assert seen["restored"] >= 3
+    assert seen["kills_of_resumes"] >= 2
+    assert seen["restored"] >= 1
     if sink.startswith("postgres"):
-        assert seen["server_kills"] >= 3
+        assert seen["server_kills"] >= 1
 
 
 EARLY = """
