@@ -151,6 +151,9 @@ class Operator:
     ``None`` for an operator that may run in any process."""
     writes_alone: Sequence[str] = ()
     """The directories, as the job names them, to which one process at a time writes while the operator is open."""
+    summaries_of: Callable[[Sequence[Any]], Sequence[Any]] | None = None
+    """For an operator that takes summaries, such as those of committables: finds them among its input. Each stands for
+    all records of the emission that it came with. ``None``: a record of its input stands for itself."""
     lineage: Lineage | None = None
     """Is told the key and window of an emission that no record has caused, in a run that keeps a ledger of causes. Then
     such emissions are made one by one."""
@@ -235,6 +238,11 @@ class Operator:
                 f"  attempt {attempt}"
             )
         return UserFunctionError(name, what, record, attempt, cause)
+
+
+def no_records(values: Sequence[Any]) -> Sequence[Any]:
+    """The ``summaries_of`` an operator whose input stands for no records, such as names of partitions."""
+    return ()
 
 
 class TwoInputOperator(Operator):

@@ -34,7 +34,8 @@ INPUT, OUTPUT = "input", "output"
 
 class OperatorFacts(NamedTuple):
     """One operator of a task. ``role``: its role for effects; ``exposes``: when readers see the records of a sink;
-    ``key_type``: declared type of its keys; ``is_last``: whether no other operator gets records from it."""
+    ``key_type``: declared type of its keys; ``is_last``: whether no other operator gets records from it;
+    ``takes_summaries``: whether a record of its input stands for all records of the emission that it came with."""
 
     uid: str
     name: str
@@ -42,6 +43,7 @@ class OperatorFacts(NamedTuple):
     exposes: str = AT_ONCE
     key_type: KeyType | None = None
     is_last: bool = False
+    takes_summaries: bool = False
 
 
 class TaskFacts(NamedTuple):

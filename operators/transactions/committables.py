@@ -18,7 +18,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from engine.elements.errors import StateError
@@ -63,6 +63,11 @@ def messages(checkpoint_id: int, subtask: int, subtasks: int, payloads: Iterable
     """A summary, and the committables after it."""
     sent = [committable(checkpoint_id, subtask, payload) for payload in payloads]
     return [summary(checkpoint_id, subtask, subtasks, len(sent)), *sent]
+
+
+def summaries_among(sent: Sequence[Message]) -> list[Message]:
+    """The summaries of a checkpoint's committables."""
+    return [one for one in sent if one[0] == SUMMARY and one[1] != END_OF_INPUT]
 
 
 _PENDING, _COMMITTED, _ALREADY, _FAILED = "pending", "committed", "already committed", "failed"

@@ -13,6 +13,8 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from engine.elements.batch import Batch
@@ -20,7 +22,7 @@ from engine.elements.errors import WeirError
 from engine.elements.operator import Operator, OperatorContext
 from operators.basic import SinkOperator
 from operators.transactions.committable_collector import book_shape
-from operators.transactions.committables import END_OF_INPUT, CommitRequest, messages, summary
+from operators.transactions.committables import END_OF_INPUT, CommitRequest, messages, summaries_among, summary
 from operators.transactions.committer_machine import CommittedCheckpoint, Committer, CommitterMachine, CommittingMachine
 from operators.transactions.global_committer_machine import GlobalCommitterMachine
 
@@ -45,10 +47,21 @@ class _Guarded:
             raise self._operator.user_error("committer", committables, error) from error
 
 
+class _Idle:
+    """A committer that does nothing."""
+
+    def __init__(self, context: OperatorContext) -> None:
+        """It needs no services."""
+
+    def commit(self, requests: Sequence[CommitRequest]) -> None:
+        """All of them succeed."""
+
+
 class _CommittingOperator(SinkOperator):
     """The common part of both operators."""
 
     _machine: CommittingMachine
+    summaries_of = staticmethod(summaries_among)
 
     def __init__(self, sink: CommittingSink, create: Callable[[OperatorContext], Committer]) -> None:
         self._rules = sink.rules
@@ -107,9 +120,15 @@ class _CommittingOperator(SinkOperator):
 class CommitterOperator(_CommittingOperator):
     """The committer of one subtask. ``emits``: whether it sends its committed committables downstream."""
 
-    def __init__(self, sink: CommittingSink, *, emits: bool = False) -> None:
-        super().__init__(sink, sink.create_committer)
-        self._emits = emits
+    def __init__(
+        self,
+        sink: CommittingSink,
+        *,
+        emits: bool = False,
+        create: Callable[[OperatorContext], Committer] | None = None,
+    ) -> None:
+        super().__init__(sink, sink.create_committer if create is None else create)
+        self._sink, self._emits = sink, emits
         self._finished = False
         self._untold: list[Any] = []
         self._is_open = False
@@ -125,6 +144,9 @@ class CommitterOperator(_CommittingOperator):
     def process_batch(self, batch: Batch) -> None:
         """Book messages; commit those that were waited for."""
         self._tell()
+        if self._emits and self.lineage is not None:
+            for message in summaries_among(batch.values):
+                self.lineage.waits(1, message[1])
         super().process_batch(batch)
         self._retry_if_needed()
 
@@ -175,14 +197,25 @@ class CommitterOperator(_CommittingOperator):
     def _tell(self) -> None:
         self._is_open = True
         untold, self._untold = self._untold, []
-        if untold:
-            self.output.emit(Batch(untold))
+        if self.lineage is None:
+            if untold:
+                self.output.emit(Batch(untold))
+            return
+        for checkpoint_id, told in groupby(untold, key=itemgetter(1)):
+            self.lineage.waits(0, checkpoint_id)
+            self.lineage.emitting(None, checkpoint_id)
+            self.output.emit(Batch(list(told)))
+            self.lineage.emitted()
 
     def _say_if_that_was_all(self) -> None:
         machine = self._machine
         assert isinstance(machine, CommitterMachine)
         if self._emits and self._finished and machine.books.is_empty:
             self.output.emit(Batch([summary(END_OF_INPUT, self.context.subtask, self.context.parallelism, 0)]))
+
+    def without_effects(self) -> Operator:
+        """The same operator, which commits nothing."""
+        return CommitterOperator(self._sink, emits=self._emits, create=_Idle)
 
     def fingerprint(self) -> object:
         return super().fingerprint(), self._finished, repr(self._untold), self._awaits_retry
@@ -191,9 +224,19 @@ class CommitterOperator(_CommittingOperator):
 class GlobalCommitterOperator(_CommittingOperator):
     """The one committer after all subtasks. ``commit_on_input``: its inputs are committers, not writers."""
 
-    def __init__(self, sink: CommittingSink, *, commit_on_input: bool) -> None:
-        super().__init__(sink, sink.create_global_committer)
-        self._commit_on_input = commit_on_input
+    def __init__(
+        self,
+        sink: CommittingSink,
+        *,
+        commit_on_input: bool,
+        create: Callable[[OperatorContext], Committer] | None = None,
+    ) -> None:
+        super().__init__(sink, sink.create_global_committer if create is None else create)
+        self._sink, self._commit_on_input = sink, commit_on_input
+
+    def without_effects(self) -> Operator:
+        """The same operator, which commits nothing."""
+        return GlobalCommitterOperator(self._sink, commit_on_input=self._commit_on_input, create=_Idle)
 
     def _create_machine(self, committer: Committer) -> GlobalCommitterMachine:
         return GlobalCommitterMachine(

@@ -188,6 +188,8 @@ class WriterOperator(SinkOperator):
 
     def process_batch(self, batch: Batch) -> None:
         assert not self._finished, "records after finish"
+        if self.lineage is not None:
+            self.lineage.waits(len(batch))
         try:
             self._opened().write(batch)
         except WriteError as error:
@@ -218,7 +220,16 @@ class WriterOperator(SinkOperator):
         self.output.emit(Batch([summary(END_OF_INPUT, self.context.subtask, self.context.parallelism, 0)]))
 
     def _emit(self, checkpoint_id: int, payloads: list[Any]) -> None:
+        if self.lineage is not None:
+            self.lineage.waits(0)
+            self.lineage.emitting(None)
         self.output.emit(Batch(messages(checkpoint_id, self.context.subtask, self.context.parallelism, payloads)))
+        if self.lineage is not None:
+            self.lineage.emitted()
+
+    def without_effects(self) -> Operator:
+        """The same operator of a sink that writes nothing."""
+        return WriterOperator(_NothingToCommit())
 
     def close(self) -> None:
         if self._writer is not None:
@@ -234,3 +245,16 @@ class WriterOperator(SinkOperator):
     def fingerprint(self) -> object:
         writer = None if self._writer is None else self._writer.fingerprint()
         return writer, self._finished, self._last_checkpoint_id
+
+
+class _NothingToWrite(SinkWriter):
+    def write(self, batch: Batch) -> None:
+        """Discard it."""
+
+    def prepare_commit(self, end_of_input: bool) -> list[Any]:
+        return []
+
+
+class _NothingToCommit(CommittingSink):
+    def create_writer(self, context: OperatorContext, restored: list[Any]) -> SinkWriter:
+        return _NothingToWrite()

@@ -114,7 +114,7 @@ def campaign_members(mutant: Mutant) -> tuple[object, ...]:
     from operators.files.bucketing.bucketing_parts import BucketingParts
     from operators.files.sinks import FileSinkOperator
     from operators.files.writing import Buckets
-    from operators.log.connectors.log_sink import TransactionalLogSink
+    from operators.log.connectors import TransactionalLogSink
     from operators.log.memory_transaction_log import MemoryTransactionLog
     from operators.sources import SourceOperator
     from operators.table.partitions.streaming_file_writer import StreamingFileWriterOperator

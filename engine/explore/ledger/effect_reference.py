@@ -7,7 +7,11 @@ the order decides about one key, it may decide about others.
 
 from __future__ import annotations
 
+import posixpath
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 from engine.checkpoint.restore import NoRestart
 from engine.elements.batch import Batch
@@ -15,6 +19,7 @@ from engine.elements.operator import Operator
 from engine.explore.ledger.ledger import EffectLedger
 from engine.explore.ledger.ledger_entries import Origin, Place
 from engine.explore.ledger.ranges import RangeSet
+from engine.explore.ledger.scratch_files import ScratchFileSystem
 from engine.graph.plan import ExecutionPlan, OperatorPlan
 from engine.runtime.config import RunConfig
 from engine.runtime.execution import Execution
@@ -29,7 +34,8 @@ OTHER_SEED = "another order"
 
 @dataclass(frozen=True, slots=True)
 class EffectReference:
-    """``effects``: by cell and output; ``unsettled``: uids of operators whose effects depend on the order of events."""
+    """``effects``: by cell and output; ``unsettled``: uids of operators whose effects depend on the order of events, or
+    that got summaries of records which are not known."""
 
     effects: dict[Place, Layers]
     unsettled: frozenset[str] = field(default_factory=frozenset)
@@ -67,30 +73,40 @@ def by_origin(ledger: EffectLedger) -> dict[Place, Layers]:
 def reference(
     plan: ExecutionPlan, config: RunConfig, *, file_system: FileSystem | None = None, output_dir: str = "."
 ) -> EffectReference:
-    """Run the job without faults, twice. ``file_system``: for its sources. Raises any exception of the job."""
+    """Run the job without faults, twice. ``file_system``: for its sources; nothing is written to it. Raises any
+    exception of the job."""
+    files = MemoryFileSystem() if file_system is None else file_system
     quiet = plan.with_operators(_silenced)
     runs: list[dict[Place, Layers]] = []
+    unjudged: dict[str, None] = {}
     for seed in (config.seed, OTHER_SEED):
         ledger = EffectLedger(keeps_rows=False)
         alone = replace(config, seed=seed, restart=NoRestart(), local_recovery=False)
         Execution(
             quiet,
             alone,
-            file_system=MemoryFileSystem() if file_system is None else file_system,
-            output_dir=output_dir,
+            # Some sinks write in one operator and publish in another one. They must not meet the output of the run.
+            file_system=ScratchFileSystem(files),
+            output_dir=posixpath.join(output_dir, ".reference"),
             provenance=ledger,
         ).run().raise_on_failure()
         runs.append(by_origin(ledger))
+        unjudged |= ledger.unjudged
     first, second = runs
     places = dict.fromkeys((*first, *second))
-    return EffectReference(first, frozenset(place.uid for place in places if first.get(place) != second.get(place)))
+    differing = frozenset(place.uid for place in places if first.get(place) != second.get(place))
+    return EffectReference(first, differing.union(unjudged))
 
 
 def _silenced(operator: OperatorPlan) -> OperatorPlan:
     """An operator as it is, but a sink as one that writes nothing, and looks the same to a ledger."""
+    made = operator.factory()
+    kind = type(made)
+    without_effects = getattr(made, "without_effects", None)
+    if without_effects is not None:
+        return replace(operator, factory=without_effects)
     if operator.chained_outputs or operator.edge_outputs:
         return operator
-    kind = type(operator.factory())
     if not issubclass(kind, SinkOperator):
         # A function whose output is not read.
         return operator
@@ -99,4 +115,10 @@ def _silenced(operator: OperatorPlan) -> OperatorPlan:
         stand_in = _NowhereCommitting
     elif kind.snapshot_state is not Operator.snapshot_state:
         stand_in = _NowhereKept
-    return replace(operator, factory=stand_in, create_coordinator=None)
+    return replace(operator, factory=partial(_made, stand_in, kind.summaries_of), create_coordinator=None)
+
+
+def _made(stand_in: type[Operator], summaries_of: Callable[[Sequence[Any]], Sequence[Any]] | None) -> Operator:
+    operator = stand_in()
+    operator.summaries_of = summaries_of
+    return operator

@@ -202,7 +202,7 @@ class _Comparison:
         found: list[Finding] = []
         unsettled = 0
         for place in dict.fromkeys((*self._expected.effects, *self._actual)):
-            if place.uid in self._expected.unsettled:
+            if place.uid in self._expected.unsettled or place.uid in self._ledger.unjudged:
                 unsettled += 1
                 continue
             found += self._of_place(place)

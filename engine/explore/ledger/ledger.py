@@ -58,9 +58,13 @@ class EffectLedger:
         """By emission of a cell: how many effects the cell had seen by then."""
         self.batches: dict[RecordCause, Effects] = {}
         """By emission of a whole batch: the records in it."""
+        self.unjudged: dict[str, None] = {}
+        """Operators that got a summary of records which are not known."""
         self.started_ns = 0
         self.state: str | None = None
         self._origin_numbers: dict[Origin, int] = {}
+        self._summarizing: dict[str, None] = {}
+        """Operators that emit summaries."""
         self._withdrawn: list[tuple[Exposed, str]] = []
         self._tasks: dict[str, TaskBook] = {}
         self._checkpoints: dict[int, CheckpointPart] = {}
@@ -161,8 +165,8 @@ class EffectLedger:
         book = self._tasks.get(task)
         if book is not None and book.facts.attempt == attempt:
             book.has_finished = True
-            # With checkpoints nothing is left here: the last one is after the end of the input.
-            for one in book.take_open():
+            # With checkpoints nothing is left, except at a global committer: it commits after the last one as well.
+            for one in book.take_rest():
                 self.show(one)
 
     # --- questions of task books --------------------------------------------------------------------------------
@@ -173,6 +177,22 @@ class EffectLedger:
             number = self._origin_numbers[origin] = len(self.origins)
             self.origins.append(origin)
         return number
+
+    def summarized(self, uid: str, cause: RecordCause) -> list[RecordCause]:
+        """The records for which a summary stands that has come to an operator."""
+        self._summarizing[self.origins[cause[0]].uid] = None
+        found: list[RecordCause] = []
+        waiting = [cause]
+        while waiting:
+            one = waiting.pop()
+            if self.origins[one[0]].uid not in self._summarizing:
+                found.append(one)
+            elif one in self.batches:
+                for number, layers in self.batches[one].splits.items():
+                    waiting += [(number, record) for layer in layers for record in layer]
+            else:
+                self.unjudged[uid] = None
+        return found
 
     def part_of(self, facts: TaskFacts, checkpoint_id: int | None) -> Iterator[TaskPart]:
         """Parts of a checkpoint about operators of a task, its own first; nothing on a fresh start."""

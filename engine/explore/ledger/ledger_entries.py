@@ -69,6 +69,16 @@ class Cell:
         other.waiting = {namespace: effects.copy() for namespace, effects in self.waiting.items()}
         return other
 
+    def and_also(self, more: Cell) -> Cell:
+        """The state of two subtasks, after their number has changed."""
+        both = self.copy(self.epoch)
+        both.effects, both.version = Effects.sum([self.effects, more.effects]), self.version + more.version
+        for namespace, count in more.emitted.items():
+            both.emitted[namespace] = max(count, both.emitted.get(namespace, 0))
+        for namespace, waiting in more.waiting.items():
+            both.waiting[namespace] = Effects.sum([waiting, both.waiting.get(namespace, Effects())])
+        return both
+
 
 @dataclass(slots=True)
 class Exposed:

@@ -61,7 +61,8 @@ class TaskBook:
                 self.read_up_to[origin] = max(number, self.read_up_to.get(origin, 0))
             for place, cell in part.cells.items():
                 if same or self._owns(place, part.facts):
-                    self.cells.setdefault(place, cell)
+                    there = self.cells.get(place)
+                    self.cells[place] = cell if there is None else there.and_also(cell)
         ledger.starts(self, checkpoint_id)
 
     def _owns(self, place: Place, written_by: TaskFacts) -> bool:
@@ -96,16 +97,18 @@ class TaskBook:
     def reaches(self, uid: str, values: Sequence[Any]) -> None:
         cause = self.cause
         operator = self._operators[uid]
+        causes = self._ledger.summarized(uid, cause) if operator.takes_summaries else [cause] * len(values)
         if operator.role == STATE:
-            self._effect(Place(uid, WHOLE), cause, len(values))
+            for one in causes:
+                self._effect(Place(uid, WHOLE), one, 1)
             return
         open_now = self._open.get(uid)
         if open_now is None:
             open_now = self._open[uid] = self._nothing_yet(uid)
             if operator.exposes != COMMITS:
                 self._ledger.show(open_now)
-        for _ in values:
-            open_now.effects.add(*cause)
+        for one in causes:
+            open_now.effects.add(*one)
         if self._ledger.keeps_rows:
             open_now.rows += [(cause, value) for value in values]
 
@@ -176,9 +179,10 @@ class TaskBook:
         self._pending = [one for one in self._pending if one not in taken]
         return taken
 
-    def take_open(self) -> list[Exposed]:
-        """Output that has reached sinks since the last snapshot."""
-        taken, self._open = list(self._open.values()), {}
+    def take_rest(self) -> list[Exposed]:
+        """All output that was not shown yet."""
+        taken = self.unseen()
+        self._open, self._pending = {}, []
         return taken
 
     def unseen(self) -> list[Exposed]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
@@ -63,8 +63,9 @@ class _Reached(Operator):
         self._task = task
 
     def process_batch(self, batch: Batch) -> None:
-        if len(batch):
-            self._task.reaches(self._uid, batch.values)
+        values = _counted(self._operator, batch.values)
+        if len(values):
+            self._task.reaches(self._uid, values)
         self._operator.process_batch(batch)
 
     def process_watermark(self, timestamp_ms: int) -> None:
@@ -106,13 +107,21 @@ class WatchedOutput(ChainOutput):
                 self._task.emitted()
 
 
-def _receive(process: Callable[[Batch], None], uid: str | None, task: TaskProvenance, batch: Batch) -> None:
-    """Take records of an input channel, one cause at a time."""
+def _counted(operator: Operator, values: Sequence[Any]) -> Sequence[Any]:
+    """The values that are effects on an operator."""
+    return values if operator.summaries_of is None else operator.summaries_of(values)
+
+
+def _receive(
+    process: Callable[[Batch], None], head: Operator | None, uid: str, task: TaskProvenance, batch: Batch
+) -> None:
+    """Take records of an input channel, one cause at a time. ``head``: the operator that they are effects on."""
     assert isinstance(batch, TracedBatch), f"records without causes: {batch!r}"
     for cause, part in batch.by_cause():
         task.handles(cause, part.keys, len(part))
-        if uid is not None:
-            task.reaches(uid, part.values)
+        values = () if head is None else _counted(head, part.values)
+        if len(values):
+            task.reaches(uid, values)
         process(part)
         task.handled()
 
@@ -120,11 +129,12 @@ def _receive(process: Callable[[Batch], None], uid: str | None, task: TaskProven
 class WatchedChain:
     """The operators of one task, as the ledger of causes sees them."""
 
-    def __init__(self, place: TaskPlace, provenance: TaskProvenance, facts: TaskFacts) -> None:
+    def __init__(self, place: TaskPlace, provenance: TaskProvenance, facts: TaskFacts, head: Operator) -> None:
         self._environment = place.environment
         self.provenance = provenance
         """Takes the task's reports."""
         self._facts = facts.operators
+        self._head = head
 
     @classmethod
     def of(cls, place: TaskPlace, operators: Sequence[Operator], plans: Sequence[OperatorPlan]) -> WatchedChain:
@@ -141,7 +151,7 @@ class WatchedChain:
             environment.incarnation,
             tuple(map(_facts, operators, plans)),
         )
-        chain = cls(place, environment.provenance.task(facts, place.kernel.clock_ns), facts)
+        chain = cls(place, environment.provenance.task(facts, place.kernel.clock_ns), facts, operators[0])
         for operator, one in zip(operators, facts.operators, strict=True):
             operator.lineage = chain.provenance.lineage(one.uid)
             if isinstance(operator, SourceOperator):
@@ -172,8 +182,9 @@ class WatchedChain:
 
     def receiver(self, process: Callable[[Batch], None]) -> Callable[[Batch], None]:
         """The receiver before the head of the chain."""
-        head = self._facts[0]
-        return partial(_receive, process, head.uid if head.role in (SINK, STATE) else None, self.provenance)
+        facts = self._facts[0]
+        head = self._head if facts.role in (SINK, STATE) else None
+        return partial(_receive, process, head, facts.uid, self.provenance)
 
 
 def _facts(operator: Operator, plan: OperatorPlan) -> OperatorFacts:
@@ -193,4 +204,4 @@ def _facts(operator: Operator, plan: OperatorPlan) -> OperatorFacts:
         role = KEYED
     elif type(operator).snapshot_state is not Operator.snapshot_state:
         role = STATE
-    return OperatorFacts(plan.uid, plan.name, role, exposes, plan.key_type, is_last)
+    return OperatorFacts(plan.uid, plan.name, role, exposes, plan.key_type, is_last, operator.summaries_of is not None)

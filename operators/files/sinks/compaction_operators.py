@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from engine.elements.batch import Batch
 from engine.elements.errors import OutputAheadError
+from engine.elements.operator import no_records
 from operators.basic import SinkOperator
 from operators.files.compaction import (
     COMMITTABLE_SHAPE,
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 class CompactCoordinatorOperator(SinkOperator):
     """The one coordinator."""
+
+    summaries_of = staticmethod(no_records)
 
     def __init__(self, spec: CommittingFileSink) -> None:
         assert spec.compaction is not None
@@ -99,6 +102,7 @@ class CompactCoordinatorOperator(SinkOperator):
 class CompactorOperator(SinkOperator):
     """One subtask of the compactors."""
 
+    summaries_of = staticmethod(no_records)
     spends_per_batch = True
 
     def __init__(self, spec: CommittingFileSink) -> None:

@@ -87,4 +87,5 @@ class KnownNames:
             sum(name.written.values()),
             name.begun_ns if name.state is not None else None,
             name.ended.newest_note,
+            name.ended.commits,
         )

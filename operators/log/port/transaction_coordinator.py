@@ -296,6 +296,16 @@ class TransactionCoordinator(KnownNames, Generic[P]):
         self.expire(now_ns)
         return [self._describe(key, name) for key, name in self._names.items() if key.startswith(prefix)]
 
+    def forget(self, transactional_id: str, now_ns: int) -> None:
+        self.expire(now_ns)
+        name = self._names.get(transactional_id)
+        if name is None:
+            return
+        if name.state is not None:
+            self._end(transactional_id, name, FENCED, None)
+        self._change(FORGOTTEN, transactional_id, name.epoch)
+        self._plan_expiry()
+
     def open_transactions(self) -> Sequence[TransactionDescription]:
         """Transactions that are neither committed nor aborted, as of the last request."""
         return [self._describe(key, name) for key, name in self._names.items() if name.state is not None]

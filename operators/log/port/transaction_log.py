@@ -118,7 +118,7 @@ class TransactionDescription(NamedTuple):
     """A transactional id as the log knows it (Kafka: ``describeTransactions``, KIP-664).
 
     ``state`` and ``records`` (their number) are those of its newest transaction; ``newest_note`` is the highest note of
-    all its committed transactions.
+    all its committed transactions, and ``commits`` their number.
     """
 
     producer: Producer
@@ -126,6 +126,7 @@ class TransactionDescription(NamedTuple):
     records: int
     begun_ns: int | None
     newest_note: int | None
+    commits: int
 
 
 class TransactionLogError(StorageError):
@@ -244,6 +245,10 @@ class TransactionLog(Protocol):
 
     def transactions(self, prefix: str, now_ns: int) -> Sequence[TransactionDescription]:
         """Every transactional id that begins with ``prefix``, in the order in which they came."""
+
+    def forget(self, transactional_id: str, now_ns: int) -> None:
+        """Forget a transactional id and the outcomes of its transactions, as after a long time without use. An open one
+        is aborted. Idempotent."""
 
     def read(
         self, topic: str, partition: int, offset: int = 0, isolation: str = READ_COMMITTED

@@ -54,6 +54,11 @@ class Outcomes:
         return self.runs[at].outcome if at >= 0 and epoch <= self.runs[at].last else None
 
     @property
+    def commits(self) -> int:
+        """How many of them were committed."""
+        return sum(run.last - run.first + 1 for run in self.runs if run.outcome == COMMITTED)
+
+    @property
     def last_epoch(self) -> int:
         """The highest epoch that has ended, -1 if none has."""
         return self.runs[-1].last if self.runs else -1

@@ -15,7 +15,7 @@ from typing import Any
 
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, check_whole
-from engine.elements.operator import Operator
+from engine.elements.operator import Operator, no_records
 from operators.basic import SinkOperator
 from operators.files.writing import PartitionPathError, partition_values, zone_of
 from operators.table.partitions.commit_policies import (
@@ -101,6 +101,8 @@ class PartitionCommit:
 
 class PartitionCommitterOperator(SinkOperator):
     """``path``: the directory of the table; ``columns``: its partition columns."""
+
+    summaries_of = staticmethod(no_records)
 
     def __init__(self, path: str, columns: Sequence[str], commit: PartitionCommit) -> None:
         self._path = path

@@ -26,7 +26,7 @@ from typing import Any
 
 from engine.elements.batch import Batch
 from engine.elements.errors import JobChangedError, StorageError
-from engine.elements.operator import Operator
+from engine.elements.operator import Operator, no_records
 from operators.basic import SinkOperator
 from operators.files.formats import JsonLinesRowFormat
 from operators.files.sinks import check_directory, check_part_names, checked_format, read_committed
@@ -265,6 +265,8 @@ _STATE = row(list_of(text), list_of(_STAGED), optional(row(flag, list_of(path_be
 
 class _FinalizerOperator(SinkOperator):
     """``_planned_in`` is the first checkpoint with the plan; once complete, the plan may be carried out."""
+
+    summaries_of = staticmethod(no_records)
 
     def __init__(self, spec: StagedFileSink) -> None:
         self._spec = spec

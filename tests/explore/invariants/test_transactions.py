@@ -19,7 +19,7 @@ from engine.observe.trace_events import (
     TaskState,
 )
 from operators.basic import CollectedResults, CollectSink
-from operators.log.connectors.log_sink import LogSink, TransactionalLogSink
+from operators.log.connectors import LogSink, TransactionalLogSink
 from operators.log.memory_transaction_log import MemoryTransactionLog
 from operators.log.port.transaction_log import Exchange, LogEntry, Request
 from tests.explore.invariants.support import carried_out, found, healthy, texts, told, usual

@@ -10,7 +10,7 @@ from operators.databases.database_sink import DatabaseSinkOperator
 from operators.files.bucketing.bucketing_parts import BucketingParts
 from operators.files.sinks import FileSinkOperator
 from operators.files.writing import Buckets
-from operators.log.connectors.log_sink import TransactionalLogSink
+from operators.log.connectors import TransactionalLogSink
 from operators.table.partitions.streaming_file_writer import StreamingFileWriterOperator
 from operators.table.staging import staged_sink
 from operators.transactions.committer_machine import CommitterMachine

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from engine.elements.errors import ConfigurationError, StorageError
+from engine.elements.errors import ConfigurationError, OutputAheadError, StorageError
 from engine.explore.cases import Case
 from engine.explore.invariants import invariants_for
 from engine.explore.run import FinishedCase, Subject, run_case
@@ -226,6 +226,78 @@ def test_two_runs_may_write_to_one_log_under_names_of_their_own() -> None:
     again.close()
     with pytest.raises(ConfigurationError, match="a name without '/'"):
         LogSink("rows", transactional_id_prefix="a/b")
+
+
+def first_run(fs: MemoryFileSystem, **options: Any) -> None:
+    """Two checkpoints are committed; a third is prepared when the process ends."""
+    first = task(LogSink("rows", log=DiskLog("events")), fs, **options)
+    for number in (1, 2):
+        first.process([number])
+        first.checkpoint(number)
+    first.process(["never committed"])
+    first.snapshot(3)
+    first.close()
+
+
+@pytest.mark.parametrize("incarnation", [1, 3])
+def test_a_second_run_into_a_log_is_refused_with_the_way_out(incarnation: int) -> None:
+    """Whatever incarnation the first run had reached. Nothing is written, and the log is free again."""
+    fs = MemoryFileSystem()
+    first_run(fs, incarnation=incarnation)
+    refusal = r"has committed 2 transactions .*'op-uid/0/[13].1/.*\n.*existing='append'"
+    with pytest.raises(OutputAheadError, match=refusal):
+        task(LogSink("rows", log=DiskLog("events")), fs)
+    assert rows(fs, waits=False) == [1, 2]
+
+
+@pytest.mark.parametrize("incarnation", [1, 3])
+def test_a_second_run_appends_if_it_is_asked_to(incarnation: int) -> None:
+    """The first run's checkpoints count for nothing in the second, and its open transactions are aborted."""
+    fs = MemoryFileSystem()
+    first_run(fs, incarnation=incarnation)
+    sink = LogSink("rows", log=DiskLog("events"), existing="append")
+    second = task(sink, fs)
+    second.process([3])
+    checkpoint = second.checkpoint(1)
+    second.operator.abandon()
+    again = task(sink, fs, restored=checkpoint, incarnation=2)
+    again.process([4])
+    again.checkpoint(2)
+    again.close()
+    assert rows(fs) == [1, 2, 3, 4]
+    assert again.counter("numTransactionsPublishedAgain") == 0
+    with pytest.raises(ConfigurationError, match="existing is 'keep'"):
+        LogSink("rows", existing="keep")
+
+
+def test_a_run_that_died_before_its_first_checkpoint_is_no_second_run() -> None:
+    """It has written and even prepared records in its own log, and committed none."""
+    fs = MemoryFileSystem()
+    for incarnation in range(1, 4):
+        one = task(LogSink("rows", log=DiskLog("events")), fs, incarnation=incarnation)
+        one.process([1])
+        one.snapshot(1)
+        fs.crash()
+        one.operator.abandon()
+    last = task(LogSink("rows", log=DiskLog("events")), fs, incarnation=4)
+    last.process([1])
+    last.checkpoint(1)
+    last.close()
+    assert rows(fs) == [1]
+
+
+def test_without_checkpoints_a_restart_is_no_second_run() -> None:
+    """It commits at its end, and again if another subtask fails after that; a second run is refused there too."""
+    fs = MemoryFileSystem()
+    for attempt in (1, 2):
+        sink = LogSink("rows", log=DiskLog("events"))
+        one = task(sink, fs, attempt=attempt, checkpointing_enabled=False)
+        one.process([1])
+        one.finish()
+        one.close()
+    assert one.counter("numTransactionsPublishedAgain") == 1
+    with pytest.raises(OutputAheadError, match="starts from nothing"):
+        task(sink, fs, checkpointing_enabled=False)
 
 
 # --- real processes -----------------------------------------------------------------------------------------------
