@@ -1,12 +1,17 @@
-"""Sources: ``source_operator`` runs a source in turns and keeps its positions, ``source_context`` connects it with its
-operator; ``in_memory`` holds the sources that need no file: a collection, a sequence of ints, a generator function.
-``arrivals`` brings records at times of their own;
-``function_source`` is made of a function with state, ``spout_source`` calls a program back.
+"""Sources: ``source_operator`` runs a source in turns and keeps its positions (``source_splits``), ``source_context``
+connects it with its operator; ``discovering_source_operator`` finds splits that come later; ``in_memory`` holds the
+sources that need no file: a collection, a sequence of ints, a generator function. ``arrivals`` brings records at times
+of their own; ``function_source`` is made of a function with state, ``spout_source`` calls a program back.
 """
 
 from __future__ import annotations
 
 from operators.sources.arrivals import Arrivals as Arrivals, ArrivalsOperator as ArrivalsOperator
+from operators.sources.discovering_source_operator import (
+    DiscoveringSourceOperator as DiscoveringSourceOperator,
+    check_discovery as check_discovery,
+    discovering_factory as discovering_factory,
+)
 from operators.sources.function_source import (
     FunctionSource as FunctionSource,
     SourceFunction as SourceFunction,
@@ -20,11 +25,14 @@ from operators.sources.in_memory import (
     SequenceSource as SequenceSource,
 )
 from operators.sources.source_operator import (
-    RunningSplit as RunningSplit,
-    SavedSplit as SavedSplit,
     SourceOperator as SourceOperator,
     reading_from as reading_from,
-    saved_shape as saved_shape,
     source_of as source_of,
+)
+from operators.sources.source_splits import (
+    NO_SPLIT as NO_SPLIT,
+    RunningSplit as RunningSplit,
+    SavedSplit as SavedSplit,
+    saved_shape as saved_shape,
 )
 from operators.sources.spout_source import SpoutSource as SpoutSource

@@ -11,10 +11,9 @@ time after the cost of the records before.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine.elements.batch import MIN_TIMESTAMP_MS, Batch
 from engine.elements.columns import ColumnBatch, concatenated
@@ -22,8 +21,8 @@ from engine.elements.errors import JobChangedError, MalformedStateError, WeirErr
 from engine.elements.operator import Operator, OperatorFactory
 from engine.elements.source import AckingListener, Source, SourceCheckpointListener, SplitReader
 from operators.sources.source_context import CompletedPositions, OperatorSourceContext
+from operators.sources.source_splits import NO_SPLIT, RunningSplit, SavedSplit, saved_shape
 from operators.time import (
-    IDLENESS,
     Idleness,
     WatermarkEmitter,
     WatermarkStrategy,
@@ -31,49 +30,12 @@ from operators.time import (
     stamp,
     times_for_watermarks,
 )
-from state_backends.base import Shape, anything, flag, list_of, number, optional, row, text, whole
+from state_backends.base import list_of, text
 
 DEFAULT_RECORDS_PER_TURN = 256
 
 _STATE = "splits"
 _STARTED = "source-started"
-
-
-class SavedSplit(NamedTuple):
-    """One split in the snapshot. The last two belong to the subtask and are the same in all its splits."""
-
-    id: str
-    position: Any
-    finished: bool
-    turn_left: int
-    generator: int | None
-    idleness: tuple[bool, bool, int | None] | None
-    last_watermark_ms: int
-    until_next_watermark_ns: int
-
-
-def saved_shape(source: object) -> Shape:
-    """The shape of a split in the snapshot; a source may define that of its positions."""
-    position = getattr(source, "position_shape", anything)
-    return row(text, optional(position), flag, whole, optional(number), optional(IDLENESS), number, whole)
-
-
-@dataclass(slots=True)
-class RunningSplit:
-    """One split of this subtask. While ``reader`` is ``None``, ``position`` is where to open it."""
-
-    id: str
-    position: Any = None
-    finished: bool = False
-    turn_left: int = 0
-    reader: SplitReader | None = None
-    available_at_ns: int | None = None
-    """When there may be records again; ``None``: now."""
-    asked_again: bool = False
-    """It had no records, but reported that some are available now."""
-
-    def readable(self, now_ns: int) -> bool:
-        return self.available_at_ns is None or self.available_at_ns <= now_ns
 
 
 class SourceOperator(Operator):
@@ -205,6 +167,25 @@ class SourceOperator(Operator):
         emitter.periodic.restore_idleness(idleness, now_ns)
         emitter.periodic.expect_records(now_ns)
         emitter.arm()
+
+    def _add_split(self, split: RunningSplit) -> None:
+        """Take up a split that was not there when the operator was opened."""
+        had_none = not self._unfinished
+        self._splits.append(split)
+        self._unfinished.append(split)
+        if had_none and self.takes_turns:
+            self._begin_turn()
+        if self._emitter is not None:
+            now_ns = self.context.processing_time_ns()
+            periodic = self._emitter.periodic
+            periodic.add_split(split.id, now_ns)
+            if had_none:
+                periodic.remove_split(NO_SPLIT, now_ns)
+            if periodic.idle:
+                # Otherwise the next point of the grid would find a split that is not idle, and would not report it.
+                periodic.idle = False
+                self.output.emit_watermark_status(False)
+            self._emitter.arm()
 
     def _timed_splits(self) -> list[str]:
         """The splits with a watermark of their own."""

@@ -33,15 +33,13 @@ from operators.files.reading.split_coordinator import (
     plain_splits,
 )
 from operators.files.reading.splits import FileSourceSplit
-from operators.sources import RunningSplit, SavedSplit, SourceOperator, saved_shape
+from operators.sources import NO_SPLIT, RunningSplit, SavedSplit, SourceOperator, saved_shape
 
 if TYPE_CHECKING:
     from operators.files.reading.file_source import FileSource
     from operators.time import WatermarkStrategy
 
 _STATE = "assigned-splits"
-_NO_SPLIT = ""
-"""Stands for a split in watermarks, as long as there is none."""
 
 
 class EnumeratedSourceFactory:
@@ -87,7 +85,7 @@ class EnumeratedSourceOperator(SourceOperator):
     def open(self) -> None:
         self._begin_source()
         saved = [SavedSplit(*element) for element in self._state.get()]
-        restored = [one for one in saved if one.id != _NO_SPLIT]
+        restored = [one for one in saved if one.id != NO_SPLIT]
         self._each_once(restored)
         self._splits = [RunningSplit(one.id, one.position) for one in restored]
         self._unfinished = list(self._splits)
@@ -98,13 +96,13 @@ class EnumeratedSourceOperator(SourceOperator):
         self._plan_pass()
 
     def _timed_splits(self) -> list[str]:
-        return super()._timed_splits() or [_NO_SPLIT]
+        return super()._timed_splits() or [NO_SPLIT]
 
     def snapshot_state(self, checkpoint_id: int) -> None:
         saved = [self._save(split) for split in self._unfinished]
         self._note_positions(checkpoint_id, saved)
         if not saved and self._emitter is not None:
-            saved = [self._save(RunningSplit(_NO_SPLIT))]
+            saved = [self._save(RunningSplit(NO_SPLIT))]
         self._state.update([tuple(one) for one in saved])
 
     def fingerprint(self) -> object:
@@ -122,7 +120,8 @@ class EnumeratedSourceOperator(SourceOperator):
         kind, *content = event
         if kind == SPLIT:
             self._is_asking = False
-            self._add(FileSourceSplit(*content[0]))
+            assigned = FileSourceSplit(*content[0])
+            self._add_split(RunningSplit(assigned.id, assigned.position))
         elif kind == NO_MORE_SPLITS:
             self._is_asking, self._ends = False, True
         else:
@@ -130,28 +129,11 @@ class EnumeratedSourceOperator(SourceOperator):
             splits = self._enumerated.enumerate_splits(self._source_context, is_first=True)
             self.context.send_to_coordinator((LISTED, plain_splits(splits)))
 
-    def _add(self, assigned: FileSourceSplit) -> None:
-        split = RunningSplit(assigned.id, assigned.position)
-        had_none = not self._unfinished
-        self._splits.append(split)
-        self._unfinished.append(split)
-        if self._emitter is not None:
-            now_ns = self.context.processing_time_ns()
-            periodic = self._emitter.periodic
-            periodic.add_split(split.id, now_ns)
-            if had_none:
-                periodic.remove_split(_NO_SPLIT, now_ns)
-            if periodic.idle:
-                # Otherwise the next point of the grid would find a split that is not idle, and would not report it.
-                periodic.idle = False
-                self.output.emit_watermark_status(False)
-            self._emitter.arm()
-
     def _finish_split(self, split: RunningSplit, reader: SplitReader, now_ns: int) -> None:
         if self._emitter is not None and len(self._unfinished) == 1:
             # Otherwise the watermark of a split that begins and ends between two grid points would never be emitted.
             periodic = self._emitter.periodic
-            periodic.add_split(_NO_SPLIT, now_ns, periodic.generator_snapshot(split.id))
+            periodic.add_split(NO_SPLIT, now_ns, periodic.generator_snapshot(split.id))
         super()._finish_split(split, reader, now_ns)
         self.context.metrics.count("numSplitsProcessed")
         self._splits.remove(split)

@@ -14,17 +14,20 @@ Rules.
   function replaces it. Watermarks are per split.
 * With a ``group`` the source commits the offsets of completed checkpoints to it, for monitoring from outside
   (:mod:`operators.log.disk.consumer_groups`). The source never reads them.
-* Partitions added to a topic are found when the job starts again, and read from their beginning.
+* Partitions added to a topic are read from their beginning, whatever ``start`` says. They are found when the job starts
+  again, and with ``discovery_interval_ms`` while it runs: see
+  :mod:`operators.sources.discovering_source_operator`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, DataLossError, UserFunctionError, check_whole
+from engine.elements.operator import OperatorFactory
 from engine.elements.source import SourceCheckpointListener, SourceContext, SplitReader
 from operators.log.disk import (
     DiskLog,
@@ -39,7 +42,11 @@ from operators.log.disk import (
     topics_of,
 )
 from operators.log.port import READ_COMMITTED, OffsetOutOfRangeError, check_isolation
+from operators.sources import check_discovery, discovering_factory
 from state_backends.base import optional, row, whole
+
+if TYPE_CHECKING:
+    from operators.time import WatermarkStrategy
 
 EARLIEST, LATEST = "earliest", "latest"
 DEFAULT_POLL_MS = 100
@@ -56,6 +63,7 @@ class LogSource:
     ``start_at_ms`` replaces ``start``: begin with the first batch appended at this time or later;
     ``bounded``     whether a split ends where the log ended when it was first opened. An unbounded source polls every
                     ``poll_ms`` of virtual time, for ever;
+    ``discovery_interval_ms``  look for new partitions in intervals of virtual time; ``None`` = only at the job's start;
     ``group``       the group that offsets are committed to, ``None`` = no group;
     ``value``       ``value -> record``; by default the value itself.
     """
@@ -71,6 +79,7 @@ class LogSource:
         start_at_ms: int | None = None,
         bounded: bool = True,
         poll_ms: int = DEFAULT_POLL_MS,
+        discovery_interval_ms: int | None = None,
         group: str | None = None,
         value: Callable[[Any], Any] | None = None,
     ) -> None:
@@ -81,6 +90,7 @@ class LogSource:
         check_start(start, start_at_ms)
         _check_partitions(partitions)
         check_whole("poll_ms", poll_ms)
+        check_discovery(discovery_interval_ms, bounded=bounded, reads_all=partitions is None)
         if group is not None:
             check_name("consumer group", group)
         self.group, self._value = group, value
@@ -89,6 +99,7 @@ class LogSource:
         self._start = start if isinstance(start, str) else dict(start)
         self._start_at_ms = start_at_ms
         self._is_bounded, self._poll_ns = bounded, poll_ms * 1_000_000
+        self.discovery_interval_ms = discovery_interval_ms
 
     position_shape = staticmethod(row(optional(whole), optional(whole), optional(whole)))
 
@@ -113,6 +124,10 @@ class LogSource:
             )
         check_offsets(f"source {context.name!r}", self.topic, self._start, numbers)
         return [f"{self.topic}-{number}" for number in numbers]
+
+    def operator_factory(self, watermarks: WatermarkStrategy | None) -> OperatorFactory | None:
+        """The factory of operators that look for new partitions; ``None`` if they do not."""
+        return discovering_factory(self, watermarks)
 
     def checkpoint_listener(self, context: SourceContext) -> SourceCheckpointListener | None:
         """Commits offsets to the group, if there is one."""

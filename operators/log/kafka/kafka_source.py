@@ -15,16 +15,21 @@ Rules.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError, DataLossError, UserFunctionError, check_whole
+from engine.elements.operator import OperatorFactory
 from engine.elements.source import SourceCheckpointListener, SourceContext, SplitReader
 from operators.log.connectors import EARLIEST, check_offsets, check_start
 from operators.log.disk import COMMITS_FAILED, COMMITS_SUCCEEDED
 from operators.log.kafka.client import check_settings, client_library, kafka_errors, translated
 from operators.log.port import READ_COMMITTED, check_isolation
+from operators.sources import check_discovery, discovering_factory
 from state_backends.base import optional, row, whole
+
+if TYPE_CHECKING:
+    from operators.time import WatermarkStrategy
 
 _GROUP = "weir-source"
 """The client needs a group; nothing is committed to this one."""
@@ -37,6 +42,7 @@ class KafkaSource:
     ``isolation``  ``"read_committed"`` or ``"read_uncommitted"``;
     ``start``      ``"earliest"``, ``"latest"``, or offsets by partition (others begin with the earliest);
     ``bounded``    whether a split ends where the topic ended when it was first opened;
+    ``discovery_interval_ms``  look for new partitions in intervals of virtual time; ``None`` = only at the job's start;
     ``wait_ms``    how long a read waits for records, in real time; ``answer_timeout_ms``: for other answers;
     ``group``      the group that offsets are committed to, ``None`` = no group;
     ``settings``   of the client library (security, ...).
@@ -51,6 +57,7 @@ class KafkaSource:
         isolation: str = READ_COMMITTED,
         start: str | Mapping[int, int] = EARLIEST,
         bounded: bool = False,
+        discovery_interval_ms: int | None = None,
         wait_ms: int = 100,
         answer_timeout_ms: int = 30_000,
         group: str | None = None,
@@ -60,11 +67,12 @@ class KafkaSource:
         check_settings(bootstrap_servers, topic, self._settings)
         check_isolation(isolation)
         check_start(start)
+        check_discovery(discovery_interval_ms, bounded=bounded)
         check_whole("wait_ms", wait_ms)
         check_whole("answer_timeout_ms", answer_timeout_ms)
         if group == "":
             raise ConfigurationError("group is ''; it must be the name of a consumer group, or None")
-        self.group = group
+        self.group, self.discovery_interval_ms = group, discovery_interval_ms
         self._servers, self._topic, self._value = bootstrap_servers, topic, value
         self._isolation, self._start, self._is_bounded = isolation, start, bounded
         self._wait_s, self._timeout_s = wait_ms / 1000, answer_timeout_ms / 1000
@@ -86,6 +94,10 @@ class KafkaSource:
     def checkpoint_listener(self, context: SourceContext) -> SourceCheckpointListener | None:
         """Commits offsets to the group, if there is one."""
         return None if self.group is None else _GroupCommits(self, context)
+
+    def operator_factory(self, watermarks: WatermarkStrategy | None) -> OperatorFactory | None:
+        """The factory of operators that look for new partitions; ``None`` if they do not."""
+        return discovering_factory(self, watermarks)
 
     gained_position = (None, None)
     """For partitions added to the topic since the job began: no record of them has been read."""

@@ -28,6 +28,12 @@ _PREFIX = ConfigOption("sink.transactional-id-prefix", "text", "of the names of 
 _BOUNDED = ConfigOption(
     "scan.bounded.mode", "choice", "where the source ends", "unbounded", ("unbounded", "latest-offset")
 )
+_DISCOVERY = ConfigOption(
+    "scan.topic-partition-discovery.interval", "duration", "how often an unbounded source looks for new partitions"
+)
+_EXISTING = ConfigOption(
+    "sink.existing", "choice", "what to do with records that another run has committed", "fail", ("fail", "append")
+)
 _ISOLATION = ConfigOption(
     "scan.isolation", "choice", "whether records of open transactions are read", "read_committed",
     ("read_committed", "read_uncommitted"),
@@ -49,6 +55,13 @@ def _is_bounded(options: Options) -> bool:
     return bool(options["scan.bounded.mode"] == "latest-offset")
 
 
+def _discovery_ms(options: Options) -> int | None:
+    interval_ms: int | None = options[_DISCOVERY.key]
+    if interval_ms == 0 or (interval_ms is not None and _is_bounded(options)):
+        options.refuse([f"{_DISCOVERY.key!r} is for unbounded sources, and more than 0: leave it out"])
+    return interval_ms
+
+
 class LogConnector:
     """Connector ``log``: a topic of a log on disk."""
 
@@ -62,9 +75,11 @@ class LogConnector:
             _startup("timestamp"),
             ConfigOption("scan.startup.timestamp-millis", "number", "begin with what was appended then or later"),
             _BOUNDED,
+            _DISCOVERY,
             _ISOLATION,
             _GROUP,
             _delivery(EXACTLY_ONCE),
+            _EXISTING,
             _PREFIX,
             SINK_PARALLELISM,
         )
@@ -85,6 +100,7 @@ class LogConnector:
             start=_STARTS.get(mode, "earliest"),
             start_at_ms=at_ms,
             bounded=_is_bounded(options),
+            discovery_interval_ms=_discovery_ms(options),
             group=options["properties.group.id"],
             value=RowCheck(table.physical_types),
         )
@@ -98,6 +114,7 @@ class LogConnector:
             partitions=options["partitions"],
             value=RowCheck(table.physical_types),
             delivery=options["sink.delivery-guarantee"],
+            existing=options["sink.existing"],
             transactional_id_prefix=options["sink.transactional-id-prefix"],
         )
         sink.parallelism = options[SINK_PARALLELISM.key]
@@ -116,6 +133,7 @@ class KafkaConnector:
             ConfigOption("partitions", "number", "of the topic, for the sink", 1),
             _startup(),
             _BOUNDED,
+            _DISCOVERY,
             _ISOLATION,
             _GROUP,
             _delivery(AT_LEAST_ONCE),
@@ -136,6 +154,7 @@ class KafkaConnector:
             isolation=options["scan.isolation"],
             start=_STARTS[options["scan.startup.mode"]],
             bounded=_is_bounded(options),
+            discovery_interval_ms=_discovery_ms(options),
             group=options["properties.group.id"],
         )
 
