@@ -109,6 +109,10 @@ _AVRO_TABLE = {
     "compaction.file-size": "100 b", "sink.shuffle-by-partition.enable": "true",
     "sink.partition-commit.policy.kind": "success-file",
 }  # fmt: skip
+_RAW_TABLE = {
+    "connector": "filesystem", "path": "rows", "format": "raw", "partition.keys": "key",
+    "sink.rolling-policy.file-size": "12 b", "sink.partition-commit.policy.kind": "success-file",
+}  # fmt: skip
 
 
 def _parquet() -> ParquetFormat:
@@ -163,6 +167,7 @@ SINKS: Mapping[str, Callable[[], Any]] = {
         compaction=TableCompaction(100),
     ),
     "table-avro-compacted": lambda: table_sink(_AVRO_TABLE, {"key": "STRING", "count": "INT"}),
+    "table-raw": lambda: table_sink(_RAW_TABLE, {"key": "STRING", "count": "INT"}),
     "staged": lambda: StagedFileSink("rows", partition_by=("key",)),
     "overwrite": lambda: StagedFileSink("rows", partition_by=("key",), overwrite=True, policies=[SuccessFilePolicy()]),
     "log": lambda: LogSink("rows"),
@@ -186,7 +191,7 @@ tests."""
 
 TAKES_DICTS = (
     "parquet", "avro", "orc", "bucketing-avro", "data-frame", "delta", "partitions", "partitions-compacted", "staged",
-    "overwrite", "table-avro-compacted",
+    "overwrite", "table-avro-compacted", "table-raw",
 )  # fmt: skip
 BY_TIME = ("partition-time", "partition-time-compacted")
 

@@ -16,7 +16,8 @@ from engine.elements.errors import ConfigurationError, check_whole
 from engine.elements.operator import Operator, OperatorFactory
 from engine.elements.source import SourceContext, SplitReader
 from operators.basic import FunctionState, UserFunction, has_state, own_instance
-from operators.sources.source_operator import RunningSplit, SavedSplit, SourceOperator
+from operators.sources.source_operator import SourceOperator
+from operators.sources.source_splits import RunningSplit, SavedSplit
 from operators.time import WatermarkStrategy
 
 _RETRY_NS = 1_000_000

@@ -187,6 +187,7 @@ READERS: dict[str, Callable[[str, str], View]] = {
     "partitioned": partitions_reader,
     "partitioned-compacting": partitions_reader,
     "table-orc": lambda out, target: partitions_reader(out, target, _orc_rows),
+    "table-raw": partitions_reader,
     "staged": overwritten_reader,
     "log": log_reader,
     "sqlite": sqlite_reader,

@@ -15,7 +15,7 @@ GROUPS = {
     "file sinks": ("rows", "at-checkpoints", "parquet", "bucketing", "bucketing-lengths"),
     "Avro, ORC, writers": ("avro", "orc", "bucketing-avro", "bucketing-sequence"),
     "committers": ("committer", "compacting"),
-    "tables and logs": ("partitioned", "partitioned-compacting", "table-orc", "staged", "log"),
+    "tables and logs": ("partitioned", "partitioned-compacting", "table-orc", "table-raw", "staged", "log"),
     "databases": ("sqlite", "sqlite-upsert"),
     "tables for Spark": ("data-frame", "delta", "foreach-batch"),
     "a server": ("postgres", "postgres-upsert"),

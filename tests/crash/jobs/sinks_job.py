@@ -151,6 +151,21 @@ def _orc_table(target: str) -> Any:
     return table_sink(options, {"number": "INT", "key": "SMALLINT", "seen": "INT", "hour": "STRING"})
 
 
+def _raw_table(target: str) -> Any:
+    options = {
+        "connector": "filesystem", "path": TABLE, "format": "raw", "partition.keys": "hour",
+        "sink.rolling-policy.file-size": f"{PART_BYTES} b", "sink.partition-commit.policy.kind": "success-file",
+        "sink.partition-commit.trigger": "partition-time", "sink.partition-commit.delay": HOUR_MS,
+        "partition.time-extractor.timestamp-pattern": "2020-05-03 $hour:00:00",
+    }  # fmt: skip
+    return table_sink(options, {"line": "STRING", "hour": "STRING"})
+
+
+def _as_line(row: dict[str, Any]) -> dict[str, Any]:
+    """The row in one column: a raw table has no more."""
+    return {"line": json.dumps({name: value for name, value in row.items() if name != "hour"}), "hour": row["hour"]}
+
+
 def _staged(target: str) -> StagedFileSink:
     return StagedFileSink(TABLE, partition_by=("hour",), overwrite=True, policies=(SuccessFilePolicy(),))
 
@@ -194,6 +209,7 @@ SINKS: dict[str, Callable[[str], Any]] = {
     "partitioned": lambda target: _partitioned(None),
     "partitioned-compacting": lambda target: _partitioned(TableCompaction(PART_BYTES)),
     "table-orc": _orc_table,
+    "table-raw": _raw_table,
     "staged": _staged,
     "log": lambda target: LogSink(TOPIC, log=DiskLog(LOG, segment_bytes=PART_BYTES), partitions=2),
     "sqlite": lambda target: _database(SqliteDatabase(SQLITE)),
@@ -217,4 +233,7 @@ def job(sink: str = "rows", records: str = "6000", target: str = "", log: str = 
     times = WatermarkStrategy.for_monotonous_timestamps(lambda number: time_of(number, total)).with_interval_ns(1_000)
     numbers = job.source(SequenceSource(0, total, splits=SPLITS), watermarks=times, name="numbers")
     rows = numbers.map(lambda number: record_of(number, total), name="row").key_by(lambda row: row["key"])
-    return rows.reduce(_count, name="count").sink(SINKS[sink](target), name="table")
+    counts = rows.reduce(_count, name="count")
+    if sink == "table-raw":
+        counts = counts.map(_as_line, name="line")
+    return counts.sink(SINKS[sink](target), name="table")
