@@ -160,6 +160,11 @@ class LogSink:
             self._world = (files, output_dir)
 
     @property
+    def log_outlives_runs(self) -> bool:
+        """Whether a run may find what another one has written."""
+        return isinstance(self.log, DiskLog)
+
+    @property
     def one_process(self) -> str | None:
         """See :class:`engine.elements.operator.Operator`."""
         if not isinstance(self.log, TransactionCoordinator):

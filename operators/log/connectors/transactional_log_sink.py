@@ -13,7 +13,7 @@ Rules.
   (``newer_commits="fail"``), because the newer checkpoint may be unreadable only for a moment. With ``"report"`` it
   counts them in ``numTransactionsPublishedAgain``. It never skips records.
 * A start without a checkpoint may find committed transactions under its names. They are of *another run*: this one has
-  completed no checkpoint, so it has committed nothing, no matter how often it died. The sink refuses
+  completed no checkpoint, so it has committed nothing, no matter how often it died. In a log on disk the sink refuses
   (``existing="fail"``), or leaves the records there (``"append"``) and forgets the names of that run. Otherwise the
   numbers of its checkpoints would be taken for newer commits of this run.
 * Without checkpoints a transaction is committed at the end of the input. If another subtask fails after that, a
@@ -97,7 +97,7 @@ class TransactionalLogSink(TwoPhaseCommitSinkOperator):
         """The transactional ids of earlier attempts that this subtask is responsible for. A start without a checkpoint
         comes after every other run, so no name is newer than its own."""
         context, prefix = self.context, f"{self._prefix}/"
-        is_first = context.restored_checkpoint_id() is None
+        is_first = self._spec.log_outlives_runs and context.restored_checkpoint_id() is None
         mine = []
         for found in self._requests.ask(self._log.transactions, prefix, self._now_ns()):
             subtask, attempt, _ = found.producer.transactional_id.removeprefix(prefix).split("/")
@@ -113,9 +113,9 @@ class TransactionalLogSink(TwoPhaseCommitSinkOperator):
     def initialize_state(self) -> None:
         self._attached = self._spec.attach(self.context)
         restored = self.context.restored_checkpoint_id()
-        if restored is None:
+        if restored is None and self._spec.log_outlives_runs:
             self._check_nothing_is_there()
-        else:
+        elif restored is not None:
             self._check_newer_commits(restored)
         super().initialize_state()
 
