@@ -20,15 +20,29 @@ from typing import TYPE_CHECKING, Any
 
 from engine.elements.errors import ConfigurationError, StorageError, check_whole
 from engine.elements.operator import OperatorFactory
-from operators.sources.source_operator import SourceOperator
+from operators.sources.source_operator import DEFAULT_RECORDS_PER_TURN, SourceOperator
 from operators.sources.source_splits import NO_SPLIT, RunningSplit
 
 if TYPE_CHECKING:
+    from engine.elements.source import Source
     from operators.time import WatermarkStrategy
 
 
 class DiscoveringSourceOperator(SourceOperator):
-    """See the module. Its source has ``discovery_interval_ms``."""
+    """See the module."""
+
+    def __init__(
+        self,
+        source: Source,
+        watermark_strategy: WatermarkStrategy | None = None,
+        *,
+        records_per_turn: int = DEFAULT_RECORDS_PER_TURN,
+        discovery_interval_ms: int,
+    ) -> None:
+        super().__init__(source, watermark_strategy, records_per_turn=records_per_turn)
+        self._interval_ns = discovery_interval_ms * 1_000_000
+        self._known: dict[str, None] = {}
+        self._next_pass_ns = 0
 
     def open(self) -> None:
         super().open()
@@ -40,8 +54,7 @@ class DiscoveringSourceOperator(SourceOperator):
         return super()._timed_splits() or [NO_SPLIT]
 
     def _plan_pass(self) -> None:
-        interval_ms: int = self._source.discovery_interval_ms  # type: ignore[attr-defined]
-        self._next_pass_ns = self.context.processing_time_ns() + interval_ms * 1_000_000
+        self._next_pass_ns = self.context.processing_time_ns() + self._interval_ns
         self.context.register_processing_timer_ns(self._next_pass_ns)
 
     def on_processing_time_ns(self, time_ns: int) -> None:
@@ -80,7 +93,9 @@ def discovering_factory(source: Any, watermarks: WatermarkStrategy | None) -> Op
     """Makes the operators of a source that looks for new splits; ``None`` if it does not."""
     if source.discovery_interval_ms is None:
         return None
-    return partial(DiscoveringSourceOperator, source, watermarks)
+    # Not read from the source by the operator, which may get another one that stands for it.
+    interval_ms: int = source.discovery_interval_ms
+    return partial(DiscoveringSourceOperator, source, watermarks, discovery_interval_ms=interval_ms)
 
 
 def check_discovery(interval_ms: int | None, *, bounded: bool, reads_all: bool = True) -> None:

@@ -30,7 +30,7 @@ from engine.explore.opinion.plan_reading import Place, closure_of, depths_of, gi
 from engine.explore.opinion.source_elements import Input, Ranges, SubtaskInput, read_source
 from engine.graph.distribution_patterns import connections
 from engine.graph.plan import EdgePlan, ExecutionPlan, OperatorPlan, VertexPlan
-from operators.sources import SourceOperator, source_of
+from operators.sources import source_of
 from state_backends.files import FileSystem
 
 STEPS: Mapping[str, Callable[[Spec], EvaluatedStep]] = {
@@ -70,7 +70,7 @@ def _read(operator: OperatorPlan, files: FileSystem, dropped: Mapping[str, Range
     if source is None:
         raise NotModelled("its operator is of a kind that is not known")
     if isinstance(factory, partial):
-        given = given_of(SourceOperator, factory)
+        given = given_of(factory.func, factory)
         read = Input(given.get("watermark_strategy"), given.get("records_per_turn", 256))
     else:
         read = Input(factory.watermarks, given_out=True)

@@ -24,7 +24,8 @@ def source(**options: Any) -> LogSource:
 
 
 def reading(fs: MemoryFileSystem, restored: Checkpoint | None = None, **options: Any) -> Harness:
-    return Harness(DiscoveringSourceOperator(source(start="latest")), fs=fs, restored=restored, **options)
+    operator = DiscoveringSourceOperator(source(start="latest"), discovery_interval_ms=200)
+    return Harness(operator, fs=fs, restored=restored, **options)
 
 
 def test_new_partitions_are_found_once_per_interval() -> None:
@@ -73,7 +74,8 @@ def test_a_subtask_without_a_partition_becomes_idle_and_active_again() -> None:
     fs = MemoryFileSystem()
     log = new_log(fs)
     strategy = WatermarkStrategy.for_monotonous_timestamps(lambda value: value).with_idleness(50)
-    one = Harness(DiscoveringSourceOperator(source(), strategy), fs=fs, subtask=1, parallelism=2)
+    operator = DiscoveringSourceOperator(source(), strategy, discovery_interval_ms=200)
+    one = Harness(operator, fs=fs, subtask=1, parallelism=2)
     one.advance_ms(150)
     assert ("idle", True) in one.take()
     log.add_partitions("t", 2)
